@@ -65,10 +65,25 @@ def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLA
     if _is_foreign(team) or roster.load(team).plan_approver != OPERATOR:
         return None
     cancel_abandoned(team, time.time())
-    revised = _last_plan(team, author)
-    if revised is not None and _is_edited_version(revised, _plan_of(event)):
-        return Verdict(allowed=True, reason=f"This is the plan as {revised.decided_by} edited it.")
-    return _plan_verdict(_ask_plan(team, author, event, revised, limit))
+    given = event.get("tool_input")
+    plan = given.get("plan") if isinstance(given, dict) else None
+    plan = plan if isinstance(plan, str) else ""
+    revised, number = _last_plan(team, author), 1
+    if revised is not None:
+        if revised.status == "approved" and (revised.edited or "").split() == plan.split():
+            return Verdict(allowed=True, reason=f"This is the plan as {revised.decided_by} edited it.")
+        number = int(str(revised.payload.get("revision", 1))) + 1
+    payload: dict[str, JsonValue] = {
+        "plan": plan,
+        "files": list(_files_in(plan, team.root, Path(str(event.get("cwd") or team.root)))),
+        "commands": [],
+        "risk": "",
+        "revision": number,
+    }
+    call = str(event.get("tool_use_id") or mailbox.new_id())
+    ident = f"plan-{mailbox.derived_id(author, call, 'plan')[:12]}"
+    supersedes = revised.id if revised is not None else None
+    return _plan_verdict(_ask(team, ident, "plan_approval", author, payload, limit, supersedes))
 
 
 def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = PERMISSION_LIMIT) -> Verdict | None:
@@ -84,7 +99,22 @@ def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = 
     if _is_foreign(team) or roster.load(team).member(author) is None:
         return None
     cancel_abandoned(team, time.time())
-    request = _ask_permission(team, author, event, limit)
+    given = event.get("tool_input")
+    call: dict[str, Any] = given if isinstance(given, dict) else {}
+    call = {_RENAMED.get(key, key): value for key, value in call.items()}
+    subject = call.get("command") or call.get("path") or call.get("url")
+    if not subject and call:
+        # Of a call of a server, no part is known to say what it does.
+        subject = json.dumps(call, ensure_ascii=False)
+    tool = str(event.get("tool_name", ""))
+    payload: dict[str, JsonValue] = {
+        "tool": tool,
+        "input": call,
+        "summary": first_line(str(subject or "")),
+        "diff": _diff(tool, call),
+        "scope": None,
+    }
+    request = _ask(team, f"permission-{mailbox.new_id()[:12]}", "permission", author, payload, limit)
     if request.status not in ("approved", "rejected"):
         return None
     said = "Allowed" if request.status == "approved" else "Not allowed"
@@ -123,61 +153,12 @@ def _lease(team: TeamDirectory, request_id: str) -> Key:
     return team.lease(f"hook-{request_id}")
 
 
-def _ask_plan(
-    team: TeamDirectory, author: str, event: dict[str, Any], revised: Request | None, limit: float
-) -> Request:
-    plan = _plan_of(event)
-    number = int(str(revised.payload.get("revision", 1))) + 1 if revised is not None else 1
-    payload: dict[str, JsonValue] = {
-        "plan": plan,
-        "files": list(_files_in(plan, team.root, Path(str(event.get("cwd") or team.root)))),
-        "commands": [],
-        "risk": "",
-        "revision": number,
-    }
-    ident = f"plan-{mailbox.derived_id(author, _call(event), 'plan')[:12]}"
-    return _ask(team, ident, "plan_approval", author, payload, limit, revised.id if revised is not None else None)
-
-
-def _ask_permission(team: TeamDirectory, author: str, event: dict[str, Any], limit: float) -> Request:
-    tool, given = str(event.get("tool_name", "")), event.get("tool_input")
-    call: dict[str, Any] = given if isinstance(given, dict) else {}
-    call = {_RENAMED.get(key, key): value for key, value in call.items()}
-    subject = call.get("command") or call.get("path") or call.get("url")
-    if not subject and call:
-        # Of a call of a server, no part is known to say what it does.
-        subject = json.dumps(call, ensure_ascii=False)
-    payload: dict[str, JsonValue] = {
-        "tool": tool,
-        "input": call,
-        "summary": first_line(str(subject or "")),
-        "diff": _diff(tool, call),
-        "scope": None,
-    }
-    ident = f"permission-{mailbox.new_id()[:12]}"
-    return _ask(team, ident, "permission", author, payload, limit)
-
-
-def _plan_of(event: dict[str, Any]) -> str:
-    given = event.get("tool_input")
-    plan = given.get("plan") if isinstance(given, dict) else None
-    return plan if isinstance(plan, str) else ""
-
-
-def _call(event: dict[str, Any]) -> str:
-    return str(event.get("tool_use_id") or mailbox.new_id())
-
-
 def _last_plan(team: TeamDirectory, author: str) -> Request | None:
     """Return the plan that a new one of a teammate revises: its newest, unless that was approved as it was."""
     plans = [each for each in requests.load_all(team) if (each.type, each.from_) == ("plan_approval", author)]
     newest = plans[-1] if plans else None
     done = newest is not None and newest.status == "approved" and newest.edited is None
     return None if done else newest
-
-
-def _is_edited_version(revised: Request, plan: str) -> bool:
-    return revised.status == "approved" and revised.edited is not None and revised.edited.split() == plan.split()
 
 
 def _files_in(plan: str, root: Path, cwd: Path) -> dict[str, None]:

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import field
 
@@ -54,6 +54,9 @@ _FIND_EVERY = 1.0
 
 _START_TIMEOUT = 15.0
 """Seconds that the process of an agent may take to start, on a busy machine."""
+
+
+Read = TypeVar("Read")
 
 
 class MirrorState(Record):
@@ -160,8 +163,8 @@ class Mirror:
 
     # Reading Claude Code's files.
 
-    def _read_changed(self, path: Path) -> bytes | None:
-        """Return the contents of a file if it changed since it was last read."""
+    def _read_changed(self, path: Path, parse: Callable[[bytes], Read | None]) -> Read | None:
+        """Return what a file says if it changed since it was last read. One that was torn is read again."""
         try:
             stat = path.stat()
         except OSError:
@@ -173,11 +176,11 @@ class Mirror:
         # It may change again without another time of change.
         if time.time() - stat.st_mtime > _SETTLED:
             self._files[path] = mark
-        return teams.read_file(path)
-
-    def _again(self, path: Path) -> None:
-        """Read a file again at the next time, because it was torn."""
-        self._files.pop(path, None)
+        data = teams.read_file(path)
+        found = parse(data) if data is not None else None
+        if data is not None and found is None:
+            self._files.pop(path, None)
+        return found
 
     def _read_roster(self) -> None:
         path = self._places.roster(self._attached.team)
@@ -189,12 +192,8 @@ class Mirror:
             elif self._roster is not None:
                 self._roster = dataclasses.replace(self._roster, members=())
             return
-        data = self._read_changed(path)
-        if data is None:
-            return
-        roster = formats.roster(data)
+        roster = self._read_changed(path, formats.roster)
         if roster is None:
-            self._again(path)
             return
         self._roster = roster
         lead = teams.lead_process(roster, self._sessions.values())
@@ -297,7 +296,8 @@ class Mirror:
             if path is not None:
                 known[str(path)] = Tail(agent=agent.key)
                 self._note_sessions([path.stem])
-        self._mains = tuple(path for path, tail in known.items() if _is_main(self._state.agents.get(tail.agent)))
+        mains = {agent.key for agent in self._state.agents.values() if agent.kind in ("lead", "tmux")}
+        self._mains = tuple(path for path, tail in known.items() if tail.agent in mains)
         for main in self._mains:
             for path in transcripts.sub_agents(Path(main)):
                 if str(path) not in known and (key := self._owner_of(path, known[main].agent)) is not None:
@@ -332,13 +332,8 @@ class Mirror:
         except OSError:
             found = []
         for path in found:
-            data = self._read_changed(path)
-            if data is None:
-                continue
-            letters = formats.inbox(data)
-            if letters is None:
-                self._again(path)
-            else:
+            letters = self._read_changed(path, formats.inbox)
+            if letters is not None:
                 self._letters.see_inbox(
                     self._name_of(path.stem), [(self._name_of(each.author), each) for each in letters]
                 )
@@ -371,13 +366,8 @@ class Mirror:
         except OSError:
             return
         for path in sorted(found):
-            data = self._read_changed(path)
-            if data is None:
-                continue
-            task = formats.task(data)
-            if task is None:
-                self._again(path)
-            else:
+            task = self._read_changed(path, formats.task)
+            if task is not None:
                 self._put_task(task)
         for path in [path for path in self._files if path.parent == folder and path not in found]:
             del self._files[path]
@@ -412,7 +402,11 @@ class Mirror:
             return
         process = teams.lead_process(self._roster, self._sessions.values())
         if process is not None and (process.pid, process.ticks) != (lead.pid, lead.ticks):
-            self._identify(lead, process)
+            resumed = lead.pid != 0
+            lead.pid, lead.ticks = process
+            if lead.ended or resumed:
+                lead.since = self._clock()
+                self._begin_run(lead)
         if not lead.pid and not lead.ended and self._roster.members and self._clock() - lead.since > _START_TIMEOUT:
             self._end(lead, "gone")
         session = next((s for s in self._sessions.values() if (s.pid, s.ticks) == (lead.pid, lead.ticks)), None)
@@ -431,13 +425,6 @@ class Mirror:
                 lead.state, lead.since = state, session.since or self._clock()
             self._asks.note_session(session, lead, self._state.agents.values())
 
-    def _identify(self, agent: AgentState, process: Process) -> None:
-        resumed = agent.pid != 0
-        agent.pid, agent.ticks = process
-        if agent.ended or resumed:
-            agent.since = self._clock()
-            self._begin_run(agent)
-
     def _refresh_sessions(self) -> None:
         try:
             with os.scandir(self._places.sessions) as entries:
@@ -446,13 +433,8 @@ class Mirror:
             found = set()
         self._sessions = {path: session for path, session in self._sessions.items() if path in found}
         for path in found:
-            data = self._read_changed(path)
-            if data is None:
-                continue
-            session = formats.session(data)
-            if session is None:
-                self._again(path)
-            else:
+            session = self._read_changed(path, formats.session)
+            if session is not None:
                 self._sessions[path] = session
 
     def _find_process(self, agent: AgentState) -> None:
@@ -530,33 +512,30 @@ class Mirror:
         return agent.run if agent is not None else 0
 
     def _write_agents(self) -> None:
-        boot = linux_process.boot_id()
         for agent in self._state.agents.values():
             if agent.name in self._settled:
                 continue
             directory = self.team.agent(agent.name)
-            self._write(directory.spec, self._spec(agent))
-            self._write(directory.status, self._status(agent, boot))
+            spec = Spec(
+                prompt=agent.role, prompt_id=agent.key, type=agent.type, role=agent.role, model=agent.model,
+                run=agent.run, by=agent.parent or OPERATOR,
+            )  # fmt: skip
+            self._write(directory.spec, spec)
+            self._write(directory.status, self._status(agent))
             agent.written = directory.journal.size()
             if agent.ended:
                 self._settled.add(agent.name)
 
-    def _spec(self, agent: AgentState) -> Spec:
-        return Spec(
-            prompt=agent.role, prompt_id=agent.key, type=agent.type, role=agent.role, model=agent.model,
-            run=agent.run, by=agent.parent or OPERATOR,
-        )  # fmt: skip
-
-    def _status(self, agent: AgentState, boot: str) -> Status:
+    def _status(self, agent: AgentState) -> Status:
         state: State = "waiting" if agent.waiting_for else "idle" if agent.state == "idle" else "working"
         waits = next((r for r in requests.pending(self.team) if r.from_ == agent.name and r.type != "shutdown"), None)
         return Status(
             run=agent.run, pid=agent.pid, state="waiting" if waits else state, since=agent.since,
             doing=agent.doing if state == "working" else "", turn=agent.turn,
-            waiting_for=agent.waiting_for or (f"{waits.type.replace('_', ' ')}" if waits else None),
+            waiting_for=agent.waiting_for or (waits.type.replace("_", " ") if waits else None),
             tokens=agent.tokens, context=Context(used=agent.context), cost_usd=agent.cost_usd,
             last_error=agent.last_error, beat=agent.since, model=agent.model, last_tool=agent.last_tool,
-            boot_id=boot, start_ticks=agent.ticks,
+            boot_id=linux_process.boot_id(), start_ticks=agent.ticks,
         )  # fmt: skip
 
     def _write(self, place: Key, record: Record) -> None:
@@ -580,10 +559,6 @@ class Mirror:
             self.team.mirror.put(codec.encode(self._state))
             self._saved = marks
             self._journals.forget_unsaved()
-
-
-def _is_main(agent: AgentState | None) -> bool:
-    return agent is not None and agent.kind in ("lead", "tmux")
 
 
 def _valid_name(key: str) -> str:
