@@ -29,10 +29,12 @@ _tried: set[tuple[str, ...]] = set()
 def rules(policy: Policy) -> dict[str, list[str]]:
     """Return the arguments by purpose, in the order that bubblewrap needs."""
     private = policy.host.private_entries(policy.root)
+    tools = [path for path in policy.host.tools if path in private or is_below(path, private)]
     found = {
         **_permanent(policy),
         "kept": _kept(policy, private) if policy.writes else [],
-        "private": _private(policy, private),
+        # What is private in a home in the workspace, except for tools.
+        "private": [*_cover(private), *_put_back(tools)],
         "team": _team(policy),
         "scratch": _bind("--bind", policy.scratch) if policy.scratch else [],
     }
@@ -71,7 +73,14 @@ def start(policy: Policy, start: Start) -> Child:
     Raises:
         OSError: bubblewrap is gone, or cannot be run.
     """
-    filtered = _readable(_filter())
+    # On a machine without a filter of system calls, the namespaces alone must do.
+    allowed = seccomp.ALLOW_ALL
+    if seccomp.architecture() is not None:
+        allowed = seccomp.program(tuple(rule for named in seccomp.in_bubblewrap().values() for rule in named))
+    # It must fit into a pipe.
+    filtered, writable = os.pipe2(os.O_CLOEXEC)
+    os.write(writable, allowed)
+    os.close(writable)
     about, told = os.pipe2(os.O_CLOEXEC)
     try:
         command = _command(policy, start.arguments, ["--seccomp", str(filtered), "--json-status-fd", str(told)])
@@ -90,22 +99,6 @@ def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
         raise FileNotFoundError(errno.ENOENT, programs.passed_over("bwrap") or "bubblewrap is not installed")
     arguments = [part for rule in rules(policy).values() for part in rule]
     return [str(bwrap), *arguments, *more, "--chdir", str(policy.root), "--", *inner]
-
-
-def _filter() -> bytes:
-    """Return the filter of system calls. On a machine without one, the namespaces alone must do."""
-    if seccomp.architecture() is None:
-        return seccomp.ALLOW_ALL
-    rules = seccomp.in_bubblewrap()
-    return seccomp.program(tuple(rule for name in rules.values() for rule in name))
-
-
-def _readable(data: bytes) -> int:
-    """Return a descriptor from which `data` can be read; it must fit into a pipe."""
-    source, target = os.pipe2(os.O_CLOEXEC)
-    os.write(target, data)
-    os.close(target)
-    return source
 
 
 def try_for_forks(root: Path) -> None:
@@ -160,17 +153,11 @@ def _put_back(paths: Iterable[Path]) -> list[str]:
 
 def _cover(paths: Iterable[Path]) -> list[str]:
     """Hide folders behind empty ones, and files behind /dev/null."""
-    return [part for path in paths for part in (["--tmpfs", str(path)] if path.is_dir() else _nothing(path))]
-
-
-def _nothing(path: Path) -> list[str]:
-    return ["--ro-bind", "/dev/null", str(path)]
-
-
-def _private(policy: Policy, entries: list[Path]) -> list[str]:
-    """Hide what is private in a home in the workspace, except for tools."""
-    tools = [path for path in policy.host.tools if path in entries or is_below(path, entries)]
-    return [*_cover(entries), *_put_back(tools)]
+    return [
+        part
+        for path in paths
+        for part in (["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)])
+    ]
 
 
 def _kept(policy: Policy, private: list[Path]) -> list[str]:
@@ -192,14 +179,14 @@ def _kept(policy: Policy, private: list[Path]) -> list[str]:
 
 def _team(policy: Policy) -> list[str]:
     """Hide the team's files, except for the results that the file tools read, and the home of an engine."""
-    folders = _visible(policy.team_folders(), policy)
+    # Others are hidden with their folder; but the workspace is visible wherever it is.
+    folders = [
+        path
+        for path in policy.team_folders()
+        if path.is_relative_to(policy.root) or not is_below(path, policy.host.hidden)
+    ]
     shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
     shown += [] if policy.home is None else _bind("--bind", policy.home)
     shown += [] if policy.login is None else ["--ro-bind", str(policy.login[0]), str(policy.login[1])]
     empty = [*folders, policy.concealed] if policy.concealed else folders
     return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", empty)]
-
-
-def _visible(paths: list[Path], policy: Policy) -> list[Path]:
-    """Return the paths that are not hidden with their folder: the workspace is visible wherever it is."""
-    return [path for path in paths if path.is_relative_to(policy.root) or not is_below(path, policy.host.hidden)]

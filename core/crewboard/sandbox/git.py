@@ -131,11 +131,18 @@ class _Search:
         self.missing: dict[Path, bool] = {}
         self.programs: dict[Path, None] = {}
         self.unprotected: dict[str, None] = {}
-        self._common = list(_user_settings(root))
+        has_git = linux_programs.find_program("git", root) is not None
+        self._common = [Path("/etc/gitconfig"), *_user_files()] if has_git else []
 
     def run(self) -> GitFiles:
-        self._user_files()
-        reserved = self._project_files()
+        # The user's own settings, if they are in the workspace, and the project's file.
+        for path in _user_files():
+            self._keep(path, is_folder=False)
+        project = [self.root / name for name in PROJECT_FILES]
+        reserved = tuple(path for path in project if not os.path.lexists(path))
+        for path in project:
+            if path not in reserved:
+                self._keep(path, is_folder=False)
         below = folders_below(self.root)
         waiting = [self.root, *(Path(folder) for folder in below if os.path.lexists(f"{folder}/.git"))]
         if _is_bare(self.root):
@@ -158,19 +165,6 @@ class _Search:
             tuple(self.unprotected),
             tuple(own_teams(below)),
         )
-
-    def _user_files(self) -> None:
-        """Keep the user's own settings if they are in the workspace."""
-        for path in _user_files():
-            self._keep(path, is_folder=False)
-
-    def _project_files(self) -> tuple[Path, ...]:
-        """Protect the project's file; return those of its possible names that do not exist."""
-        paths = [self.root / name for name in PROJECT_FILES]
-        there = [path for path in paths if os.path.lexists(path)]
-        for path in there:
-            self._keep(path, is_folder=False)
-        return tuple(path for path in paths if path not in there)
 
     def _worktree(self, tree: Path) -> list[Path]:
         """Keep what belongs to the repository in the folder `tree`; return its submodules and linked worktrees."""
@@ -198,13 +192,11 @@ class _Search:
             # The repository of a linked worktree, which may be deeper than the search.
             self._directory(common)
         self._settings([file for name in _EMPTY_FILES for file in (directory / name, common / name)], tree)
-        below = [*self._worktrees(common), *(tree / link for link in gitlinks(directory))]
+        linked = [_linked_worktree(Path(entry.path)) for entry in _listed(common / "worktrees")]
+        # Linked worktrees may be at any depth.
+        inside = [path for path in linked if path and self._is_inside(path)]
+        below = [*inside, *(tree / link for link in gitlinks(directory))]
         return [path for path in below if os.path.lexists(path / ".git")]
-
-    def _worktrees(self, common: Path) -> list[Path]:
-        """Return the linked worktrees of a repository that are in the workspace, at any depth."""
-        named = [_linked_worktree(Path(entry.path)) for entry in _listed(common / "worktrees")]
-        return [path for path in named if path and self._is_inside(path)]
 
     def _directory(self, git: Path) -> None:
         entries = {entry.name: entry for entry in _listed(git)}
@@ -321,7 +313,9 @@ def folders_below(root: Path) -> list[str]:
     found: list[str] = []
     level = [str(root)]
     for _ in range(2):
-        level = [entry.path for folder in level for entry in _listed(folder) if _is_folder(entry)]
+        entries = [entry for folder in level for entry in _listed(folder)]
+        others = [entry for entry in entries if entry.name not in (".git", TEAMS, "node_modules")]
+        level = [entry.path for entry in others if entry.is_dir(follow_symlinks=False)]
         found += level
     return found
 
@@ -337,10 +331,6 @@ def _is_own(team: str) -> bool:
         return ownership.is_marked(Path(team))
     except OSError:
         return False
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.name not in (".git", TEAMS, "node_modules") and entry.is_dir(follow_symlinks=False)
 
 
 def _is_bare(root: Path) -> bool:
@@ -383,10 +373,6 @@ def _user_files() -> list[Path]:
         return []
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
     return [folder / "git/config", home / ".gitconfig"]
-
-
-def _user_settings(root: Path) -> list[Path]:
-    return [Path("/etc/gitconfig"), *_user_files()] if linux_programs.find_program("git", root) else []
 
 
 def _settings(file: Path, workspace: Path) -> tuple[tuple[str, str], ...]:
