@@ -145,7 +145,9 @@ def run(team: TeamDirectory) -> int:
 def run_host(team: TeamDirectory, record: Host) -> int:
     """Be a host of a team in this process until it is asked to end. Return the exit code."""
     os.environ[env.HOST] = record.name
-    outage = _inherited_outage()
+    # Set if this process began again during an outage.
+    away_since = os.environ.pop(env.AWAY_SINCE, "")
+    outage = Outage(float(away_since), is_on=True) if away_since else Outage()
     os.umask(0o077)
     # The environment contains the API key.
     process.keep_memory_private()
@@ -192,12 +194,6 @@ def _log_to(team: TeamDirectory) -> None:
     kept = open(team.supervisor_log, "a", encoding="utf-8", opener=files.open_private)  # noqa: SIM115  for good
     handlers: list[logging.Handler] = [logging.StreamHandler(), logging.StreamHandler(kept)]
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, handlers=handlers)
-
-
-def _inherited_outage() -> Outage:
-    """Return the outage during which this host began again, if it did."""
-    since = os.environ.pop(env.AWAY_SINCE, "")
-    return Outage(float(since), is_on=True) if since else Outage()
 
 
 def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:

@@ -16,7 +16,7 @@ from crewboard.records.agents import Spec, Status
 from crewboard.records.processes import Exit, describe_exit, ended_by_shutdown, is_orderly
 from crewboard.sandbox import scratch
 from crewboard.store import agents, hosts, json_records, leases, mailbox, roster, tasks
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.store.layout import AgentDirectory
 from crewboard.supervisor.launcher import Ended, kill_marked
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,12 @@ def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
             continue
         if ended_by_shutdown(record, status.boot_id, process.boot_id()):
             records[-1] = record.replace(reason="reboot")
-        if status.start_ticks and not _lives_elsewhere(status):
+        if not status.start_ticks:
+            continue
+        lives = process.is_same(status.pid, status.boot_id, status.start_ticks) and not process.is_ending(status.pid)
+        # A worker that lives although the lease here is free is none of this team's business: this directory is a copy
+        # of the worker's own.
+        if not lives:
             marks.append(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
     if marks:
         kill_marked(marks)
@@ -136,7 +141,11 @@ def announce(
     one waits for all before it.
     """
     team, notices = ended[0][0].team, _notices(ended)
-    for name in _recipients(team, leaving):
+    config = roster.load(team)
+    staying = [member.name for member in config.members if not leaving(member.name)]
+    living = [name for name in staying if leases.is_held(team.agent(name).lease)]
+    # The operator reads the lead's mailbox if there is no lead.
+    for name in dict.fromkeys([config.lead, *living]):
         told = [
             (parts, left)
             for parts, runs in notices.items()
@@ -196,19 +205,3 @@ def _tell(runs: Sequence[tuple[AgentDirectory, Exit]]) -> str:
 def _host_of(agent: AgentDirectory) -> str:
     status = json_records.load_or_none(agent.status, Status)
     return status.host if status is not None else ""
-
-
-def _lives_elsewhere(status: Status) -> bool:
-    """Return True if the worker that the status names lives, although the lease here is free.
-
-    Then this directory is a copy of the worker's own, and what the worker started is none of this team's business.
-    """
-    return process.is_same(status.pid, status.boot_id, status.start_ticks) and not process.is_ending(status.pid)
-
-
-def _recipients(team: TeamDirectory, leaving: Callable[[str], bool]) -> list[str]:
-    """Return the lead's mailbox, which the operator reads if there is no lead, and every living teammate that stays."""
-    config = roster.load(team)
-    names = [member.name for member in config.members if not leaving(member.name)]
-    living = [name for name in names if leases.is_held(team.agent(name).lease)]
-    return list(dict.fromkeys([config.lead, *living]))

@@ -36,7 +36,10 @@ async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> as
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
             if peer_of(writer.get_extra_info("socket")).uid == os.geteuid():
                 request = ControlRequest.decode(await reader.readline())
-                if not _has_gone(writer):
+                # It reports without being asked that the other end is closed.
+                poll = select.poll()
+                poll.register(writer.get_extra_info("socket"), 0)
+                if not poll.poll(0):
                     on_request(request)
                     writer.write(b"ok\n")
                     await writer.drain()
@@ -47,10 +50,3 @@ async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> as
     path.chmod(0o600)
     supervisor_client.show_life(path)
     return server
-
-
-def _has_gone(writer: asyncio.StreamWriter) -> bool:
-    """Return True if the other end of a connection is closed."""
-    poll = select.poll()
-    poll.register(writer.get_extra_info("socket"), 0)
-    return bool(poll.poll(0))
