@@ -10,7 +10,7 @@ import os
 from itertools import combinations
 
 from crewboard.records.agents import Spec, Worktree
-from crewboard.records.team import Acceptance, Collisions, ComparedPair, Unmerged
+from crewboard.records.team import Collisions, ComparedPair, Unmerged
 from crewboard.store import files as store_files
 from crewboard.store import json_records, roster
 from crewboard.store.layout import TeamDirectory
@@ -56,35 +56,23 @@ def _compare(team: TeamDirectory, repository: Repository, known: Collisions, now
     head = repository.commit("HEAD")
     accepted = merging.load(team).acceptances
     unmerged = {}
-    for name, worktree in _worktrees(team).items():
+    for name in roster.load(team).names:
+        spec = json_records.load_or_none(team.agent(name).spec, Spec)
         commit = refs.get(snapshot.ref_of(team, name))
-        if commit is None:
+        if spec is None or spec.worktree is None or commit is None:
             continue
         setup = refs.get(snapshot.setup_ref_of(team, name))
         last_merged = refs.get(merged_ref_of(team, name))
-        state = _state(commit, head, setup, last_merged, [each for each in accepted if each.agent == name])
+        mine = (f"{each.id}:{each.undone or ''}:{each.discarded:d}" for each in accepted if each.agent == name)
+        state = " ".join((commit, head, setup or "-", last_merged or "-", *mine))
         before = known.unmerged.get(name)
         unmerged[name] = (
             before
             if before is not None and (before.commit, before.state) == (commit, state)
-            else _unmerged(team, repository, name, worktree, head, setup, state)
+            else _unmerged(team, repository, name, spec.worktree, head, setup, state)
         )
-    pairs = [
-        _merge(repository, (one, other), unmerged, known, now)
-        for one, other in combinations(sorted(unmerged), 2)
-        if _may_collide(unmerged[one], unmerged[other])
-    ]
-    return Collisions(unmerged=unmerged, pairs=pairs)
-
-
-def _worktrees(team: TeamDirectory) -> dict[str, Worktree]:
-    specs = {name: json_records.load_or_none(team.agent(name).spec, Spec) for name in roster.load(team).names}
-    return {name: spec.worktree for name, spec in specs.items() if spec is not None and spec.worktree is not None}
-
-
-def _state(commit: str, head: str, setup: str | None, last_merged: str | None, accepted: list[Acceptance]) -> str:
-    known = (f"{each.id}:{each.undone or ''}:{each.discarded:d}" for each in accepted)
-    return " ".join((commit, head, setup or "-", last_merged or "-", *known))
+    pairs = [_merge(repository, names, unmerged, known, now) for names in combinations(sorted(unmerged), 2)]
+    return Collisions(unmerged=unmerged, pairs=[pair for pair in pairs if pair is not None])
 
 
 def _unmerged(
@@ -119,30 +107,24 @@ def _text(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-def _may_collide(one: Unmerged, other: Unmerged) -> bool:
-    if not one.files or not other.files:
-        return False
-    return one.more or other.more or not set(one.files).isdisjoint(other.files)
-
-
 def _merge(
     repository: Repository, names: tuple[str, str], unmerged: dict[str, Unmerged], known: Collisions, now: float
-) -> ComparedPair:
-    """Return the merge of two agents, the known one if both snapshots are the same."""
+) -> ComparedPair | None:
+    """Return the merge of two agents, the known one if both snapshots are the same; None if they share no file."""
     one, other = (unmerged[name] for name in names)
+    both = sorted(set(one.files) & set(other.files))
+    if not (one.files and other.files and (one.more or other.more or both)):
+        return None
     before = next((pair for pair in known.pairs if pair.agents == names), None)
-    same = before is not None and before.commits == (one.commit, other.commit)
-    files = before.files if before is not None and same else _conflicts(repository, one, other)
+    if before is not None and before.commits == (one.commit, other.commit):
+        files = before.files
+    elif (base := merge_base(repository, one.commit, other.commit)) is None:
+        files = both
+    else:
+        files = [_text(name) for name in merged(repository, one.commit, other.commit, base).conflicts]
     if not (one.more or other.more):
         # What is merged into the user's branch already is no matter between the two.
         files = [file for file in files if file in one.files and file in other.files]
     old = before.files if before is not None else []
     since = before.since if before is not None and set(files) <= set(old) else now
     return ComparedPair(agents=names, commits=(one.commit, other.commit), files=files, since=since)
-
-
-def _conflicts(repository: Repository, one: Unmerged, other: Unmerged) -> list[str]:
-    base = merge_base(repository, one.commit, other.commit)
-    if base is None:
-        return sorted(set(one.files) & set(other.files))
-    return [_text(name) for name in merged(repository, one.commit, other.commit, base).conflicts]

@@ -404,20 +404,18 @@ class Mover:
         if os.path.lexists(directory / "index.lock"):
             raise TryLaterError(_locked(self._repository, directory / "index.lock"))
         entries = entries_between(self._repository, target.tip, new)
-        dirty = (set(self._uncommitted()) & set(entries)) | self._hidden_edits(entries)
+        # Files that differ from HEAD, in the index or in the working tree.
+        said = self._repository.in_working_tree(
+            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty",
+            environment={"GIT_OPTIONAL_LOCKS": "0"},
+        )  # fmt: skip
+        uncommitted = {line[3:] for line in said.split("\0") if line}
+        dirty = (uncommitted & set(entries)) | self._hidden_edits(entries)
         hindered = sorted(dirty | {path for each in entries for path in self._in_the_way(each, entries)})
         if hindered:
             raise BadDataError(
                 f"not committed, and would be overwritten: {name_some(hindered)}; commit or stash it first"
             )
-
-    def _uncommitted(self) -> list[str]:
-        """Return the tracked files that differ from HEAD, in the index or in the working tree."""
-        said = self._repository.in_working_tree(
-            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty",
-            environment={"GIT_OPTIONAL_LOCKS": "0"},
-        )  # fmt: skip
-        return [line[3:] for line in said.split("\0") if line]
 
     def _hidden_edits(self, entries: dict[str, tuple[Entry, Entry]]) -> set[str]:
         """Return the edited files that git does not report, because the user told it to assume that there are none."""
@@ -481,7 +479,10 @@ class Mover:
             raise
         try:
             if move.files:
-                self._change_files(move)
+                # Let the working tree and the index follow the branch. All else in them stays as it is.
+                copy = self._copy_of_index(move)
+                self._git("read-tree", "-m", "-u", move.old, move.new, index=copy)
+                copy.replace(self._repository.directory / "index")
             self._change_ref(move)
         except BaseException:
             self.recover(failed=True)
@@ -506,7 +507,9 @@ class Mover:
         if tip is not None and is_ancestor(self._repository, move.new, tip) and (tip != move.old):
             self._finish(move)
             return
-        if move.files and (failed or tip == move.old) and self._is_checked_out(move.ref):
+        branch = self._repository.branch()
+        checked_out = "HEAD" if branch is None else f"refs/heads/{branch}"
+        if move.files and (failed or tip == move.old) and move.ref == checked_out:
             self._lock_index(move)
             self._take_back(move)
         self._remove_files_of(move)
@@ -568,10 +571,6 @@ class Mover:
             lambda old: (old or Acceptances()).replace(move=move), durable=True,
         )  # fmt: skip
 
-    def _is_checked_out(self, ref: str) -> bool:
-        branch = self._repository.branch()
-        return ref == ("HEAD" if branch is None else f"refs/heads/{branch}")
-
     def _path(self, move: Move, what: str) -> Path:
         """Return the path of a file that only this move uses, next to the index."""
         return self._repository.directory / f"crewboard-{move.id}.{what}"
@@ -609,12 +608,6 @@ class Mover:
         if not copy.stat().st_size:
             copy.unlink()
         return copy
-
-    def _change_files(self, move: Move) -> None:
-        """Let the working tree and the index follow the branch. Everything else in them stays as it is."""
-        copy = self._copy_of_index(move)
-        self._git("read-tree", "-m", "-u", move.old, move.new, index=copy)
-        copy.replace(self._repository.directory / "index")
 
     def _change_ref(self, move: Move) -> None:
         each = move.acceptance

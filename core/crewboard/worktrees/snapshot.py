@@ -261,7 +261,8 @@ class _Taking:
     def _read(self, output: int, count: int) -> bytes:
         data = b""
         while len(data) < count:
-            if not _is_readable(output, self._deadline - time.monotonic()):
+            left = self._deadline - time.monotonic()
+            if not any(select.select([output], [], [], max(left, 0))):
                 raise BadDataError(f"no snapshot of {self._name}: it took longer than {TIMEOUT:.0f} s")
             more = os.read(output, count - len(data))
             if not more:
@@ -278,7 +279,9 @@ class _Taking:
         commit = header[0]
         try:
             self._unpack(output)
-            self._require_complete(commit)
+            # The repository must have every object of its history and its tree.
+            known = [self._worktree.base, *([self._before.commit] if self._before else [])]
+            self._repository.git("rev-list", "--objects", "--quiet", commit, "--not", *known)
             # What the agent's git says of its commits is not relied upon.
             head, tree = self._repository.git("rev-parse", f"{commit}^1", f"{commit}^{{tree}}").split()
             old = self._before.commit if self._before else "0" * len(commit)
@@ -294,11 +297,6 @@ class _Taking:
         version, count = int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:], "big")
         more = (f"--max-input-size={MAX_PACK}", f"--pack_header={version},{count}")
         self._repository.take_in(output, count, *more, seconds=self._deadline - time.monotonic())
-
-    def _require_complete(self, commit: str) -> None:
-        """Check that the repository has every object of the history and the tree of a new commit."""
-        known = [self._worktree.base, *([self._before.commit] if self._before else [])]
-        self._repository.git("rev-list", "--objects", "--quiet", commit, "--not", *known)
 
 
 @lru_cache(maxsize=64)
@@ -316,10 +314,6 @@ def _nested(repository: Repository, base: str, tree: str) -> tuple[str, ...]:
 
 def _is_id(text: str) -> bool:
     return len(text) in (40, 64) and all(letter in "0123456789abcdef" for letter in text)
-
-
-def _is_readable(descriptor: int, seconds: float) -> bool:
-    return bool(select.select([descriptor], [], [], max(seconds, 0))[0])
 
 
 def _copy_index(source: Path, target: Path) -> None:

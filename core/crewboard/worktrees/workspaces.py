@@ -13,7 +13,6 @@ import contextlib
 import os
 import shlex
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,7 +188,9 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
     before = load(team)
     listed = before.bundles if before is not None and before.url == (url or "") else []
     # Where agents began, here and at the users who pushed that.
-    needed = [f"{_BASES}{each}" for each in sorted(_needed_bases(team) - {commit})]
+    specs = (json_records.load_or_none(team.agent(name).spec, Spec) for name in roster.load(team).names)
+    bases = {spec.worktree.base for spec in specs if spec and spec.worktree is not None and spec.worktree.carried}
+    needed = [f"{_BASES}{each}" for each in sorted(bases - {commit})]
     here = [ref for ref in needed if repository.ref(ref) is not None]
     if len(listed) >= bundles.MOST_BUNDLES and here == needed:
         listed = []
@@ -198,24 +199,15 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
     for folder in (team.workspaces, team.bundles):
         team.make_folder(folder.name)
     made = bundles.write(team, _OWNER, repository, refs, known)
+    below = Path(os.path.realpath(team.root)).relative_to(repository.top)
     pushed = Workspace(
-        commit=commit, head=head, branch=repository.branch() or "", folder=_folder_of(team, repository),
+        commit=commit, head=head, branch=repository.branch() or "", folder="" if below == Path() else str(below),
         hash_name=repository.hash_name, url=url or "", bundles=[*listed, *([made] if made else [])], by=by, at=now,
     )  # fmt: skip
     json_records.save(team.workspace, pushed, durable=True)
     if made is not None:
         bundles.sweep(team, _OWNER, pushed.bundles)
     return pushed
-
-
-def _needed_bases(team: TeamDirectory) -> set[str]:
-    specs = (json_records.load_or_none(team.agent(name).spec, Spec) for name in roster.load(team).names)
-    return {spec.worktree.base for spec in specs if spec and spec.worktree is not None and spec.worktree.carried}
-
-
-def _folder_of(team: TeamDirectory, repository: Repository) -> str:
-    below = Path(os.path.realpath(team.root)).relative_to(repository.top)
-    return "" if below == Path() else str(below)
 
 
 def _commit_of_all(repository: Repository, head: str) -> str:
@@ -288,17 +280,13 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
         found = _bring_work(team, repository, name, found)
         if repository.ref(base_ref_of(team, name)) != worktree.base:
             repository.keep(base_ref_of(team, name), worktree.base)
-        _write_missing(team, name, found.missing)
+        path = missing_of(team, name)
+        if found.missing:
+            files.make_folder(path.parent)
+            files.replace_file(path, os.fsencode("\0".join(found.missing)))
+        else:
+            path.unlink(missing_ok=True)
     return Fetched(found.commit, tuple(found.missing), found.at, before != found.commit)
-
-
-def _write_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None:
-    path = missing_of(team, name)
-    if missing:
-        files.make_folder(path.parent)
-        files.replace_file(path, os.fsencode("\0".join(missing)))
-    else:
-        path.unlink(missing_ok=True)
 
 
 def branch_at_home(team: TeamDirectory, name: str) -> str:
@@ -570,7 +558,9 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
         began = repository.ref(setup_ref_of(team, name)) or worktree.base
         if found is None:
             return f"{source} has no work yet: your checkout begins with what the user pushed."
-        if found.commit == began or _started(repository, name, team) == found.commit:
+        # The commit that the checkout was made of, if its setup changed nothing since.
+        started = repository.ref(f"{setup_ref_of(team, name)}^1")
+        if found.commit in (began, started):
             return ""
         mine = take(team, name, spec)
         if mine.tree != repository.git("rev-parse", f"{began}^{{tree}}"):
@@ -584,11 +574,6 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
     _check_out(team, repository, name, worktree, saved)
     files.replace_file(team.worktree_run(name), str(spec.run).encode())
     return f"Your checkout was replaced by the newest state of {source}."
-
-
-def _started(repository: Repository, name: str, team: TeamDirectory) -> str | None:
-    """Return the commit that the checkout of an agent was made of, if its setup changed nothing since."""
-    return repository.ref(f"{setup_ref_of(team, name)}^1")
 
 
 class Carrier:
