@@ -25,6 +25,9 @@ export CUSTOM_COMPILE_COMMAND := make requirements
 # The versions of Claude Code that are tested: the oldest with teams, one in between, the newest.
 CLAUDE := 2.1.177 2.1.197 2.1.330
 
+# The engines that are tested, by their programs and as crewboard/engines.py names their versions.
+ENGINES := claude-agent-acp@0.101.0
+
 # The newest version of Ray that is tested.
 RAY := ray-2.60.0
 
@@ -50,7 +53,7 @@ PODMAN ?= podman
 IMAGE_BASE := .cache/image/$(SUITE).tar
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude ray live gateways llama screenshots recording bench peers format requirements package image site release clean
+.PHONY: help demo test test-long check lint words types imports docs claude engines ray live gateways llama screenshots recording bench peers format requirements package image site release clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -103,6 +106,17 @@ claude: $(STAMP) ## test with the real Claude Code, without a network; installs 
 		else echo "left out: npm cannot install Claude Code $$version"; fi; \
 	done; \
 	test -z "$$chosen" || $(BIN)/pytest -m claude -n 0 -k "$$chosen" tests/attach
+
+# In a folder as npm's own global one: the sandbox shows what belongs to a folder on PATH.
+engines: $(STAMP) ## test with real engines on the offline model; installs them from npm, 400 MB, under their own licences
+	@missing=; \
+	for engine in $(ENGINES); do \
+		folder=.cache/$${engine%@*}-$${engine#*@}; \
+		test -x $$folder/bin/$${engine%@*} \
+			|| npm install -g --prefix $$folder --no-audit --no-fund --loglevel=error @agentclientprotocol/$$engine \
+			|| { echo "left out: $$engine, which npm cannot install"; missing=1; }; \
+	done; \
+	test -n "$$missing" || $(BIN)/pytest -m engines -n 0 tests/worker
 
 # Ray is too big for .venv: it gets an environment of its own, which finds there what crewboard needs.
 ray: $(STAMP) ## test `hosts up` with a real Ray cluster of three nodes; installs Ray, 300 MB, under its own licence

@@ -1,0 +1,141 @@
+"""Agents whose work the real Claude Code does, on the offline model over loopback: `make engines` installs it."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from crewboard import engines
+from crewboard.commands import answers, messages
+from crewboard.commands import hire as hiring
+from crewboard.linux import process
+from crewboard.offline import service
+from crewboard.offline.reply import Reply
+from crewboard.offline.wire import MessagesRequest
+from crewboard.protocol import requests
+from crewboard.records.events import EngineSession, Gate
+from crewboard.records.requests import Request
+from crewboard.sandbox import bubblewrap
+from crewboard.sandbox.policy import Policy
+from tests import system
+from tests.crew import Crew, eventually
+from tests.model import Script, calls, says
+from tests.worker.test_engine import of, processes, spawn
+
+CLAUDE = engines.KNOWN["claude"]
+INSTALLED = Path(__file__).parents[2] / f".cache/claude-agent-acp-{CLAUDE.tested[-1]}/bin"
+
+TIMEOUT = 90.0
+"""Seconds to wait for a step of the engine, on a busy machine: its start alone reads 400 MB."""
+
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.timeout(400),
+    pytest.mark.files_only("an engine does not know where the team is kept"),
+    pytest.mark.misfits("the engine sends fields that are newer than the description of the API"),
+]
+
+
+class Turns(Script):
+    """Replies for the turns of an engine, which also asks for a title of each session."""
+
+    def reply(self, agent: str, request: MessagesRequest) -> Reply | None:
+        return super().reply(agent, request) if request.tools else says("a title")
+
+
+@pytest.fixture
+def real(crew_on: Callable[..., Crew], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
+    """Make a team that finds the real engine on PATH; at the end, no process of an engine is left."""
+    system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(tmp_path, writes=False)))
+    system.need(CLAUDE.title, None if (INSTALLED / CLAUDE.program).exists() else f"{INSTALLED} is not there")
+    # Whether it sends back its thinking as it was is its own matter.
+    crew = crew_on(allows_stale_thinking=True)
+    monkeypatch.setenv("PATH", f"{INSTALLED}:{os.environ['PATH']}")
+    crew.environment["PATH"] = os.environ["PATH"]
+    monkeypatch.setattr(crew.model, "_script", Turns())
+    # Its models write more than those that crewboard asks.
+    monkeypatch.setattr(service, "_MOST_OUTPUT", 128_000)
+    yield crew
+    crew.end()
+    eventually(lambda: processes(crew, "e") == [], "no process of the engine")
+
+
+def work(crew: Crew, *replies: Reply, plan: bool = False) -> hiring.Assignment:
+    crew.model.give("", *replies)
+    return spawn(crew, "e", "write it", engine="claude", network=True, plan=plan)
+
+
+def asked(crew: Crew, kind: str, before: Request | None = None) -> Request:
+    """Wait for a request of the agent, another one than `before`."""
+
+    def look() -> Request | None:
+        return next((each for each in requests.pending(crew.directory) if each.type == kind and each != before), None)
+
+    return eventually(look, f"a {kind} request", TIMEOUT)
+
+
+def test_claude_code_asks_before_it_writes_and_runs(real: Crew) -> None:
+    write = calls("Write", file_path=str(real.root / "a.txt"), content="x")
+    assignment = work(real, write, calls("Bash", command="echo hi > b.txt", description="run"), says("done"))
+    first = asked(real, "permission")
+    assert (first.payload["tool"], first.payload["input"]) == ("write_file", {"path": "a.txt", "content": "x"})
+    assert not (real.root / "a.txt").exists()
+    answers.approve(real.team, first.id)
+    second = asked(real, "permission", first)
+    assert (second.payload["tool"], second.payload["input"]) == ("bash", {"command": "echo hi > b.txt"})
+    answers.approve(real.team, second.id)
+    assert real.answer(assignment, TIMEOUT).text == "done"
+    assert [(real.root / name).read_text() for name in ("a.txt", "b.txt")] == ["x", "hi\n"]
+    letter = messages.send(real.team, "e", "is it done?")
+    assert real.answer(hiring.Assignment("e", letter.id, 0, fresh=False), TIMEOUT).error is None
+    seen = real.see("e")
+    assert seen.tokens.total > 0
+    assert seen.cost_usd
+    assert of(real, "e", EngineSession)[0].version == CLAUDE.tested[-1]
+
+
+def test_claude_code_writes_nothing_before_its_plan_is_approved(real: Crew) -> None:
+    plans = [calls("ExitPlanMode", plan=f"# Plan {number}\n1. write a.txt\n") for number in (1, 2)]
+    write = calls("Write", file_path=str(real.root / "a.txt"), content="x")
+    assignment = work(
+        real,
+        *plans,
+        write,
+        says("done"),
+        plan=True,
+    )
+    first = asked(real, "plan_approval")
+    assert first.plan.startswith("# Plan 1")
+    answers.reject(real.team, first.id, "more tests")
+    second = asked(real, "plan_approval", first)
+    assert second.plan.startswith("# Plan 2")
+    assert not (real.root / "a.txt").exists()
+    answers.approve(real.team, second.id)
+    answers.approve(real.team, asked(real, "permission").id)
+    assert real.answer(assignment, TIMEOUT).text == "done"
+    assert (real.root / "a.txt").read_text() == "x"
+    assert [each.open for each in of(real, "e", Gate)] == [False, True]
+    assert [each.loaded for each in of(real, "e", EngineSession)] == [False, True]
+
+
+@pytest.mark.parametrize("killed", ["worker", "engine"])
+def test_claude_code_gets_each_letter_once_after_a_kill(real: Crew, killed: str) -> None:
+    assignment = work(real, calls("Bash", command="touch a.txt", description="run"), says("done"))
+    asked(real, "permission")
+    before = processes(real, "e")
+    if killed == "worker":
+        real.kill("e")
+        real.wait_for("e", "crashed")
+    else:
+        for pid in before:
+            if any(part.endswith(CLAUDE.program) for part in process.arguments(pid)):
+                process.send_signal(pid, signal.SIGKILL)
+    eventually(lambda: not set(before) & set(processes(real, "e")), "the end of the engine's processes")
+    if killed == "worker":
+        hiring.resume(real.team, "e")
+    assert real.answer(assignment, TIMEOUT).text == "done"
+    told = [str(each["messages"]) for each in real.model.requests if each.get("tools")]
+    assert told[-1].count(f'id="{assignment.id}"') == 1
+    assert not (real.root / "a.txt").exists()
