@@ -745,19 +745,19 @@ def test_only_the_first_call_waits_for_a_server_that_is_away(store: Any, monkeyp
 
     waits = [0.0]
     clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
-    store.now()
+    store.reach()
     with monkeypatch.context() as patch:
         patch.setattr("crewboard.store.postgres_server.time", clock)
         patch.setattr("crewboard.store.postgres_server.connect", refuse)
         store._server._idle.pop().close()
         with pytest.raises(StorageError, match="out of reach"):
-            store.now()
+            store.reach()
         assert len(tried) > 2
         tried.clear()
         with pytest.raises(StorageError, match="out of reach"):
-            store.now()
+            store.reach()
         assert len(tried) == 1
-    store.now()
+    store.reach()
 
 
 def test_listeners_hear_at_once_that_the_connection_is_lost(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

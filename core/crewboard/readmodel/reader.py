@@ -295,6 +295,7 @@ class TeamReader:
             return view
 
     def _read(self, changed: Collection[str] | None, measured: int | None) -> TeamView:
+        self.team.store.reach()
         now = self._clock()
         self._unreadable.clear()
         listed = self._config.get()

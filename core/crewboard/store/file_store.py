@@ -45,6 +45,9 @@ class FileStore(Struct, frozen=True):
     def describe(self, name: str) -> str:
         return f"{self.root}/{name}"
 
+    def reach(self) -> None:
+        """Do nothing: each file that cannot be read is reported by itself."""
+
     def now(self) -> float:
         return time.time()
 
@@ -87,8 +90,12 @@ class FileStore(Struct, frozen=True):
 
     def remove(self, name: str) -> None:
         path = self.describe(name)
-        with files.storage_errors(f"cannot remove {path}"), contextlib.suppress(FileNotFoundError):
+        try:
             os.unlink(path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"cannot remove {path}: {files.reason(error)}") from error
 
     def names(self, folder: str) -> list[str]:
         path = self.describe(folder)
@@ -108,8 +115,12 @@ class FileStore(Struct, frozen=True):
 
     def move(self, name: str, to: str) -> None:
         path = self.describe(name)
-        with files.storage_errors(f"cannot move {path}"), contextlib.suppress(FileNotFoundError):
+        try:
             os.rename(path, self.describe(to))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StorageError(f"cannot move {path}: {files.reason(error)}") from error
 
     def claim(self, queue: str, to: str, labels: Collection[str], most: int) -> list[str]:
         def by_age(name: str) -> tuple[float, str]:

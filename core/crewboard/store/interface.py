@@ -64,8 +64,11 @@ class Store(Protocol):
     one that writes LostLeaseError if this process may not write any more (`files.require_before_writing`).
     """
 
+    def reach(self) -> None:
+        """Raise StorageError if the whole store is out of reach, and not a part of it."""
+
     def now(self) -> float:
-        """Return the time of the store's own clock in epoch seconds. It asks: the store can be reached."""
+        """Return the time of the store's own clock in epoch seconds."""
 
     def append(
         self, log: str, line: bytes, *, ident: str | None = None, at: int | None = None, durable: bool = False

@@ -82,6 +82,10 @@ class PostgresStore(Struct, frozen=True):
     def _server(self) -> Server:
         return server_of(self.url, self.team)
 
+    def reach(self) -> None:
+        if copy_of(self.url, self.team) is None:
+            self._rows("SELECT 1", ())
+
     def glance(self, folder: str | None = None) -> AbstractContextManager[None]:
         if folder is not None and self._copy(folder) is not None:
             return contextlib.nullcontext()

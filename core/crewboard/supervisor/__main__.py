@@ -204,7 +204,7 @@ def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:
     said = ""
     while True:
         try:
-            team.store.now()
+            team.store.reach()
         except StorageError as error:
             if error.away:
                 outage.begin(error)
