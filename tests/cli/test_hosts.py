@@ -326,7 +326,10 @@ def test_two_machines_without_hosts_do_not_run_agents_at_once(
         supervisor_client.wake_supervisor(there)
     ensure_running(there)
     monkeypatch.setattr(os, "pidfd_open", lambda _: pytest.fail("a process of this machine was watched for it"))
-    Supervisor._adopt(cast("Supervisor", None), cast("Watched", SimpleNamespace(agent=there.agent("w1"))))
+    Supervisor._adopt(
+        cast("Supervisor", None),
+        cast("Watched", SimpleNamespace(agent=there.agent("w1"), status=SimpleNamespace(get=lambda: None))),
+    )
     leases.sign(held, Lease(pid=77, run=1, boot_id=process.boot_id(), start_ticks=5))
     monkeypatch.setattr(supervisor_client, "_spawn", lambda *_: None)
     ensure_running(there)

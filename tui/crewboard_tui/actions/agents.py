@@ -1,5 +1,6 @@
 """Actions on agents and needs, for every view that selects one: hire, stop, pause, resume, acknowledge, answer."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamVie
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation
 from crewboard.readmodel.needs import to_acknowledge
+from crewboard.redaction import is_secret
 from crewboard_tui.actions.registry import Action, Operations, Selection, aimed, check_yes, either, for_fitting, not_for
 from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
@@ -568,7 +570,10 @@ class FirstSteps:
     def _show_demo(self, _: Selection) -> None:
         try:
             with self._app().suspend():
-                subprocess.run([sys.executable, "-I", "-m", "crewboard_tui.cli", "demo"], check=False)
+                command = [sys.executable, "-I", "-m", "crewboard_tui.cli", "demo"]
+                # It has no use for credentials.
+                shown = {name: value for name, value in os.environ.items() if not is_secret(name)}
+                subprocess.run(command, env=shown, check=False)
         except SuspendNotSupported:
             self._context.say("only in a terminal: `crewboard demo`", "warning")
 
