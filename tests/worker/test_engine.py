@@ -117,7 +117,7 @@ def test_an_engine_answers_without_a_key(crew: Crew) -> None:
     request = crew.pending("permission", "e")
     assert request.payload["tool"] == "bash"
     assert request.payload["input"] == {"command": "echo hi"}
-    assert crew.see("e").waiting_for == request.id
+    eventually(lambda: crew.see("e").waiting_for == request.id, "the status that it waits")
     answers.approve(crew.team, request.id)
     answer = crew.answer(assignment)
     assert (answer.text, answer.error, answer.code) == ("the result", None, 0)
