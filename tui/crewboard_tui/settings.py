@@ -148,7 +148,7 @@ class Given(Struct, frozen=True):
 
 
 class Files(Struct, frozen=True):
-    """What the files give. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
+    """The values of the files. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
 
     `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says that it is
     another text, or none, since the user accepted it.

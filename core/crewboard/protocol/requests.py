@@ -29,7 +29,7 @@ _LOCK = "requests"
 
 
 class Decision(TypedDict, total=False):
-    """What an answer says beside its yes or no.
+    """The parts of an answer to a request beside its yes or no.
 
     It is refused if the payload that was read is not the one of `sha256`. A plan is approved as it was `edited`, and
     with `terms` that hold until the result; `notes` are on its lines.

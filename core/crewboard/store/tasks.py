@@ -28,7 +28,7 @@ NO_REVIEW = "none"
 
 
 class TaskDraft(TypedDict, total=False):
-    """What a new task has beside its subject; what is left out is as in a `Task`.
+    """The fields of a new task beside its subject; one that is left out has the default of `Task`.
 
     `check` is a command, or `NO_CHECK`; without it the team's check counts. `review` is an agent other than the owner,
     or the operator, that must approve the work.
@@ -44,7 +44,7 @@ class TaskDraft(TypedDict, total=False):
 
 
 class TaskEdit(TypedDict, total=False):
-    """What changes in a task; what is left out, or None, stays.
+    """The changes of a task; a field that is left out, or None, stays as it is.
 
     `check` is a command, `NO_CHECK` or `TEAM_CHECK`, `review` an agent, the operator, or `NO_REVIEW`. Only the operator
     changes these two.

@@ -154,7 +154,7 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 
 
 class Placement(Protocol):
-    """Where the agents of a supervisor run: all on this machine (`Here`), or on hosts (`LocalHost` in `host.py`).
+    """The place where the agents of a supervisor run: this machine (`Here`), or hosts (`LocalHost` in `host.py`).
 
     The supervisor asks it whatever depends on that.
     """

@@ -529,7 +529,7 @@ def _why_no_clone(selection: Selection) -> str | None:
 
 
 class FirstSteps:
-    """What an empty board without a key offers, in `actions` and in words: to look around, and to use an engine.
+    """The offers of an empty board without a key, as `actions` and in words: to see the demo, and to use an engine.
 
     `app` returns the app, which the demo takes the terminal of; `lacks_key` whether there is neither a key nor an
     agent; `chosen` is called when an engine was chosen.

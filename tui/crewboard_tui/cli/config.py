@@ -1,4 +1,4 @@
-"""What agents are hired with here: the commands `init` and `config` for the settings, and `engines`."""
+"""The commands `init` and `config`, for the settings of new teams and of the dashboard, and `engines`."""
 
 import os
 import re

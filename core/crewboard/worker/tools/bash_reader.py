@@ -1,4 +1,4 @@
-"""How bash reads a command: as one program with its arguments, or as all the commands that it may run.
+"""Read a command as bash does: as one program with its arguments, or as all the commands that it may run.
 
 What may allow a command reads it as one simple command, as strictly as possible. What may refuse it looks into compound
 commands, too, and is told where it is not certain how bash reads one.
