@@ -5,9 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := $(VENV)/.packages
 RUNTIME := $(VENV)/.runtime
-PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+QUIETLY := -qq --disable-pip-version-check
+PIP := $(BIN)/python -m pip $(QUIETLY)
 # The pinned files name each package, so there is nothing to resolve. pip would compile on one core.
-INSTALL := $(PIP) install --no-compile --no-deps --require-hashes -r
+PINNED := install --no-compile --no-deps --require-hashes -r
+INSTALL := $(PIP) $(PINNED)
 # Some packages ship files that are no code of this Python; they stay as they are.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 -x offline/sample core tui \
 	"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
@@ -26,7 +28,7 @@ export CUSTOM_COMPILE_COMMAND := make requirements
 CLAUDE := 2.1.177 2.1.197 2.1.330
 
 # The engines that are tested, by their programs and as crewboard/engines.py names their versions.
-ENGINES := claude-agent-acp@0.101.0
+ENGINES := claude-agent-acp@0.101.0 codex-acp@2.6.0
 
 # The newest version of Ray that is tested.
 RAY := ray-2.60.0
@@ -53,12 +55,13 @@ PODMAN ?= podman
 IMAGE_BASE := .cache/image/$(SUITE).tar
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint words types imports docs claude engines ray live gateways llama screenshots recording bench peers format requirements package image site release clean
+.PHONY: help demo test test-long plain check lint words types imports docs claude engines ray live gateways llama screenshots recording bench peers format requirements package image site release clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 demo: $(RUNTIME) ## show a team at work, without a key and a network
+	@echo "Starting the demo …" >&2
 	@$(BIN)/python -m crewboard_tui.cli demo
 
 test: $(STAMP) ## run the tests, in about three minutes on two cores
@@ -66,6 +69,10 @@ test: $(STAMP) ## run the tests, in about three minutes on two cores
 
 test-long: $(STAMP) ## run the long fault and soak tests
 	@$(PYTEST) -m long --timeout 1800
+
+# What Linux alone has is skipped, with the reason.
+plain: $(STAMP) ## run the tests of processes, supervisors and workers without what only Linux has
+	@CREWBOARD_PLATFORM=posix $(PYTEST) tests/linux tests/supervisor/test_supervisor.py tests/worker/test_life.py
 
 check: lint types imports test ## check everything: format, lint, types, import contracts, tests
 
@@ -108,7 +115,7 @@ claude: $(STAMP) ## test with the real Claude Code, without a network; installs 
 	test -z "$$chosen" || $(BIN)/pytest -m claude -n 0 -k "$$chosen" tests/attach
 
 # In a folder as npm's own global one: the sandbox shows what belongs to a folder on PATH.
-engines: $(STAMP) ## test with real engines on the offline model; installs them from npm, 400 MB, under their own licences
+engines: $(STAMP) ## test with real engines on a scripted API; installs them from npm, 900 MB, under their own licences
 	@missing=; \
 	for engine in $(ENGINES); do \
 		folder=.cache/$${engine%@*}-$${engine#*@}; \
@@ -116,7 +123,7 @@ engines: $(STAMP) ## test with real engines on the offline model; installs them 
 			|| npm install -g --prefix $$folder --no-audit --no-fund --loglevel=error @agentclientprotocol/$$engine \
 			|| { echo "left out: $$engine, which npm cannot install"; missing=1; }; \
 	done; \
-	test -n "$$missing" || $(BIN)/pytest -m engines -n 0 tests/worker
+	test -n "$$missing" || $(BIN)/pytest -m engines -n 0 tests/worker/test_real_engine.py tests/worker/test_real_codex.py
 
 # Ray is too big for .venv: it gets an environment of its own, which finds there what crewboard needs.
 ray: $(STAMP) ## test `hosts up` with a real Ray cluster of three nodes; installs Ray, 300 MB, under its own licence
@@ -127,7 +134,7 @@ ray: $(STAMP) ## test `hosts up` with a real Ray cluster of three nodes; install
 			> "$$(.cache/$(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/crewboard.pth" \
 		&& touch .cache/$(RAY)/installed; } \
 		|| { rm -rf .cache/$(RAY); echo "left out: $(RAY), which the package index lacks"; }
-	@test ! -e .cache/$(RAY)/installed || .cache/$(RAY)/bin/python -m pytest -m ray -n 0 tests/cli
+	@test ! -e .cache/$(RAY)/installed || .cache/$(RAY)/bin/python -m pytest -m ray -n 0 tests/cli/test_ray.py
 
 live: $(STAMP) ## test with the API itself, with your key; it costs two cents, and at most fifty
 	@$(BIN)/pytest -m live -n 0 -rs tests/cli/test_real_api.py
@@ -222,13 +229,16 @@ clean: ## remove .venv, caches and builds
 	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find core tui tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Only what running needs: installing the tools of development as well takes twice as long.
+# Only what running needs: installing the tools of development as well takes twice as long. A pip in $(VENV) takes a third
+# of the time, and is there only if Python itself has none that can install into another environment.
 $(RUNTIME): requirements.txt
 	@$(REQUIRE_PYTHON)
 	@echo "Making $(VENV), once …" >&2
-	@$(PYTHON) -m venv $(VENV)
-	@echo "Installing the runtime packages …" >&2
-	@$(INSTALL) requirements.txt
+	@$(PYTHON) -m venv --without-pip $(VENV)
+	@pip="$(PYTHON) -m pip --python $(BIN)/python"; \
+		$$pip --version >/dev/null 2>&1 || { $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip"; } || exit; \
+		echo "Installing the runtime packages …" >&2; \
+		$$pip $(QUIETLY) $(PINNED) requirements.txt
 	@echo "Compiling them …" >&2
 	@$(COMPILE)
 	@printf '%s\n' "$(CURDIR)/core" "$(CURDIR)/tui" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/crewboard-source.pth"

@@ -149,14 +149,14 @@ def pytest_runtest_teardown() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
     """Start the supervisors of teams by a fork, because the imports of a new interpreter take most of a test's time."""
     folder = tmp_path_factory.getbasetemp()
     # The runners of pytest-xdist have a folder each in the one of the whole run.
     shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with Preloaded(shared) as processes, pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor_client, "_spawn", processes.spawn)
-        yield
+        yield processes
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from crewboard.records.agents import HireOptions
 from crewboard.records.events import Answer, Event, Sent
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
-from crewboard.store import agents, journal, leases
+from crewboard.store import journal, leases
 from crewboard.store.journal import Follower
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from tests.model import ModelServer
@@ -173,6 +173,6 @@ class Crew:
             stop.delete(self.team, now=True)
         for name in [member.name for member in self.team.config.members]:
             assert not leases.is_held(self.agent(name).lease)
-            status = agents.status(self.agent(name))
+            status = self.agent(name).status.load()
             assert status is None or not process.is_same(status.pid, status.boot_id, status.start_ticks)
         assert not supervisor_client.is_alive(self.directory)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from crewboard.commands.context import Team
-from crewboard.protocol import approvals
+from crewboard.protocol import requests
 from crewboard.readmodel.processes import ProcessNode, Usage
 from crewboard.records.agents import Context, Cursor, HireOptions, Spec, State, Status, Tokens
 from crewboard.records.base import JsonValue
@@ -14,7 +14,7 @@ from crewboard.records.events import Answer, Intake, Reply, RunStarted, ToolResu
 from crewboard.records.processes import Exit, Host, Supervisor
 from crewboard.records.requests import RequestType
 from crewboard.records.team import Config, Member, Task, TaskStatus
-from crewboard.store import agents, journal, json_records, mailbox, roster
+from crewboard.store import agents, journal, mailbox, roster
 from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
@@ -121,7 +121,7 @@ class Frozen:
             run=1, pid=pid, state=state, since=NOW - ago, doing=doing, beat=NOW, model=_MODELS[kind], boot_id="boot",
             sandbox="bubblewrap",
         )  # fmt: skip
-        json_records.save(agent.status, status.replace(**more))
+        agent.status.save(status.replace(**more))
         journal.append(
             agent.journal,
             RunStarted(ts=NOW - 900, run=1, pid=pid, type=kind, model=_MODELS[kind], fresh=True, prompt_id=f"p-{name}"),
@@ -161,7 +161,7 @@ class Frozen:
     def task(self, ident: int, subject: str, status: TaskStatus = "pending", **more: Any) -> None:
         """Add a task to the board."""
         fields: dict[str, object] = {"created_at": NOW - 900, "updated_at": NOW - 720, **more}
-        json_records.save(self.directory.task(ident), Task(id=ident, subject=subject, status=status).replace(**fields))
+        self.directory.task(ident).save(Task(id=ident, subject=subject, status=status).replace(**fields))
 
     def mail(self, number: int, author: str, to: str, kind: str, text: str, ago: float, **metadata: JsonValue) -> str:
         """Put a message into a mailbox and return its id."""
@@ -171,16 +171,18 @@ class Frozen:
         return ident
 
     def read(self, name: str, messages: int, *, ago: float, entered: bool = True) -> None:
-        """Let the worker pick up the first `messages` of its mail."""
+        """Let the worker pick up the first `messages` of its mail, as far as it has not yet."""
         agent = self.directory.agent(name)
-        letters = mailbox.read(self.directory, name).entries[:messages]
+        letters, before = mailbox.read(self.directory, name).entries[:messages], agents.cursor(agent).offset
         for message, end in letters:
+            if end <= before:
+                continue
             at = max(message.ts + 1, NOW - ago)
             journal.append(
                 agent.journal,
                 Intake(ts=at, run=1, messages=[message], cursor=end, entered=[message.id] if entered else []),
             )
-        json_records.save(agent.cursor, Cursor(offset=letters[-1][1] if letters else 0))
+        agent.cursor.save(Cursor(offset=letters[-1][1] if letters else 0))
 
     def did(self, name: str, ago: float, tool: str, arguments: dict[str, object], result: str, seconds: float) -> None:
         """Record a tool call with its outcome."""
@@ -216,7 +218,7 @@ class Frozen:
         to: str = "operator", **more: Any,
     ) -> None:  # fmt: skip
         """Open a request to the operator, or to another agent."""
-        approvals.ask(self.directory, ident, kind, author, to, payload, NOW - ago, **more)
+        requests.ask(self.directory, ident, kind, author, to, payload, NOW - ago, **more)
 
 
 _MODELS = {
@@ -232,7 +234,7 @@ def make_empty(root: Path, name: str = "demo") -> Frozen:
     root.mkdir(parents=True, exist_ok=True)
     directory = TeamDirectory(root / ".crewboard" / name)
     directory.make()
-    json_records.save(directory.config, Config(name=name, created_at=NOW - 3600))
+    directory.config.save(Config(name=name, created_at=NOW - 3600))
     return Frozen(directory)
 
 
@@ -306,7 +308,7 @@ def _send_mail(frozen: Frozen) -> None:
     send(30, "scan", "lead", "result", "The repository has 41 modules; the tests of sync are flaky.", 600,
          result="results/scan-1-1.md")  # fmt: skip
     send(31, "system", "lead", "teammate_terminated", "parser ended: signal 9, killed by a signal", 132)
-    frozen.read("api", 3, ago=700)
+    frozen.read("api", 2, ago=700)
     frozen.read("ui", 1, ago=160)
 
 
@@ -314,6 +316,7 @@ def _work(frozen: Frozen) -> None:
     frozen.said("api", 21, "need a cursor, not an offset", "thinking")
     frozen.did("api", 19, "grep", {"pattern": "def list_orders", "path": "src/"}, "src/api/routes.py:204", 0.1)
     frozen.did("api", 16, "read_file", {"path": "src/api/routes.py"}, "(48 lines)", 0.1)
+    frozen.read("api", 3, ago=700)
     edit: dict[str, object] = {"path": "src/api/routes.py", "old_text": OLD, "new_text": NEW}
     frozen.did("api", 12, "edit_file", edit, "replaced 1 occurrence", 0.2)
     frozen.did("release", 200, "read_file", {"path": "src/api/routes.py"}, "(48 lines)", 0.1)

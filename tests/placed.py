@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from crewboard.records.agents import Spec, Status
+from crewboard.records.agents import Spec
 from crewboard.records.processes import Host
 from crewboard.records.team import Member
-from crewboard.store import agents, hosts, json_records, roster
+from crewboard.store import agents, hosts, roster
 from crewboard.store.layout import TeamDirectory
 from tests.frozen import NOW, Frozen
 
@@ -22,9 +22,9 @@ def add_host(team: TeamDirectory, name: str, slots: int = 8, **more: Any) -> Hos
 def place(frozen: Frozen, name: str, host: str, boot_id: str = "elsewhere") -> None:
     """Let an agent run on a host."""
     path = frozen.directory.agent(name).status
-    status = json_records.load(path, Status)
+    status = path.load()
     assert status is not None
-    json_records.save(path, status.replace(host=host, boot_id=boot_id))
+    path.save(status.replace(host=host, boot_id=boot_id))
 
 
 def want(team: TeamDirectory, name: str, ago: float, now: float = NOW, prompt: str = "p", **flags: Any) -> None:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -136,7 +136,7 @@ def _fork(descriptors: list[int]) -> Forked | None:
     return None
 
 
-def _become(connection: socket.socket, stdin: int | None, output: int) -> dict[str, Any]:
+def _become(connection: socket.socket, stdin: int | None, output: int, errors: int | None = None) -> dict[str, Any]:
     """Make this process look as if it had been started for a request alone, and return the request."""
     os.setsid()
     os.chdir("/")
@@ -146,7 +146,7 @@ def _become(connection: socket.socket, stdin: int | None, output: int) -> dict[s
     standard = stdin if stdin is not None else os.open(os.devnull, os.O_RDONLY)
     os.dup2(standard, 0)
     os.dup2(output, 1)
-    os.dup2(output, 2)
+    os.dup2(output if errors is None else errors, 2)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     time.tzset()
     sys.argv[1:] = fields["arguments"]
@@ -191,8 +191,9 @@ def _main() -> int:
     # It ends with the socket: the kernel would end it with the thread that started it, which may be a short-lived one.
     prefork_server.preload()
     prefork_server.preload = lambda: None
-    # Each supervisor would load it when it begins to listen.
-    importlib.import_module("watchdog.observers.inotify_c")
+    # Each supervisor would load the first when it begins to listen, and each worker with MCP servers the others.
+    for module in ("watchdog.observers.inotify_c", "mcp.client.client", "jsonschema.validators"):
+        importlib.import_module(module)
     _try_sandbox_once()
     gc.collect()
     gc.freeze()
@@ -201,8 +202,11 @@ def _main() -> int:
     listener.close()
     if forked is None:
         return 0
-    connection, (output,) = forked
-    exec(_become(connection, None, output)["patch"], {})
+    connection, outputs = forked
+    fields = _become(connection, None, *outputs)
+    if "module" in fields:
+        return int(importlib.import_module(fields["module"]).main(sys.argv[1:]))
+    exec(fields["patch"], {})
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     spawner = os.fork()
     if spawner:
@@ -264,14 +268,33 @@ class Preloaded:
 
     def spawn(self, team: TeamDirectory, environment: Mapping[str, str], log: int, *host: str) -> None:
         """Start a supervisor as `supervisor_client._spawn` does, or a host with these arguments."""
-        fields = {"arguments": [str(team.path), *host], "environment": dict(environment), "patch": _patch}
+        self._fork({"arguments": [str(team.path), *host], "environment": dict(environment), "patch": _patch}, log)
+
+    def run(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[str, str]:
+        """Run the `main` of a module in a process of its own; return what it printed to stdout and stderr."""
+        fields = {"module": module, "arguments": [*arguments], "environment": dict(environment)}
+        reading, writing = os.pipe()
+        with (
+            os.fdopen(reading, encoding="utf-8") as printed,
+            tempfile.TemporaryFile("w+", encoding="utf-8") as complaints,
+        ):
+            try:
+                self._fork(fields, writing, complaints.fileno())
+            finally:
+                os.close(writing)
+            # Until it ends.
+            stdout = printed.read()
+            complaints.seek(0)
+            return stdout, complaints.read()
+
+    def _fork(self, fields: Mapping[str, Any], *outputs: int) -> None:
         with self._lock:
             try:
-                _send(self._connected(), fields, [log])
+                _send(self._connected(), fields, [*outputs])
             except ConnectionError:
                 # It was about to end, because all others had left.
                 self._leave()
-                _send(self._connected(), fields, [log])
+                _send(self._connected(), fields, [*outputs])
 
     def _connected(self) -> socket.socket:
         if self._control is None:

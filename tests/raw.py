@@ -1,7 +1,9 @@
 """A server of the Messages API that sends what it is given, for answers that the offline model would never give."""
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -20,6 +22,8 @@ class Raw(NamedTuple):
     """Bytes that the head promises and that do not come."""
     held: threading.Event | None = None
     """Keeps the connection open until it is set."""
+    drips: bool = False
+    """The body goes on for ever, a space every hundredth of a second, until the client hangs up."""
 
 
 def as_json(body: object, status: int = 200) -> Raw:
@@ -74,6 +78,11 @@ class RawServer:
                     self.send_header("location", answer.location)
                 self.end_headers()
                 self.wfile.write(answer.body)
+                with contextlib.suppress(OSError):
+                    while answer.drips:
+                        self.wfile.write(b" ")
+                        self.wfile.flush()
+                        time.sleep(0.01)
                 if answer.held is not None:
                     self.wfile.flush()
                     answer.held.wait()

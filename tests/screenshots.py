@@ -2,7 +2,11 @@
 
 import asyncio
 import contextlib
+import math
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +21,8 @@ from crewboard.records.agents import Spec
 from crewboard.records.processes import Exit, Usage
 from crewboard.records.team import AttachedTeam
 from crewboard.store import agents, leases, roster
+from crewboard_tui.render.themes import ThemeName
+from crewboard_tui.settings import Settings
 from tests.frozen import NOW, PLAN, Frozen, make_empty, make_team
 from tests.placed import add_host, place
 from tests.tui.stage import Stage, opened
@@ -39,6 +45,7 @@ class Shot:
     writes: tuple[str, ...] = ()
     width: int = 120
     height: int = 36
+    theme: ThemeName = "dark"
     worktrees: bool = False
     attached: bool = False
     hosts: bool = False
@@ -49,13 +56,17 @@ _TO_API = "j j j j j"
 SHOTS = (
     Shot("board", _TO_API, "and▌"),
     Shot("board-80x24", _TO_API, "and▌", width=80, height=24),
-    Shot("board-170x50", _TO_API, "model", width=170, height=50),
-    Shot("board-light", f"{_TO_API} T", "and▌"),
-    Shot("board-contrast", f"{_TO_API} T T", "and▌"),
+    Shot("board-170x50", _TO_API, "Needs you · 5", width=170, height=50),
+    Shot("board-light", _TO_API, "and▌", theme="light"),
+    Shot("board-contrast", _TO_API, "and▌", theme="contrast"),
+    Shot("board-catppuccin-mocha", _TO_API, "and▌", theme="catppuccin-mocha"),
+    Shot("board-tokyo-night", _TO_API, "and▌", theme="tokyo-night"),
     Shot("needs", "!", "collected 214 items"),
     Shot("needs-80x24", "!", "collected 214 items", width=80, height=24),
+    Shot("needs-80x24-light", "!", "collected 214 items", width=80, height=24, theme="light"),
     Shot("plan-review", "! !", "PLAN v2"),
     Shot("plan-review-80x24", "! !", "PLAN v2", width=80, height=24),
+    Shot("plan-review-80x24-light", "! !", "PLAN v2", width=80, height=24, theme="light"),
     Shot("question-80x24", "! ! !", "QUESTION", width=80, height=24),
     Shot("hire", "n", "Hire an agent", ("fixer2", "tab", "tab", "backend developer", "tab",
          "Make parse() accept the 2.0 grammar. Keep the 1.x tests green.", "tab", "tab", "space")),
@@ -64,6 +75,7 @@ SHOTS = (
     Shot("tasks", "3 j j j j", "orphaned by parser"),
     Shot("processes", "5 j j j j j", "sandbox"),
     Shot("feed", "6", "Feed"),
+    Shot("feed-light", "6", "Feed", theme="light"),
     Shot("cost", "7", "TEAM"),
     Shot("changes", "8", "⚠ conflicts", worktrees=True),
     Shot("changes-diff", "8 enter ] enter j j", "Changes › api", worktrees=True),
@@ -160,7 +172,7 @@ _MEASURED = (
 
 
 async def _paint(shot: Shot, frozen: Frozen) -> str:
-    async with opened(frozen, shot.width, shot.height) as stage:
+    async with opened(frozen, shot.width, shot.height, settings=Settings(theme=shot.theme)) as stage:
         for key in shot.keys.split():
             await stage.press(key)
             await stage.settles()
@@ -199,6 +211,24 @@ def paint_all(folder: Path, shots: tuple[Shot, ...] = SHOTS) -> list[Path]:
     return painted
 
 
+IN_README = ("board", "board-light", "needs-80x24", "needs-80x24-light", "plan-review-80x24", "plan-review-80x24-light")
+"""Pictures that the README shows: as PNG, because a browser loads no font for an SVG inside of a page."""
+
+
+def rasterize(svg: Path, browser: str) -> Path:
+    """Write a picture as PNG next to it, in the fonts of this machine."""
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg.read_text())
+    assert size is not None
+    window = ",".join(str(math.ceil(float(each))) for each in size.groups())
+    png = svg.with_suffix(".png")
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={window}")
+    command = [browser, *flags, f"--screenshot={png}", svg.as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return png
+
+
 if __name__ == "__main__":
-    for done in paint_all(HERE):
-        sys.stdout.write(f"{done}\n")
+    chosen = [path for path in paint_all(HERE) if sys.stdout.write(f"{path}\n") and path.stem in IN_README]
+    if (chromium := shutil.which("chromium")) is not None:
+        for path in chosen:
+            sys.stdout.write(f"{rasterize(path, chromium)}\n")

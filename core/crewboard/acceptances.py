@@ -1,4 +1,4 @@
-"""What the user accepted of a workspace by its content: types, skills and other texts, MCP servers.
+"""Acceptances of texts in a workspace by their content: of types, skills, imported files and MCP servers.
 
 Agents can write these, and they can come with a cloned repository. For each name in a workspace one text is accepted,
 until it changes. The records are the user's own, in a folder that agents do not see.

@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from crewboard import models
 from crewboard.errors import UsageError
-from crewboard.records.agents import Definition, Effort, Terms, Thinking, ToolPattern
+from crewboard.records.agents import VERDICTS, Definition, Effort, Terms, Thinking, ToolPattern
 from crewboard.records.base import counted
 from crewboard.records.events import Answer
 from crewboard.untrusted import on_one_line
 from crewboard.web import TOOLS as WEB_TOOLS
 
 READ_TOOLS = ("read_file", "glob", "grep", "list_dir")
+
+WRITE_TOOLS = ("write_file", "edit_file")
 
 TEAM_TOOLS = ("send_message", "read_inbox", "task_list", "task_claim", "task_update", "todo", "ask_operator")
 
@@ -24,7 +26,7 @@ LEAD_TOOLS = (
 )  # fmt: skip
 """Tools that only a lead has."""
 
-GATED_TOOLS = frozenset({"bash", "write_file", "edit_file"})
+GATED_TOOLS = frozenset({"bash", *WRITE_TOOLS})
 """Tools that an agent with a plan gate may not use before its plan is approved, with all tools of MCP servers."""
 
 MCP_PREFIX = "mcp__"
@@ -118,8 +120,31 @@ def describe_terms(terms: Terms, kind: AgentType | None) -> str:
     words += ["network"] if terms.network else []
     # A number alone counts tokens.
     words += [f"{terms.budget} tokens" if terms.budget.isdecimal() else terms.budget] if terms.budget else []
-    words += [f"holds {', '.join(map(str, terms.hold))}"] if terms.hold else []
+    for verdict, steps in terms.left_out.items():
+        words += [f"{VERDICTS[verdict].in_terms} {', '.join(map(str, steps))}"] if steps else []
+    words += [f"released {', '.join(map(str, terms.released))}"] if terms.released else []
     return " · ".join(words)
+
+
+def describe_steps(terms: Terms) -> list[str]:
+    """Return in sentences what is refused because of steps that are not approved, and what is only an instruction.
+
+    Empty if all steps are approved.
+    """
+    words = [f"of step {each.step} refused: {each}" for each in terms.denied]
+    if told := terms.not_enforced:
+        words.append(f"{_steps(told)}: an instruction only, nothing that {_pronoun(told)} alone names can be refused")
+    if terms.denied:
+        words.append("what else belongs to a step, and what commands write, is an instruction only")
+    return words
+
+
+def _steps(numbers: list[int]) -> str:
+    return f"step{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def _pronoun(numbers: list[int]) -> str:
+    return "they" if len(numbers) > 1 else "it"
 
 
 def describe_ended_terms(answer: Answer) -> str:
@@ -127,9 +152,11 @@ def describe_ended_terms(answer: Answer) -> str:
     terms = answer.ended_terms
     if terms is None or terms.is_empty:
         return ""
-    steps = f"step{'s' * (len(terms.hold) > 1)} {', '.join(map(str, terms.hold))}"
-    left = f"; {steps} of its plan {'are' if len(terms.hold) > 1 else 'is'} not approved and still open"
-    return f"The terms of its plan ended with this result{left if terms.hold else ''}."
+    left = ""
+    for numbers, what in ((terms.hold, "not approved and still open"), (terms.refused, "refused")):
+        if numbers:
+            left += f"; {_steps(numbers)} of its plan {'are' if len(numbers) > 1 else 'is'} {what}"
+    return f"The terms of its plan ended with this result{left}."
 
 
 def tools_a_plan_lacks(terms: Terms | None, kind: AgentType, files: object, commands: object) -> str:
@@ -141,7 +168,7 @@ def tools_a_plan_lacks(terms: Terms | None, kind: AgentType, files: object, comm
         return ""
     lost = {tool for tool in kind.tools if not kept_by_terms(terms, tool)}
     runs = [each for each in commands if not str(each).startswith(MCP_PREFIX)] if isinstance(commands, list) else []
-    writing = {"write_file", "edit_file"} & {*kind.tools}
+    writing = {*WRITE_TOOLS} & {*kind.tools}
     no_writer = bool(writing) and writing <= lost
     lacks = ["files to write, and the terms leave neither write_file nor edit_file"] if files and no_writer else []
     lacks += ["commands, and the terms leave no bash"] if runs and "bash" in lost else []
@@ -324,7 +351,7 @@ def make_type(
     return AgentType(
         name,
         tools,
-        writes=bool({"write_file", "edit_file"} & set(tools)),
+        writes=bool({*WRITE_TOOLS} & {*tools}),
         # A server of the project is a program, too.
         executes="bash" in tools or bool(mcp),
         model=model,

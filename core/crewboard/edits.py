@@ -126,11 +126,8 @@ def _hunk(line: int | None, body: list[str]) -> Replacement:
         raise EditError("a hunk of the diff has no line that begins with - or +, so it changes nothing")
     has_old = any(each[0] in " -" for each in body)
     # A hunk that only inserts replaces nothing behind its line.
-    return Replacement(f"{old}\n" if has_old else "", f"{new}\n" if _adds(body) else "", is_hunk=True, line=line)
-
-
-def _adds(body: Sequence[str]) -> bool:
-    return any(each[0] in " +" for each in body)
+    has_new = any(each[0] in " +" for each in body)
+    return Replacement(f"{old}\n" if has_old else "", f"{new}\n" if has_new else "", is_hunk=True, line=line)
 
 
 def diff_lines(before: str, after: str, context: int = 3) -> list[str]:

@@ -7,6 +7,7 @@ a command can say what is missing before it starts a worker.
 import contextlib
 import json
 import re
+import time
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,13 +66,13 @@ _CREDENTIAL_HINTS = {
     "vertex": "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a file",
     "foundry": "set ANTHROPIC_FOUNDRY_API_KEY",
 }
-"""What a user can do to give credentials for each platform."""
+"""Advice on giving credentials, by platform."""
 
 _BOTO_FILE = Path("/etc/boto.cfg")
 _MACHINE = Path("/sys/class/dmi/id")
 _MACHINE_FILES = ("sys_vendor", "product_name", "bios_version")
 _VENDORS = {"bedrock": "amazon", "vertex": "google"}
-"""Where a machine says who made it, and who makes those that give credentials to what runs on them.
+"""Files with the maker of a machine, and the makers whose machines give credentials to their programs, by platform.
 
 EC2 on Xen names Amazon only as the version of its BIOS.
 """
@@ -105,6 +106,9 @@ _SENDABLE = re.compile(r"[!-~]+")
 """Characters that an HTTP header can carry."""
 
 _PRIVATE_NAMES = (".localhost", ".local", ".lan", ".home", ".internal", ".home.arpa")
+
+_ADDED = re.compile(r"(/v1(?:/messages)?)/*$")
+"""The path that each request adds to the address of a server."""
 
 _SCHEME = re.compile(r"https?://", re.IGNORECASE)
 
@@ -281,19 +285,26 @@ def address_problem(environment: Mapping[str, str]) -> str | None:
     given = environment.get(name)
     if given is None:
         return None
-    problem = None
+    problem = url_problem(given)
     if not given.strip():
         usual = "Anthropic's own API" if platform is None else _PLATFORM_NAMES[platform]
         problem = f"is set and empty: unset it for {usual}, or set the address of your server"
-    elif not _SCHEME.match(given):
-        rest = given.rpartition("//")[2]
-        kind = "http" if is_private(f"http://{rest}") else "https"
-        problem = f"starts with neither http:// nor https://: did you mean {kind}://{rest}?"
-    elif not _has_host(given):
-        problem = "is no address of a server: it looks like http://127.0.0.1:11434"
-    elif platform is None and (whole := given.rstrip("/")).endswith("/v1"):
-        problem = f"ends in /v1, which is added to each request: set it to {whole.removesuffix('/v1')}"
+    elif problem is None and platform is None and "?" in given:
+        problem = f"has a query, behind which no path can be added: set it to {given.partition('?')[0].rstrip('/')}"
+    elif problem is None and platform is None and (found := _ADDED.search(given)) is not None:
+        problem = f"ends in {found[1]}, which is added to each request: set it to {given[: found.start()]}"
     return f"{name} {problem}" if problem is not None else None
+
+
+def url_problem(url: str) -> str | None:
+    """Return why a text is no address of a server, and what to do; None if it is one."""
+    has_scheme, rest = _SCHEME.match(url) is not None, url.rpartition("//")[2]
+    if not _has_host(url if has_scheme else f"http://{rest}"):
+        return "is no address of a server: it looks like http://127.0.0.1:11434"
+    if not has_scheme:
+        kind = "http" if is_private(f"http://{rest}") else "https"
+        return f"starts with neither http:// nor https://: did you mean {kind}://{rest}?"
+    return None
 
 
 def _has_host(url: str) -> bool:
@@ -479,15 +490,29 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
     request = urllib.request.Request(f"{url}{path}", headers=headers)  # noqa: S310  the user's own address
     try:
         with urllib.request.build_opener(NoRedirects, proxies).open(request, timeout=timeout) as answer:
-            return answer.status, _json(answer.read(_MOST))
+            return answer.status, _json(_read(answer, timeout))
     except urllib.error.HTTPError as error:
         with error:
             to = error.headers.get("location")
             if to and error.code in _REDIRECTS:
                 raise RedirectedError(error.code, url, path, urllib.parse.urljoin(f"{url}{path}", to)) from error
-            return error.code, _json(error.read(_MOST))
+            return error.code, _json(_read(error, timeout))
     except http.client.HTTPException as error:
         raise ValueError(f"the answer is no HTTP: {type(error).__name__}") from error
+
+
+def _read(answer: Any, timeout: float) -> bytes:  # noqa: ANN401  what `urllib` returns or raises
+    """Return the beginning of a body.
+
+    Raises:
+        TimeoutError: It goes on, however slowly, for longer than `timeout` seconds.
+    """
+    data, end = b"", time.monotonic() + timeout
+    while len(data) < _MOST and (part := answer.read1(_MOST - len(data))):
+        data += part
+        if time.monotonic() > end:
+            raise TimeoutError("the answer does not end")
+    return data
 
 
 def _json(data: bytes) -> Any:  # noqa: ANN401  any JSON value

@@ -31,10 +31,14 @@ class KnownEngine(Struct, frozen=True):
     """What is known of an engine: how it is started, which versions were tested, what it can do and lacks.
 
     `work` and `plan` set a session to work, and to plan only; both are sent after each start, because some engines
-    forget. `variables` are those of the user's environment that it needs, keys among them. `login` is the file with the
-    user's login, below the home. `tells_cost`: it tells what a session has cost since its start. `loads`: it has
-    replayed the whole session when it answers that it is loaded. `needs_network`: its model is elsewhere. `lacks` says
-    in words what it cannot do.
+    forget. `variables` are those of the user's environment that it needs. `keys` are those with a key for its API, at
+    the address in the variable `address` or at `api`; with `redirected` it sends its requests to another `{url}`. With
+    a login it needs `hosts`; without any it reaches nothing unless its agent has the network. `prefers_login` says that
+    it uses one also where there is a key. `login` is the file with the user's login, below the home, `log_in` says how
+    to make it. `tells_cost`: it tells what a session has cost since its start. `loads`: it has replayed the whole
+    session when it answers that it is loaded. `memory` is what its processes take in bytes: measured where it is given
+    below, else assumed. `patience` are the seconds that it waits for a tool; None if those are hours. `lacks` says in
+    words what it cannot do.
     """
 
     name: str
@@ -45,10 +49,18 @@ class KnownEngine(Struct, frozen=True):
     work: tuple[Setting, ...] = ()
     plan: tuple[Setting, ...] = ()
     variables: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    address: str = ""
+    api: str = ""
+    redirected: Mapping[str, str] = {}
+    hosts: tuple[str, ...] = ()
+    prefers_login: bool = False
     login: str = ""
+    log_in: str = ""
     tells_cost: bool = False
     loads: bool = True
-    needs_network: bool = True
+    memory: int = 300 << 20
+    patience: float | None = 60.0
     lacks: tuple[str, ...] = ()
 
     @property
@@ -69,12 +81,16 @@ KNOWN = {
             # Its own first mode lets a model decide in the user's place.
             work=(("session/set_mode", {"modeId": "default"}),),
             plan=(("session/set_mode", {"modeId": "plan"}),),
-            variables=(
-                "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CODE_EXECUTABLE",
-                "CLAUDE_CODE_OAUTH_TOKEN",
-            ),
+            variables=("ANTHROPIC_BASE_URL", "CLAUDE_CODE_EXECUTABLE", "CLAUDE_CODE_OAUTH_TOKEN"),
+            keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+            address="ANTHROPIC_BASE_URL",
+            api="https://api.anthropic.com",
+            redirected={"ANTHROPIC_BASE_URL": "{url}"},
+            hosts=("api.anthropic.com",),
             login=".claude/.credentials.json",
+            log_in="`claude`, then /login",
             tells_cost=True,
+            patience=None,
         ),
         KnownEngine(
             name="codex",
@@ -91,8 +107,19 @@ KNOWN = {
                 ("session/set_mode", {"modeId": "agent-full-access"}),
                 ("session/set_config_option", {"configId": "collaboration_mode", "value": "plan"}),
             ),
-            variables=("CODEX_API_KEY", "CODEX_PATH", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+            variables=("CODEX_PATH",),
+            keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
+            address="OPENAI_BASE_URL",
+            api="https://api.openai.com/v1",
+            # It takes neither an address nor a key from its environment without these.
+            redirected={
+                "CODEX_CONFIG": '{"openai_base_url": "{url}"}', "DEFAULT_AUTH_REQUEST": '{"methodId": "api-key"}',
+            },
+            hosts=("chatgpt.com", "api.openai.com"),
+            prefers_login=True,
             login=".codex/auth.json",
+            log_in="`codex login`",
+            memory=250 << 20,
             lacks=("it does not tell what it costs", "it asks before no call: the sandbox alone holds it"),
         ),
     )
@@ -104,7 +131,6 @@ _ANY = KnownEngine(
     title="another engine",
     # Some go on to replay behind their answer: that would be taken for the next turn, and mail be missed in it.
     loads=False,
-    needs_network=False,
     lacks=(
         "it was not tried", "its plan mode is not used", "what it costs is not counted",
         "each start begins a new session: it knows nothing of what was before",
@@ -162,6 +188,18 @@ def _version(path: Path, package: str) -> str:
         if isinstance(found, dict) and found.get("name") == package:
             return str(found.get("version") or "")
     return ""
+
+
+def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, network: bool) -> str:
+    """Return on one line what an engine takes of this machine, and what it sees and reaches in the sandbox."""
+    engine = known(text)
+    logins = [name for name in engine.variables if name.endswith("_TOKEN") and environment.get(name)]
+    has_key = any(environment.get(name) for name in engine.keys)
+    if engine.login and (home / engine.login).is_file() and (engine.prefers_login or not has_key):
+        logins.append(f"~/{engine.login}")
+    sees = f"your login, {' and '.join(logins)}" if logins else "no key"
+    reaches = "any address" if network else "its API alone" if engine.hosts else "no address"
+    return f"takes about {engine.memory >> 20} MiB; it and its commands see {sees}, and reach {reaches}"
 
 
 def choose(text: str, workspace: Path) -> Engine:

@@ -24,6 +24,7 @@ RETRY_BUDGET = "CREWBOARD_RETRY_BUDGET"
 PROGRESS_TIMEOUT = "CREWBOARD_PROGRESS_TIMEOUT"
 CALL_TIMEOUT = "CREWBOARD_CALL_TIMEOUT"
 DEBUG = "CREWBOARD_DEBUG"
+PLATFORM = "CREWBOARD_PLATFORM"
 THEME = "CREWBOARD_THEME"
 NOTIFY = "CREWBOARD_NOTIFY"
 REDUCED_MOTION = "CREWBOARD_REDUCED_MOTION"
@@ -54,6 +55,11 @@ _LONGEST_OPERATOR = 32
 def root(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the workspace that the user chose."""
     return environment.get(ROOT) or None
+
+
+def is_posix(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return True if nothing is used that only Linux has: on other systems, and where the user asked for that."""
+    return sys.platform != "linux" or environment.get(PLATFORM) == "posix"
 
 
 def team(environment: Mapping[str, str] = os.environ) -> str | None:

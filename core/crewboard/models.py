@@ -23,7 +23,7 @@ ALIASES = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "c
 """Short names of models, as in Claude Code."""
 
 _ON_BEDROCK = "anthropic."
-"""What stands before the ids of models on Amazon Bedrock, behind a region's name if there is one."""
+"""The prefix of the ids of models on Amazon Bedrock, behind a region's name if there is one."""
 
 _AFTER_REFUSAL = "claude-opus-4-8"
 """The newest Opus without the classifiers that refuse a request, which those of `ALIASES` all have: page
@@ -187,13 +187,17 @@ def parse_window(text: str) -> int:
     return count
 
 
-_WINDOW_NAMES = ("max_input_tokens", "max_model_len", "n_ctx", "context_length")
-"""The names of a model's window: the API and LiteLLM, vLLM, llama.cpp (below `meta`), OpenRouter and Ollama.
-`n_ctx_train` of llama.cpp is what the model could have, not what it has.
+_WINDOW_NAMES = (
+    "max_input_tokens", "max_model_len", "n_ctx", "loaded_context_length", "context_length", "context_window",
+    "max_context_length",
+)  # fmt: skip
+"""The names of a model's window: the API and LiteLLM, vLLM, llama.cpp (below `meta`), LM Studio, OpenRouter and Ollama,
+Groq, Mistral. `n_ctx_train` of llama.cpp is what the model could have, not what it has; LM Studio says both.
 """
 
 _REPLY_NAMES = ("max_tokens", "max_output_tokens", "max_completion_tokens")
 
+_MOST_DIGITS = 12
 _SMALLEST_WINDOW = 512
 """Tokens below which a number is none of a window."""
 
@@ -204,14 +208,19 @@ def size_in(said: object) -> Size:
         return Size()
     parts = [said, _part(said, "meta"), _part(said, "top_provider")]
     window, reply = (
-        next((part[name] for part in parts for name in names if _is_tokens(part.get(name))), None)
+        next((found for part in parts for name in names if (found := _tokens(part.get(name))) is not None), None)
         for names in (_WINDOW_NAMES, _REPLY_NAMES)
     )
     return Size(window if window is not None and window >= _SMALLEST_WINDOW else None, reply)
 
 
-def _is_tokens(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
+def _tokens(value: object) -> int | None:
+    """Return a number of tokens, which some servers send as a text; None for what is none."""
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:_MOST_DIGITS])
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return int(value) if 0 < value < 10**9 else None
 
 
 def find_in_list(said: object, model: str) -> Mapping[str, Any] | None:
@@ -243,7 +252,11 @@ _LONGER_THAN = re.compile(
 """The same in words of others: something that is longer than a number."""
 _SMALLEST_REPLY = 256
 """Tokens below which no server has the longest reply: a smaller number is part of a name."""
-_AT_MOST = re.compile(r"at most|maximum|less than|exceed|too large|up to|limit|>", re.IGNORECASE)
+_AT_MOST = re.compile(
+    r"at most|maximum|less than|exceed|too large|too high|up to|limit|\brange\b|>|\d tokens or (?:fewer|less)"
+    r"|小于|不超过|不能超过|最大",
+    re.IGNORECASE,
+)
 _OF_REPLY = re.compile(r"max_(?:completion_)?tokens|output token|completion token", re.IGNORECASE)
 """Words about the length of the reply, of which a server may say the same."""
 
@@ -262,15 +275,43 @@ _NO_TOOLS = re.compile(
     re.IGNORECASE,
 )
 """Words for a model that cannot call tools: of Ollama, LiteLLM, Groq, OpenRouter."""
+WANTS_TEXT = re.compile(
+    r"\A(?!.*(?:\blist\[|\bvalid (?:list|array)|tool_result)).*"
+    r"\bcontent\b.{0,80}\b(?:valid|must be|should be|expected|expects|only)\b.{0,30}\bstr(?:ing)?\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Words of a server that takes only a string as the content of a message. One that names a list as well takes it."""
 _SET_UP = (
+    (
+        re.compile(r"\bwrote a call of \S+ as text"),
+        (
+            "let its server read calls: vLLM with `--enable-auto-tool-choice --tool-call-parser PARSER`, llama-server "
+            "with `--jinja`, others with a template that has tools; or use another model, with `--model`"
+        ),
+    ),
     (
         re.compile(r"--enable-auto-tool-choice|--tool-call-parser"),
         "start vLLM with `--enable-auto-tool-choice --tool-call-parser PARSER`; its documents name that of a model",
     ),
     (re.compile(r"requires? --jinja"), "start llama-server with `--jinja`"),
     (
+        re.compile("CERTIFICATE_VERIFY_FAILED"),
+        "`export SSL_CERT_FILE=FILE` with the server's own certificate, or that of its authority",
+    ),
+    (
         re.compile(r"\bno models? (?:is |are )?loaded|\bmodel (?:is |was |has )?(?:been )?unloaded", re.IGNORECASE),
         "load the model on its server (LM Studio: `lms load`), then try again",
+    ),
+    (
+        re.compile(r"and takes one of \d+ tokens or more"),
+        (
+            "give the model a larger window (Ollama `OLLAMA_CONTEXT_LENGTH` or `num_ctx`, llama-server `-c`, vLLM "
+            "`--max-model-len`), then stop and resume the agent, with `--window` if the server does not say it"
+        ),
+    ),
+    (
+        WANTS_TEXT,
+        "the server takes only text in messages, and agents need calls and their results: use another server",
     ),
     (_NO_TOOLS, "agents work by calling tools: use a model that can, with `--model`"),
 )
@@ -285,6 +326,12 @@ def lacks_tools(text: str) -> bool:
 def remedy(text: str) -> str | None:
     """Return what helps against a server's error, on the server or with another model; None if that is not known."""
     return next((helps for words, helps in _SET_UP if words.search(text)), None)
+
+
+def with_remedy(text: str) -> str:
+    """Return an error with what helps against it behind it, if that is known."""
+    helps = remedy(text)
+    return text if helps is None or helps in text else f"{text.rstrip('.')}; {helps}"
 
 
 def is_too_long(text: str) -> bool:

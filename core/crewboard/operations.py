@@ -2,8 +2,8 @@
 
 An operation is a function of the team, an agent's name or a task's id, and options: its docstring is the help of its
 command, and the decorator adds its other words, its keys, and which agents or tasks it fits. The commands
-(`cli/control.py`), the keys with the palette (`keymap/bindings.py`), what they do in the dashboard (`actions/agents.py`
-and `actions/tasks.py`) and the reference are made from `OPERATIONS`; to add an operation is to declare it here. All of
+(`cli/control.py`), the keys with the palette (`keymap/bindings.py`), what they do in the dashboard
+(`actions/agents.py`) and the reference are made from `OPERATIONS`; to add an operation is to declare it here. All of
 these load this module when they start, so it imports the rest of the core in its functions.
 """
 
@@ -125,6 +125,10 @@ def is_paused(agent: AgentView) -> bool:
     return agent.alive and wanted == "paused"
 
 
+def _not_running(who: str, _: Pressed) -> str:
+    return f"{who} not running"
+
+
 # --------------------------------------------------------------------------------------------------------- ending
 
 
@@ -133,6 +137,7 @@ def is_paused(agent: AgentView) -> bool:
     # One that waits for its start, too: a stop cancels that.
     fits=lambda agent: agent.alive or agent.state == "queued",
     keys="x", help="ask it to shut down", footer=44, elsewhere=True,
+    why_not=_not_running,
     after=lambda done, key: f"; {key('agent.resume')} resumes it with its memory" if done.can_resume else "",
     options={"now": "Do not ask: end it and everything that it started."},
 )  # fmt: skip
@@ -142,12 +147,11 @@ def stop(team: Team, name: str, *, now: bool = False) -> Done:
     A working agent may refuse. If it does, or does not answer within 30 s, it keeps running (exit 75).
     """
     from crewboard.commands import stop
-    from crewboard.store import agents
 
     how = stop.stop_now(team, name) if now else stop.stop(team, name)
     ended = "and everything it started is ended" if now else "has shut down"
     says = {"ended": ended, "unqueued": "was taken out of the queue"}.get(how, "is not running")
-    spec = agents.spec(team.agent(name))
+    spec = team.agent(name).spec.load()
     own = team.config.attached is None and spec is not None and spec.parent is None
     data = {"name": name, "was_alive": how == "ended", "alive": False}
     return Done(f"{name} {says}", data, can_resume=how == "ended" and own)
@@ -157,6 +161,7 @@ def stop(team: Team, name: str, *, now: bool = False) -> Done:
     "agent.end", label="end it", doing="ending", done="and everything they started are ended",
     fits=lambda agent: agent.alive,
     keys="X", help="end it with its processes: press twice within 2 s", footer=46, elsewhere=True, confirm="again",
+    why_not=_not_running,
     consequence=lambda agents, _, key: (
         f"ends {', '.join(sorted(agent.name for agent in agents))} and everything it started; "
         f"{key('agent.stop')} asks instead"
@@ -207,7 +212,7 @@ def remove(team: Team, name: str) -> Done:
     fits=lambda agent: agent.alive and not is_paused(agent), all_help="All running agents.",
     keys="p", help="pause it at its next safe point, or unpause it", footer=43,
     keys_for_all="P", help_for_all="pause all agents; if all are paused, unpause them",
-    back="agent.unpause",
+    back="agent.unpause", why_not=_not_running,
 )  # fmt: skip
 def pause(team: Team, name: str) -> Done:
     """Pause the agents NAME... at their next safe point, until `unpause`."""
@@ -232,7 +237,7 @@ def _want(team: Team, name: str, wanted: Literal["paused", "running"]) -> None:
     from crewboard.store import agents
 
     agent = control.require_alive(team, name)
-    spec = agents.spec(agent)
+    spec = agent.spec.load()
     if spec is not None and spec.want in ("running", "paused"):
         agents.want(agent, wanted, run=spec.run)
     supervisor_client.wake_worker(team.directory, name)
@@ -243,6 +248,7 @@ def _want(team: Team, name: str, wanted: Literal["paused", "running"]) -> None:
     "agent.interrupt", label="interrupt", doing="interrupting", done="are interrupted, and read it now",
     fits=lambda agent: agent.alive, section="Steer", composes=True,
     keys="i", help="stop its turn; it then reads your message", footer=72,
+    why_not=_not_running,
 )  # fmt: skip
 def interrupt(team: Team, name: str, text: str = "") -> Done:
     """Stop the present turn or command of the agent NAME, and let it read TEXT.
@@ -489,10 +495,8 @@ def reopen(team: Team, task_id: int) -> Done:
 def retry_task(team: Team, task_id: int) -> Done:
     """Reopen a failed task for the agent that had it and tell that agent; if it was removed, for any agent."""
     from crewboard.commands import tasks
-    from crewboard.store import roster
     from crewboard.store import tasks as board
 
-    roster.require_own_agents(team.directory)
     failed = board.load(team.directory, task_id)
     had_it = team.config.member(failed.owner or failed.last_owner or "")
     task = tasks.update_task(team, task_id, status="pending", owner=had_it.name if had_it is not None else None)

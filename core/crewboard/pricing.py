@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct, convert
 
-from crewboard import env, models
+from crewboard import env
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records.agents import Tokens
 
@@ -16,7 +16,7 @@ _THOUSAND = 1_000
 _MILLION = 1_000_000
 _DATED = re.compile(r"-\d{8}$")
 _IN_US = 1.1
-"""How much dearer all tokens are of a request that the API answers in the US alone, as a workspace may demand: page
+"""Factor on the price of a request that the API answers in the US alone, as a workspace may demand: page
 `manage-claude/data-residency` of its documents, November 2026.
 """
 
@@ -59,6 +59,9 @@ class Prices(Struct, frozen=True):
 
         `in_us` says that the API had to answer it in the US.
         """
+        # Imported here: it knows the words of many servers, and the first picture needs none of them.
+        from crewboard import models
+
         bands = self.bands.get(model) or self.bands.get(_DATED.sub("", models.plain(model))) or []
         band = next((band for band in bands if band.up_to is None or used.prompt <= band.up_to), None)
         if band is None or (used.web_searches and self.per_1000_web_searches is None):
@@ -86,6 +89,8 @@ def load(root: Path) -> Prices:
     Raises:
         BadDataError: One of the project's files is damaged.
     """
+    from crewboard import models
+
     shipped = load_shipped()
     if described := {name: each.price for name, each in models.of_project(root).items() if each.price is not None}:
         bands = {name: [_band(root, name, price)] for name, price in described.items()}
@@ -106,6 +111,8 @@ def require_readable(root: Path, environment: Mapping[str, str]) -> None:
     Raises:
         BadDataError: `models.toml` is damaged, or `prices.toml`, which the offline model does not read.
     """
+    from crewboard import models
+
     try:
         if env.is_offline(environment):
             models.of_project(root)
@@ -119,6 +126,8 @@ def _band(root: Path, name: str, price: dict[str, float]) -> Band:
     try:
         return convert({"cache_read": price.get("input"), "cache_write": price.get("input"), **price}, Band)
     except ValueError as error:
+        from crewboard import models
+
         raise BadDataError(f"{models.project_file(root)} cannot be used: {name}: its price: {error}") from error
 
 

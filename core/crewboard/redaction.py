@@ -3,12 +3,13 @@
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, TextIO
 
 from crewboard import env
 
 MARK = "[key hidden"
-"""How each text begins that stands in the place of a secret."""
+"""The beginning of each text that stands in the place of a secret."""
 
 _SUFFIXES = (
     "_KEY", "_APIKEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_PASSPHRASE", "_PASS", "_PWD", "_PAT",
@@ -32,10 +33,10 @@ _MIN_LENGTH = 8
 
 _WORD = re.compile(r"[a-z]{1,16}(?:[-_][a-z]{1,16}){0,2}")
 
-_KEY = re.compile(
+_KEY = (
     # Anthropic, and others. Not the end of a word, such as a file name has it, unless the rest can be nothing else. An
     # escape, of JSON, of an address or for a colour, may stand before it.
-    r"sk-ant-[a-z]+\d+-[\w-]{8,}|(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[\dA-Fa-f]{2})|(?<=[\d[]m))sk-[\w-]{16,}"
+    r"(?a)sk-ant-[a-z]+\d+-[\w-]{8,}|(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[\dA-Fa-f]{2})|(?<=[\d[]m))sk-[\w-]{16,}"
     r"|c2stYW50L[\w+/-]{16,}=*"  # the same in base64
     r"|gh[opsur]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}"
     r"|xox[abeprs]-[\w-]{10,}|xapp-\d-[\w-]{10,}|(?<=hooks\.slack\.com/services/)[\w/]{20,}"
@@ -49,8 +50,7 @@ _KEY = re.compile(
     r"|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
     # User and password of an address, as RFC 3986 has them, but without what means something to a shell: who approves a
     # command has to see that.
-    r"|(?<=://)[\w.~%!*+,=-]*:[\w.~%!*+,=:-]+(?=@)",
-    re.ASCII,
+    r"|(?<=://)[\w.~%!*+,=-]*:[\w.~%!*+,=:-]+(?=@)"
 )
 
 _HINTS = (
@@ -62,15 +62,15 @@ _HINTS = (
 """Each text that `_KEY` matches contains one of these. Searching for them first is ten times as fast."""
 
 _MARGIN = r"""(?:\s|\\{1,8}+[rnt]?|["',│>#*-]|\+(?=\s|Proc-|DEK-|-----)|\d{1,9}+(?=\t))"""
-"""What may stand between two lines of a key: line breaks, also escaped, and the margin of a diff, quote or listing."""
+"""Text between two lines of a key: line breaks, also escaped, and the margin of a diff, quote or listing."""
 
-_PEM_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----")
-_PEM_HEADERS = re.compile(rf"(?:{_MARGIN}*+(?:Proc-Type|DEK-Info): ?[\w,-]+)+", re.ASCII)
-_PEM_LINE = re.compile(rf"{_MARGIN}*+([A-Za-z0-9+/]++={{0,2}}+)(?![\w+/=.]|-(?!----END ))", re.ASCII)
-_PEM_END = re.compile(rf"{_MARGIN}*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.ASCII)
+_PEM_BEGIN = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----"
+_PEM_HEADERS = rf"(?a)(?:{_MARGIN}*+(?:Proc-Type|DEK-Info): ?[\w,-]+)+"
+_PEM_LINE = rf"(?a){_MARGIN}*+([A-Za-z0-9+/]++={{0,2}}+)(?![\w+/=.]|-(?!----END ))"
+_PEM_END = rf"(?a){_MARGIN}*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"
 
 _KEY_BEGINS = ("MC", "MD", "ME", "MF", "MG", "MH", "MI", "b3BlbnNzaC1rZXkt")
-"""How the base64 of a private key begins: the head of a DER sequence, or the name of OpenSSH's form."""
+"""Beginnings of the base64 of private keys: the head of a DER sequence, or the name of OpenSSH's form."""
 
 _KEY_WIDTHS = (64, 70, 76)
 """Characters in each line of a key but the last, as OpenSSL, OpenSSH and MIME write it."""
@@ -83,6 +83,12 @@ _LONGEST_KEY = 16_384
 
 _registered: list[str] = []
 """Known secrets and their encodings, the longest first, because one can be part of another."""
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile one of the patterns for keys: every process loads this module, and few meet a key."""
+    return re.compile(pattern)
 
 
 def is_secret(variable: str) -> bool:
@@ -169,7 +175,7 @@ def redact(text: str) -> str:
             text = text.replace(value, hidden(value))
     if "-----BEGIN " in text:
         text = _redact_pem(text)
-    return _KEY.sub(lambda found: hidden(found[0]), text) if any(hint in text for hint in _HINTS) else text
+    return _compiled(_KEY).sub(lambda found: hidden(found[0]), text) if any(hint in text for hint in _HINTS) else text
 
 
 def hidden_lines(text: str) -> dict[int, str]:
@@ -185,7 +191,7 @@ def _redact_pem(text: str) -> str:
     """Return `text` without the lines of private keys. What else stands between the marks is no key, so it stays."""
     pieces: list[str] = []
     at = 0
-    for begin in _PEM_BEGIN.finditer(text):
+    for begin in _compiled(_PEM_BEGIN).finditer(text):
         for first, last in _key_lines(text, begin.end()):
             pieces += [text[at:first], hidden(text[first:last])]
             at = last
@@ -198,7 +204,7 @@ def _key_lines(text: str, at: int) -> Iterator[tuple[int, int]]:
     Lines have one width. Only the last before the end mark, or before the end of the text, may be shorter; so may the
     last of the removed lines in a diff that replaces a key.
     """
-    if headers := _PEM_HEADERS.match(text, at):
+    if headers := _compiled(_PEM_HEADERS).match(text, at):
         at = headers.end()
     limit = at + _LONGEST_KEY
     width = 0
@@ -210,12 +216,12 @@ def _key_lines(text: str, at: int) -> Iterator[tuple[int, int]]:
         if not width:
             if not headers and not text.startswith(_KEY_BEGINS, first):
                 return
-            if size not in _KEY_WIDTHS and (size < _SHORTEST_KEY or not _PEM_END.match(text, at)):
+            if size not in _KEY_WIDTHS and (size < _SHORTEST_KEY or not _compiled(_PEM_END).match(text, at)):
                 return
             width = size
         elif size > width:
             return
-        elif size < width and not _PEM_END.match(text, at):
+        elif size < width and not _compiled(_PEM_END).match(text, at):
             follows = _key_line(text, at, width)
             if is_added or follows is None or text[follows[0] - 1] != "+":
                 return
@@ -228,7 +234,7 @@ def _key_line(text: str, at: int, width: int, *, is_added: bool = False) -> tupl
     A `+` that begins it is the sign of a diff if the line then is as wide as the others or, being the last, if the line
     before `is_added`.
     """
-    found = _PEM_LINE.match(text, at)
+    found = _compiled(_PEM_LINE).match(text, at)
     if found is None:
         return None
     first, last = found.span(1)

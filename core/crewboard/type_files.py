@@ -33,6 +33,7 @@ from crewboard.agent_types import (
     READ_TOOLS,
     TEAM_TOOLS,
     TYPES,
+    WRITE_TOOLS,
     AgentType,
     agent_type,
     describe_powers,
@@ -71,7 +72,7 @@ _CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Claude Code's tool names and the tools of crewboard that they stand for; none for what every agent has."""
 
-_SUPPORTED_TOOLS = frozenset({*READ_TOOLS, "bash", "write_file", "edit_file", "submit_plan"})
+_SUPPORTED_TOOLS = frozenset({*READ_TOOLS, "bash", *WRITE_TOOLS, "submit_plan"})
 
 _TOOL = re.compile(r"([^(]*)(?:\((.*)\))?", re.DOTALL)
 """A tool in a file, with a pattern in parentheses."""

@@ -15,14 +15,14 @@ from typing import Any
 from msgspec import Struct
 
 _DELIMITED = (
-    r'<{tag} from="(?P<author>[^"]*)" type="(?P<kind>[^"]*)" id="(?P<id>[^"]*)" fence="(?P<code>[0-9a-f]{{16}})">\n'
+    r'(?s)<{tag} from="(?P<author>[^"]*)" type="(?P<kind>[^"]*)" id="(?P<id>[^"]*)" fence="(?P<code>[0-9a-f]{{16}})">\n'
     r"(?P<text>.*?)\n"
     r'</{tag} fence="(?P=code)">'
 )
-_MAIL = re.compile(_DELIMITED.format(tag="mail"), re.DOTALL)
-_DATA = re.compile(_DELIMITED.format(tag="data"), re.DOTALL)
+_MAIL = _DELIMITED.format(tag="mail")
+_DATA = _DELIMITED.format(tag="data")
 
-_UNSEEN = re.compile(
+_UNSEEN = (
     # What shows nothing, or breaks lines, although it is no control character.
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2028\u2029\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8"
     "\U00013439-\U00013446\U00016fe4\U0001d159\U000e0000-\U000e0fff"
@@ -34,7 +34,7 @@ _UNSEEN = re.compile(
 )
 _SUSPECT = re.compile(r"[^\x20-\x7e\n\t]")
 
-_ALIKE = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u037e\u1fef\u212a]")
+_ALIKE = r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u037e\u1fef\u212a]"
 """Blanks that separate no words of a command, and the second ; ` and K of Unicode."""
 
 _EMOJI = "\ufe0f"
@@ -72,12 +72,12 @@ def _delimit(tag: str, author: str, kind: str, ident: str, text: str, key: str) 
 
 def undelimit(text: str) -> list[UntrustedText]:
     """Return every delimited mail in `text`, in order."""
-    return [UntrustedText(m["author"], m["kind"], m["id"], m["text"], m[0]) for m in _MAIL.finditer(text)]
+    return [UntrustedText(m["author"], m["kind"], m["id"], m["text"], m[0]) for m in re.finditer(_MAIL, text)]
 
 
 def undelimit_data(text: str) -> str:
     """Return the text between data marks; `text` itself if it has none around it."""
-    found = _DATA.fullmatch(text)
+    found = re.fullmatch(_DATA, text)
     return text if found is None else found["text"]
 
 
@@ -102,7 +102,7 @@ def visible(text: str) -> str:
 
     These are all control characters but newline and tab, what has no picture, and what is private to a font.
     """
-    if text.isprintable() and (text.isascii() or _UNSEEN.search(text) is None):
+    if text.isprintable() and (text.isascii() or re.search(_UNSEEN, text) is None):
         return text
     return _SUSPECT.sub(_mark, text)
 
@@ -125,7 +125,7 @@ def as_run(text: str) -> str:
     Also for what looks exactly like a semicolon and is none. In prose such blanks are ordinary, as before a French
     colon and in Japanese, so `visible` leaves them.
     """
-    return text if text.isascii() else _ALIKE.sub(_by_number, text)
+    return text if text.isascii() else re.sub(_ALIKE, _by_number, text)
 
 
 def on_one_line(text: str) -> str:
@@ -145,7 +145,7 @@ def _mark(found: re.Match[str]) -> str:
         return "\u2421"
     if character in (_EMOJI, _KEYCAP) and _is_part_of_emoji(found):
         return character
-    if _UNSEEN.match(character) or unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co"):
+    if re.match(_UNSEEN, character) or unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co"):
         return _by_number(found)
     return character
 

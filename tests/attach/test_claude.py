@@ -3,7 +3,6 @@
 Each test starts a session in a terminal, whose model is a script.
 """
 
-import json
 import re
 import threading
 import uuid
@@ -63,8 +62,7 @@ class World:
 
     def attach(self) -> None:
         """Attach to the session's team once its teammate has joined, and mirror it from then on."""
-        eventually(lambda: self.team_of_two, "a teammate", TIMEOUT)
-        (found,) = [each for each in teams.find_teams(self.home / ".claude") if len(each.roster.members) > 1]
+        found = eventually(self.team_of_two, "a teammate", TIMEOUT)
         self.mirror = follow.MirrorThread(teams.attach(self.project, found, 1.0))
         self.mirror.refresh()
         self.mirror.start()
@@ -87,10 +85,10 @@ class World:
     def wrote(self) -> bool:
         return (self.project / "b.txt").exists()
 
-    @property
-    def team_of_two(self) -> bool:
-        """Return True if the lead has a teammate."""
-        return any(len(each.roster.members) > 1 for each in teams.find_teams(self.home / ".claude"))
+    def team_of_two(self) -> teams.FoundTeam | None:
+        """Return the team whose lead has a teammate."""
+        found = teams.find_teams(self.home / ".claude")
+        return next((each for each in found if len(each.roster.members) > 1), None)
 
     def pending(self, kind: str) -> Request:
         """Wait for the pending request of a type."""
@@ -155,8 +153,7 @@ def type_prompt(world: World, terminal: "pexpect.spawn[str]", text: str) -> None
     """Type a prompt when the session is ready for one."""
 
     def is_idle() -> bool:
-        found = list((world.home / ".claude" / "sessions").glob("*.json"))
-        return any(json.loads(each.read_bytes() or b"{}").get("status") == "idle" for each in found)
+        return any(each.status == "idle" for each in teams.read_sessions(world.home / ".claude" / "sessions"))
 
     eventually(is_idle, "a session that waits for a prompt", TIMEOUT)
     terminal.send(text)
@@ -210,11 +207,10 @@ def test_letters_reach_a_teammate_and_the_lead(world: World) -> None:
         session(world.version, world.home, world.project, api, world.proxy) as terminal,
     ):
         type_prompt(world, terminal, "#script:lead# build")
-        eventually(lambda: world.team_of_two, "a teammate", TIMEOUT)
+        eventually(world.team_of_two, "a teammate", TIMEOUT)
         # Claude Code empties the inbox of a teammate that has just started.
         eventually(lambda: 'teammate_id="alpha"' in world.heard(api), "a teammate that has nothing to do", TIMEOUT)
-        (found,) = [each for each in teams.find_teams(world.home / ".claude") if len(each.roster.members) > 1]
-        directory = teams.attach(world.project, found, 1.0)
+        directory = teams.attach(world.project, eventually(world.team_of_two, "the same team", TIMEOUT), 1.0)
         delivery.allow(directory, letters=True)
         thread = follow.MirrorThread(directory)
         thread.refresh()

@@ -3,7 +3,7 @@
 import json
 
 from crewboard.attach import install
-from crewboard.protocol import approvals
+from crewboard.protocol import requests
 from crewboard.records.team import Config
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
@@ -26,14 +26,14 @@ def test_attach_installs_prints_and_removes_the_hooks(mirrored: TeamDirectory) -
 
 
 def test_what_an_edited_plan_leads_to_is_said(mirrored: TeamDirectory) -> None:
-    approvals.ask(mirrored, "plan-1", "plan_approval", "alpha", "operator", {"plan": "# Plan"}, 1.0)
+    requests.ask(mirrored, "plan-1", "plan_approval", "alpha", "operator", {"plan": "# Plan"}, 1.0)
     done = Inside(mirrored.root)("approve", "plan-1", "--edited-file", "-", stdin=b"# Another")
     assert done.out == "plan_approval plan-1 of alpha: approved\n"
     assert "alpha reads your version and submits it again" in done.err
 
 
 def test_a_plan_of_claude_code_takes_no_terms(mirrored: TeamDirectory) -> None:
-    approvals.ask(mirrored, "plan-1", "plan_approval", "alpha", "operator", {"plan": "# Plan"}, 1.0)
+    requests.ask(mirrored, "plan-1", "plan_approval", "alpha", "operator", {"plan": "# Plan"}, 1.0)
     cli = Inside(mirrored.root)
     cli("approve", "plan-1", "--ask").refused(65, "takes a plan with a yes or a no", "nothing was changed")
     assert cli("approve", "plan-1").out == "plan_approval plan-1 of alpha: approved\n"

@@ -12,7 +12,7 @@ import pytest
 
 from crewboard.attach import gate
 from crewboard.attach.hooks import name_of_teammate
-from crewboard.commands import answers
+from crewboard.commands import answers, settings
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.store import mailbox, roster
@@ -283,7 +283,7 @@ def test_a_folder_that_cannot_be_one_is_passed_over(mirrored: TeamDirectory) -> 
 
 
 def test_claude_code_approves_plans_again_if_the_lead_is_the_approver(mirrored: TeamDirectory) -> None:
-    answers.set_approver(Team(mirrored), "lead")
+    settings.set_approver(Team(mirrored), "lead")
     assert run_hook(plan_event(mirrored.root)) == ""
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from crewboard import OPERATOR, BadDataError, Team, operations, read_team
 from crewboard.attach import follow, formats, mirror, places, teams
-from crewboard.commands import answers, control, hire, messages, stop, tasks
+from crewboard.commands import answers, control, hire, messages, settings, stop, tasks
 from crewboard.linux import process as linux_process
-from crewboard.protocol import approvals
+from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, describe_message
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Reply, Sent, ToolStart
@@ -144,7 +144,7 @@ def test_the_yes_of_a_lead_says_if_you_approved_the_plan_before(
         asked = _first_letter(change, "team-lead")
         if approved_here and team is not None and asked is not None and asked["type"] == "plan_approval_request":
             plan: dict[str, JsonValue] = {"plan": asked["planContent"]}
-            approvals.ask(team, "plan-1", "plan_approval", "alpha", "operator", plan, 1.0)
+            requests.ask(team, "plan-1", "plan_approval", "alpha", "operator", plan, 1.0)
             answers.approve(Team(team), "plan-1")
         if here is not None:
             here.refresh()
@@ -461,8 +461,11 @@ def test_what_the_other_program_decides_is_refused_here(replay: Replay, root: Pa
         lambda: messages.send(team, "alpha", "hi"),
         lambda: messages.broadcast(team, "hi"),
         lambda: tasks.add_task(team, "more"),
-        lambda: answers.set_budget(team, "$5"),
-        lambda: answers.change_setting(team, "max_agents", "3"),
+        lambda: settings.set_budget(team, "$5"),
+        lambda: settings.change_setting(team, "max_agents", "3"),
+        lambda: operations.rename(team, "alpha", "words"),
+        lambda: operations.raise_task(team, 1),
+        lambda: operations.retry_task(team, 1),
     )
     for command in refused:
         with pytest.raises(BadDataError, match="Claude Code"):

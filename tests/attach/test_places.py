@@ -43,8 +43,6 @@ def test_a_session_finds_the_mirror_of_its_team(attached: TeamDirectory, tmp_pat
     below.mkdir(parents=True)
     assert places.find_attached(below, [SESSION]) == attached.path
     assert places.find_attached(below, ["another"]) is None
-    assert places.find_attached(tmp_path) == attached.path
-    assert places.find_attached(below) is None
 
 
 def test_a_damaged_roster_is_no_mirror(attached: TeamDirectory, tmp_path: Path) -> None:

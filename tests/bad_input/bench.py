@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crewboard.linux import process
-from crewboard.protocol import approvals, supervisor_client
+from crewboard.protocol import requests, supervisor_client
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.records.agents import Spec, Status
 from crewboard.records.processes import Exit, Supervisor
 from crewboard.records.requests import Request
 from crewboard.records.team import Member
-from crewboard.store import agents, json_records, leases, roster, tasks
+from crewboard.store import agents, leases, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from tests.cli.shell import Inside, Ran
 from tests.crew import eventually
@@ -42,8 +42,8 @@ class Bench:
         for name in ("scout", "fixer"):
             roster.put(team, Member(name=name, type="code", model="claude-sonnet-5-5"))
             spec = Spec(prompt="do it", prompt_id=f"p-{name}", type="code", model="claude-sonnet-5-5")
-            json_records.save(_made(team, name).spec, spec)
-            json_records.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1, beat=1))
+            _made(team, name).spec.save(spec)
+            team.agent(name).status.save(Status(run=1, pid=0, state="idle", since=1, beat=1))
             agents.write_exit(team.agent(name), Exit(run=1, code=0, reason="finished", at=2, buried=True))
         tasks.add(team, "first", 1.0)
         return cls(root, team)
@@ -61,7 +61,7 @@ class Bench:
 
     def ask(self, ident: str = "plan-1", kind: Any = "plan_approval") -> Request:  # noqa: ANN401  a type of request
         words = {"plan": "write it", "question": "why?", "summary": "make", "tool": "bash"}
-        return approvals.ask(self.team, ident, kind, "scout", "operator", dict(words), 1.0)
+        return requests.ask(self.team, ident, kind, "scout", "operator", dict(words), 1.0)
 
     def receive(self, *raw: bytes, to: str = "scout") -> None:
         """Append lines to a mailbox as another program does."""
@@ -172,7 +172,7 @@ def shown(text: str, visible: str, *, hidden: str) -> Look:
         bench.receive(line("m", text))
         tasks.add(bench.team, f"task {text}", 1.0)
         question = {"question": text}
-        approvals.ask(bench.team, "question-1", "question", "scout", "operator", {**question}, 1.0)
+        requests.ask(bench.team, "question-1", "question", "scout", "operator", {**question}, 1.0)
         for command in ("inbox scout", "tasks", "requests", "status"):
             ran = bench.cli(*command.split(), COLUMNS="400")
             assert ran.code == 0

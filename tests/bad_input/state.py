@@ -8,8 +8,7 @@ from unittest import mock
 from crewboard.records.agents import Cursor, Spec, Status
 from crewboard.records.base import convert
 from crewboard.records.processes import Exit, Lease
-from crewboard.records.team import Task
-from crewboard.store import agents, json_records, leases, roster, tasks
+from crewboard.store import agents, leases, roster, tasks
 from tests.bad_input.bench import Bench, Entry, kept
 from tests.store.raw_mail import line
 
@@ -19,7 +18,7 @@ def _status_says(**fields: object) -> Callable[[Bench], None]:
         agent = bench.team.agent("scout")
         agent.exit.on_disk.unlink()
         status = convert({"run": 1, "pid": 1, "state": "working", "since": 1, "beat": 1, **fields}, Status)
-        json_records.save(agent.status, status)
+        agent.status.save(status)
 
     return arrange
 
@@ -104,7 +103,7 @@ def _roster_with_twins(bench: Bench) -> None:
 def _emptied_mailbox(bench: Bench) -> None:
     for number in range(9):
         bench.receive(line(f"m{number}"))
-    json_records.save(bench.team.agent("scout").cursor, Cursor(offset=900))
+    bench.team.agent("scout").cursor.save(Cursor(offset=900))
     bench.team.inbox("scout").on_disk.write_bytes(b"")
     bench.receive(line("new", "new"))
     assert bench.inbox() == ["new"]
@@ -132,7 +131,7 @@ def _replaced_within_a_tick(bench: Bench) -> None:
     """A reader notices a replacement with the same size and time."""
     path = bench.team.task(1)
     before = path.on_disk.stat()
-    reader = json_records.CachedFile(path, Task)
+    reader = path.watch()
     # The reader looks within the clock tick of the first replacement.
     with mock.patch.object(time, "time_ns", return_value=before.st_mtime_ns):
         reader.get()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crewboard.errors import CrewboardError
-from crewboard.protocol import approvals
+from crewboard.protocol import requests
 from crewboard.records.processes import Host
 from crewboard.store import hosts, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
@@ -117,7 +117,7 @@ def decide(team: str, process: str) -> Act:
 
     def act(number: int) -> bool:
         try:
-            approvals.respond(directory, f"r{number}", "answered", "operator", 1.0, feedback="yes")
+            requests.respond(directory, f"r{number}", "answered", "operator", 1.0, feedback="yes")
         except CrewboardError:
             return False
         return True

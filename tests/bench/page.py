@@ -40,6 +40,7 @@ the team has run. Kept are, with the module that bounds it:
 | mail that an agent sent | of each mailbox the newest, as for one that is shown | `queries.py`, `MailFrom` |
 | calls for the rate of spending | those of the last ten minutes | `readmodel/usage.py` |
 | lines of an agent's mail, calls and files | those looked at since the last change | `widgets/collapsible_list.py` |
+| laid out activity | of 512 activities, without what a tool printed; 512 wrapped texts | `views/activity.py` |
 | painted lines of a part of the screen | three screens of its height | `widgets/painter.py` |
 | what was read and painted for a view that is not shown | nothing after 30 seconds | `queries.py`, `views/base.py` |
 """

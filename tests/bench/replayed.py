@@ -20,7 +20,7 @@ from crewboard.records.agents import Context, Cursor, Status, Tokens
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Answer, Intake, Reply, RunStarted, ToolResult, ToolStart
 from crewboard.records.team import Task
-from crewboard.store import journal, json_records, leases, mailbox
+from crewboard.store import journal, leases, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import alive, enlist_all
 
@@ -50,13 +50,10 @@ def _work(team: TeamDirectory, name: str, pid: int) -> Iterator[bool]:
     def set_status(state: str, doing: str) -> None:
         used = Tokens(input=900 * number, output=90 * number, cache_read=4500 * number)
         filled = Context(used=20_000 + 13 * number % 150_000, limit=200_000)
-        json_records.save(
-            agent.status,
-            Status(
+        agent.status.save(Status(
                 run=1, pid=pid, state=state, since=time.time(), doing=doing, turn=number, model=_MODEL,  # type: ignore[arg-type]
                 beat=time.time(), tokens=used, context=filled, cost_usd=0.004 * number,
-            ),
-        )  # fmt: skip
+            ))  # fmt: skip
 
     end = journal.append(
         agent.journal,
@@ -105,7 +102,7 @@ def _work(team: TeamDirectory, name: str, pid: int) -> Iterator[bool]:
             picked = Intake(ts=time.time(), run=1, messages=[letter], cursor=cursor, entered=[letter.id],
                             assignment=letter.id)  # fmt: skip
             end = journal.append(agent.journal, picked, at=end)
-            json_records.save(agent.cursor, Cursor(offset=cursor))
+            agent.cursor.save(Cursor(offset=cursor))
         yield True
 
 
@@ -134,7 +131,7 @@ def main() -> None:
         enlist_all(team, names, state="working", doing="thinking", since=time.time(), pid=child.pid)
         for number in range(1, 41):
             task = Task(id=number, subject=_text(5), created_at=time.time(), updated_at=time.time())
-            json_records.save(team.directory.task(number), task)
+            team.directory.task(number).save(task)
         for name in names:
             stack.enter_context(alive(team, name))
         print("ready", flush=True)

@@ -19,13 +19,15 @@ import pytest
 
 from crewboard import OPERATOR
 from crewboard.commands.context import Team
+from crewboard.protocol import requests
+from crewboard.records.base import JsonValue
 from crewboard.store.layout import TeamDirectory
 from tests.bench.baselines import KEY_APP, echo
 from tests.bench.figures import Figures, median
 from tests.bench.terminal import WAIT_TIMEOUT, rest, terminal
-from tests.bench.test_screen import BETWEEN, BOARD
+from tests.bench.test_screen import BETWEEN, BOARD, TOLERANCE
 from tests.cli.files import alive, enlist, enlist_all, set_status
-from tests.cli.shell import clean_environment
+from tests.cli.shell import COMMAND, clean_environment
 from tests.crew import eventually
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
@@ -43,6 +45,21 @@ TICKS = 10.0
 SWITCHES = 24
 BUSY = 240
 CHANGES_A_SECOND = 12
+
+CHANGING = [*COMMAND, "board"]
+NEEDS = 50
+ANSWERED = 6
+BLIND = 1.0
+"""Seconds in which the keys of a page are dead, and more."""
+ANSWERS = (
+    ("d", "Why not?"),
+    ("B", "Your question"),
+    ("c", "LINE:TEXT"),
+    ("o", "Terms"),
+    ("e", "Edit, then"),
+    ("a", "approved"),
+)
+"""The keys of a plan, each with what it shows."""
 
 _STORM = """
 import json, os, sys, time
@@ -214,6 +231,45 @@ def test_keys_under_load(figures: Figures, team: Team, stack: ExitStack) -> None
         eventually(lambda: shown() == BOXES, "every message on the board")
     figures.add(f"a key while {BOXES * EACH:,} messages arrive, median", median(took), "ms")
     figures.add(f"a key while {BOXES * EACH:,} messages arrive, slowest", max(took), "ms", target=60)
+
+
+def answer_ms(board: pexpect.spawn) -> Iterator[tuple[str, float]]:
+    """Open the next plan, press its answer keys, and approve it; return each with the milliseconds to its picture."""
+    board.send("!")
+    board.expect_exact("PLAN v1")
+    for key, words in ANSWERS:
+        rest(board, BLIND)
+        began = time.perf_counter()
+        board.send(key)
+        board.expect_exact(words)
+        yield key, (time.perf_counter() - began) * 1e3
+        if key != "a":
+            board.send("\x1b")
+
+
+def test_answer_keys_with_fifty_needs(figures: Figures, team: Team, stack: ExitStack) -> None:
+    for number, name in enumerate(crowd(team, NEEDS, stack, "waiting")):
+        plan: JsonValue = f"# Plan {number}\n\n1. do it\n2. check it"
+        requests.ask(team.directory, f"plan-{number}", "plan_approval", name, OPERATOR, {"plan": plan}, time.time())
+    took, bare = dict[str, list[float]](), list[float]()
+    folder, environment = team.directory.root, clean_environment()
+    with terminal(KEY_APP, folder, environment) as app, terminal(CHANGING, folder, environment, rows=40) as board:
+        app.expect_exact("pressed 0 times")
+        board.expect_exact(f"{NEEDS} ask")
+        rest(board, WARM)
+        for _ in range(ANSWERED):
+            for key, ms in answer_ms(board):
+                took.setdefault(key, []).append(ms)
+                bare.append(key_ms(app, len(bare)))
+    # The first time, what a key shows is loaded.
+    most = max(median(each[1:]) for each in took.values())
+    slow = figures.add(
+        f"the slowest answer key with {NEEDS} needs, median", most, "ms",
+        ("a key in the smallest Textual app", median(bare)), target=25,
+    )  # fmt: skip
+    figures.add(f"the slowest answer key with {NEEDS} needs, median", most, "ms", target=60)
+    figures.add(f"an answer key with {NEEDS} needs, slowest", max(itertools.chain(*took.values())), "ms")
+    assert slow.within(TOLERANCE)
 
 
 def switch_ms(board: pexpect.spawn) -> Iterator[float]:

@@ -31,11 +31,10 @@ WORKERS = 200
 _RESUME = """
 import sys, time
 from pathlib import Path
-from crewboard.store import agents
 from crewboard.store.layout import AgentDirectory
 from crewboard.worker.run_state import RunState
 agent = AgentDirectory.at(Path(sys.argv[1]))
-spec = agents.spec(agent)
+spec = agent.spec.load()
 began = time.process_time()
 run_state = RunState(agent, spec)
 assert not run_state.fresh

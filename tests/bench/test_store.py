@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.protocol import approvals
+from crewboard.protocol import requests
 from crewboard.store import mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.bench.acts import naive_drain
@@ -121,7 +121,7 @@ def test_claims(figures: Figures, directory: TeamDirectory, tmp_path: Path) -> N
 def test_decisions(figures: Figures, directory: TeamDirectory, tmp_path: Path) -> None:
     count = 200
     for number in range(count):
-        approvals.ask(directory, f"r{number}", "question", "scout", "operator", {"question": "?"}, 1.0)
+        requests.ask(directory, f"r{number}", "question", "scout", "operator", {"question": "?"}, 1.0)
     replaced, _ = rate("replace", CROWD, count, tmp_path)
     ours, won = rate("decide", CROWD, count, directory.path)
     assert won == count

@@ -9,7 +9,7 @@ import pytest
 
 from crewboard.records.agents import HireOptions, Spec
 from crewboard.records.team import Member
-from crewboard.store import json_records, roster
+from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import bundles, snapshot, workspaces
 from crewboard.worktrees.repository import open_repository
@@ -35,7 +35,7 @@ def test_files_to_a_host_and_back(figures: Figures, tmp_path: Path) -> None:
     spec = Spec(prompt="work", prompt_id="bob", type="code", flags=HireOptions(worktree=True), worktree=worktree)
     roster.put(team, Member(name="bob", type="code"))
     team.make_folder("agents/bob")
-    json_records.save(team.agent("bob").spec, spec)
+    team.agent("bob").spec.save(spec)
     figures.add("pushing this repository", pushing, "ms")
     figures.add("the bundle of this repository", bundles.total(pushed.bundles) / 2**20, "MiB")
     figures.add("a checkout on a new host", median_ms(lambda: workspaces.prepare(team, "bob", spec, 0), 1), "ms")

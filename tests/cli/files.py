@@ -9,7 +9,7 @@ from crewboard.records.agents import HireOptions, Spec, Status
 from crewboard.records.base import JsonValue, convert
 from crewboard.records.requests import Request, RequestType
 from crewboard.records.team import Config, Member
-from crewboard.store import agents, json_records, leases, roster
+from crewboard.store import agents, leases, roster
 
 
 def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
@@ -39,7 +39,7 @@ def _write(team: Team, name: str, kind: str, **status: object) -> None:
 def set_status(team: Team, name: str, **status: object) -> None:
     """Write the status as a worker would."""
     whole = {"run": 1, "pid": 1, "state": "idle", "since": 1, **status}
-    json_records.save(team.directory.agent(name).status, convert(whole, Status))
+    team.directory.agent(name).status.save(convert(whole, Status))
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from uuid import uuid4
 import click
 import pytest
 
-from crewboard.commands import answers, hosts, messages
+from crewboard.commands import hosts, messages, settings
 from crewboard.commands.context import Team
 from crewboard.records.processes import Exit
 from crewboard.records.team import Rule
-from crewboard.store import json_records, operators, roster, tasks
+from crewboard.store import operators, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.program import READING, crewboard
 from tests.cli.files import alive, ask, enlist
@@ -71,7 +71,7 @@ def kim(cli: Cli, team: Team) -> Iterator[Cli]:
     """Return the command line of the user kim, with an agent at rest, one that is gone, and two open requests."""
     enlist(team, "fixer")
     enlist(team, "gone")
-    json_records.save(team.directory.agent("gone").exit, Exit(run=1, code=1, reason="died", buried=True))
+    team.directory.agent("gone").exit.save(Exit(run=1, code=1, reason="died", buried=True))
     rule = Rule(id="rule-1", agent="fixer", tool="bash", scope="ls")
     tasks.add(team.directory, "paint", 1.0)
     tasks.add(team.directory, "sand", 1.0, owner="fixer")
@@ -150,7 +150,7 @@ def test_what_a_lead_does_is_in_its_journal_and_not_here(team: Team) -> None:
 @pytest.mark.files_only("puts a folder in the place of a file")
 def test_what_cannot_be_recorded_is_done_all_the_same(team: Team) -> None:
     team.directory.audit.on_disk.mkdir()
-    answers.set_budget(team, "$20")
+    settings.set_budget(team, "$20")
     assert roster.load(team.directory).budget == "$20"
 
 

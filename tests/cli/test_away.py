@@ -9,8 +9,8 @@ from crewboard.commands.context import Team
 from crewboard.records.messages import LastVisit
 from crewboard.records.processes import Exit
 from crewboard.records.team import Act
-from crewboard.store import agents, files, json_records, operators
-from crewboard.store.layout import key_of
+from crewboard.store import agents, files, operators
+from crewboard.store.layout import record_of
 from tests.cli.files import enlist
 from tests.cli.shell import Cli
 
@@ -30,7 +30,7 @@ def leave(ann: Cli, team: Team, at: float) -> None:
     file = operators.file_for(env.visits_folder(ann.environment), her.directory.path, her.operator)
     assert file is not None
     files.make_private_folders(file.parent)
-    json_records.save(key_of(file), LastVisit(at=at))
+    record_of(file, LastVisit).save(LastVisit(at=at))
 
 
 def test_away_lists_what_the_dashboard_lists(ann: Cli, team: Team) -> None:

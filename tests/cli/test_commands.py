@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import stat
 from collections import Counter
 from pathlib import Path
@@ -17,14 +18,14 @@ from crewboard.commands import answers, control, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.linux import process
-from crewboard.protocol import approvals, requests
+from crewboard.protocol import requests
 from crewboard.readmodel.needs import format_minute
 from crewboard.records.base import JsonValue, convert, first_line
 from crewboard.records.events import Intake
 from crewboard.records.messages import Message
 from crewboard.records.processes import Exit
 from crewboard.records.team import Checked
-from crewboard.store import agents, codec, journal, json_records, leases, mailbox, tasks
+from crewboard.store import agents, codec, journal, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import program
 from tests.cli.files import alive, ask, enlist, set_status
@@ -117,7 +118,7 @@ def test_what_was_seen_of_one_run_hides_nothing_of_another(cli: Cli, team: Team)
     assert cli("ack", "courier").code == 0
     for run in (3, 1):
         set_status(team, "courier", run=run)
-        json_records.save(team.directory.agent("courier").exit, Exit(run=run, signal=9, reason="died", at=6))
+        team.directory.agent("courier").exit.save(Exit(run=run, signal=9, reason="died", at=6))
         assert [need["kind"] for need in cli("status", "--json").json["needs_you"]] == ["death"], run
 
 
@@ -335,7 +336,7 @@ def test_a_permission_is_answered_as_it_was_shown(cli: Cli, team: Team) -> None:
 def test_a_blank_that_is_none_for_a_shell_is_marked_in_every_list(cli: Cli, team: Team) -> None:
     odd, marked = "make\N{NO-BREAK SPACE}x", "make<U+00A0>x"
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": odd}, "summary": odd, "scope": odd}
-    mailbox.send(team.directory, approvals.mail_of(ask(team, "p-1", "permission", payload), 5.0))
+    mailbox.send(team.directory, requests.mail_of(ask(team, "p-1", "permission", payload), 5.0))
     ask(team, "plan-1", "plan_approval", {"plan": "Bientôt\N{NO-BREAK SPACE}!", "files": [odd], "commands": [odd]})
     told = cli("inbox", "operator").out
     assert f"    {marked}\n" in told
@@ -395,11 +396,64 @@ def test_a_plan_is_approved_with_terms(cli: Cli, team: Team) -> None:
     done = cli("approve", "plan-1", *terms, "--json")
     assert done.json["terms"] == {
         "ask": True, "tools": ["read_file", "edit_file"], "network": True, "budget": "100k", "hold": [3],
+        "refused": [], "denied": [], "released": [],
     }  # fmt: skip
     words = "ask · tools read_file, edit_file · network · 100k · holds 3"
-    assert done.err.strip() == f"until its result: {words}"
+    told = "step 3: an instruction only, nothing that it alone names can be refused"
+    assert done.err.splitlines() == [f"until its result: {words}", told]
     assert f"terms: {words}" in cli("requests", "--all").out
     assert f"plan-1, with {words}" in str(cli("audit", "--json").json)
+
+
+def test_steps_of_a_plan_are_held_and_refused(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    steps: dict[str, JsonValue] = {
+        "plan": "# Go\n\n1. Fix api.py\n2. Run `make migrate now`\n3. Change manual/a.md\n4. Tell us",
+        "files": ["manual/a.md"],
+    }
+    plan = ask(team, "plan-1", "plan_approval", steps)
+    cli("plan", "plan-1", "--hold", "5").refused(2, "its steps are 1 to 4")
+    cli("approve", "plan-1", "--hold", "1,2", "--not", "2").refused(2, "step 2 is held and refused")
+    shown = cli("plan", "plan-1", "--hold", "2", "--hold", "4", "--not", "3").out
+    said = (
+        "of step 2 refused: make migrate now",
+        "of step 3 refused: manual/a.md",
+        "step 4: an instruction only, nothing that it alone names can be refused",
+        "what else belongs to a step, and what commands write, is an instruction only",
+    )
+    command = next(line for line in shown.splitlines() if "--hold 2,4 --not 3" in line)
+    assert "as you would approve it: holds 2, 4 · not 3" in shown
+    assert all(f"    {each}\n" in shown for each in said)
+    known = cli("plan", "plan-1", "--hold", "2,4", "--not", "3", "--json").json["steps"]
+    assert known[1] == {
+        "number": 2, "line": 4, "end": 4, "text": "Run `make migrate now`", "verdict": "hold", "files": [],
+        "commands": ["make migrate now"],
+    }  # fmt: skip
+    assert [each["verdict"] for each in known] == ["do", "hold", "not", "hold"]
+    assert requests.pending(team.directory) == [plan], "nothing is answered"
+    done = cli(*shlex.split(command)[1:])
+    assert done.err.splitlines() == ["until its result: holds 2, 4 · not 3", *said]
+    assert cli("plan", "plan-1", "--json").json["steps"] == known
+    assert all(f"    {each}\n" in cli("plan", "plan-1").out for each in said)
+    cli("plan", "plan-1", "--hold", "2").refused(2, "plan-1 is approved")
+
+
+def test_a_held_step_of_a_plan_is_released(cli: Cli, team: Team) -> None:
+    ask(team, "plan-1", "plan_approval", {"plan": "1. Fix api.py\n2. Run `make migrate now`\n3. Tell us"})
+    enlist(team, "fixer", waiting_for="plan-1")
+    cli("plan", "plan-1", "--release", "2").refused(65, "plan plan-1 is pending, so no step of it is held; approve it")
+    cli("plan", "plan-1", "--release", "2", "--hold", "3").refused(2, "--release is for an approved one")
+    cli("approve", "plan-1", "--hold", "2,3")
+    cli("plan", "plan-1", "--release", "1").refused(2, "step 1 of plan plan-1 is not held; held: 2, 3")
+    done = cli("plan", "plan-1", "--release", "2")
+    assert done.out == "step 2 of plan plan-1 of fixer: released\n"
+    assert done.err == "until its result: holds 3 · released 2\n"
+    assert cli("plan", "plan-1", "--release", "3", "--json").json["terms"]["released"] == [2, 3]
+    assert [each["verdict"] for each in cli("plan", "plan-1", "--json").json["steps"]] == ["do"] * 3
+    assert [each["detail"] for each in cli("audit", "--json").json if each["act"] == "release"] == [
+        "plan-1, step 2",
+        "plan-1, step 3",
+    ]
 
 
 def test_approving_warns_of_tools_that_the_plan_needs(cli: Cli, team: Team) -> None:
@@ -420,7 +474,8 @@ def test_status_shows_the_terms_in_force(cli: Cli, team: Team) -> None:
     assert cli("budget", "fixer").out.endswith("its approved plan may use $2.00; 0% used\n")
     (agent,) = cli("status", "--json").json["agents"]
     assert agent["terms"] == {
-        "ask": True, "tools": ["read_file"], "network": False, "budget": "$2", "hold": [], "request": "plan-1",
+        "ask": True, "tools": ["read_file"], "network": False, "budget": "$2", "hold": [], "refused": [],
+        "denied": [], "released": [], "request": "plan-1",
     }  # fmt: skip
 
 
@@ -517,7 +572,7 @@ def test_a_task_has_a_check(cli: Cli, team: Team) -> None:
     for failures, code, shown in ((2, 1, "✗ {} make lint (2)"), (0, 0, "✓ {} make lint")):
         checked = Checked(at=5.0, command="make lint", exit_code=code)
         found = tasks.load(team.directory, 1).replace(checked=checked, check_failures=failures)
-        json_records.save(team.directory.task(1), found)
+        team.directory.task(1).save(found)
         assert f"find ({shown.format(format_minute(5.0))})" in cli("tasks").out
 
 
@@ -753,11 +808,11 @@ def test_types_names_every_type_and_what_it_may(cli: Cli) -> None:
 def test_a_raised_budget_lets_no_explorer_go_on(team: Team) -> None:
     enlist(team, "scout", "explore")
     agent = team.directory.agent("scout")
-    json_records.save(agent.exit, Exit(run=1, code=79, reason="budget", buried=True))
+    agent.exit.save(Exit(run=1, code=79, reason="budget", buried=True))
     assert control.stopped_by_limit(team, "scout")
-    spec = agents.spec(agent)
+    spec = agent.spec.load()
     assert spec is not None
-    json_records.save(agent.spec, spec.replace(parent="fixer"))
+    agent.spec.save(spec.replace(parent="fixer"))
     assert not control.stopped_by_limit(team, "scout")
 
 
@@ -945,7 +1000,7 @@ def test_a_plan_is_shown_with_its_notes_and_changes(cli: Cli, team: Team) -> Non
     told = cli("inbox", "fixer", "--json").json[0]["content"]
     assert "n1, lines 1-2:\n  > # Fix it\n  > 1. read\n  | why now?\n\nn2, line 3:\n  > 2. write\n  | where?" in told
     payload: dict[str, JsonValue] = {"plan": "# Fix it\n1. read\nAnother end."}
-    approvals.ask(
+    requests.ask(
         team.directory, "plan-2", "plan_approval", "fixer", "operator", payload, 9.0,
         supersedes="plan-1", answers={"n1": "it is broken"},
     )  # fmt: skip
@@ -994,7 +1049,7 @@ def test_no_line_of_a_note_shows_a_part_of_a_key(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     ask(team, "plan-1", "plan_approval", {"plan": "\n".join(["# Fix it", *lines])})
     assert cli("reject", "plan-1", "--note", "4:why?").code == 0
-    approvals.ask(
+    requests.ask(
         team.directory, "plan-2", "plan_approval", "fixer", "operator", {"plan": "new"}, 9.0, supersedes="plan-1"
     )
     shown = [cli("plan", "plan-1"), cli("plan", "plan-2"), cli("requests", "--all")]

@@ -11,7 +11,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from crewboard import env
-from crewboard.commands import answers
+from crewboard.commands import rules
 from crewboard.commands.context import Team
 from crewboard_tui.cli import program
 from tests.cli.files import enlist
@@ -70,7 +70,7 @@ def test_an_unknown_shell_is_refused(cli: Cli) -> None:
 
 
 def test_rules_are_completed_by_their_ids(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = answers.add_rule(team.ensure(), "deny", "bash", "git push*")
+    rule = rules.add_rule(team.ensure(), "deny", "bash", "git push*")
     monkeypatch.chdir(team.directory.root)
     shell = ShellComplete(program.crewboard, {}, "crewboard", env.COMPLETE)
     assert [item.value for item in shell.get_completions(["rules", "revoke"], "rule")] == [rule.id]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from crewboard import engines
-from crewboard.commands import answers
+from crewboard.commands import settings as team_settings
 from crewboard_tui import settings
+from crewboard_tui.render.themes import THEMES
 from crewboard_tui.settings import SETTINGS
 from tests.cli.shell import COMMAND, Cli
 from tests.cli.test_engines import install
@@ -54,7 +54,7 @@ def of_team(own: Cli) -> Mapping[str, Any]:
 
 
 def test_each_setting_of_a_team_can_stand_in_the_file() -> None:
-    assert {name for name, each in SETTINGS.items() if each.of_team} == {*answers.SETTINGS, "budget"}
+    assert {name for name, each in SETTINGS.items() if each.of_team} == {*team_settings.SETTINGS, "budget"}
 
 
 def test_a_new_team_begins_with_what_the_files_say(own: Cli) -> None:
@@ -116,7 +116,7 @@ def test_each_value_comes_from_the_nearest_place(own: Cli) -> None:
         ("budget = {a = 1}", ":1: budget: give text in quotes, a number, true or false"),
         ('# no\n# no\ncheck = ""', ":3: check: give a command"),
         ("max_agents = true", ":1: max_agents: 'on' is no number of agents"),
-        ('theme = "pink"', ":1: theme: pink is invalid; use one of dark, light, contrast"),
+        ('theme = "pink"', ":1: theme: pink is invalid; use one of dark, light, contrast, "),
         ("notify = 1", ":1: notify: 1 is invalid; use one of off, bell, desktop"),
         ("check = make", ":1: Invalid value"),
         ('check = "a"\ncheck = "b"\n#', ":2: Cannot overwrite a value"),
@@ -138,7 +138,7 @@ def test_the_dashboard_says_what_concerns_it(own: Cli) -> None:
     file = users(own, 'theme = "pink"\nnotify = "bell"\nthem = 1\nbudget = "x"\n')
     opened = dashboard(own)
     assert (opened.theme, opened.notify) == ("dark", "bell")
-    assert opened.problems[0] == f"{file}:1: theme: pink is invalid; use one of dark, light, contrast"
+    assert opened.problems[0] == f"{file}:1: theme: pink is invalid; use one of {', '.join(THEMES)}"
     assert opened.problems[1] == f"{file}:3: there is no setting them, did you mean theme?"
 
 
@@ -262,7 +262,6 @@ def test_init_asks_three_questions(tmp_path: Path, shell: Cli) -> None:
     assert "Enter: make test" in shown
     given = tomllib.loads((root / "crewboard.toml").read_text())
     assert given == {"engine": "claude", "budget": "$5", "check": "make test"}
-    assert engines.KNOWN[given["engine"]].needs_network
 
 
 def in_terminal(root: Path, environment: Mapping[str, str], replies: list[str], *command: str) -> str:
@@ -284,12 +283,12 @@ def in_terminal(root: Path, environment: Mapping[str, str], replies: list[str], 
 
 
 def test_a_team_works_with_its_engine_unless_a_model_is_asked_for(own: Cli, tmp_path: Path) -> None:
-    """Each hire is refused, without the network or without a key: that says which of both would have worked."""
+    """Each hire is refused, for an option that no engine takes or without a key: that says which would have worked."""
     users(own, 'engine = "claude"\n')
     folder = tmp_path.parent / f"{tmp_path.name}-npm"
     own = own.with_environment(PATH=f"{install(folder, '0.101.0')}:/usr/bin:/bin")
     own("task", "add", "one")
-    own(*_hire("explore")).refused(2, "the engine claude reaches its model over the network")
+    own(*_hire("explore"), "--effort", "high").refused(2, "--effort", "with the engine claude")
     for option in (("--engine", "none"), ("--model", "opus")):
         own(*_hire("explore"), *option).refused(78, "no API key")
     own(*_hire("lead")).refused(78, "no API key")
@@ -298,3 +297,31 @@ def test_a_team_works_with_its_engine_unless_a_model_is_asked_for(own: Cli, tmp_
 
 def _hire(kind: str) -> list[str]:
     return ["spawn", "scout", "--type", kind, "--prompt", "look", "--background"]
+
+
+def test_doctor_says_what_is_wrong_with_the_files(own: Cli) -> None:
+    def checked() -> list[tuple[str, str, str]]:
+        found = (each for each in own("doctor", "--json").json if each["name"] == "settings")
+        return [(each["mark"], each["detail"], each["remedy"] or "") for each in found]
+
+    assert checked() == []
+    mine = users(own, 'theme = "light"\nbudgt = "$5"\n')
+    ((mark, detail, _),) = checked()
+    assert (mark, detail) == ("note", f"{mine}:2: there is no setting budgt, did you mean budget?")
+    users(own, 'theme = "light"\nbudget = "lots"\n')
+    ((mark, detail, remedy),) = checked()
+    assert mark == "bad"
+    assert detail.startswith(f"{mine}:2: budget: ")
+    assert "remove the line" in remedy
+    users(own, 'theme = "light"\n')
+    file = project(own, 'check = "true"\n', accepted=False)
+    ((mark, detail, remedy),) = checked()
+    assert (mark, detail) == ("note", f"{file} is not accepted, so new teams begin without check")
+    assert "config --trust" in remedy
+    project(own, 'check = "true"\n')
+    assert checked() == [("ok", f"{mine} and {file}: 2 values", "")]
+    project(own, 'check = "false"\n', accepted=False)
+    ((mark, detail, _),) = checked()
+    assert (mark, "no new team is made" in detail) == ("bad", True)
+    file.write_text('"check\\nok    python" = 1\n')
+    assert "there is no setting check ok python" in own("doctor").out

@@ -19,6 +19,7 @@ from crewboard.records.processes import Host
 from crewboard.store import hosts, leases
 from crewboard.store.interface import SCHEMA_VERSION
 from crewboard.store.layout import TeamDirectory
+from crewboard.worker import probe
 from crewboard_tui.cli import common, doctor
 from crewboard_tui.cli.common import Session
 from tests.cli.shell import Cli, Inside, Ran
@@ -27,6 +28,7 @@ from tests.frozen import NOW, make_empty
 from tests.model import ModelServer, calls, says
 from tests.placed import add_host
 from tests.postgres import close_connections, end_leases
+from tests.preloaded import Preloaded
 from tests.raw import Raw, RawServer, as_json, sse
 from tests.worker.test_odd_replies import STOP, call, end, start
 
@@ -35,6 +37,15 @@ from tests.worker.test_odd_replies import STOP, call, end, start
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait as long for a server of the tests as a busy machine takes."""
     monkeypatch.setattr(doctor, "_TRY_TIMEOUT", WAIT_TIMEOUT)
+
+
+@pytest.fixture(autouse=True)
+def _preloaded_probe(request: pytest.FixtureRequest, preloaded: Preloaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the process that calls a model: the imports of a new interpreter take nearly all of such a test."""
+    if "new_interpreters" not in request.fixturenames:
+        monkeypatch.setattr(
+            doctor, "_run_probe", lambda environment, names: preloaded.run(probe.__name__, names, environment)
+        )
 
 
 @pytest.fixture
@@ -181,7 +192,7 @@ def detail(ran: Ran, name: str) -> str:
     return f"{check['detail']} → {check['remedy']}"
 
 
-def test_doctor_tries_a_server_as_an_agent_uses_it(cli: Cli) -> None:
+def test_doctor_tries_a_server_as_an_agent_uses_it(cli: Cli, new_interpreters: None) -> None:
     with ModelServer(script=[calls("glob", pattern="README*")]) as server:
         tried = cli.with_environment(ANTHROPIC_BASE_URL=server.url)("doctor", "--try", "--json")
     names = ["address", "key", "models", "window", "call", "thinking", "caching", "usage"]
@@ -193,8 +204,6 @@ def test_doctor_tries_a_server_as_an_agent_uses_it(cli: Cli) -> None:
     assert server.requests[0]["stream"] is True
 
 
-# Four processes, one after the other, import the SDK.
-@pytest.mark.timeout(600)
 def test_doctor_calls_each_model_in_use_once(cli: Cli) -> None:
     with ModelServer(script=[calls("glob", pattern="README*")] * 4) as server:
         shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
@@ -216,7 +225,7 @@ def test_doctor_says_what_its_calls_cost(monkeypatch: pytest.MonkeyPatch, tmp_pa
     used = {"input": 1_000_000, "output": 0}
     said = {"window": 9, "window_known": True, "timeout": 9, "error": None, "calls": ["glob"], "usage": used,
             "stop_reason": "tool_use", "thinks": False, "asked_to_think": None, "seconds": 1}  # fmt: skip
-    monkeypatch.setattr(doctor, "_called", lambda environment, name: {**said, "model": name})
+    monkeypatch.setattr(doctor, "_called", lambda environment, names: [{**said, "model": name} for name in names])
     found = {check.name: check for check in doctor.called(tmp_path, {}, ["claude-sonnet-5-5", "unpriced"])}
     assert [found[name].mark for name in ("call", "thinking", "caching", "cost")] == ["ok", "note", "note", "ok"]
     price = pricing.load(tmp_path).cost("claude-sonnet-5-5", Tokens(input=1_000_000))
@@ -360,6 +369,8 @@ def test_doctor_tells_a_refused_key_from_an_unknown_model() -> None:
         "note",
     ]
     assert "2 models: qwen3:30b" in doctor.models_of(listed, ["gpt"]).detail
+    odd = doctor.Answer("address", "ok", "", status=200, said={"data": [{"id": "a; rm b"}]})
+    assert "settings model 'a; rm b'`" in str(doctor.models_of(odd, ["gpt"]).remedy), "it is copied into a shell"
 
 
 def test_doctor_tries_no_offline_model(offline: Cli) -> None:

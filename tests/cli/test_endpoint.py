@@ -5,7 +5,9 @@ import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from threading import Thread
+from urllib.error import URLError
 
 import pytest
 
@@ -26,6 +28,8 @@ SPAWN = ("spawn", "a", "--type", "explore", "--prompt", "look")
     [
         ("http://127.0.0.1:1234/v1", ("ends in /v1", "set it to http://127.0.0.1:1234")),
         ("https://gateway.example/v1/", ("ends in /v1", "set it to https://gateway.example")),
+        ("https://gateway.example/a/v1/messages", ("ends in /v1/messages", "set it to https://gateway.example/a")),
+        ("https://gateway.example/?key=secret", ("has a query", "set it to https://gateway.example\n")),
         ("127.0.0.1:11434", ("neither http:// nor https://", "did you mean http://127.0.0.1:11434?")),
         ("gateway.example", ("neither http:// nor https://", "did you mean https://gateway.example?")),
         ("", ("is set and empty", "unset it")),
@@ -221,3 +225,14 @@ def test_a_question_carries_the_key_that_agents_send(server: HTTPServer) -> None
     one, other = server.seen  # type: ignore[attr-defined]
     assert (one["Authorization"], one["X-A"]) == ("Bearer one", "b")
     assert "Authorization" not in other
+
+
+def test_a_certificate_that_is_not_trusted_has_its_own_remedy(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(*_: object) -> None:
+        raise URLError(SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"))
+
+    monkeypatch.setattr(endpoint, "get", get)
+    found = doctor.answer(Team(directory), {"ANTHROPIC_BASE_URL": "https://127.0.0.1:9"}, 1)
+    assert (found.mark, "SSL_CERT_FILE" in str(found.remedy)) == ("bad", True)

@@ -91,3 +91,20 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
     assert checks["engines"]["mark"] == "note"
     assert checks["engines"]["detail"] == "claude 0.1.0 (not tested; tested is 0.101.0)"
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "sees"),
+    [
+        ("claude", {}, "your login, ~/.claude/.credentials.json"),
+        ("claude", {"ANTHROPIC_API_KEY": "k"}, "no key"),
+        ("claude", {"CLAUDE_CODE_OAUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"}, "your login, CLAUDE_CODE_OAUTH_TOKEN"),
+        ("codex", {"OPENAI_API_KEY": "k"}, "your login, ~/.codex/auth.json"),
+    ],
+)
+def test_a_hire_says_what_an_engine_sees(tmp_path: Path, name: str, environment: dict[str, str], sees: str) -> None:
+    for each in engines.KNOWN.values():
+        (tmp_path / each.login).parent.mkdir()
+        (tmp_path / each.login).touch()
+    said = engines.describe_costs(name, tmp_path, environment, network=False)
+    assert said.endswith(f"it and its commands see {sees}, and reach its API alone")

@@ -88,7 +88,7 @@ def test_hosts_and_labels_are_refused_without_hosts(team: Team, cli: Cli) -> Non
         assert done.code == 2
         assert "kept in files of this machine, and has no hosts; leave out --host and --needs" in done.err
         assert "crewboard host" not in done.err
-    assert not agents.spec(team.directory.agent("w1"))
+    assert not team.directory.agent("w1").spec.load()
 
 
 def test_an_unknown_host_is_refused_with_the_known_ones(hosted: Team) -> None:
@@ -150,7 +150,7 @@ def test_stop_takes_a_run_out_of_the_queue(hosted: Team, cli: Cli) -> None:
     hire(hosted)
     assert cli("stop", "w1").out == "w1 was taken out of the queue\n"
     assert hosts.wanted(hosted.directory) == []
-    spec = agents.spec(hosted.directory.agent("w1"))
+    spec = hosted.directory.agent("w1").spec.load()
     assert spec is not None
     assert spec.want == "killed"
     assert read_team(hosted.directory).agents[0].state == "exited"
@@ -162,7 +162,7 @@ def test_stop_cancels_a_run_that_a_host_has_claimed(hosted: Team) -> None:
         hosts.claim(hosted.directory, one, 1)
         assert why(hosted) == "queued: the host one is about to start it"
         stop.stop(hosted, "w1")
-    spec = agents.spec(hosted.directory.agent("w1"))
+    spec = hosted.directory.agent("w1").spec.load()
     assert spec is not None
     assert spec.want == "killed"
 
@@ -189,7 +189,7 @@ def test_a_late_start_says_whether_it_goes_on(
     team: Team, monkeypatch: pytest.MonkeyPatch, alive: bool, says: str
 ) -> None:
     enlist(team, "slow")
-    spec = agents.spec(team.directory.agent("slow"))
+    spec = team.directory.agent("slow").spec.load()
     assert spec is not None
     monkeypatch.setattr(host_commands, "START_TIMEOUT", 0.1)
     monkeypatch.setattr(supervisor_client, "request_start", lambda *_: None)

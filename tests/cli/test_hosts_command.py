@@ -9,7 +9,7 @@ import pytest
 from crewboard.commands.context import Team
 from crewboard.records.processes import Exit
 from crewboard.records.team import OperatorState
-from crewboard.store import agents, hosts, json_records, leases
+from crewboard.store import agents, hosts, leases
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
 from tests.hosts import up
@@ -53,7 +53,7 @@ def test_hosts_lists_what_is_up_and_what_it_runs(cli: Cli, team: Team) -> None:
             assert "HOST    PID" in shown
             # The death of `ui` is known to the user: where it ran is still told.
             state = OperatorState(acknowledged={"ui": 1})
-            json_records.save(team.directory.operator, state)
+            team.directory.operator.save(state)
             assert "HOST    PID" in cli("status").out
     finally:
         leases.release(held)
@@ -80,7 +80,7 @@ def test_status_says_what_a_resumed_agent_waits_for(cli: Cli, team: Team) -> Non
     enlist(team, "api", host="build1")
     directory = team.directory.agent("api")
     agents.write_exit(directory, Exit(run=1, reason="killed", at=5, buried=True))
-    spec = agents.spec(directory)
+    spec = directory.spec.load()
     assert spec is not None
     agents.change_spec(directory, lambda _: spec.replace(run=2, at=time.time()))
     row = next(line for line in cli("status").out.splitlines() if line.startswith("  api "))

@@ -13,13 +13,12 @@ from msgspec import to_builtins
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
-from crewboard.records.agents import Spec
 from crewboard.records.base import convert
 from crewboard.records.events import Answer, Event, Reply, Sent
 from crewboard.records.messages import Message
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
-from crewboard.store import agents, journal, json_records, leases, mailbox
+from crewboard.store import agents, journal, leases, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import Cli, finish
 from tests.crew import contents, eventually
@@ -59,6 +58,15 @@ def asked_by(team: TeamDirectory, name: str) -> Request:
 def agent_of(offline: Cli, name: str) -> dict[str, Any]:
     found: dict[str, Any] = next(a for a in offline("status", "--json").json["agents"] if a["name"] == name)
     return found
+
+
+def test_a_spawn_that_understood_nothing_fails(shared: Cli) -> None:
+    ran = shared(*spawn("baker", "explore", "Bake a cake"))
+    assert (ran.code, "I do not know how to do this: “Bake a cake”" in ran.out) == (1, True)
+    # It waits for other words.
+    assert shared("wait", "baker", "--until", "idle", "--timeout", "30").code == 0
+    assert shared(*spawn("lost", "explore", "Bake a cake", "--once")).code == 1
+    assert shared(*spawn("half", "explore", "Bake a cake. Then list all Python files.")).code == 0
 
 
 def test_a_foreground_spawn_prints_the_answer_and_stores_it(shared: Cli, shared_directory: TeamDirectory) -> None:
@@ -111,7 +119,7 @@ def test_a_hire_from_a_profile_has_its_options(shared: Cli, shared_directory: Te
     assert cli("profiles", "save", "quick", "--type", "explore", "--once", "--max-turns", "9", "--role", "r").code == 0
     ran = cli("spawn", "saved", "--profile", "quick", "--max-turns", "8", "--prompt", "list the files")
     assert (ran.code, "notes" in ran.out or "config" in ran.out) == (0, True), ran.err
-    spec = agents.spec(shared_directory.agent("saved"))
+    spec = shared_directory.agent("saved").spec.load()
     assert spec is not None
     assert (spec.type, spec.role, spec.flags.once, spec.flags.max_turns) == ("explore", "r", True, 8)
 
@@ -253,7 +261,7 @@ def test_a_prompt_from_standard_input_arrives_word_for_word(shared: Cli, shared_
     prompt = "list the files\n# not a comment\n  \"quotes\" 'all' $HOME `x` \\ naïve 日本\n"
     hired = shared("spawn", "piped", "--type", "explore", "--prompt-file", "-", "--background", stdin=prompt.encode())
     assert hired.code == 0
-    spec = json_records.load(shared_directory.agent("piped").spec, Spec)
+    spec = shared_directory.agent("piped").spec.load()
     assert spec is not None
     assert spec.prompt == prompt
     shown = shared("wait", "piped", "--until", "idle", "--timeout", "30")
@@ -271,7 +279,7 @@ def test_a_hire_for_a_task_needs_no_prompt(shared: Cli, shared_directory: TeamDi
     assert shared("task", "add", "list the files").code == 0
     task = str(shared("tasks", "--json").json[-1]["id"])
     assert shared("spawn", "fixer2", "--profile", "fixer", "--task", task).code == 0
-    spec = json_records.load(shared_directory.agent("fixer2").spec, Spec)
+    spec = shared_directory.agent("fixer2").spec.load()
     assert spec is not None
     assert spec.prompt == f"Work on task {task}."
 
@@ -324,7 +332,7 @@ def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     name = f"repaired-{damage}"
     first = shared(*spawn(name, "explore", "list the files"))
     spec = shared_directory.agent(name).spec
-    before = json_records.load(spec, Spec)
+    before = spec.load()
     assert before is not None
     if damage == "torn":
         spec.put((spec.get() or b"")[:40])
@@ -334,7 +342,7 @@ def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     assert shared("stop", name, "--now").code == 0
     aside = [each for each in shared_directory.agent(name).folder.names() if each.startswith("spec.json.damaged-")]
     assert len(aside) == (damage == "torn")
-    after = json_records.load(spec, Spec)
+    after = spec.load()
     assert after is not None
     assert (after.prompt, after.prompt_id, after.type) == (before.prompt, before.prompt_id, before.type)
     assert shared("resume", name, "--json").json["run"] == 2

@@ -10,13 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from crewboard import agent_types, endpoint, local_servers, models, operations
-from crewboard.commands import answers, hire, messages
+from crewboard.commands import hire, messages, settings
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.service import Fault
 from crewboard.records.agents import HELD_REPEATS, HireOptions
 from crewboard.records.team import Config, Member
-from crewboard.store import agents
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import hiring
 from tests.cli.shell import Cli, Inside
@@ -61,7 +60,7 @@ def test_hires_of_a_lead_use_its_model(crew_on: Callable[..., Crew]) -> None:
     team = Team(crew.directory, environment=crew.environment)
     hire.tell_lead(team, "go", model="local-model")
     hire.spawn(Team(crew.directory, by="lead", environment=crew.environment), hire.Hire("scout", "explore", "look"))
-    spec = agents.spec(crew.directory.agent("scout"))
+    spec = crew.directory.agent("scout").spec.load()
     assert spec is not None
     assert spec.model == "local-model"
     with pytest.raises(UsageError, match=r"lead runs with local-model; `crewboard .*stop lead` ends it"):
@@ -124,7 +123,7 @@ def test_a_hire_says_where_the_list_of_models_is_redirected(
     with RawServer(pages={LISTED: Raw(b"", 301, location="http://127.0.0.1:9/gate/v1/models?key=k")}) as server:
         here = {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_AUTH_TOKEN": "local"}
         hiring.tell_of_model(Team(directory, environment=here), "a")
-        answers.change_setting(Team(directory), "server", server.url)
+        settings.change_setting(Team(directory), "server", server.url)
         hiring.tell_of_model(Team(directory, environment={}), "a")
     said = capsys.readouterr().err
     moved = f"{server.url} redirects to http://127.0.0.1:9/gate/v1/models: "
@@ -186,7 +185,7 @@ def test_a_spawn_says_what_holds_its_agent(
             told.set()
 
     def works() -> bool:
-        status = agents.status(crew.agent("a"))
+        status = crew.agent("a").status.load()
         return status is not None and status.state == "working"
 
     def hold_and_release(held: contextlib.ExitStack) -> None:

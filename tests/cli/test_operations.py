@@ -6,7 +6,6 @@ import pytest
 
 from crewboard.commands.context import Team
 from crewboard.operations import OPERATIONS
-from crewboard.store import agents
 from tests.cli.files import alive, enlist
 from tests.cli.shell import Cli
 
@@ -42,7 +41,7 @@ def test_pausing_all_leaves_out_what_does_not_run(cli: Cli, team: Team) -> None:
 
 
 def _wanted(team: Team, name: str) -> str:
-    spec = agents.spec(team.directory.agent(name))
+    spec = team.directory.agent(name).spec.load()
     assert spec is not None
     return spec.want
 

@@ -21,7 +21,7 @@ from crewboard.records.base import JsonValue
 from crewboard.records.events import Intake
 from crewboard.records.requests import RequestType
 from crewboard.records.team import Member, Rule
-from crewboard.store import agents, journal, json_records, mailbox, roster
+from crewboard.store import journal, mailbox, roster
 from crewboard_tui.cli import common
 from tests.cli.files import enlist
 from tests.cli.shell import COMMAND, Cli, clean_environment, finish
@@ -39,7 +39,7 @@ def hostile(team: Team) -> Team:
     team.directory.make_folder(agent.folder.name)
     agent.log.write_text(f"log {HOSTILE}\n")
     journal.append(agent.journal, Intake(ts=1, run=1, prompt=f"do {HOSTILE}", prompt_from="operator"))
-    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=HOSTILE, last_error=HOSTILE))
+    agent.status.save(Status(run=1, pid=1, state="working", since=1, doing=HOSTILE, last_error=HOSTILE))
     return team
 
 
@@ -70,7 +70,7 @@ def test_no_command_prints_a_credential_of_its_environment(
     team.directory.make_folder(agent.folder.name)
     agent.log.write_text(f"{text}\n")
     journal.append(agent.journal, Intake(ts=1, run=1, prompt=text, prompt_from="operator"))
-    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, doing=text, last_error=text))
+    agent.status.save(Status(run=1, pid=1, state="working", since=1, doing=text, last_error=text))
     requests.open_request(team.directory, "question-1", "question", "evil", "operator", {"question": text}, 1.0)
     ran = cli.with_environment(ANTHROPIC_AUTH_TOKEN=key)
     for more in ((), ("--json",)):
@@ -263,5 +263,5 @@ def test_wide_characters_count_twice_when_a_line_is_cut() -> None:
 
 
 def test_unknown_agents_have_a_state_too(cli: Cli, hostile: Team) -> None:
-    assert agents.spec(hostile.directory.agent("evil")) is None
+    assert hostile.directory.agent("evil").spec.load() is None
     assert cli("status", "--json").json["agents"][0]["state"] == "unknown"

@@ -16,7 +16,7 @@ import pytest
 from crewboard.commands import hire as hiring
 from crewboard.linux import process
 from crewboard.records.processes import Host
-from crewboard.store import agents, hosts
+from crewboard.store import hosts
 from tests import postgres
 from tests.crew import Crew, eventually
 from tests.model import ModelServer
@@ -61,7 +61,7 @@ class Nodes:
         return hosts.is_up(self.crew.directory, name)
 
     def host_of(self, agent: str) -> str:
-        status = agents.status(self.crew.agent(agent))
+        status = self.crew.agent(agent).status.load()
         return status.host if status is not None else ""
 
     def kill(self, name: str) -> None:
@@ -153,7 +153,7 @@ def test_agents_of_a_removed_node_are_lost_and_resume_elsewhere(nodes: Nodes) ->
     crew.run("fixer", "explore", LOOK, host=name)
     nodes.cluster.remove_node(node, allow_graceful=False)
     nodes.kill(name)
-    ended = eventually(lambda: agents.exit_record(crew.agent("fixer")), "the end of the lost agent", 60)
+    ended = eventually(crew.agent("fixer").exit.load, "the end of the lost agent", 60)
     assert (ended.reason, name in ended.evidence) == ("lost", True)
     # Ray takes some seconds to notice.
     eventually(lambda: name not in {each["host"] for each in nodes.up(code=None)}, "the node's removal", 90)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from crewboard import endpoint
-from crewboard.commands import answers, messages
 from crewboard.commands import hire as hiring
+from crewboard.commands import messages, settings
 from crewboard.records.events import Opening, Reply
 from crewboard_tui.cli.doctor import models_in_use
 from tests.cli.shell import Inside
@@ -48,7 +48,7 @@ def crew(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
         on_api = {"ANTHROPIC_API_KEY": key, "ANTHROPIC_BASE_URL": endpoint.base_url(os.environ)}
     with ModelServer() as model:
         made = Crew(tmp_path, model, **on_api)
-        answers.set_budget(made.team, f"${MOST_USD:.2f}")
+        settings.set_budget(made.team, f"${MOST_USD:.2f}")
         yield made
         made.end()
 

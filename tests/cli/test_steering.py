@@ -275,6 +275,11 @@ def test_a_profile_is_saved_listed_and_removed(cli: Cli, team: Team, tmp_path: P
     assert twice.out == saved.out.replace("saved", "replaced", 1)
     enlist(team, "fixer", "test")
     assert cli("profiles", "save", "again", "--like", "fixer", "--network", "--prompt", "go").code == 0
+    assert cli("profiles", "save", "other", "--type", "code", "--engine", "acp:my agent").code == 0
+    assert "\nother: code, engine acp:my agent\n" in cli("profiles").out
+    filled = profiles.fill(hire.Hire("x", "", "go"), profiles.find(folder, "other"))
+    assert filled.engine == "acp:my agent"
+    assert cli("profiles", "remove", "other").code == 0
     assert (
         cli("profiles").out == "again: test, model m, network\n    go\ncareful: code, plan, budget $5, max-turns 20\n"
     )

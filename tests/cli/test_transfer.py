@@ -13,7 +13,8 @@ from crewboard.records.agents import Spec
 from crewboard.records.events import Answer
 from crewboard.records.processes import Exit
 from crewboard.records.team import Member
-from crewboard.store import agents, journal, json_records, mailbox, roster, tasks
+from crewboard.store import agents, journal, mailbox, roster, tasks
+from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import find_team
 from tests.cli.files import alive, ask, enlist
@@ -270,4 +271,4 @@ def test_the_database_of_a_foreign_team_is_not_contacted(cli: Cli, database: str
     cli("status").refused(77, "is not asked")
     with pytest.raises(Exception, match="foreign"):
         hiring.spawn(Team(directory), hiring.Hire("scout", "explore", "hello"))
-    assert json_records.load_or_none(directory.config, Member) is None
+    assert RecordKey(directory.store, directory.config.name, Member).load_or_none() is None

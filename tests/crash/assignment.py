@@ -53,7 +53,7 @@ class ScriptedModel:
 
     window = 200_000
     longest_reply = 16_000
-    is_priced = True
+    is_priced = is_api = True
     defers_tools = hears_system = falls_back = False
     run_state: RunState
 
@@ -133,7 +133,7 @@ def arrange(team: TeamDirectory) -> None:
 
 def run(team: TeamDirectory, model: ScriptedModel) -> int:
     """Run the agent once, as `crewboard.worker` does, and return its exit code."""
-    spec = agents.spec(team.agent("scout"))
+    spec = team.agent("scout").spec.load()
     assert spec is not None
     try:
         return _work_and_end(RunState(team.agent("scout"), spec), model)
@@ -217,7 +217,7 @@ def check(team: TeamDirectory, model: ScriptedModel) -> None:
     assert tasks.load(team, 1).status == "completed" or told
     assert [mail.content for mail in results[1:]] in ([[], ["noted"]] if told else [[]]), "after a reminder"
     assert len(model.asked) <= 3 + told + 1, "a reply that was kept is not asked for again"
-    ended = agents.exit_record(team.agent("scout"))
+    ended = team.agent("scout").exit.load()
     assert ended is not None
     assert ended.reason == "finished"
 

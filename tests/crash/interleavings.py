@@ -22,7 +22,7 @@ from crewboard.records.agents import Spec, Status
 from crewboard.records.messages import Message
 from crewboard.records.processes import Exit, Lease
 from crewboard.records.team import Member
-from crewboard.store import agents, codec, json_records, leases, mailbox, roster, tasks
+from crewboard.store import agents, codec, leases, mailbox, roster, tasks
 from crewboard.store.interface import Held
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.worker import __main__ as worker_main
@@ -335,7 +335,7 @@ def reader_during_a_replacement(team: TeamDirectory) -> None:
     seen: list[int] = []
 
     def look() -> None:
-        config = json_records.load(team.config, type(roster.load(team)))
+        config = team.config.load()
         assert config is not None
         seen.append(len(config.members))
 
@@ -428,7 +428,7 @@ def run_started_twice(team: TeamDirectory) -> None:
     holder = leases.holder(agent.lease, Lease)
     assert holder is not None
     assert (holder.pid, holder.run) == (os.getpid(), 2)
-    json_records.save(agent.status, Status(run=2, pid=1, state="working", since=1))
+    agent.status.save(Status(run=2, pid=1, state="working", since=1))
     os.close(first[1].descriptor)
     assert worker_main._begin(agent) is None, "after it has ended"
 

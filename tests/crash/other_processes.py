@@ -1,9 +1,16 @@
 """Programs that work on a team from other processes. Light to import, so that a process starts quickly."""
 
+import contextlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from crewboard.commands import answers
+from crewboard.commands.context import Team
+from crewboard.errors import BadDataError
+from crewboard.protocol import requests
 from crewboard.readmodel.changes import ChangeReader
+from crewboard.records.requests import NewNote
 from crewboard.records.team import Member
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
@@ -30,6 +37,19 @@ def send_endlessly(path: Path, names: tuple[str, ...], prefix: str, acknowledged
             mailbox.send(team, mailbox.compose("operator", name, "message", text, ident=ident))
         append(acknowledged, f"{name} {ident}\n".encode())
         time.sleep(pause)
+
+
+def send_back_endlessly(path: Path, notes: Mapping[int, str]) -> None:
+    """Send each plan back that waits, with the note for its version, until the process is killed."""
+    team = Team(TeamDirectory(path), environment={})
+    while True:
+        for request in requests.pending(team.directory):
+            note = notes.get(int(str(request.payload["revision"])))
+            if note is not None:
+                # Its agent may have ended meanwhile, and asks again.
+                with contextlib.suppress(BadDataError):
+                    answers.reject(team, request.id, "", notes=[NewNote(1, 1, note)])
+        time.sleep(_READ_INTERVAL)
 
 
 def read_endlessly(path: Path, problems: Path) -> None:

@@ -13,7 +13,7 @@ import psycopg
 from crewboard.commands import hire
 from crewboard.linux import process
 from crewboard.records.processes import Lease
-from crewboard.store import agents, hosts, leases
+from crewboard.store import hosts, leases
 from tests import postgres
 from tests.crash.stress import StressRun
 from tests.crew import eventually
@@ -120,7 +120,7 @@ class OutageRun(StressRun):
         """Resume an agent whose worker is gone, and wait for its next run."""
 
         def is_finalized() -> bool:
-            record = agents.exit_record(self.crew.agent(name))
+            record = self.crew.agent(name).exit.load()
             return record is not None and record.run >= run and record.buried
 
         eventually(is_finalized, f"the record of {name}'s end", _WAIT)

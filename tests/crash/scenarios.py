@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from typing import Literal
 from unittest import mock
 
-from crewboard.commands import messages
+from crewboard.commands import answers, messages
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import LEAD
-from crewboard.protocol import approvals, requests
-from crewboard.records.agents import HireOptions, Spec, Status
+from crewboard.protocol import requests
+from crewboard.records.agents import HireOptions, Spec, Status, Terms
 from crewboard.records.events import Intake, RunStarted
 from crewboard.records.messages import Message
 from crewboard.records.processes import Exit, Lease, describe_exit
+from crewboard.records.requests import NewNote
 from crewboard.records.team import Member
 from crewboard.sandbox import scratch
-from crewboard.store import agents, journal, json_records, leases, mailbox, roster, tasks
+from crewboard.store import agents, journal, leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory, key_of
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended
@@ -75,7 +76,7 @@ def resume(team: TeamDirectory, name: str) -> RunState:
 
 def worker(team: TeamDirectory, name: str) -> RunState:
     """Return a worker as it is at its start: all it knows is in its journal."""
-    spec = agents.spec(team.agent(name))
+    spec = team.agent(name).spec.load()
     assert spec is not None
     return RunState(team.agent(name), spec)
 
@@ -264,7 +265,7 @@ class Want(Scenario):
         agents.want(team.agent("scout"), "killed")
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
-        spec = agents.spec(team.agent("scout"))
+        spec = team.agent("scout").spec.load()
         assert spec is not None
         assert spec.want in (["killed"] if outcome == "done" else ["killed", "running"])
         assert agents.want(team.agent("scout"), "paused").want == "paused"
@@ -388,10 +389,10 @@ class Ask(Scenario):
     """Submit a revised plan; then submit it again, as after a crash."""
 
     def arrange(self, team: TeamDirectory) -> None:
-        approvals.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
+        requests.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
 
     def act(self, team: TeamDirectory) -> None:
-        approvals.ask(
+        requests.ask(
             team, "plan-2", "plan_approval", "a", "operator", {"plan": "two"}, 2.0, supersedes="plan-1"
         )  # fmt: skip
 
@@ -407,20 +408,21 @@ class Ask(Scenario):
 
 
 class Decide(Scenario):
-    """Reject a plan; then approve it: the first decision stands."""
+    """Reject a plan with a note; then approve it: the first decision stands, with its notes."""
 
     def arrange(self, team: TeamDirectory) -> None:
-        approvals.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
+        requests.ask(team, "plan-1", "plan_approval", "a", "operator", {"plan": "one"}, 1.0)
 
     def act(self, team: TeamDirectory) -> None:
-        approvals.respond(team, "plan-1", "rejected", "operator", 2.0, feedback="no")
+        notes = [NewNote(1, 1, "why?")]
+        requests.respond(team, "plan-1", "rejected", "operator", 2.0, feedback="no", notes=notes)
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         first = requests.load(team, "plan-1")
         assert first is not None
         assert first.status in (["rejected"] if outcome == "done" else ["rejected", "pending"])
         try:
-            approvals.respond(team, "plan-1", "approved", "operator", 3.0)
+            requests.respond(team, "plan-1", "approved", "operator", 3.0)
         except BadDataError:
             assert first.status == "rejected"
         else:
@@ -428,8 +430,33 @@ class Decide(Scenario):
         decided = requests.load(team, "plan-1")
         assert decided is not None
         assert decided.rev == 2
+        assert [note.text for note in decided.notes] == (["why?"] if decided.status == "rejected" else [])
         told = [mail.metadata["approve"] for mail in mailbox.read(team, "a").messages]
         assert told in ([[decided.status == "approved"], []] if outcome != "done" else [[False]])
+
+
+class Release(Scenario):
+    """Release a held step of a plan; then do it again, as one does who was not told that it worked."""
+
+    def arrange(self, team: TeamDirectory) -> None:
+        at_work(team, "scout")
+        requests.ask(team, "plan-1", "plan_approval", "scout", "operator", {"plan": "1. a\n2. b"}, 1.0)
+        requests.respond(team, "plan-1", "approved", "operator", 2.0, terms=Terms(hold=[2]))
+        status = team.agent("scout").status.load()
+        assert status is not None
+        team.agent("scout").status.save(status.replace(waiting_for="plan-1"))
+
+    def act(self, team: TeamDirectory) -> None:
+        answers.release(Team(team, environment={}), "plan-1", [2])
+
+    def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
+        if outcome != "done":
+            self.act(team)
+        released = requests.load(team, "plan-1")
+        assert released is not None
+        assert released.terms == Terms(released=[2])
+        told = [mail.metadata["released"] for mail in mailbox.read(team, "scout").messages if mail.type == "message"]
+        assert told == [[2]]
 
 
 # ------------------------------------------------------------------------------------------------------- end
@@ -442,15 +469,15 @@ class Finalize(Scenario):
         for name in ("scout", "other"):
             at_work(team, name)
         # A process without a pid, so that its children are not searched.
-        json_records.save(team.agent("scout").status, Status(run=1, pid=0, state="working", since=1))
+        team.agent("scout").status.save(Status(run=1, pid=0, state="working", since=1))
         held = leases.take(team.agent("other").lease)
         assert held is not None
         self._held_lease = held
         tasks.add(team, "x", 1.0)
         tasks.claim(team, 1, "scout", "code", 1.0)
-        approvals.ask(team, "q1", "question", "scout", "operator", {"question": "why?"}, 1.0)
-        approvals.ask(team, "s1", "shutdown", "operator", "scout", {}, 1.0)
-        approvals.ask(team, "q2", "question", "other", "operator", {"question": "why?"}, 1.0)
+        requests.ask(team, "q1", "question", "scout", "operator", {"question": "why?"}, 1.0)
+        requests.ask(team, "s1", "shutdown", "operator", "scout", {}, 1.0)
+        requests.ask(team, "q2", "question", "other", "operator", {"question": "why?"}, 1.0)
 
     def act(self, team: TeamDirectory) -> None:
         agent = team.agent("scout")
@@ -461,14 +488,14 @@ class Finalize(Scenario):
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         agent = team.agent("scout")
-        known = agents.exit_record(agent)
+        known = agent.exit.load()
         assert known is None or (known.run, known.signal) == (1, 9)
         assert known is not None or outcome != "done"
         # The next supervisor cannot learn how the worker ended.
         record = known or finalizer.record_exit(agent, 1, Ended(), 6.0)
         with mock.patch.object(scratch, "sweep"):
             finalizer.finalize(agent, record, 6.0)
-        finalized = agents.exit_record(agent)
+        finalized = agent.exit.load()
         assert finalized is not None
         assert finalized.buried
         released = tasks.load(team, 1)
@@ -496,10 +523,10 @@ class WorkerEnds(Scenario):
         record = agents.write_exit(agent, Exit(run=1, signal=9, reason="died", at=9.0))
         assert record.reason in (["finished"] if outcome == "done" else ["finished", "died"])
         agents.mark_finalized(agent, record)
-        finalized = agents.exit_record(agent)
+        finalized = agent.exit.load()
         assert finalized is not None
         assert (finalized.reason, finalized.buried) == (record.reason, True)
-        assert json_records.load(agent.status, Status) is not None
+        assert agent.status.load() is not None
         assert worker(team, "scout").conversation.assignment is not None, "it can be resumed"
 
 
@@ -523,6 +550,7 @@ SCENARIOS: dict[str, Scenario] = {
     "complete a task": Complete(),
     "ask": Ask(),
     "decide": Decide(),
+    "release a step": Release(),
     "finalize": Finalize(),
     "end in order": WorkerEnds(),
 }

@@ -1,5 +1,6 @@
 """Faults at each file operation of an assignment: whether killed or out of disk space, the work is done once."""
 
+import asyncio
 import json
 import os
 from collections import Counter
@@ -9,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from crewboard.errors import ExitCode
 from crewboard.names import LEAD
 from crewboard.records.events import ToolResult, ToolStart
 from crewboard.store import mailbox, tasks
@@ -161,3 +163,23 @@ def test_an_interrupted_tool_call_is_never_run_by_the_next_run(memory: Path, ste
         assert results[0] == "it is done"
 
     assert at_each_operation(memory, "killed after", lambda: ScriptedModel(CUT), look, step) > least
+
+
+class UnsizedModel(ScriptedModel):
+    """A model whose server never says how large its window is."""
+
+    was_awaited = False
+
+    async def learn_size(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            # The other task is the run.
+            self.was_awaited = len(asyncio.all_tasks()) > 1
+
+
+def test_a_run_waits_for_the_end_of_its_question_for_the_window(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crewboard.worker.loop.WINDOW_TIMEOUT", 0.0)
+    model = UnsizedModel()
+    assert run(hired(memory / "unsized"), model) == ExitCode.DONE
+    assert model.was_awaited

@@ -12,7 +12,7 @@ from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
 from crewboard.records.events import Reply
 from crewboard.records.processes import Lease
-from crewboard.store import agents, codec, leases
+from crewboard.store import codec, leases
 from crewboard.store.layout import TeamDirectory
 from tests.crew import Crew, eventually
 
@@ -182,7 +182,7 @@ def test_backup_restored_over_a_live_team_ends_its_processes(crew: Crew, tmp_pat
 def test_removed_lease_ends_the_worker_and_the_supervisor_says_why(shared_crew: Crew, kept_in: str) -> None:
     shared_crew.run("unleased", "explore", "say hello")
     shared_crew.agent("unleased").lease.remove()
-    record = eventually(lambda: agents.exit_record(shared_crew.agent("unleased")), "the record of its end", GONE_WITHIN)
+    record = eventually(shared_crew.agent("unleased").exit.load, "the record of its end", GONE_WITHIN)
     assert (record.code, record.reason) == (74, "lost")
     # In a database the thread that renews the lease may end the worker before it writes.
     if kept_in == "files":

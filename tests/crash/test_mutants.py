@@ -7,6 +7,7 @@ faults as these inject.
 import fcntl
 import json
 import os
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +17,18 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from crewboard.errors import CrewboardError
-from crewboard.protocol import approvals, requests
+from crewboard.protocol import requests
 from crewboard.readmodel import reader
 from crewboard.readmodel.reader import AgentReader
 from crewboard.records.agents import Cursor, Spec
 from crewboard.records.events import Answer, Event, Intake, RunStarted, ToolStart
 from crewboard.records.processes import Exit
 from crewboard.records.requests import Request
+from crewboard.records.team import Task
 from crewboard.store import agents, codec, file_store, files, journal, json_records, leases, mailbox, tasks
 from crewboard.store.interface import Held, Key
 from crewboard.store.json_records import RecordKey
-from crewboard.store.layout import AgentDirectory, TeamDirectory, key_of
+from crewboard.store.layout import AgentDirectory, TeamDirectory, key_of, record_of
 from crewboard.supervisor import finalizer
 from crewboard.worker import inbox
 from crewboard.worker.assignments import Results
@@ -101,8 +103,8 @@ def replaced(place: object, name: str, by: object) -> Patch:
 WITHOUT_LOCKS = replaced(file_store.FileStore, "locked", lambda self, lock, work: work())
 
 
-def send_unlocked(path: Path, lock: Path, line: bytes, *, find: files.Search | None, durable: bool = False) -> int:
-    return files.append_unlocked(path, line, find=find, durable=durable)
+def send_unlocked(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> int:
+    return files.append_unlocked(path, line, durable=durable)
 
 
 def cut_off(path: Path, spans: list[tuple[int, int]]) -> None:
@@ -135,7 +137,7 @@ def mail_at_once(patch: pytest.MonkeyPatch) -> None:
 def cursor_first(patch: pytest.MonkeyPatch) -> None:
     def append(self: RunState, event: Event) -> None:
         if isinstance(event, Intake):
-            json_records.save(self.agent.cursor, Cursor(offset=event.cursor))
+            self.agent.cursor.save(Cursor(offset=event.cursor))
         _APPEND(self, event)
 
     def init(self: RunState, agent: AgentDirectory, spec: Spec) -> None:
@@ -198,10 +200,14 @@ def good_state_dropped(self: json_records.CachedFile[Any]) -> None:
     self._record, self.damaged = self.key.load_or_none(), False
 
 
+def _whole_file(kind: int) -> bytes:
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+
+
 def probing_by_taking(lease: Key) -> bool:
     fd = os.open(lease.on_disk, os.O_RDONLY)
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, file_store._whole_file(fcntl.F_RDLCK))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_RDLCK))
     except BlockingIOError:
         return True
     finally:
@@ -217,7 +223,7 @@ def taken_from_its_holder(lease: Key) -> Held:
 
 def taken_with_its_old_signature(lease: Key) -> Held:
     fd = os.open(lease.on_disk, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, file_store._whole_file(fcntl.F_WRLCK))
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
     return Held(lease.store, lease.name, 1, fd)
 
 
@@ -250,7 +256,7 @@ def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) ->
 
 
 def last_report_wins(agent: AgentDirectory, record: Exit) -> Exit:
-    json_records.save(agent.exit, record)
+    agent.exit.save(record)
     return record
 
 
@@ -413,7 +419,9 @@ MUTANTS = (
     Mutant(
         "a young file is read again",
         replaced(file_store, "_TIMESTAMP_RESOLUTION", -(10**19)),
-        lambda folder: test_documents.test_a_replacement_within_one_clock_tick_is_not_missed(key_of(folder / "7.json")),
+        lambda folder: test_documents.test_a_replacement_within_one_clock_tick_is_not_missed(
+            record_of(folder / "7.json", Task)
+        ),
     ),
     # the board
     Mutant(
@@ -455,7 +463,7 @@ MUTANTS = (
         replaced(RecordKey, "save", not_waiting_for_the_disk),
         unit(test_requests.test_questions_and_answers_are_synced_to_disk, patch=True),
     ),
-    Mutant("asking twice sends one message", replaced(approvals, "_mail_id", random_id), scenario("ask")),
+    Mutant("asking twice sends one message", replaced(requests, "_mail_id", random_id), scenario("ask")),
     # lifetime
     Mutant(
         "looking takes nothing",
@@ -499,7 +507,7 @@ MUTANTS = (
     ),
     Mutant("an end is announced by derived ids", replaced(mailbox, "derived_id", random_id), scenario("finalize")),
     # interrupted work
-    Mutant("an answer is sent by a derived id", replaced(approvals, "answer_id", random_answer_id), scenario("answer")),
+    Mutant("an answer is sent by a derived id", replaced(requests, "answer_id", random_answer_id), scenario("answer")),
     Mutant(
         "a committed answer is sent after a death",
         replaced(Results, "send_unsent", lambda self: None),

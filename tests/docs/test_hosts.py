@@ -9,7 +9,7 @@ import click
 import pytest
 import yaml
 
-from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
+from crewboard.protocol.requests import SHUTDOWN_TIMEOUT
 from crewboard_tui.cli.program import crewboard
 from tests.docs.pages import ROOT, prose
 

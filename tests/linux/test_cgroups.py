@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from crewboard import env
 from crewboard.linux import process
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import MemoryGroups
+
+pytestmark = pytest.mark.skipif(env.is_posix(), reason="cgroups are Linux's own; elsewhere memory limits are watched")
 
 MOUNTS = """\
 24 30 0:22 / /proc rw,nosuid shared:13 - proc proc rw

@@ -141,7 +141,7 @@ class Cluster:
         return max((event.run for event in self.crew.events(name) if isinstance(event, RunStarted)), default=0)
 
     def host_of(self, name: str) -> str:
-        status = agents.status(self.crew.agent(name))
+        status = self.crew.agent(name).status.load()
         return "" if status is None else status.host
 
     def is_held(self, name: str) -> bool:
@@ -162,7 +162,7 @@ class Cluster:
 
     def reason(self, name: str, run: int = 1) -> str | None:
         """Return why a run ended if that is recorded."""
-        record = agents.exit_record(self.crew.agent(name))
+        record = self.crew.agent(name).exit.load()
         return record.reason if record is not None and record.run == run and record.buried else None
 
     # Mail.

@@ -56,8 +56,14 @@ def a_taker_waits_for_a_write(store: Any, _: pytest.MonkeyPatch) -> None:
     assert taken.is_set()
 
 
+_APPEND_ONCE = r"SELECT crewboard.append('api', 'inbox/scout.jsonl', '{}\012', new_ident => 'a', once => true)"
+
+
 def the_same_ident_is_added_once(store: Any, _: pytest.MonkeyPatch) -> None:
-    protocol_tests.test_the_same_ident_is_added_once(store, "a")
+    """Other programs may ask for that; a store never does."""
+    first = postgres_tests.run(store.url, _APPEND_ONCE)
+    assert postgres_tests.run(store.url, _APPEND_ONCE) == first
+    assert len([*store.read("inbox/scout.jsonl")]) == 1
 
 
 def a_line_is_added_only_at_the_end(store: Any, _: pytest.MonkeyPatch) -> None:
@@ -121,7 +127,7 @@ def test_a_rule_of_the_database(database: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_without_self_ending_a_holder_is_not_told(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from crewboard.store.postgres_leases import LeaseKeeper
+    from crewboard.store.postgres_server import LeaseKeeper
 
     monkeypatch.setattr(LeaseKeeper, "watch", lambda *_: None)
     with pytest.raises(AssertionError):
@@ -131,7 +137,7 @@ def test_without_self_ending_a_holder_is_not_told(database: str, monkeypatch: py
 
 # Neither the worker nor its host ends what lost its lease.
 _WITHOUT_ENDING = """
-from crewboard.store.postgres_leases import LeaseKeeper
+from crewboard.store.postgres_server import LeaseKeeper
 from crewboard.supervisor.host import LocalHost
 LeaseKeeper.watch = lambda *_: None
 LocalHost.has_lost_lease = lambda *_: False

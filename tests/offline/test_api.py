@@ -1,5 +1,7 @@
 """The Messages API, as the real SDK sees it."""
 
+import contextlib
+import http.client
 import json
 import subprocess
 import sys
@@ -242,6 +244,19 @@ def test_what_is_no_request_is_refused_in_the_apis_form(
     assert error["type"] == "error"
     assert error["error"]["message"]
     assert error["request_id"].startswith("req_")
+
+
+def test_a_request_for_a_head_gets_no_body(server: ModelServer, capfd: pytest.CaptureFixture[str]) -> None:
+    headers = {"x-api-key": "offline", "anthropic-version": "2023-06-01"}
+    with contextlib.closing(http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)) as connection:
+        for path in ("/", "/v1/messages", "/v1/models/claude-opus-5-5"):
+            connection.request("HEAD", path, headers=headers)
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (405, b"")
+        # Nothing of an answer is left in the connection.
+        connection.request("GET", "/v1/models/claude-opus-5-5", headers=headers)
+        assert json.load(connection.getresponse())["type"] == "model"
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.misfits("one of the requests is wrong on purpose")

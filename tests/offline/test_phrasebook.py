@@ -38,6 +38,12 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Make a team: demo, for exploring this project",
         "Start a team “demo” for exploring this project, please.",
     ]),
+    "create the team, for nothing yet": (["create_team | demo"], [
+        "make a new team, call it demo", "I'd like a team called demo", "could you create the demo team?",
+    ]),
+    "create the team so that": (["create_team | demo | explore this project"], [
+        "Please set up a team named demo so we can explore this project",
+    ]),
     "hire a scanner": (SCANNER, [
         'Spawn an explore agent named "scanner" to list all Python files.',
         "Start an explore agent named scanner that lists all Python files",
@@ -45,6 +51,13 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "launch scanner as an explorer to list all Python files",
         "I need an explore agent named scanner to list all Python files",
         "Spawn an agent named scanner (explore) to list all Python files",
+        'Create an explore agent, call it "scanner", to list all Python files',
+        'Get me an explore agent, name it "scanner", and have it list all Python files',
+        "Get me an explore agent, scanner, and have it list all Python files",
+        "I need an agent named scanner to list all Python files", "launch scanner (explore): list all Python files",
+        "Could you please spin up an exploration agent named scanner to list all Python files?",
+        "recruit a scout, scanner, to list all Python files",
+        "I want to hire scanner, an explorer. Its job is to list all Python files.",
     ]),
     "hire a reviewer in the background": (REVIEWER, [
         'Spawn a background explore agent named "reviewer" to analyze the agent loop in s01.',
@@ -52,14 +65,22 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Hire an explore agent called reviewer in the background to analyze the agent loop in s01.",
         "Spawn an explore agent named reviewer to analyze the agent loop in s01 in the background.",
         "Launch a background explorer named 'reviewer', who should analyze the agent loop in s01",
+        'Have a background explorer "reviewer" analyze the agent loop in s01',
+        'Get a background explore agent "reviewer" to analyze the agent loop in s01',
         "Can you start a background explore agent named reviewer that analyzes the agent loop in s01?",
+        "Run a background agent reviewer to analyze the agent loop in s01",
+        "Kick off reviewer in the background; it should analyze the agent loop in s01",
+        "Let an explore agent called reviewer analyze the agent loop in s01 in the background, please",
+        "Spawn reviewer as a background agent and let it analyze the agent loop in s01",
+        "Start a background reviewer to analyze the agent loop in s01",
     ]),
     "look at the team": (["list_team"], [
         "/team", "List the team", "show me the team", "Who is on the team?", "Who’s on my team right now?",
         "What is everyone doing?", "What's everyone up to?", "What are the agents working on?", "team status",
         "List all agents and their status", "Give me the status of all agents", "Which agents are running?",
         "Show the agents' statuses", "How is the team doing?", "Who is here?", "What's going on?",
-        "Show who is on the team and what each of them is doing",
+        "Show who is on the team and what each of them is doing", "status", "team?", "Which agents do I have?",
+        "Is anyone working?",
     ]),
     "look at the team, and why": (["list_team | to see agent statuses"], [
         "List the team to see agent statuses.", "Please show all agents, to see agent statuses.",
@@ -70,6 +91,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Send reviewer a message asking for a short summary.", "Could you ask reviewer for a summary, please?",
         "Tell the reviewer to send me a summary", "Get a summary from reviewer",
         "Message the reviewer and ask for a status report", "Send a note to reviewer requesting a summary",
+        "Write to reviewer that I want a short summary", "Ask the reviewer what it found",
     ]),
     "ask for a summary at leisure": (["send_message | reviewer | when you can"], [
         "Get a summary from reviewer when you can.",
@@ -81,14 +103,27 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         'Create a task for a test agent: "Write unit tests"',
         "Create a task “Write unit tests” and have a tester do it",
         'Put "Write unit tests" on the board and let a tester take it.',
+        'New task for a tester: "Write unit tests"',
+        "New task: Write unit tests. Assign it to a test agent.",
+        "I want a task 'Write unit tests' assigned to an agent that tests",
+        'Have a test agent take on a new task, "Write unit tests"',
+        'make a todo "Write unit tests" and let tester do it',
+        'Create the task "Write unit tests" and hand it to someone who tests',
+        'Add "Write unit tests" to the tasks and assign to a test agent',
+        'Create a task "Write unit tests" and have it done by a test agent',
+        'Write a task "Write unit tests" for a test agent', "Make a task 'Write unit tests' and pass it to a tester",
         'Create a task "Write unit tests". Assign it to a test agent.', 'Add "Write unit tests" as a task for a tester',
     ]),
     "delete the team": (["delete_team"], [
         "Delete the team", "Please disband the team.", "end the team now", "Remove the whole team",
-        "Shut the team down",
+        "Shut the team down", "Get rid of the team", "Clean up: delete the team",
+        "We're done, you can close the team now",
     ]),
     "delete the team when done": (["delete_team | when done"], [
         "Delete the team when done.", "Shut down the team when done", "Please close the team, when done",
+    ]),
+    "delete the team when all is done": (["delete_team | when all work is done"], [
+        "Please dissolve the team when all work is done",
     ]),
     "delete the team, when done": (["delete_team | When done"], ["When done, delete the team."]),
     "hire two": (PAIR, [
@@ -97,10 +132,16 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Start alice (coder) and bob (tester), then ask alice to send bob a message",
         "Spawn a coder named alice and a tester named bob. Have alice send bob a message.",
         "Hire alice, a coder, and bob, a tester. Get alice to send bob a message",
+        "Start two agents, alice (coder) and bob (tester), and get alice to send bob a message",
+        "Spawn alice (coder) and bob (tester). alice should send bob a message.",
         "Spawn alice (code) and bob (test). Tell alice to send bob a message.",
+        "Create agents alice (coder) and bob (tester), then alice should send bob a message",
+        "Spin up a coder named alice and a tester named bob, then get alice to send bob a message",
+        "Create two agents: alice (coder), bob (tester). Alice has to send bob a message",
+        "Launch alice (coder) and bob (tester); alice should then send bob a message",
     ]),
     "hire some": (["spawn | alice | alice and bob | code", "spawn | bob | alice and bob | code"], [
-        "Spawn alice and bob as coders",
+        "Spawn alice and bob as coders", "Hire two new agents: alice and bob as coders",
     ]),
     "tell all": (PHASE, [
         'Broadcast "status update: phase 1 complete" to all teammates',
@@ -109,12 +150,18 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         'Announce to the team: "status update: phase 1 complete"',
         'Send a message to everyone saying "status update: phase 1 complete"',
         "Let everyone know that status update: phase 1 complete",
+        "Send this to everyone: status update: phase 1 complete",
+        "Give all agents the message: status update: phase 1 complete",
+        "Everyone should know that status update: phase 1 complete",
     ]),
     "look at the mail": (["read_inbox"], [
         "/inbox", "Check the lead inbox for any messages", "Check your inbox", "Any messages?", "Do you have new mail?",
         "Read the lead's mailbox", "Please look in the inbox for new messages.", "What is in the inbox?",
+        "Has anyone written to you?", "Did anyone write?", "Have you received any messages?",
+        "What did they write to you?",
     ]),
-    "look at the tasks": (["task_list"], ["/tasks", "List the tasks", "What tasks are on the board?"]),
+    "look at the tasks": (["task_list"], ["/tasks", "List the tasks", "What tasks are on the board?",
+    "What is left to do?"]),
     "hire, work, leave": (DEVELOPER, [
         "Spawn alice as a backend dev. Ask her to create a file. Then request her shutdown.",
         "Hire alice as a backend developer, have her create a file, then shut her down",
@@ -122,6 +169,9 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Spawn alice as a backend dev, have her create a file and then ask her to shut down",
         "Hire alice as a coder. Have her create a file. When she is done, shut her down.",
         "Spawn alice (backend dev) to create a file, and shut her down when she is done",
+        "Create a backend dev called alice. She should create a file. Afterwards shut her down.",
+        "I want alice as backend developer; let her create a file, then stop her",
+        "Start alice as a backend dev, tell her to create a file, and when she's finished request that she shuts down",
     ]),
     "a plan first": (PLANNED, [
         "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it.",
@@ -129,6 +179,10 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Spawn bob with a refactoring task, have him submit a plan first, then review and approve it",
         "Spawn bob for a refactoring task. Require a plan from bob. Then approve it",
         "Hire bob with a refactoring task. Ask him for a plan first. Review his plan and approve it.",
+        "Hire bob with a refactoring task. I want a plan from him before he starts; look at it and approve it.",
+        "Hire a coder bob with a refactoring task. First he hands in a plan, then you approve it.",
+        "Spawn bob for a refactoring task; he must plan first. Then approve it.",
+        "Hire bob with a refactoring task, but make him plan first, then look at his plan and approve",
     ]),
     "a plan first, in passing": (["spawn | dave | code | refactor the parser | yes"], [
         "Spawn dave to refactor the parser but let him plan first",
@@ -138,25 +192,55 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Spawn two explore agents, ann and ben", "Hire explorers named ann and ben",
     ]),
     "how far it is": (["send_message | scanner"], [
-        "What did scanner find?", "Ask scanner how it is going", "Ask scanner for a summary",
+        "What did scanner find?", "What has scanner learned so far?", "How far is scanner?",
+        "Ask scanner how it is going", "Ask scanner for a summary",
     ]),
     "the end of the team": (["delete_team"], ["Clean up the team", "Disband the team"]),
+    "files of a folder": (["glob"], ["Which Python files are there in tests?", "Show the files under src/db"]),
+    "files, but not all": (["glob | that import os"], ["List all Python files that import os"]),
+    "files, and more": (["glob", "bash"], [
+        "List all Python files and run the tests", "List every C++ header, then run the tests",
+    ]),
     "the README": (["glob"], ["read the readme", "Summarize the README", "What does the readme say?"]),
     "the project": (["list_dir"], [
         "What does this repo do?", "what's in this repo?", "Explain this project", "summarize the code", "what's here?",
     ]),
     "where it is": (["grep"], ["Where is Parser defined?", "where is the function main?", "find all TODOs"]),
     "commands of git": (["bash"], ["git status", "show me the git log"]),
+    "a greeting is mail": (["give | alice | say hello to bob"], ["Alice should say hello to bob"]),
+    "an exit that is not the agent's": (["spawn | bob | code", "??"], [
+        "Hire a coder named bob. After that, exit", "Hire a coder named bob, then exit",
+        "Hire a coder named bob. Exit.", "Hire a coder named bob. Then leave",
+    ]),
+    "an exit after another's work": (["spawn | bob | code | create a file", "??"], [
+        "Hire a coder named bob to create a file. Then exit.", "Hire a coder named bob to create a file.\nLeave",
+        "Hire a coder named bob to create a file. then shut down",
+    ]),
+    "hire into the team": (["spawn | reviewer | explore"], [
+        "add a reviewer to the team", "Add a reviewer to our crew now", "Hire a reviewer for this project, please",
+    ]),
+    "hire into the team, for work": (["spawn | reviewer | explore | check the README"], [
+        "Add a reviewer to the team to check the README",
+        "Hire a reviewer for the project and have her check the README",
+    ]),
+    "hire for work on the team's things": (["spawn | reviewer | explore | the project documentation"], [
+        "Hire a reviewer for the project documentation",
+    ]),
     "what was not quoted is no content": (["??"], ["create a file TODO.md with a list of three things"]),
     "work, then leave": (FILE_AND_LEAVE, [
         "Have Alice create a file, then shut her down", "Ask alice to create a file and then shut her down.",
         "Get alice to create a file. Then request her shutdown.", "Let Alice create a file, after that stop her",
         "Have alice create a file and shut her down when she is done", "Tell alice to create a file, then stop alice",
+        "Get Alice to create a file and dismiss her after that", "I want alice to create a file and then leave",
+        "Alice needs to create a file, and then please shut her down", "@alice create a file, then shut down",
+        "Tell Alice to create a file and after that request her shutdown",
+        "Let alice create a file, then let her go", "Ask alice to create a file and shut down when done",
     ]),
     "stop all": (["stop"], [
         "Shut everyone down.", "Stop all agents.", "Shut down all agents", "Stop everybody, please",
         "shut them all down",
-        "Ask everyone to shut down", "Request the shutdown of all agents", "Please shut everyone down now",
+        "Everyone stop", "Ask everyone to shut down", "Request the shutdown of all agents",
+        "Please shut everyone down now",
     ]),
     "stop some": (["stop | alice, bob and carol"], ["Stop alice, bob and carol", "Shut alice, bob and carol down"]),
     "stop some of a kind": (["stop | the reviewer and the tester"], ["Stop the reviewer and the tester"]),
@@ -184,13 +268,21 @@ NOT_OBEYED = [
     "Delete the team's files",
     "Shut everyone down? No.", "Please do not\nstop all agents", "Do not, then, stop all agents",
     "When it is done, stop all agents", "Are all agents stopped?", "Let none of them stop all agents",
-    "Stop some agents", "Stop it.", "Shut them down", "Get rid of the team", "Assign it to a test agent.", "Shut down",
+    "Stop some agents", "Stop it.", "Shut them down", "Assign it to a test agent.", "Shut down", "leave",
+    "she should leave",
+    "All finished agents should leave", "Everyone stop if the tests fail", "No one should stop", "pause the tester",
+    "start the tester", "use the reviewer", "hire 3 coders", "spin up two testers", "kick off the build",
+    "make a test report",
+    "add a test called foo", "create a plan called X", "create a reviewer checklist", "I want team status",
+    "make it work", "add an agent to the project", "add an agent to the team", "use a planner for this",
+    "Use a planner for that, please", "hire a coder for it today", "bob (coder) for this",
+    "start the team lead", "note: run the tests", "I don't want a team called demo", "hire no one",
+    'hire an explorer "ann" named bob',
     "Stop the idle agents", "Stop all tests", "Stop all agents to see who does not answer", "Do not list the team",
     'Do not broadcast "x" to all teammates', "Don't check the inbox", "Check bob's inbox",
     "Do not spawn an explore agent named scanner to list all Python files", "Do not create a team called demo",
     "Do not send a message to reviewer asking for a summary", "Don't have Alice create a file, then shut her down",
     'Don\'t create a task "Write unit tests" and assign it to a test agent', "Spawn alice. No, wait.",
-    "Hire dave to create a file. I want a plan from him before he starts; look at it and approve it.",
     'Get an explore agent named "reviewer" going in the background: analyze the agent loop in s01.',
 ]  # fmt: skip
 
@@ -198,3 +290,9 @@ NOT_OBEYED = [
 @pytest.mark.parametrize("text", NOT_OBEYED, ids=lambda text: text[:60])
 def test_what_is_forbidden_or_limited_is_not_obeyed(text: str) -> None:
     assert not any(isinstance(one, Order) for one in understand(text, lead=True))
+
+
+def test_an_agent_greets_another_by_mail() -> None:
+    (order,) = understand("say hello to bob", lead=False)
+    assert isinstance(order, Order)
+    assert ([step.tool for step in order.phrase.steps], order.name) == (["send_message"], "bob")

@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
         "shop/__init__.py": "",
         "shop/auth.py": '"""Who may come in."""\n\nclass Door:\n    def open(self):\n        pass\n\n'
         "def knock():\n    pass\n",
-        "shop/till.py": "def pay(sum):\n    return sum  # TODO: tax\n",
+        "shop/till.py": "def pay(sum):\n    return sum  # TODO: tax\n\n\n# Prices in cents.\n",
         "tests/test_till.py": "def test_pay():\n    assert True\n",
         "notes.txt": "old words stand here\n",
     }.items():
@@ -44,10 +44,21 @@ def project(tmp_path: Path) -> Path:
 FREE: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
     "list files": ({}, "List all Python files", ["glob"], ["4 files", "shop/auth.py", "tests/test_till.py"]),
     "list files of another kind": ({}, "List all Markdown files", ["glob"], ["found 1 file for **/*.md:\n- README.md"]),
+    "list files of a language": ({}, "List all C++ files", ["glob"], ["no files for **/*.{cpp,cc,cxx,hpp,hh,hxx,h}."]),
+    "list files by a word": ({}, "Show the auth files", ["glob"], ["1 file for **/*auth*:\n- shop/auth.py"]),
+    "list files of a folder": ({}, "Which Python files are there in tests?", ["glob"], ["1 file for tests/**/*.py"]),
+    "list some files": ({}, "List all Python files that sell", ["glob"], ["4 files", "I left out “that sell”."]),
+    "list files, then more": (
+        {},
+        "List all Python files and search for tax",
+        ["glob", "grep"],
+        ["4 files", "1 line with tax"],
+    ),
     "search in vain": ({}, "Search for heron", ["grep"], ["I found no lines with heron."]),
     "list all": ({}, "list the files", ["glob"], ["6 files", "notes.txt"]),
     "read": ({}, "Read README.md and summarise it.", ["read_file"], ["5 lines", "Shop, Use"]),
     "read code": ({}, "What does shop/auth.py do?", ["read_file"], ["Who may come in.", "Door", "knock"]),
+    "read code with comments": ({}, "Explain shop/till.py", ["read_file"], ["It holds pay."]),
     "read two": ({}, "Read shop/till.py and README.md", ["read_file", "read_file"], ["pay", "Shop"]),
     "read a module": ({}, "Analyse the auth module", ["glob", "read_file"], ["8 lines", "Door"]),
     "read by topic": ({}, "analyze the prices in till", ["glob"] + ["read_file"] * 2, ["pay"]),

@@ -114,6 +114,26 @@ def test_fixer_edits_after_its_plan_is_approved(new_agent: NewAgent, project: Pa
     assert output.endswith("OK\n[exit code 0]")
 
 
+@pytest.mark.parametrize(
+    ("left_out", "used", "answer"),
+    [
+        ("1", [], "Step 1 is the change itself, and it is not approved"),
+        ("2", ["edit_file", "task_update", "send_message"], "Step 2 is not approved, so I did not run the tests."),
+        ("3", ["edit_file", "bash"], "Step 3 is not approved, so task 2 is not completed"),
+        ("2, 3", ["edit_file"], "Steps 2 and 3 are not approved"),
+        ("1, 2", [], "Step 1 is the change itself"),
+    ],
+)
+def test_fixer_leaves_out_steps_that_are_not_approved(
+    new_agent: NewAgent, project: Path, left_out: str, used: list[str], answer: str
+) -> None:
+    told = f"{APPROVED}\n- Approved are all steps but {left_out}. Do not begin {left_out}, nor anything else."
+    fixer = hired(new_agent, project, "fixer", submit_plan=[told])
+    said = fixer.ask(AGENTS["fixer"].prompt)
+    assert answer in said
+    assert fixer.used[fixer.used.index("submit_plan") + 1 :] == used
+
+
 @pytest.mark.long
 def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(new_agent: NewAgent, project: Path) -> None:
     fixer = hired(

@@ -14,7 +14,7 @@ from crewboard.records.agents import Spec, Status, Undone, Work, Worktree
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import Request
 from crewboard.records.team import Collisions, ComparedPair, Member, Unmerged
-from crewboard.store import json_records, roster
+from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 
 
@@ -108,8 +108,8 @@ class Team:
         agent = self.directory.agent(name)
         agent.path.mkdir(parents=True, exist_ok=True)
         worktree = Worktree(branch=f"crew/{name}", base="1", folder=folder) if folder is not None else None
-        json_records.save(agent.spec, Spec(prompt="", prompt_id="", type="code", worktree=worktree))
-        json_records.save(agent.status, Status(run=1, pid=1, state="idle", since=0, work=shown))
+        agent.spec.save(Spec(prompt="", prompt_id="", type="code", worktree=worktree))
+        agent.status.save(Status(run=1, pid=1, state="idle", since=0, work=shown))
         roster.put(self.directory, Member(name=name, type="code"))
 
     def says(self, file: str, own: Work | None = None, name: str = "me") -> str:
@@ -142,11 +142,11 @@ def test_hold_asks_about_work_in_a_worktree_until_it_is_merged(directory: TeamDi
     team = Team(directory, "hold")
     team.put("amy", Work(ended=9), folder="sub")
     unmerged = Unmerged(commit="1", state="", files=["sub/a.py", "b.py"])
-    json_records.save(directory.collisions, Collisions(unmerged={"amy": unmerged}))
+    directory.collisions.save(Collisions(unmerged={"amy": unmerged}))
     assert team.says("a.py") == "amy changed it in work that is not merged"
     assert team.says("b.py") == "", "b.py of the repository is not the b.py of this root"
     assert team.says("a.py", changed("a.py", 4)) == "", "allowed before"
-    json_records.save(directory.collisions, Collisions())
+    directory.collisions.save(Collisions())
     assert team.says("a.py") == ""
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from crewboard.protocol import cooldown
 from crewboard.records.team import Cooldown
-from crewboard.store import json_records
 from crewboard.store.layout import TeamDirectory
 
 SERVER = "api.anthropic.com:443"
@@ -29,7 +28,7 @@ def test_a_clock_that_jumps_changes_no_cooldown(
 
 
 def test_a_cooldown_of_another_boot_lasts_a_minute_at_most(directory: TeamDirectory) -> None:
-    json_records.save(directory.cooldown, Cooldown(until=time.time() + 86_400, until_monotonic=1e9, boot_id="before"))
+    directory.cooldown.save(Cooldown(until=time.time() + 86_400, until_monotonic=1e9, boot_id="before"))
     pause = cooldown.current(directory.agent("waiter"), SERVER)
     assert pause is not None
     assert cooldown.left(pause, time.time()) == cooldown.MAX_COOLDOWN
@@ -55,7 +54,7 @@ def test_a_server_that_is_away_holds_up_no_other(directory: TeamDirectory) -> No
 def test_a_pause_of_an_older_version_is_for_all_servers(directory: TeamDirectory) -> None:
     agent = directory.agent("waiter")
     old = Cooldown(until=time.time() + 30, error="529", since=time.time())
-    json_records.save(directory.cooldown, old)
+    directory.cooldown.save(old)
     assert [cooldown.current(agent, each) for each in (SERVER, OTHER)] == [old, old]
     cooldown.end_outage(agent, SERVER)
     assert cooldown.current(agent, OTHER) is None
@@ -70,5 +69,5 @@ def test_one_agent_at_a_time_tries_in_an_outage(directory: TeamDirectory) -> Non
     pause = cooldown.current(agent, SERVER)
     assert pause is not None
     assert cooldown.left(pause, time.time()) > 2000
-    json_records.save(directory.cooldown, pause.replace(tried=time.time() - cooldown.TRY_INTERVAL))
+    directory.cooldown.save(pause.replace(tried=time.time() - cooldown.TRY_INTERVAL))
     assert cooldown.may_try(agent, SERVER)

@@ -18,7 +18,7 @@ from crewboard.readmodel.team import TeamView
 from crewboard.records.processes import Exit, HeldStart, HeldStarts, Host
 from crewboard.records.processes import Usage as UsageOnHost
 from crewboard.records.team import OperatorState
-from crewboard.store import agents, hosts, json_records, leases
+from crewboard.store import agents, hosts, leases
 from crewboard.store.file_store import FileStore
 from crewboard.store.interface import Version
 from crewboard_tui.cli.answers import answers
@@ -203,7 +203,7 @@ def test_a_host_that_ended_is_one_need_for_the_agents_that_it_cut_off(team: Froz
     team.probe.hosts_up = frozenset({"big", "small"})
     assert [each.key for each in read(team).needs] == ["death:host:small"]
     state = OperatorState(acknowledged={"p1": 1, "p2": 1})
-    json_records.save(team.directory.operator, state)
+    team.directory.operator.save(state)
     assert (read(team).needs, [each.shown for each in read(team).agents]) == ((), ["done"] * 3)
 
 
@@ -306,7 +306,7 @@ def test_a_run_that_its_host_holds_back_says_why(team: Frozen) -> None:
     held = HeldStarts(
         held=[HeldStart(name="new", run=1, since=NOW - 40, reason="killed by SIGKILL", due=NOW + 4, attempt=2)]
     )
-    json_records.save(hosts.held(team.directory, "big"), held)
+    team.directory.host("big").held.save(held)
     view = read(team)
     assert view.agents[0].reason == "restarts in 4 s (2 of 3): killed by SIGKILL"
     assert view.needs == ()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crewboard import operations
-from crewboard.commands import answers, control, messages, stop
+from crewboard.commands import answers, control, messages, settings, stop
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.errors import TryLaterError
@@ -29,14 +29,14 @@ def needed(team: Team) -> list[str | None]:
 
 def test_a_plan_goes_to_the_operator_if_no_lead_can_review_it(tmp_path: Path) -> None:
     team = Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
-    answers.set_approver(team, "lead")
+    settings.set_approver(team, "lead")
     enlist(team, "lead", "lead")
     enlist(team, "fixer")
     requests.open_request(team.directory, "p1", "plan_approval", "fixer", "lead", {"plan": "# Do it"}, 5.0)
     assert "p1" in needed(team)
     with alive(team, "lead"):
         assert "p1" not in needed(team)
-        answers.set_approver(team, "operator")
+        settings.set_approver(team, "operator")
         assert "p1" in needed(team)
         answers.approve(team, "p1")
         assert "p1" not in needed(team)
@@ -152,9 +152,9 @@ def test_needs_of_tasks_name_no_agent_that_was_removed(team: Team) -> None:
 
 def test_result_needs_can_be_switched_off(team: Team) -> None:
     send_result(team, "scout", "41 modules")
-    answers.change_setting(team, "result_needs", "off")
+    settings.change_setting(team, "result_needs", "off")
     assert kinds(team) == []
-    answers.change_setting(team, "result_needs", "on")
+    settings.change_setting(team, "result_needs", "on")
     assert kinds(team) == [("result", "scout")]
 
 

@@ -12,8 +12,6 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
 from crewboard.readmodel.usage import CallReader
 from crewboard.records.processes import Exit
-from crewboard.records.team import OperatorState
-from crewboard.store import json_records
 from tests.frozen import NOW, Frozen, make_team
 
 
@@ -41,7 +39,7 @@ def test_acknowledging_a_removed_agent_leaves_its_namesake_alone(frozen: Frozen)
 def test_removing_an_agent_keeps_the_acknowledgements_of_others(frozen: Frozen) -> None:
     messages.acknowledge_all(frozen.team, ["parser", "scan"])
     stop.remove(frozen.team, "parser")
-    state = json_records.load(frozen.directory.operator, OperatorState)
+    state = frozen.directory.operator.load()
     assert state is not None
     assert state.acknowledged == {"scan": 1}
 

@@ -10,7 +10,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 """Starts processes by forking one that has imported everything they need."""
 CONTEXT.set_forkserver_preload(
     [
-        "crewboard.protocol.approvals",
+        "crewboard.protocol.requests",
         "crewboard.store.tasks",
         "crewboard.readmodel.changes",
         "crewboard_tui.cli.program",

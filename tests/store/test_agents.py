@@ -6,7 +6,7 @@ from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records.agents import Cursor, Spec, Status
 from crewboard.records.events import RunStarted
 from crewboard.records.processes import Exit
-from crewboard.store import agents, journal, json_records
+from crewboard.store import agents, journal
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 SPEC = Spec(prompt="do it", prompt_id="p1", type="code", run=3)
@@ -22,12 +22,12 @@ def begin(agent: AgentDirectory, run: int) -> None:
     journal.append(
         agent.journal, RunStarted(ts=1, run=run, pid=1, type="code", model="m", fresh=True, prompt_id="p1")
     )  # fmt: skip
-    json_records.save(agent.status, Status(run=run, pid=1, state="working", since=1))
+    agent.status.save(Status(run=run, pid=1, state="working", since=1))
 
 
 def test_an_unknown_agent_has_no_records(directory: TeamDirectory) -> None:
     unknown = directory.agent("unknown")
-    assert (agents.spec(unknown), agents.status(unknown), agents.exit_record(unknown)) == (None, None, None)
+    assert (unknown.spec.load(), unknown.status.load(), unknown.exit.load()) == (None, None, None)
     assert agents.cursor(unknown) == Cursor()
     assert agents.last_run(unknown) == 0
     with pytest.raises(UsageError, match="there is no agent unknown"):
@@ -39,7 +39,7 @@ def test_an_unknown_agent_has_no_records(directory: TeamDirectory) -> None:
 
 def test_the_desired_state_is_written(agent: AgentDirectory) -> None:
     assert agents.want(agent, "paused").want == "paused"
-    assert agents.spec(agent) == SPEC.replace(want="paused")
+    assert agent.spec.load() == SPEC.replace(want="paused")
 
 
 def test_a_desired_state_for_one_run_ignores_the_next(agent: AgentDirectory) -> None:
@@ -59,13 +59,13 @@ def test_finalizing_marks_the_run_that_was_finalized(agent: AgentDirectory) -> N
     assert agents.mark_finalized(agent, third).buried
     fourth = agents.write_exit(agent, Exit(run=4, code=0, reason="finished"))
     assert not agents.mark_finalized(agent, third).buried, "run 4 ended meanwhile and is not finalized"
-    assert agents.exit_record(agent) == fourth
+    assert agent.exit.load() == fourth
 
 
 def test_a_damaged_exit_record_is_set_aside_and_written_again(agent: AgentDirectory) -> None:
     agent.exit.put(b"{")
     record = agents.write_exit(agent, Exit(run=3, signal=9, reason="died"))
-    assert agents.exit_record(agent) == record
+    assert agent.exit.load() == record
     agent.exit.put(b"damaged again")
     assert agents.mark_finalized(agent, record) == record.replace(buried=True)
     aside = [agent.key(name).get() or b"" for name in agent.folder.names() if name.startswith("exit.json.damaged-")]

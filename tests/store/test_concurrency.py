@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from crewboard.errors import BadDataError, CrewboardError
-from crewboard.protocol import approvals, requests
+from crewboard.protocol import requests
 from crewboard.records.agents import Spec
 from crewboard.records.requests import Request
 from crewboard.records.team import Member
@@ -140,7 +140,7 @@ def _answer(path: Path, number: int) -> list[str]:
     team, won = TeamDirectory(path), []
     for turn in range(EACH):
         try:
-            approvals.respond(team, f"q{turn}", "rejected", "operator", 2.0, feedback=f"no {number}")
+            requests.respond(team, f"q{turn}", "rejected", "operator", 2.0, feedback=f"no {number}")
         except BadDataError:
             continue
         won.append(f"q{turn}")
@@ -150,7 +150,7 @@ def _answer(path: Path, number: int) -> list[str]:
 @pytest.mark.long
 def test_one_answer_wins_and_the_sender_gets_that_one(directory: TeamDirectory) -> None:
     for turn in range(EACH):
-        approvals.ask(directory, f"q{turn}", "permission", "scout", "operator", {"tool": "bash"}, 1.0)
+        requests.ask(directory, f"q{turn}", "permission", "scout", "operator", {"tool": "bash"}, 1.0)
     given = together(_answer, directory.path)
     assert sorted(ident for won in given for ident in won) == sorted(f"q{turn}" for turn in range(EACH))
     stands: dict[str, Request] = {request.id: request for request in requests.load_all(directory)}

@@ -57,7 +57,13 @@ def test_paths_are_those_of_the_reference(tmp_path: Path) -> None:
 def test_each_place_is_in_the_reference() -> None:
     tree_and_locks = (REFERENCE / "files.md").read_text().partition("## config.json")[0]
     words = set(re.findall(r"[\w.<>/*-]+", tree_and_locks))
-    kinds = (layout.Place, layout.LocalPlace, layout.LocalLease, layout.RecordPlace, layout.RecordFolderPlace)
+    kinds = (
+        layout.Place,
+        layout.LocalPlace,
+        layout.LocalLease,
+        layout.RecordPlace,
+        layout.RecordFolderPlace,
+    )
     places = [
         folder + place.name
         for folder, kind in (("", TeamDirectory), ("agents/<name>/", layout.AgentDirectory), ("", layout.HostDirectory))

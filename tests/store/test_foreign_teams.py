@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 import crewboard
 from crewboard import Hire, HireOptions, Team, operations
-from crewboard.commands import answers, messages, transfer
+from crewboard.commands import messages, settings, transfer
 from crewboard.commands.context import create
 from crewboard.errors import StorageError, UntrustedError
-from crewboard.protocol import approvals, supervisor_client
+from crewboard.protocol import requests, supervisor_client
 from crewboard.records.agents import Spec
 from crewboard.records.processes import Supervisor
 from crewboard.records.team import Member
@@ -218,7 +218,7 @@ SCRIPTED: dict[str, Callable[[Team], object]] = {
     "block_task": lambda team: operations.block(team, 1, "2"),
     "raise_task": lambda team: operations.raise_task(team, 1),
     "retry_task": lambda team: operations.retry_task(team, 1),
-    "budget": lambda team: answers.set_budget(team, "$1"),
+    "budget": lambda team: settings.set_budget(team, "$1"),
     "approve": lambda team: crewboard.approve(team, "plan-0123456789ab"),
     "delete": lambda team: crewboard.delete_team(team, purge=True),
     "the mailbox itself": lambda team: mailbox.send(
@@ -236,7 +236,7 @@ def test_no_script_changes_a_foreign_team(tmp_path: Path, act: Callable[[Team], 
     agents.change_spec(mine.directory.agent("scout"), lambda old: Spec(prompt="", prompt_id="p", type="explore"))
     for subject in ("one", "two"):
         crewboard.add_task(mine, subject)
-    approvals.ask(mine.directory, "plan-0123456789ab", "plan_approval", "scout", "operator", {"plan": "x"}, 1.0)
+    requests.ask(mine.directory, "plan-0123456789ab", "plan_approval", "scout", "operator", {"plan": "x"}, 1.0)
     shutil.copytree(tmp_path / "mine", tmp_path / "clone")
     directory = TeamDirectory(tmp_path / "clone/.crewboard/default")
     foreign = Team(directory, environment={"CREWBOARD_OFFLINE": "1"})

@@ -161,13 +161,14 @@ def test_a_holder_that_cannot_be_written_is_an_error(path: Key, monkeypatch: pyt
     leases.release(held)
 
 
-def test_a_file_system_without_ofd_locks_is_an_error(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_an_error(path: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> bytes:
         raise OSError(errno.ENOLCK, "No locks available")
 
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     with monkeypatch.context() as patch:
         patch.setattr("fcntl.fcntl", refuse)
+        patch.setattr("fcntl.flock", refuse)
         with pytest.raises(StorageError, match=r"cannot lock .*: No locks available"):
             leases.take(path)
     assert len(list(Path("/proc/self/fd").iterdir())) == descriptors

@@ -16,9 +16,9 @@ from crewboard.readmodel.crash_report import log_end
 from crewboard.records.agents import Spec
 from crewboard.records.team import OperatorState
 from crewboard.sandbox.sandbox import open_sandbox
-from crewboard.store import files, json_records, leases, mailbox, roster
+from crewboard.store import files, leases, mailbox, roster
 from crewboard.store import layout as layout_module
-from crewboard.store.layout import TeamDirectory, find_root, key_of, team_directories
+from crewboard.store.layout import TeamDirectory, find_root, key_of, record_of, team_directories
 from crewboard.store.roster import find_team
 from crewboard.supervisor.launcher import PopenLauncher
 from crewboard.worker.tools.file_server import edit_file, read_file
@@ -102,7 +102,7 @@ USES: dict[str, Callable[[Path], object]] = {
     "lock": lambda path: files.locked(path).__enter__(),
     "take a lease": lambda path: leases.take(key_of(path)),
     "look at a lease": lambda path: leases.is_held(key_of(path)),
-    "load": lambda path: json_records.load(key_of(path), OperatorState),
+    "load": lambda path: record_of(path, OperatorState).load(),
 }
 
 
@@ -142,7 +142,7 @@ def test_a_linked_temporary_file_is_not_written_through(team: TeamDirectory, pri
 def test_a_link_in_the_place_of_a_cached_record_is_damage(team: TeamDirectory, private: Path) -> None:
     (private / "spec.json").write_text('{"operator": 1}')
     team.operator.on_disk.symlink_to(private / "spec.json")
-    cached = json_records.CachedFile(team.operator, OperatorState)
+    cached = team.operator.watch()
     assert cached.get() is None
     assert cached.damaged
 

@@ -19,7 +19,7 @@ from crewboard.commands.context import Team
 from crewboard.errors import LostLeaseError, StorageError, UsageError
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.team import Task
-from crewboard.store import json_records, roster, tasks
+from crewboard.store import roster, tasks
 from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import enlist_all, set_status
@@ -93,7 +93,6 @@ def blocks_another(url: str, connection: Any) -> bool:
 
 WRITES: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append(INBOX, line("late")),
-    "append ident": lambda store: store.append(INBOX, line("late"), ident="late"),
     "append at": lambda store: store.append(JOURNAL, line("late"), at=store.end(JOURNAL)),
     "put": lambda store: store.put("tasks/1.json", b"late"),
     "remove": lambda store: store.remove("tasks/1.json"),
@@ -204,10 +203,10 @@ def test_a_holder_that_was_replaced_before_it_asks_is_told(store: Any) -> None:
 
 def test_a_database_that_is_away_for_six_seconds_ends_no_worker() -> None:
     """As docs/hosts.md says: also if a worker at rest was just about to renew its lease."""
-    from crewboard.store import postgres_leases, postgres_server
+    from crewboard.store import postgres_server
 
-    ttl, renew_after = postgres_server._DEFAULT_TTL, postgres_leases.RENEW_AFTER
-    assert (postgres_leases.CERTAIN_FOR - renew_after) * ttl - 2 * postgres_leases._RETRY_INTERVAL > 6
+    ttl, renew_after = postgres_server._DEFAULT_TTL, postgres_server.RENEW_AFTER
+    assert (postgres_server.CERTAIN_FOR - renew_after) * ttl - 2 * postgres_server._RETRY_INTERVAL > 6
 
 
 def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +301,6 @@ def work(store: Any) -> None:
     end = store.append(JOURNAL, line("a"), at=0)
     store.append(JOURNAL, line("b"), at=end)
     store.append(INBOX, line("mail"))
-    store.append(INBOX, line("once"), ident="once")
 
     def count() -> int:
         number = int(store.get("tasks/1.json") or b"0") + 1
@@ -324,7 +322,7 @@ def test_a_lost_connection_loses_and_doubles_nothing(
     database: str, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     """Each statement of the work in turn is cut off, before the server got it, or before its answer came."""
-    expected = ["mail", "once", "task 1", "task 2"]
+    expected = ["mail", "task 1", "task 2"]
     at = 0
     while True:
         store = postgres_store.PostgresStore(database, f"team{at}")
@@ -400,11 +398,11 @@ def test_a_folder_is_read_with_one_query(database: str, tmp_path: Path, monkeypa
     team = TeamDirectory(tmp_path / ".crewboard" / "api")
     team.make(database)
     for number in range(30):
-        json_records.save(team.task(number + 1), Task(id=number + 1, subject="a task", created_at=1, updated_at=1))
+        team.task(number + 1).save(Task(id=number + 1, subject="a task", created_at=1, updated_at=1))
     asked = count_queries(monkeypatch)
     assert len(tasks.load_all(team)) == 30
     assert len(asked) == 1
-    json_records.save(team.task(7), Task(id=7, subject="another", created_at=1, updated_at=1))
+    team.task(7).save(Task(id=7, subject="another", created_at=1, updated_at=1))
     team.task(8).remove()
     asked.clear()
     assert [task.subject for task in tasks.load_all(team) if task.id in (7, 8)] == ["another"]

@@ -9,11 +9,10 @@ import pytest
 from crewboard.commands import answers, hire, hosts, messages, tasks
 from crewboard.commands.context import Team
 from crewboard.protocol import requests, supervisor_client
-from crewboard.records.agents import Spec, Tokens
+from crewboard.records.agents import Tokens
 from crewboard.records.events import Answer, Intake, Reply, RunStarted, ToolStart
 from crewboard.records.messages import Message
-from crewboard.records.team import Config
-from crewboard.store import agents, journal, json_records, mailbox, roster
+from crewboard.store import journal, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.cli.files import enlist
 
@@ -73,7 +72,7 @@ def left_of(disk: Disk) -> TeamDirectory:
 
 def test_a_made_team_survives_and_is_still_its_users(disk: Disk, team: Team) -> None:
     left = left_of(disk)
-    assert json_records.load(left.config, Config) == team.config
+    assert left.config.load() == team.config
     assert (left.path / "owners").read_bytes() == (team.directory.path / "owners").read_bytes()
 
 
@@ -81,7 +80,7 @@ def test_a_hire_survives_with_its_prompt(disk: Disk, team: Team, monkeypatch: py
     monkeypatch.setattr(hosts, "_is_up", lambda *_: True)
     hire.spawn(team, hire.Hire("scout", "explore", "read everything"))
     left = left_of(disk)
-    spec = json_records.load(left.agent("scout").spec, Spec)
+    spec = left.agent("scout").spec.load()
     assert spec is not None
     assert spec.prompt == "read everything"
     assert roster.load(left).names == ["scout"]
@@ -146,7 +145,7 @@ def test_a_command_or_answer_is_in_the_journal_that_is_left(
 def test_a_status_costs_no_sync(disk: Disk, team: Team) -> None:
     """It is written at every step, and read from the journal again."""
     enlist(team, "scout")
-    before, status = disk.syncs, agents.status(team.directory.agent("scout"))
+    before, status = disk.syncs, team.directory.agent("scout").status.load()
     assert status is not None
-    json_records.save(team.directory.agent("scout").status, status)
+    team.directory.agent("scout").status.save(status)
     assert disk.syncs == before

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from crewboard.records.team import Task
-from crewboard.store import codec, json_records, tasks
+from crewboard.store import codec, tasks
 from crewboard.store.file_store import FileStore
 from crewboard.store.json_records import CachedFolder, RecordKey
 from crewboard.store.layout import TeamDirectory
@@ -27,7 +27,7 @@ def board(directory: TeamDirectory) -> CachedFolder[Task]:
     for subject in ("one", "two", "three"):
         tasks.add(directory, subject, now=1.0)
     age(directory)
-    folder = CachedFolder(directory.tasks, Task)
+    folder = directory.tasks.watch()
     assert subjects(folder) == ["one", "two", "three"]
     return folder
 
@@ -54,7 +54,7 @@ def test_only_what_was_replaced_is_read_again(
 ) -> None:
     changed = tasks.load(directory, 2).replace(subject="two again")
     reads.reset_mock()
-    json_records.save(directory.task(2), changed)
+    directory.task(2).save(changed)
     assert subjects(board) == ["one", "two again", "three"]
     assert reads.call_count == 1
 
@@ -62,7 +62,7 @@ def test_only_what_was_replaced_is_read_again(
 def test_changes_within_one_clock_tick_are_all_noticed(board: CachedFolder[Task], directory: TeamDirectory) -> None:
     task = tasks.load(directory, 2)
     for number in range(200):
-        json_records.save(directory.task(2), task.replace(subject=f"two {number}"))
+        directory.task(2).save(task.replace(subject=f"two {number}"))
         assert subjects(board)[1] == f"two {number}"
 
 

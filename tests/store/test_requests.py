@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crewboard.errors import BadDataError, UsageError
-from crewboard.protocol import approvals, requests
+from crewboard.protocol import requests
 from crewboard.records.requests import (
     Note,
     Request,
@@ -213,8 +213,8 @@ def mail(team: TeamDirectory, name: str) -> list[tuple[str, Any]]:
 
 
 def test_recipient_and_sender_of_a_request_get_mail(directory: TeamDirectory) -> None:
-    approvals.ask(directory, "q1", "plan_approval", "a", "lead", {"plan": "do it"}, 1.0)
-    approvals.respond(directory, "q1", "rejected", "lead", 2.0, feedback="smaller")
+    requests.ask(directory, "q1", "plan_approval", "a", "lead", {"plan": "do it"}, 1.0)
+    requests.respond(directory, "q1", "rejected", "lead", 2.0, feedback="smaller")
     assert mail(directory, "lead") == [("plan_approval_request", None)]
     assert mail(directory, "a") == [("plan_approval_response", False)]
     (told,) = mailbox.read(directory, "a").messages
@@ -223,27 +223,27 @@ def test_recipient_and_sender_of_a_request_get_mail(directory: TeamDirectory) ->
 
 def test_asking_twice_delivers_one_message(directory: TeamDirectory) -> None:
     for _ in range(2):
-        approvals.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
+        requests.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
     assert mail(directory, "operator") == [("question_request", None)]
 
 
 def test_an_answer_that_changes_nothing_sends_no_mail(directory: TeamDirectory) -> None:
-    approvals.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
+    requests.ask(directory, "q1", "question", "a", "operator", {"question": "why?"}, 1.0)
     with pytest.raises(BadDataError):
-        approvals.respond(directory, "q1", "approved", "operator", 2.0)
-    approvals.respond(directory, "q1", "answered", "operator", 2.0, feedback="so")
+        requests.respond(directory, "q1", "approved", "operator", 2.0)
+    requests.respond(directory, "q1", "answered", "operator", 2.0, feedback="so")
     with pytest.raises(BadDataError):
-        approvals.respond(directory, "q1", "answered", "operator", 3.0, feedback="or so")
+        requests.respond(directory, "q1", "answered", "operator", 3.0, feedback="or so")
     assert [m.content for m in mailbox.read(directory, "a").messages] == ["so"]
 
 
 def test_a_shutdown_request_expires(directory: TeamDirectory) -> None:
-    approvals.ask(directory, "s1", "shutdown", "operator", "a", {}, 1.0)
-    assert approvals.pending_shutdown(directory, "b", 2.0) is None
-    found = approvals.pending_shutdown(directory, "a", 1.0 + approvals.SHUTDOWN_TIMEOUT)
+    requests.ask(directory, "s1", "shutdown", "operator", "a", {}, 1.0)
+    assert requests.pending_shutdown(directory, "b", 2.0) is None
+    found = requests.pending_shutdown(directory, "a", 1.0 + requests.SHUTDOWN_TIMEOUT)
     assert found is not None
     assert found.id == "s1"
-    assert approvals.pending_shutdown(directory, "a", 1.1 + approvals.SHUTDOWN_TIMEOUT) is None
+    assert requests.pending_shutdown(directory, "a", 1.1 + requests.SHUTDOWN_TIMEOUT) is None
     assert stands(directory, "s1").status == "expired"
 
 
@@ -339,7 +339,7 @@ def test_lines_that_a_long_plan_repeats_are_no_anchors(monkeypatch: pytest.Monke
 def test_a_note_is_answered_by_its_id_and_then_settled(directory: TeamDirectory) -> None:
     noted(directory, "5: which?", "4: why?")
     answers = {"n1": "because text sorts 9 behind 12"}
-    second = approvals.ask(
+    second = requests.ask(
         directory, "q2", "plan_approval", "a", "lead", {"plan": PLAN}, 3.0, supersedes="q1", answers=answers
     )
     assert [(note.id, note.line, note.text, note.state) for note in notes_in(second.payload)] == [
@@ -357,7 +357,7 @@ def test_a_note_is_answered_by_its_id_and_then_settled(directory: TeamDirectory)
 def test_an_answer_to_no_note_is_refused(directory: TeamDirectory) -> None:
     noted(directory, "4:why?")
     with pytest.raises(UsageError, match="there is no note n2; notes: n1"):
-        approvals.ask(directory, "q2", "plan_approval", "a", "lead", {}, 3.0, supersedes="q1", answers={"n2": "x"})
+        requests.ask(directory, "q2", "plan_approval", "a", "lead", {}, 3.0, supersedes="q1", answers={"n2": "x"})
     assert requests.load(directory, "q2") is None
 
 

@@ -114,22 +114,6 @@ def test_a_log_that_is_not_there_is_empty(store: Store) -> None:
     assert store.size(INBOX) == store.tail_offset(INBOX, 100) == 0
 
 
-@pytest.mark.parametrize("ident", ["a", 'with "quotes" and ü'])
-def test_the_same_ident_is_added_once(store: Store, ident: str) -> None:
-    store.append(INBOX, line("other", ident), ident="other")
-    first = store.append(INBOX, line(ident, "first"), ident=ident)
-    store.append(INBOX, line("more"), ident="more")
-    assert store.append(INBOX, line(ident, "again"), ident=ident) == first
-    assert lines(store, INBOX) == [each[:-1] for each in (line("other", ident), line(ident, "first"), line("more"))]
-
-
-def test_an_ident_in_a_text_is_another_line(store: Store) -> None:
-    store.append(INBOX, line("first", '{"id": "second"}'), ident="first")
-    store.append(INBOX, b'["second"]\n')
-    store.append(INBOX, line("second"), ident="second")
-    assert lines(store, INBOX)[2:] == [line("second")[:-1]]
-
-
 def test_a_line_is_added_where_its_writer_knows_the_end(store: Store) -> None:
     end = store.append(JOURNAL, line("a"), at=store.end(JOURNAL))
     assert store.append(JOURNAL, line("b"), at=end) == store.end(JOURNAL)

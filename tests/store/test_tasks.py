@@ -7,7 +7,7 @@ import pytest
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records.base import convert
 from crewboard.records.team import Task, TaskStatus
-from crewboard.store import json_records, tasks
+from crewboard.store import tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.tasks import TaskEdit
 
@@ -300,7 +300,7 @@ def test_a_damaged_task_is_left_out_and_never_overwritten(directory: TeamDirecto
 
 def test_fields_of_a_later_version_survive(directory: TeamDirectory) -> None:
     add(directory, "x")
-    json_records.save(directory.task(1), convert({"id": 1, "subject": "x", "colour": "red"}, Task))
+    directory.task(1).save(convert({"id": 1, "subject": "x", "colour": "red"}, Task))
     claim(directory, 1)
     assert b'"colour": "red"' in (directory.task(1).get() or b"")
 

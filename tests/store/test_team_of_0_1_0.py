@@ -67,12 +67,12 @@ def _without_new_fields(found: object, expected: object) -> object:
 
 
 def test_its_files_survive_being_written(old_team: Crew) -> None:
-    before = [agents.spec(old_team.agent("fixer")), tasks.load_all(old_team.directory)[1]]
+    before = [old_team.agent("fixer").spec.load(), tasks.load_all(old_team.directory)[1]]
     roster.change(old_team.directory, lambda config: None)
     tasks.update(old_team.directory, 2, "operator", 2e9, owner="scout")
     agents.want(old_team.agent("fixer"), "running")
     assert roster.load(old_team.directory).names == ["scout", "fixer"]
-    assert agents.spec(old_team.agent("fixer")) == before[0]
+    assert old_team.agent("fixer").spec.load() == before[0]
     assert tasks.load(old_team.directory, 2).owner == "scout"
 
 
@@ -105,4 +105,4 @@ def test_a_new_run_gets_the_next_number(old_team: Crew) -> None:
     assert again.run == 2
     assert old_team.answer(again).result == "results/scout-2-1.md"
     stop.stop(old_team.team, "scout")
-    assert agents.exit_record(old_team.agent("scout")) is not None
+    assert old_team.agent("scout").exit.load() is not None

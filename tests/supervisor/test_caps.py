@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from crewboard.commands import answers, control, hire, hosts, stop
+from crewboard.commands import control, hire, hosts, settings, stop
 from crewboard.commands.hire import Hire
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.team import Need
-from crewboard.records.agents import HireOptions, Spec, Status
+from crewboard.records.agents import Engine, HireOptions, Spec, Status
 from crewboard.records.events import RunStarted
 from crewboard.records.processes import HeldStart, HeldStarts, Lease
 from crewboard.records.team import Config
-from crewboard.store import agents, json_records, leases, roster
+from crewboard.store import agents, leases, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load
 from crewboard.supervisor.starts import Candidate, StartQueue, restart_delay
@@ -109,7 +109,7 @@ def test_memory_counts_a_process_and_what_it_started() -> None:
 def full(crew: Crew) -> Crew:
     """Return a team that may have one agent, and has it."""
     crew.run("first", "explore", HELLO)
-    answers.change_setting(crew.team, "max_agents", "1")
+    settings.change_setting(crew.team, "max_agents", "1")
     return crew
 
 
@@ -176,7 +176,7 @@ def test_while_a_team_is_deleted_no_queued_agent_starts(full: Crew, monkeypatch:
 @pytest.mark.long
 def test_a_raised_cap_starts_who_waits(full: Crew) -> None:
     full.hire("second", "explore", HELLO)
-    answers.change_setting(full.team, "max_agents", "none")
+    settings.change_setting(full.team, "max_agents", "none")
     full.wait_for("second", "idle")
 
 
@@ -204,7 +204,7 @@ def test_resume_all_keeps_to_the_cap(crew: Crew) -> None:
     for name in ("a", "b", "c"):
         crew.run(name, "explore", HELLO)
         stop.stop_now(crew.team, name)
-    answers.change_setting(crew.team, "max_agents", "2")
+    settings.change_setting(crew.team, "max_agents", "2")
     hire.resume_all(crew.team)
     held = agents.held_starts(crew.directory).held
     assert [each.reason for each in held] == ["max_agents 2 reached"]
@@ -217,10 +217,28 @@ def test_idle_agents_do_not_count_as_working(directory: TeamDirectory) -> None:
     for name, state in (("a", "idle"), ("b", "working"), ("c", "waiting"), ("d", "retrying")):
         status = Status(run=1, pid=1, state=state, since=0)  # type: ignore[arg-type]
         agents.change_spec(directory.agent(name), lambda _: Spec(prompt="x", prompt_id="x", type="explore"))
-        json_records.save(directory.agent(name).status, status)
+        directory.agent(name).status.save(status)
     agents.change_spec(directory.agent("new"), lambda _: Spec(prompt="x", prompt_id="x", type="explore"))
     load = roster.load_of(directory, ["a", "b", "c", "d", "new"])
     assert (load.agents, load.working) == (5, 3)
+
+
+def test_what_an_engine_will_take_is_no_free_memory(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "available_memory", lambda: 1000 << 20)
+    roster.ensure(directory, 0)
+    roster.change(directory, lambda config: setattr(config, "min_free_memory", 500 << 20))
+    wanted = Spec(prompt="x", prompt_id="x", type="code", engine=Engine(name="claude", command=["/x"]))
+    for name, version in (("runs", "0.101.0"), ("starts", ""), ("new", None)):
+        agents.change_spec(directory.agent(name), lambda _: wanted)
+        if version is not None:
+            status = Status(run=1, pid=1, state="working", since=0, engine_version=version)
+            directory.agent(name).status.save(status)
+    # Its memory is used already, and the machine says so.
+    assert roster.load_of(directory, ["runs"]).free_memory == 1000 << 20
+    assert roster.load_of(directory, ["runs", "starts"]).free_memory == 700 << 20
+    queue = StartQueue(directory)
+    assert queue.cap_reached({"runs"}, "new") is None
+    assert queue.cap_reached({"runs", "starts"}, "new") == "less than min_free_memory 500M free"
 
 
 def test_an_agent_over_its_memory_is_killed_with_all_that_it_started(crew_on: Callable[..., Crew]) -> None:
@@ -316,7 +334,7 @@ def test_a_restart_is_announced_and_cancelled_by_a_stop(crew: Crew) -> None:
     # After so many restarts it waits for a minute, so that this test cannot come too late.
     now = time.time()
     earlier = [now - 550 * number for number in range(6, 0, -1)]
-    json_records.save(crew.directory.starts, HeldStarts(restarts={"api": earlier}))
+    crew.directory.starts.save(HeldStarts(restarts={"api": earlier}))
     crew.kill("api")
     crew.wait_for("api", "queued")
     assert re.fullmatch(r"restarts in \d+ s \(2 of 3\): killed by SIGKILL", crew.see("api").reason)
@@ -330,7 +348,7 @@ def test_a_restart_is_announced_and_cancelled_by_a_stop(crew: Crew) -> None:
 def test_the_fourth_crash_in_ten_minutes_is_a_death(crew: Crew) -> None:
     crew.run("api", "explore", HELLO, restart=True)
     now = time.time()
-    json_records.save(crew.directory.starts, HeldStarts(restarts={"api": [now - 90, now - 60, now - 30]}))
+    crew.directory.starts.save(HeldStarts(restarts={"api": [now - 90, now - 60, now - 30]}))
     crew.kill("api")
     crew.wait_for("api", "crashed")
     (need,) = urgent(crew)

@@ -17,10 +17,10 @@ import pytest
 
 from crewboard.commands import messages
 from crewboard.linux import process
-from crewboard.protocol import approvals, supervisor_client
+from crewboard.protocol import requests, supervisor_client
 from crewboard.records.base import JsonValue
 from crewboard.records.team import ToldNeeds
-from crewboard.store import codec, json_records
+from crewboard.store import codec
 from crewboard.supervisor.hook import Hook, events_due, read_hook
 from tests.crew import Crew, eventually
 from tests.docs.pages import ROOT
@@ -242,7 +242,7 @@ def deaths_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def is_death_told(crew: Crew) -> bool:
-    told = json_records.load_or_none(crew.directory.told, ToldNeeds)
+    told = crew.directory.told.load_or_none()
     return told is not None and any(each.need["kind"] == "death" for each in told.needs.values())
 
 
@@ -269,7 +269,7 @@ def test_a_hook_is_told_no_invisible_character(hooked: tuple[Crew, Path]) -> Non
     crew, folder = hooked
     crew.run("scout", "explore", "say hello")
     asks: dict[str, JsonValue] = {"question": "bientôt\N{RIGHT-TO-LEFT OVERRIDE}\N{ZERO WIDTH SPACE}\x1b[2J?"}
-    approvals.ask(crew.directory, "ask-1", "question", "scout", "operator", asks, crew.team.now())
+    requests.ask(crew.directory, "ask-1", "question", "scout", "operator", asks, crew.team.now())
     supervisor_client.wake_supervisor(crew.directory)
     eventually(lambda: [each for each in lines_in(folder) if each["kind"] == "question"], "the question")
     (told,) = (each["summary"] for each in lines_in(folder) if each["kind"] == "question")

@@ -12,7 +12,6 @@ from crewboard.commands import changes
 from crewboard.commands import hire as hiring
 from crewboard.errors import UsageError
 from crewboard.records.events import Reply, SnapshotTaken, ToolResult
-from crewboard.store import agents
 from crewboard.worktrees import workspaces
 from tests import postgres
 from tests.cli.shell import Cli, Inside
@@ -166,9 +165,9 @@ def test_a_checkout_that_cannot_be_made_is_a_failed_start(team: Hosts) -> None:
     for name in crew.directory.bundles.names():
         crew.directory.bundles.below(name).put(b"damaged")
     crew.hire("fixer", "code", "work")
-    ended = eventually(lambda: agents.exit_record(crew.agent("fixer")), "its end")
+    ended = eventually(crew.agent("fixer").exit.load, "its end")
     assert ended.reason == "failed"
-    status = agents.status(crew.agent("fixer"))
+    status = crew.agent("fixer").status.load()
     assert status is not None
     assert (status.last_error or "").startswith("its checkout could not be made: the bundle +base.")
     assert "its checkout could not be made" in team.directory("one").agent("fixer").log.read_text()

@@ -17,18 +17,16 @@ from unittest import mock
 import pytest
 
 from crewboard import env
-from crewboard.commands import answers, hire, messages, stop
+from crewboard.commands import hire, messages, settings, stop
 from crewboard.commands import hosts as host_commands
 from crewboard.errors import ExitCode, StorageError
 from crewboard.linux import process
-from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Spec, Status
 from crewboard.records.events import RunStarted
 from crewboard.records.processes import Exit, Host, Lease, WantedRun, is_orderly
-from crewboard.store import agents, hosts, json_records, leases, mailbox, roster
+from crewboard.store import agents, hosts, leases, mailbox, roster
 from crewboard.store.interface import Held, Key
-from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
@@ -39,6 +37,7 @@ from tests import postgres
 from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
 from tests.hosts import up
 from tests.model import ModelServer, calls
+from tests.preloaded import patched
 from tests.real_hosts import API_KEY, Hosts
 
 HELLO = "say hello"
@@ -83,7 +82,7 @@ def using(team: Hosts, host: str, agent: str) -> Host | None:
 
 def host_of(team: Hosts, name: str) -> str | None:
     """Return the host on which the last run of an agent began."""
-    status = agents.status(team.crew.agent(name))
+    status = team.crew.agent(name).status.load()
     return status.host if status is not None else None
 
 
@@ -94,7 +93,7 @@ def runs(team: Hosts, name: str) -> list[int]:
 
 def ended(team: Hosts, name: str) -> Exit | None:
     """Return how the last run of an agent ended, once that was finalized."""
-    record = agents.exit_record(team.crew.agent(name))
+    record = team.crew.agent(name).exit.load()
     return record if record is not None and record.buried else None
 
 
@@ -172,7 +171,7 @@ def test_agents_of_a_killed_host_are_lost_and_go_on_elsewhere(team: Hosts) -> No
     assert re.fullmatch(r"build1 was silent for \d+ s, and lost its lease", record.evidence)
     eventually(lambda: ended(team, "other"), "the end of other")
     # Both hosts saw it, and told the team once. Nothing is restarted by itself.
-    told = {name: agents.exit_record(team.crew.agent(name)) for name in ("other", "scout")}
+    told = {name: team.crew.agent(name).exit.load() for name in ("other", "scout")}
     assert [sum(name in text for text in notices(team)) for name in told] == [1, 1]
     assert all(end is not None and end.evidence for end in told.values())
     assert not is_alive(team, "scout")
@@ -198,23 +197,23 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     roster.ensure(directory, 1.0)
     me = process.boot_id()
     status = Status(run=1, pid=1, state="working", since=1, boot_id=me, host="build1", beat=5)
-    json_records.save(agent.status, status)
+    agent.status.save(status)
     with up(directory, "build1"):
         assert seen_by(directory, "build2").find_lost() == []
         lost = [LostRun(agent, 1, "build1", "lost", "")]
         finalizer.finalize_lost(lost, 1.0)
-        assert agents.exit_record(agent) is None
+        assert agent.exit.load() is None
     worker = leases.take(agent.lease)
     assert worker is not None
     assert seen_by(directory, "build2").find_lost() == []
     finalizer.finalize_lost(lost, 1.0)
-    assert agents.exit_record(agent) is None
+    assert agent.exit.load() is None
     leases.release(worker)
     [found] = seen_by(directory, "build2").find_lost()
     assert (found.run, found.host, found.reason) == (1, "build1", "lost")
     for _ in range(2):
         finalizer.finalize_lost([found], 1.0)
-    record = agents.exit_record(agent)
+    record = agent.exit.load()
     # A worker at rest wrote long before its host did.
     seen_at = directory.host("build1").record.changed_at()
     assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=found.evidence)
@@ -229,7 +228,7 @@ def test_runs_lost_with_one_host_are_told_in_one_notice(directory: TeamDirectory
     for name in ("p1", "p2", "p3"):
         agent = directory.agent(name)
         directory.make_folder(agent.folder.name)
-        json_records.save(agent.status, Status(run=1, pid=1, state="idle", since=1, boot_id="b", host="build1", beat=5))
+        agent.status.save(Status(run=1, pid=1, state="idle", since=1, boot_id="b", host="build1", beat=5))
         lost.append(LostRun(agent, 1, "build1", "lost", "build1 was silent for 9 s"))
 
     def texts() -> list[str]:
@@ -267,7 +266,7 @@ def test_a_lost_run_is_looked_for_when_its_lease_ends(team: Hosts, monkeypatch: 
     directory, agent = team.crew.directory, team.crew.agent("scout")
     directory.make_folder(agent.folder.name)
     roster.ensure(directory, 1.0)
-    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
+    agent.status.save(Status(run=1, pid=1, state="working", since=1, host="build1"))
     hosts.make(directory, "build1")
     postgres.set_lease_ttl(team.url, 1.0)
     postgres.close_connections()
@@ -290,7 +289,7 @@ def test_a_lost_run_is_looked_for_when_its_lease_ends(team: Hosts, monkeypatch: 
     monkeypatch.setattr(host, "_look_for_lost", look)
     monkeypatch.setattr(host, "claim_soon", lambda: None)
     asyncio.run(wait())
-    record = agents.exit_record(agent)
+    record = agent.exit.load()
     assert record is not None
     assert record.reason == "lost"
     assert len(looks) <= 3, "one look at the end of each lease"
@@ -337,7 +336,7 @@ def test_evidence_of_a_host_that_began_again_stays_true(
     monkeypatch.setattr(hosts, "now", lambda _: seen_at + 50)
     assert again.why_ended(status) == ("lost", evidence, seen_at)
     directory.make_folder(directory.agent("scout").folder.name)
-    json_records.save(directory.agent("scout").status, status)
+    directory.agent("scout").status.save(status)
     [lost] = other.find_lost()
     assert lost.seen_at == seen_at
     either = "; build2 could not reach the database" if away else ""
@@ -396,9 +395,9 @@ def test_a_supervisor_records_no_end_of_a_run_of_a_host(directory: TeamDirectory
     directory.make_folder(agent.folder.name)
     hosts.make(directory, "build1")
     agents.change_spec(agent, lambda _: Spec(prompt=HELLO, prompt_id="p", type="explore", at=1.0))
-    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
+    agent.status.save(Status(run=1, pid=1, state="working", since=1, host="build1"))
     assert unstarted(directory)._reconcile(watch(agent)) is None
-    assert agents.exit_record(agent) is None
+    assert agent.exit.load() is None
 
 
 def unstarted(directory: TeamDirectory, host: LocalHost | None = None) -> Supervisor:
@@ -409,7 +408,7 @@ def unstarted(directory: TeamDirectory, host: LocalHost | None = None) -> Superv
 
 
 def watch(agent: AgentDirectory) -> Watched:
-    return Watched(agent, CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit))
+    return Watched(agent, agent.spec.watch(), agent.status.watch(), agent.exit.watch())
 
 
 def test_a_lease_is_freed_once_it_is_recorded_how_the_run_ended(team: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,7 +421,7 @@ def test_a_lease_is_freed_once_it_is_recorded_how_the_run_ended(team: Hosts, mon
     free, freed = leases.free, list[Exit | None]()
 
     def note(lease: Key, pid: int, ticks: int) -> None:
-        freed.append(agents.exit_record(agent))
+        freed.append(agent.exit.load())
         free(lease, pid, ticks)
 
     monkeypatch.setattr(leases, "free", note)
@@ -440,7 +439,7 @@ def test_a_host_that_lost_its_lease_records_no_end(directory: TeamDirectory) -> 
     watched.ref, watched.ended[1] = Ref(17, 1), Ended(signal=9)
     assert supervisor._record_end(watched) is None
     supervisor._forget_worker(watched)
-    assert agents.exit_record(agent) is None
+    assert agent.exit.load() is None
 
 
 def test_a_reboot_is_that_of_the_runs_own_machine(team: Hosts) -> None:
@@ -448,7 +447,7 @@ def test_a_reboot_is_that_of_the_runs_own_machine(team: Hosts) -> None:
     agent = directory.agent("scout")
     directory.make_folder(agent.folder.name)
     status = Status(run=1, pid=1, state="working", since=1, boot_id="another boot", host="build1")
-    json_records.save(agent.status, status)
+    agent.status.save(status)
     with up(directory, "build1") as host:
         hosts.save(directory, host.replace(boot_id="another boot"))
     assert [run.reason for run in seen_by(directory, "build2").find_lost()] == ["lost"]
@@ -536,7 +535,7 @@ def put_off(team: Hosts, name: str, host: str) -> None:
     agent = team.crew.agent(name)
     team.crew.directory.make_folder(agent.folder.name)
     spec = Spec(prompt=HELLO, prompt_id="p", type="explore", want="paused", at=time.time())
-    json_records.save(agent.spec, spec)
+    agent.spec.save(spec)
     hosts.keep(team.crew.directory, host, WantedRun(agent=name, run=1, at=time.time()))
 
 
@@ -550,10 +549,11 @@ def keep_busy(team: Hosts) -> list[int]:
 
 @pytest.mark.long
 def test_a_host_that_ends_terminates_agents_that_do_not(team: Hosts) -> None:
-    host = team.start("build1")
+    with patched("from crewboard.supervisor import host; host.SHUTDOWN_TIMEOUT = 1.0"):
+        host = team.start("build1")
     tree = keep_busy(team)
     host.send_signal(signal.SIGTERM)
-    host.wait(SHUTDOWN_TIMEOUT + 30)
+    host.wait()
     record = ended(team, "busy")
     assert record is not None
     assert (record.reason, is_orderly(record), record.unfinished) == ("host_ended", True, True)
@@ -573,7 +573,7 @@ def test_a_host_that_ends_does_not_begin_again_without_the_database(team: Hosts)
 
 
 def test_caps_hold_over_all_hosts(team: Hosts) -> None:
-    answers.change_setting(team.crew.team, "max_agents", "3")
+    settings.change_setting(team.crew.team, "max_agents", "3")
     team.start("build1")
     team.start("build2")
     names = [f"a{number}" for number in range(5)]
@@ -726,8 +726,8 @@ def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts)
         agent = team.crew.agent("scout")
         directory.make_folder(agent.folder.name)
         spec = Spec(prompt=HELLO, prompt_id="p", type="explore", run=2, at=time.time())
-        json_records.save(agent.spec, spec)
-        json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1, host="build1"))
+        agent.spec.save(spec)
+        agent.status.save(Status(run=1, pid=1, state="working", since=1, host="build1"))
         hosts.want(directory, WantedRun(agent="scout", run=2, at=time.time()))
         eventually(lambda: hosts.claimed(directory, "build2") or None, "the claim")
         # A pass later, another agent has begun.
@@ -777,7 +777,7 @@ def test_what_a_lost_host_had_begun_is_not_begun_again(directory: TeamDirectory)
     for name in ("begun", "waits"):
         directory.store.make_folder(f"agents/{name}")
         hosts.keep(directory, "gone", WantedRun(agent=name, run=1))
-    json_records.save(directory.agent("begun").status, Status(run=1, pid=1, state="working", since=0, host="gone"))
+    directory.agent("begun").status.save(Status(run=1, pid=1, state="working", since=0, host="gone"))
     hosts.make(directory, "here")
     LocalHost(directory, describe("here", 8, []), None, {}).find_lost()
     assert [run.agent for run in hosts.wanted(directory)] == ["waits"]

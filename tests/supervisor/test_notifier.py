@@ -12,7 +12,7 @@ import pytest
 
 from crewboard.protocol import requests
 from crewboard.records.team import Config, Member
-from crewboard.store import json_records, leases, mailbox, roster, tasks
+from crewboard.store import leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import notifier as module
 from crewboard.supervisor.notifier import ChangeNotifier
@@ -210,7 +210,7 @@ async def test_a_change_of_many_tasks_is_one_look(
     def complete_all(priority: int) -> None:
         for number in range(1, 21):
             done = tasks.load(directory, number).replace(status="completed", priority=priority)
-            json_records.save(directory.task(number), done)
+            directory.task(number).save(done)
             listener.notifier._changed.put(f"tasks/{number}.json")
 
     # The first look also asks for the bodies of tasks.

@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 import crewboard
+from crewboard import env
 from crewboard.commands import hire as hiring
 from crewboard.commands import stop
 from crewboard.linux import process
@@ -284,6 +285,7 @@ def test_the_prefork_server_has_one_thread_and_no_secrets(prefork_crew: Crew) ->
 def test_import_time_settings_need_a_new_interpreter() -> None:
     assert can_prefork({"PATH": "/bin", "ANTHROPIC_API_KEY": "key"})
     assert not can_prefork({"ANTHROPIC_LOG": "debug"})
+    assert not can_prefork({env.PLATFORM: "posix"})
     assert not can_prefork({"OTEL_PYTHON_TRACER_PROVIDER": "mine"})
     assert not can_prefork(COLD)
 

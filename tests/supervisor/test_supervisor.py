@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from crewboard import env
 from crewboard.commands import hire, stop
 from crewboard.errors import LostLeaseError, TryLaterError, UntrustedError
 from crewboard.linux import process
@@ -29,9 +30,8 @@ from crewboard.records.events import RunStarted
 from crewboard.records.messages import Message
 from crewboard.records.processes import Exit, Supervisor
 from crewboard.records.team import Member
-from crewboard.store import agents, codec, files, json_records, leases, mailbox, roster
+from crewboard.store import agents, codec, files, leases, mailbox, roster
 from crewboard.store.interface import Held, Key
-from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import __main__ as supervisor_main
 from crewboard.supervisor import finalizer, reconciler
@@ -98,6 +98,7 @@ except PermissionError:
 """
 
 
+@pytest.mark.skipif(env.is_posix(), reason="without Linux's calls other programs of the user can, as doctor says")
 @pytest.mark.files_only("a process without capabilities cannot enter the folder of the server")
 def test_other_processes_of_the_user_cannot_read_its_memory(directory: TeamDirectory) -> None:
     command = [sys.executable, "-c", _LOOK_INTO_SUPERVISOR, str(directory.path)]
@@ -119,8 +120,8 @@ def test_a_request_with_the_key_is_kept_only_while_its_run_can_begin(
 ) -> None:
     agent = directory.agent("a")
     agent.team.make_folder(agent.folder.name)
-    json_records.save(agent.status, Status(run=1, pid=1, state="idle", since=0))
-    files = CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit)
+    agent.status.save(Status(run=1, pid=1, state="idle", since=0))
+    files = agent.spec.watch(), agent.status.watch(), agent.exit.watch()
     watched = Watched(agent, *files, start=ControlRequest("start", "a", asked, {"ANTHROPIC_API_KEY": "key"}))
     spec = Spec(prompt="x", prompt_id="x", type="explore", run=wanted, want=want)
     drop_obsolete_request(watched, spec)
@@ -174,7 +175,7 @@ def test_resume_returns_the_run_that_another_caller_started(shared_crew: Crew, m
 
 def test_a_live_worker_is_ended_whatever_run_is_wanted(shared_crew: Crew) -> None:
     shared_crew.run("wedged", "explore", "say hello")
-    spec = agents.spec(shared_crew.agent("wedged"))
+    spec = shared_crew.agent("wedged").spec.load()
     assert spec is not None
     agents.change_spec(shared_crew.agent("wedged"), lambda _: spec.replace(run=7))
     stop.stop_now(shared_crew.team, "wedged")
@@ -216,7 +217,7 @@ def test_a_death_without_a_supervisor_is_found_and_reported(shared_crew: Crew) -
     supervisor_client.ensure_running(shared_crew.directory)
 
     def buried() -> bool:
-        record = agents.exit_record(shared_crew.agent("unwatched"))
+        record = shared_crew.agent("unwatched").exit.load()
         return record is not None and record.buried
 
     eventually(buried, "the finalized exit record")
@@ -289,13 +290,13 @@ def test_an_orderly_shutdown_of_the_machine_is_no_crash(shared_crew: Crew) -> No
     eventually(lambda: not leases.is_held(shared_crew.agent("rebooted").lease), "its end")
     assert shared_crew.see("rebooted").state == "crashed", "in the same boot it was ended by a signal"
     agent = shared_crew.agent("rebooted")
-    status = agents.status(agent)
+    status = agent.status.load()
     assert status is not None
-    json_records.save(agent.status, status.replace(boot_id="the boot before"))
+    agent.status.save(status.replace(boot_id="the boot before"))
     assert shared_crew.see("rebooted").state == "exited"
     supervisor_client.ensure_running(shared_crew.directory)
     eventually(lambda: not supervisor_client.is_unfinalized(agent), "the finalized end")
-    record = agents.exit_record(agent)
+    record = agent.exit.load()
     assert record is not None
     assert record.reason == "reboot"
     seen = shared_crew.see("rebooted")
@@ -513,10 +514,10 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
         monkeypatch.setattr(process, name, lambda: None)
 
     async def supervise(team: TeamDirectory, lock: Held) -> None:
-        json_records.save(team.agent("scout").status, STATUS)
+        team.agent("scout").status.save(STATUS)
         team.supervisor_lock.on_disk.unlink()
         with pytest.raises(LostLeaseError):
-            json_records.save(team.agent("scout").status, STATUS)
+            team.agent("scout").status.save(STATUS)
         os.close(lock.descriptor)
 
     monkeypatch.setattr(supervisor_main, "supervise", supervise)
@@ -552,7 +553,7 @@ def test_a_signal_while_a_supervisor_ends_is_not_complained_about(
 def test_a_run_that_a_reboot_ended_says_so(directory: TeamDirectory) -> None:
     agent = directory.agent("scout")
     agent.team.make_folder(agent.folder.name)
-    json_records.save(agent.status, STATUS.replace(boot_id="another boot", beat=5.0))
+    agent.status.save(STATUS.replace(boot_id="another boot", beat=5.0))
     record = finalizer.record_exit(agent, 1, Ended(), 9.0)
     assert (record.reason, record.at) == ("reboot", 5.0)
 
@@ -575,7 +576,7 @@ def ended_and_living(team: TeamDirectory, **wants: Want) -> Iterator[None]:
         spec = Spec(prompt="x", prompt_id="x", type="explore", at=1, want=want)
         agents.change_spec(team.agent(name), lambda _, spec=spec: spec)  # type: ignore[misc]
         roster.put(team, Member(name=name, type="explore"))
-        json_records.save(team.agent(name).status, Status(run=1, pid=0, state="idle", since=1))
+        team.agent(name).status.save(Status(run=1, pid=0, state="idle", since=1))
         if not name.startswith("dead"):
             held.append(leases.take(team.agent(name).lease))
     yield
@@ -624,7 +625,7 @@ def test_notices_that_could_not_be_sent_are_sent_once_later(
         assert told(directory, name) == ["dead1", "dead2"]
     assert all(
         record is not None and record.buried
-        for record in map(agents.exit_record, map(directory.agent, ("dead1", "dead2")))
+        for record in (directory.agent(name).exit.load() for name in ("dead1", "dead2"))
     )
     os.close(supervisor._lock.descriptor)
 

@@ -8,8 +8,9 @@ from crewboard.commands import hire
 from crewboard.errors import CredentialsError, TryLaterError
 from crewboard.operations import OPERATIONS, Done
 from crewboard.records.agents import Engine
-from crewboard.records.team import OperatorState
-from crewboard.store import agents, json_records, mailbox
+from crewboard.store import agents, mailbox
+from crewboard_tui.actions import registry
+from crewboard_tui.context import AGAIN_WITHIN
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 
@@ -141,6 +142,35 @@ async def test_a_second_press_on_another_agent_ends_no_agent(frozen: Frozen, mon
         assert end == []
 
 
+async def test_a_second_press_that_comes_late_counts_as_the_first(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = replaced(monkeypatch, "agent.end", "api and everything it started is ended")
+    now = [1000.0]
+    monkeypatch.setattr(registry, "monotonic", lambda: now[0])
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "X")
+        await stage.sees("X again within 2 s ends api")
+        now[0] += AGAIN_WITHIN + 0.1
+        await stage.press("X")
+        assert end == []
+        now[0] += AGAIN_WITHIN
+        await stage.press("X")
+        await stage.sees("api and everything it started is ended")
+    assert end == [("api",)]
+
+
+@pytest.mark.usefixtures("in_time")
+async def test_a_third_press_confirms_nothing(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = replaced(monkeypatch, "agent.end", "api and everything it started is ended")
+    async with opened(frozen) as stage:
+        await stage.press(*_API, "X", "X")
+        await stage.sees("api and everything it started is ended")
+        await stage.press("X")
+        await stage.sees("X again within 2 s ends api")
+    assert end == [("api",)]
+
+
 async def test_r_resumes_a_dead_agent(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     resume = Calls(returns=2)
     monkeypatch.setattr(hire, "resume", resume)
@@ -165,7 +195,7 @@ async def test_fresh_keeps_the_engine(frozen: Frozen, monkeypatch: pytest.Monkey
     monkeypatch.setattr(hire, "spawn", spawn)
     engine = Engine(name="acp", command=["/opt/an engine", "acp"])
     agent = frozen.directory.agent("parser")
-    spec = agents.spec(agent)
+    spec = agent.spec.load()
     assert spec is not None
     agents.change_spec(agent, lambda _: spec.replace(engine=engine, model="acp"))
     async with opened(frozen) as stage:
@@ -250,7 +280,7 @@ async def test_acknowledging_a_death_takes_it_off_the_list(frozen: Frozen) -> No
         await stage.press("D")
         await stage.sees("acknowledged: parser")
         await stage.until(lambda: "✖1 died" in stage.part("strip"), "a death that was seen in the strip")
-    state = json_records.load(frozen.directory.operator, OperatorState)
+    state = frozen.directory.operator.load()
     assert state is not None
     assert state.acknowledged == {"parser": 1}
 

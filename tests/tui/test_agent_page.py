@@ -287,7 +287,7 @@ async def test_a_death_stays_in_transcript_and_feed_after_a_resume(frozen: Froze
         assert stage.all.index(died) < stage.all.index("run 2, pid 5001")
         assert stage.all.count(died) == 1
         await stage.press("6")
-        await stage.sees("parser     died   killed by SIGKILL, run 1")
+        await stage.sees(":10            died   killed by SIGKILL, run 1")
 
 
 def test_calls_that_ran_at_once_find_their_own_outcomes() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from crewboard.protocol import requests
-from crewboard.store import agents
 from crewboard.store.layout import TeamDirectory
 from tests.attach.replay import Replay, process
 from tests.attach.session import RunningHook, plan_event, start_hook
@@ -47,8 +46,8 @@ async def _open_plan(stage: Stage, title: str) -> None:
 async def test_a_plan_of_claude_code_is_denied_revised_and_approved(team: TeamDirectory) -> None:
     first = _submit(team, "# Plan\n1. write b.txt", "toolu_1")
     async with opened(Frozen(team), 80, 24) as stage:
-        await stage.until(lambda: agents.spec(team.agent("alpha")), "the teammate")
-        spec = agents.spec(team.agent("alpha"))
+        await stage.until(team.agent("alpha").spec.load, "the teammate")
+        spec = team.agent("alpha").spec.load()
         assert spec is not None
         assert spec.type == "general-purpose", "a type that crewboard does not have"
         await _open_plan(stage, "PLAN v1")

@@ -6,42 +6,45 @@ import pytest
 from msgspec.structs import replace
 from textual.widget import Widget
 
+from crewboard.commands import settings
 from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
-from crewboard.readmodel.activity import SLOT, SLOTS, LaneReader
+from crewboard.readmodel.activity import SLOT, SLOTS, Lane, LaneReader
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records.agents import State, Status, TodoList
+from crewboard.records.agents import HELD_REPEATS, State, TodoList
 from crewboard.records.processes import Exit
-from crewboard.store import agents, json_records, tasks
+from crewboard.store import agents, tasks
 from crewboard_tui import session
-from crewboard_tui.queries import Lanes, Snapshot
+from crewboard_tui.queries import Lanes, Snapshot, SpendingByMinute
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board import BoardScreen
 from crewboard_tui.widgets import line_list
 from tests.frozen import NOW, Frozen
+from tests.matrix import default
 from tests.tui.stage import Stage, opened
 
 
 @pytest.mark.long
 async def test_a_row_and_the_page_of_an_agent_show_its_steps(frozen: Frozen) -> None:
     agent = frozen.directory.agent("api")
-    status = json_records.load(agent.status, Status)
+    status = agent.status.load()
     assert status is not None
     steps = TodoList(done=3, total=7, current="write the tests")
-    json_records.save(agent.status, status.replace(todo=steps, effort="high", thinking="adaptive"))
+    agent.status.save(status.replace(todo=steps, effort="high", thinking="adaptive"))
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("todo", "3/7")
         stage.app.open_agent("api", "Now")
         await stage.sees("3/7 write the tests", "claude-sonnet-5-5, effort high, thinking adaptive")
         # What it did not do of its list means nothing when it is done.
         await stage.press("escape")
-        json_records.save(agent.status, status.replace(todo=steps, state="idle"))
+        agent.status.save(status.replace(todo=steps, state="idle"))
         await stage.sees_not("3/7")
 
 
 async def test_an_agent_row_has_state_pid_cpu_memory_mail_and_task(frozen: Frozen) -> None:
-    async with opened(frozen) as stage:
-        await stage.sees("flaky-hunt")
+    async with opened(frozen, 170) as stage:
+        await stage.press("w")
+        await stage.sees("Team 11 ━━ state⌄  type")
         (api,) = (line for line in stage.text if " api " in line and "edit_file" in line)
         for fact in ("● api", "run", "code", "4395", "edit_file src/api/routes.py", "10s", "11%", "140M", "#9"):
             assert fact in api
@@ -60,7 +63,7 @@ async def test_a_move_of_the_cursor_does_not_paint_the_team(frozen: Frozen, monk
         await stage.settles()
         monkeypatch.setattr(BoardScreen, "paint", noted)
         await stage.press("j")
-        await stage.sees("Inbox · auth-plan", "no mail; m writes some")
+        await stage.sees("Inbox · auth-plan", "no mail", "m writes some")
         assert not painted
 
 
@@ -71,9 +74,9 @@ async def test_a_move_of_the_cursor_does_not_paint_the_team(frozen: Frozen, monk
 )
 async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: str | None, says: str) -> None:
     path = frozen.directory.agent("reviewer").status
-    status = json_records.load(path, Status)
+    status = path.load()
     assert status is not None
-    json_records.save(path, status.replace(doing="idle", last_error=error))
+    path.save(status.replace(doing="idle", last_error=error))
     async with opened(frozen, 170, 40) as stage:
         await stage.settles()
         (row,) = [line for line in stage.text if "○ reviewer" in line]
@@ -85,11 +88,12 @@ async def test_what_an_idle_agent_does_is_not_said_twice(frozen: Frozen, error: 
 @pytest.mark.parametrize("state", [pytest.param("idle", marks=pytest.mark.long), "working"])
 async def test_a_row_says_that_a_checkout_was_not_set_up(frozen: Frozen, state: State) -> None:
     path = frozen.directory.agent("reviewer").status
-    status = json_records.load(path, Status)
+    status = path.load()
     assert status is not None
     error = "worktree_setup `make` failed"
-    json_records.save(path, status.replace(state=state, doing="reads", setup_error=error))
+    path.save(status.replace(state=state, doing="reads", setup_error=error))
     async with opened(frozen, 170, 40) as stage:
+        await stage.press("w")
         await stage.sees({"idle": error, "working": "checkout not set up · reads"}[state])
 
 
@@ -194,7 +198,7 @@ async def test_a_live_reply_grows_as_it_is_streamed(frozen: Frozen) -> None:
 
 
 async def test_an_agents_end_is_seen_with_its_signal(frozen: Frozen) -> None:
-    async with opened(frozen) as stage:
+    async with opened(frozen, 100) as stage:
         await stage.sees("4395")
         del frozen.probe.held["api"]
         agents.write_exit(frozen.directory.agent("api"), Exit(run=1, signal=11, reason="died", at=NOW, buried=True))
@@ -205,6 +209,7 @@ async def test_an_agents_end_is_seen_with_its_signal(frozen: Frozen) -> None:
 async def test_facts_that_disagree_are_shown_as_a_conflict(frozen: Frozen) -> None:
     frozen.probe.gone = frozenset({4395})
     async with opened(frozen, width=200) as stage:
+        await stage.press("w")
         await stage.sees("says working · pid 4395 gone · lease still held")
 
 
@@ -233,7 +238,7 @@ async def test_the_cursor_stays_on_its_agent_when_the_order_changes(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_list, "SETTLE", 3600)
-    async with opened(frozen) as stage:
+    async with opened(frozen, 100) as stage:
         await stage.press("j", "j", "j", "j", "j")
         await stage.sees("Peek · api")
         frozen.hire("api2", "code", "working", "bash ls", ago=1, pid=4499)
@@ -404,9 +409,9 @@ def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:
 @pytest.mark.long
 async def test_enter_in_a_pane_opens_what_is_selected_there(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
-        await stage.press("j", "j", "j", "j", "j", "tab", "tab", "j", "j", "enter")
+        await stage.press("j", "j", "j", "j", "j", "tab", "tab", "tab", "j", "j", "enter")
         await stage.sees("━ Tasks · 1/8 completed", "─ #10 ─")
-        await stage.press("1", "tab", "enter")
+        await stage.press("1", "shift+tab", "enter")
         await stage.sees(" api · 1 unread · seen as its worker sees it")
 
 
@@ -458,12 +463,12 @@ async def test_a_large_board_shows_what_each_agent_costs(frozen: Frozen) -> None
 
 async def test_a_row_shows_the_last_minutes_of_its_agent(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.sees("4 min", "✖     ", "────────   4m", "───   1m", "┄┄┄┄┄   2m", "········   6m", "▁▁▁▁▁▁▁▁   9m")
+        await stage.sees("4 min", "✖     ", "────────   4m", "───   1m", "┄┄┄┄┄   2m", "········   6m", "◇◇◇◇◇◇◇◇   9m")
 
 
 async def test_a_lane_in_ascii_tells_waiting_from_work(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, ascii_only=True) as stage:
-        await stage.sees("????????   4m", "~~~~~   2m", "X       2m", "________   9m")
+        await stage.sees("????????   4m", "~~~~~   2m", "X       2m", "!!!!!!!!   9m")
 
 
 def test_a_lane_moves_only_if_something_is_in_it(frozen: Frozen) -> None:
@@ -477,10 +482,23 @@ def test_a_lane_moves_only_if_something_is_in_it(frozen: Frozen) -> None:
         return [cell.kind for cell in lane.cells(agent, slot, 8)]
 
     assert cells("reviewer", now) == cells("reviewer", now + 1) == ["rests"] * 8
-    assert cells("migrate", now) == cells("migrate", now + 1) == ["works"] * 8
+    assert cells("migrate", now) == cells("migrate", now + 1) == ["stuck"] * 8
     assert cells("parser", now)[-5:] == ["died", "none", "none", "none", "none"]
     assert cells("parser", now + 1)[-6:-4] == ["died", "none"]
     assert cells("release", now)[-5:] == ["waits"] * 5
+
+
+def test_a_lane_says_that_a_loop_is_held(frozen: Frozen) -> None:
+    path = frozen.directory.agent("flaky-hunt").status
+    status = path.load()
+    assert status is not None
+    kinds = []
+    for repeats in (HELD_REPEATS - 1, HELD_REPEATS):
+        path.save(status.replace(repeats=repeats))
+        agent = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read().agent("flaky-hunt")
+        assert agent is not None
+        kinds.append([cell.kind for cell in Lane().cells(agent, int(NOW // SLOT), 4)])
+    assert kinds == [["works"] * 4, ["stuck"] * 4]
 
 
 def test_a_lane_keeps_a_bounded_number_of_slots(frozen: Frozen) -> None:
@@ -513,3 +531,79 @@ async def test_other_views_read_no_lanes(frozen: Frozen) -> None:
 
 def _lanes(stage: Stage) -> bool:
     return any(isinstance(query, Lanes) for query in stage.app.context.snapshot.answers)
+
+
+async def test_from_110_columns_the_selected_agent_stands_beside_the_roster(frozen: Frozen) -> None:
+    async with opened(frozen, 110, 30) as stage:
+        await stage.press("j", "j", "j", "j", "j")
+        await stage.sees("── api · code ──", "● run", "44% of 200.0k", "$0.93", "1 unread", "#9 paginate /orders")
+        peek, roster = stage.app.screen.query_one("#peek"), stage.app.screen.query_one("#roster")
+        assert roster.region.right < peek.region.x, "beside it"
+        assert peek.region.y < roster.region.bottom, "not below it"
+        await stage.press("w")
+        await stage.until(lambda: peek.region.y >= roster.region.bottom, "the table in the full width")
+        assert roster.region.width == 110
+        await stage.sees("model")
+        await stage.press("w")
+        await stage.until(lambda: roster.region.width == 64, "the roster again")
+
+
+async def test_thirty_four_agents_fit_on_a_large_terminal(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await stage.sees("─ Tasks · 1/8")
+        for number in range(23):
+            frozen.hire(f"more-{number}", "explore", "working", "reads", ago=9, pid=5000 + number)
+        await stage.sees("━ Team 34")
+        await stage.sees_not("─ Tasks · 1/8")
+        await stage.settles()
+        rows = {line.split()[1] for line in stage.text[3:] if len(line.split()) > 2}
+        assert len(rows.intersection(stage.app.context.snapshot.view.names)) == 34
+        # A list without room is not gone to either.
+        await stage.press("tab", "tab", "tab")
+        assert stage.app.focused is not None
+        assert stage.app.focused.size.height > 0
+
+
+async def test_results_to_read_stand_below_the_tasks_if_there_are_any(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await stage.sees("─ Tasks · 1/8")
+        assert "Results" not in stage.all
+        settings.change_setting(frozen.team, "result_needs", "on")
+        frozen.mail(90, "ui", "lead", "result", "The list scrolls.", 20)
+        await stage.sees("─ Results to read · ", "The list scrolls.")
+
+
+@pytest.mark.parametrize("size", default([(120, 40), (170, 50)], (120, 40)))
+async def test_the_pulse_of_the_team_stands_in_free_rows(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.sees("─ Pulse · tokens a minute", "peak 361.4k", "─ Tasks · 1/8", "#2 ")
+        await stage.press("z")
+        await stage.sees_not("─ Pulse")
+        await stage.press("z")
+        await stage.sees("─ Pulse")
+        # Agents and tasks come first.
+        for number in range(size[1] - 18):
+            frozen.hire(f"more-{number}", "explore", "working", "reads", ago=9, pid=5000 + number)
+        await stage.sees_not("─ Pulse")
+
+
+async def test_without_room_for_the_pulse_no_calls_are_read_for_it(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 30) as stage:
+        await stage.sees("─ Tasks · 1/8", "#2 ")
+        await stage.settles()
+        assert not any(isinstance(query, SpendingByMinute) for query in stage.app.context.snapshot.answers)
+
+
+async def test_the_tasks_are_painted_in_the_room_that_the_pulse_leaves(
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A second later they would be painted in any case.
+    monkeypatch.setattr(BoardScreen, "tick", lambda _: None)
+    empty.hire("ann", "code", "working", "thinking", ago=9, pid=4500)
+    empty.task(1, "write the changelog")
+    async with opened(empty, 170, 50) as stage:
+        await stage.sees("unassigned")
+        await stage.settles()
+        # Nothing else of the team changes.
+        empty.said("ann", 5, "thought")
+        await stage.sees("─ Pulse", "unassigned │")

@@ -17,12 +17,12 @@ import pytest
 
 from crewboard.commands import changes
 from crewboard.commands.context import Team
-from crewboard.records.agents import Spec, Status, Worktree
+from crewboard.records.agents import Spec, Worktree
 from crewboard.records.base import convert
 from crewboard.records.events import FileKept, Intake, SnapshotTaken
 from crewboard.records.messages import Message
 from crewboard.records.team import Checked, Reviewed
-from crewboard.store import agents, codec, journal, json_records, leases, roster, tasks
+from crewboard.store import agents, codec, journal, leases, roster, tasks
 from crewboard.store.interface import Key
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.changes import Changes, FileChange, LastCheck
@@ -177,7 +177,7 @@ async def test_changes_say_whether_the_work_is_the_reviewed_one(frozen: Frozen, 
         assert "review" not in "\n".join(stage.text[2:-3])
         task = tasks.add(frozen.directory, "pages", NOW, owner="api", review="qa")
         reviewed = Reviewed(of="api", by="qa", at=NOW, since=since, tree=tree)
-        json_records.save(frozen.directory.task(task.id), task.replace(status="completed", reviewed=reviewed))
+        frozen.directory.task(task.id).save(task.replace(status="completed", reviewed=reviewed))
         await stage.sees("✓ merges cleanly · reviewed", "review  by qa 15:04")
         repository.snapshot("api", {"src/pages.py": AFTER, "evil.py": "A = 1\n"})
         await stage.press("ctrl+r")
@@ -366,9 +366,9 @@ async def test_a_hostile_file_name_and_text_are_only_shown(frozen: Frozen, repos
 
 def _idle(frozen: Frozen, name: str) -> None:
     path = frozen.directory.agent(name).status
-    status = json_records.load(path, Status)
+    status = path.load()
     assert status is not None
-    json_records.save(path, status.replace(state="idle"))
+    path.save(status.replace(state="idle"))
 
 
 def _held_reading(monkeypatch: pytest.MonkeyPatch) -> threading.Event:

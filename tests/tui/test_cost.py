@@ -18,22 +18,21 @@ from crewboard.readmodel.usage import (
     rate,
     spending,
 )
-from crewboard.records.agents import HireOptions, Spec, Status, Tokens
+from crewboard.records.agents import HireOptions, Spec, Tokens
 from crewboard.records.events import CacheMiss, Reply
-from crewboard.records.team import Config
-from crewboard.store import agents, journal, json_records
+from crewboard.store import agents, journal
 from crewboard_tui.queries import Readers, SpendingByMinute
 from crewboard_tui.render.lines import plain
-from crewboard_tui.views.cost import chart
+from crewboard_tui.views.cost import PULSE, chart, pulse
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 
 def _unpriced(frozen: Frozen, name: str) -> None:
     path = frozen.directory.agent(name).status
-    status = json_records.load(path, Status)
+    status = path.load()
     assert status is not None
-    json_records.save(path, status.replace(cost_usd=None))
+    path.save(status.replace(cost_usd=None))
 
 
 def _limit(frozen: Frozen, name: str, budget: str) -> None:
@@ -45,9 +44,9 @@ def _limit(frozen: Frozen, name: str, budget: str) -> None:
 
 
 def _limit_team(frozen: Frozen, budget: str) -> None:
-    config = json_records.load(frozen.directory.config, Config)
+    config = frozen.directory.config.load()
     assert config is not None
-    json_records.save(frozen.directory.config, config.replace(budget=budget))
+    frozen.directory.config.save(config.replace(budget=budget))
 
 
 def _called(frozen: Frozen, name: str, ago: float, usd: float | None, miss: CacheMiss | None = None) -> None:
@@ -214,6 +213,20 @@ def test_a_chart_says_from_when_on_it_knows_all() -> None:
     assert re.search(r"Tokens per minute since \w\w\w \d\d:01 ─", top)
 
 
+def test_the_pulse_is_of_the_last_minutes_and_moves_with_the_clock() -> None:
+    spent = Spending({0: Spent(0, 9), 1000: Spent(0, 41_200), 1002: Spent(0, 500)}, since=0)
+    for now, cells in ((1002 * 60 + 59, "█ ▁"), (1003 * 60, "█ ▁ ")):
+        top, *rows, axis = map(plain, pulse(spent, now, 64, 4))
+        assert "Pulse · tokens a minute, 53 min" in top
+        assert "peak 41.2k" in top
+        assert rows[-1].endswith(f"│{cells:>53}")
+        assert len(rows[-1]) == len(axis)
+    assert pulse(spent, (1002 + 53) * 60, 64, 4) == [], "at rest for longer than that"
+    assert pulse(spent, 1002 * 60, 64, 0) == pulse(spent, 1002 * 60, 35, 4) == []
+    wide = map(plain, pulse(spent._replace(since=1000), 1002 * 60, 200, 4))
+    assert f"tokens a minute, {PULSE} min since " in next(wide)
+
+
 def test_a_chart_of_calls_without_a_price_shows_tokens() -> None:
     top, first, *_ = map(plain, chart(Spending({7: Spent(0, 41_200)}), "", 80, 4))
     assert "Tokens per minute ─" in top
@@ -249,8 +262,7 @@ def test_minutes_that_are_not_wholly_known_are_left_out(frozen: Frozen, monkeypa
     assert found.since == min(found.minutes)
     assert found.minutes.items() <= whole.minutes.items(), "each minute is known wholly or not at all"
     assert spending([whole, part]).minutes.keys() == found.minutes.keys()
-    monkeypatch.setattr(usage, "MINUTES", 5)
-    few = SpendingReader(agent)
+    few = SpendingReader(agent, 5)
     few.read()
     assert few.minutes.keys() == set(sorted(part.minutes)[-5:])
 
@@ -334,9 +346,9 @@ async def test_an_agent_with_the_web_is_marked_and_its_uses_are_shown(frozen: Fr
 
     agents.change_spec(frozen.directory.agent("api"), with_web)
     path = frozen.directory.agent("api").status
-    status = json_records.load(path, Status)
+    status = path.load()
     assert status is not None
-    json_records.save(path, status.replace(tokens=status.tokens.replace(web_searches=3, web_fetches=1)))
+    path.save(status.replace(tokens=status.tokens.replace(web_searches=3, web_fetches=1)))
     async with opened(frozen, 120, 36) as stage:
         await stage.sees(" web ")
         assert " 4 " in _row(stage, "api")

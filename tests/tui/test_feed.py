@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 from itertools import count
@@ -13,9 +14,10 @@ import pytest
 from crewboard import TeamReader, TeamView
 from crewboard.readmodel.activity import MOST_TEXT
 from crewboard.readmodel.mail import TAIL
-from crewboard.records.events import ToolResult
+from crewboard.records.events import ToolResult, ToolStart
 from crewboard.store import journal
 from crewboard_tui.queries import Feed, FeedReader, OutsideMailReader, Readers
+from crewboard_tui.render.lines import plain
 from crewboard_tui.views.activity import FeedRows
 from tests.frozen import NOW, Frozen, make_empty
 
@@ -60,6 +62,23 @@ def test_the_feed_of_long_outputs_takes_few_megabytes(busy: Frozen) -> None:
     kept = readers.activity("a-0")
     assert sum(each.characters for each in kept) <= MOST_TEXT
     assert kept[-1].detail.startswith("19 ")
+
+
+def test_a_call_has_one_row_and_what_is_the_same_is_left_out(busy: Frozen) -> None:
+    begin = NOW - NOW % 60
+    log = busy.directory.agent("a-0").journal
+    for number, seconds in enumerate((1, 62)):
+        call = f"t{number}"
+        journal.append(
+            log, ToolStart(ts=begin + seconds, run=1, tool_use_id=call, name="bash", input={"command": "ls"})
+        )
+        if not number:
+            journal.append(log, ToolResult(ts=begin + 2, run=1, tool_use_id=call, name="bash", content="made\n"))
+    rows = FeedRows().read(Feed(400).read(Readers(busy.directory, busy.probe), view_of(busy))[0], NOW, 80)
+    one, two = [text.rstrip() for row in rows if " bash ls" in (text := plain(row.line))]
+    assert one.split()[1:] == ["a-0", "tool", "bash", "ls", "→", "made", "0.0s"], "with the outcome"
+    assert two.split()[1:] == ["tool", "bash", "ls"], "the name is that of the row before"
+    assert two.split()[0] == time.strftime("%H:%M:02", time.localtime(begin + 60)), "another minute"
 
 
 def calls_of(work: Callable[[], object]) -> int:

@@ -11,7 +11,6 @@ from crewboard.readmodel.file_activity import IN_USE, FileAccess, FileAccessRead
 from crewboard.records.agents import Work
 from crewboard.records.base import JsonValue, convert
 from crewboard.records.requests import Request
-from crewboard.store import agents, json_records
 from crewboard_tui.views.activity import file_rows
 from crewboard_tui.views.requests.base import plan_impact_lines
 from tests.frozen import NOW, Frozen
@@ -140,10 +139,10 @@ async def test_a_plan_says_which_of_its_files_others_have_open(frozen: Frozen) -
 
 @pytest.mark.long
 async def test_a_plan_says_which_plans_name_its_files(frozen: Frozen) -> None:
-    status = agents.status(frozen.directory.agent("api"))
+    status = frozen.directory.agent("api").status.load()
     assert status is not None
     work = Work(planned=["keys/"], planned_at=NOW - 60)
-    json_records.save(frozen.directory.agent("api").status, status.replace(work=work))
+    frozen.directory.agent("api").status.save(status.replace(work=work))
     async with opened(frozen, 80, 36) as stage:
         await _open_plan(stage)
         await stage.sees("⚠ PLANS   the approved plan of api names keys/ring.py, too")

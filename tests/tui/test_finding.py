@@ -21,7 +21,7 @@ async def test_what_is_typed_after_the_slash_never_runs_as_keys(
     async with opened(frozen, 80, 24) as stage:
         await _open_tab(stage, "Transcript")
         await stage.write("/exit code")
-        await stage.sees("find ›", "exit code", "no match; Esc shows all")
+        await stage.sees("find ›", "exit code", "no match · Esc shows all")
     assert stopped == []
 
 

@@ -27,6 +27,7 @@ from crewboard_tui.views.hire_form import HireForm, shell_line
 from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.form import Checkbox, Select, around
+from tests.cli.test_engines import install
 from tests.frozen import NOW, Frozen
 from tests.placed import add_host, place
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
@@ -73,6 +74,58 @@ async def test_the_tick_for_an_own_checkout_shows_the_teams_default_and_can_say_
         await stage.sees("[ ] own checkout", "--no-worktree")
         form = stage.app.screen.query_one(HireForm)
         assert "worktree" in (form.hire().given or ())
+
+
+async def test_the_form_offers_the_engines_that_are_here(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'npm', '0.101.0')}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / ".credentials.json").touch()
+    team = Team(frozen.directory, environment={"ANTHROPIC_API_KEY": "k"}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+    async with opened(frozen, 120, 60) as stage:
+        await _fill(stage, "fixer", "fix it")
+        form = stage.app.screen.query_one(HireForm)
+        field = form.query_one("#hire-engine", Select)
+        await stage.sees("none: a model", "[ ] own checkout", "Effort")
+        assert [value for value, _ in field.options] == ["", "claude"]
+        assert form.hire().engine is None
+        field.choose("claude")
+        await stage.sees("Claude Code", "about 300 MiB", "see no key, and reach its API alone", "[x] own checkout")
+        assert not form.query_one("#row-effort").display
+        form.query_one("#hire-network", Checkbox).action_turn()
+        await stage.sees("reach any address", "ready", "--engine claude")
+        hire = form.hire()
+        assert (hire.engine, hire.flags.network, "worktree" in (hire.given or ())) == ("claude", True, False)
+        assert form.profile().engine == "claude"
+        form.query_one("#hire-model", Input).value = "opus"
+        await stage.sees("cannot have --model")
+        form.query_one("#hire-model", Input).value = ""
+        form.query_one("#hire-type", Select).choose("lead")
+        await stage.until(lambda: not form.query_one("#row-engine").display, "no engine for a lead")
+        assert form.hire().engine is None
+
+
+async def test_the_form_begins_with_the_engine_of_the_team_and_can_say_no(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    roster.change(frozen.directory, lambda config: setattr(config, "engine", "acp:my agent"))
+    team = Team(frozen.directory, environment={"ANTHROPIC_API_KEY": "k"}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+    async with opened(frozen, 120, 60) as stage:
+        await _fill(stage, "fixer", "fix it")
+        form = stage.app.screen.query_one(HireForm)
+        await stage.sees("acp:my agent", "[x] own checkout")
+        assert form.hire().engine is None
+        form.query_one("#hire-engine", Select).choose("")
+        await stage.sees("none: a model", "--engine none", "[ ] own checkout")
+        assert form.hire().engine == "none"
+        form.fill("other", Profile(type="code", engine="acp:another one"))
+        await stage.sees("acp:another one")
+        assert form.hire().engine == "acp:another one"
 
 
 async def test_the_key_that_hires_says_why_it_does_not(frozen: Frozen) -> None:

@@ -125,7 +125,7 @@ async def test_hire_messages_and_help_show_it_as_text(hostile: Frozen) -> None:
 async def test_a_form_filled_from_an_agent_or_a_type_shows_it_as_text(hostile: Frozen) -> None:
     text = hostile.directory.agent("mole").live.read_bytes().decode("utf-8", "replace")
     mole = hostile.directory.agent("mole")
-    spec = agents.spec(mole)
+    spec = mole.spec.load()
     assert spec is not None
     agents.change_spec(mole, lambda _: spec.replace(prompt=text, model=text))
     types = hostile.directory.root / ".crewboard" / "agents"

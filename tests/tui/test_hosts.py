@@ -11,7 +11,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Spec
 from crewboard.records.processes import Exit, Usage
 from crewboard.records.team import OperatorState
-from crewboard.store import agents, json_records
+from crewboard.store import agents
 from crewboard.store.file_store import FileStore
 from crewboard_tui import views
 from crewboard_tui.render import table
@@ -119,7 +119,7 @@ async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tupl
         assert max(map(len, stage.text)) <= size[0]
         spread.probe.hosts_up = frozenset()
         state = OperatorState(acknowledged={"ui": 1, "release": 1, "parser": 1})
-        json_records.save(spread.directory.operator, state)
+        spread.directory.operator.save(state)
         # Nothing needs the user any more, and the hosts still tell where each agent ran.
         await stage.press("4")
         await stage.sees("Needs you · 4")
@@ -149,7 +149,7 @@ async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> Non
         )
         await stage.press("D")
         await stage.sees("Needs you · 5")
-        state = json_records.load(spread.directory.operator, OperatorState)
+        state = spread.directory.operator.load()
         assert state is not None
         assert state.acknowledged == {"ui": 1, "release": 1}
 
@@ -167,7 +167,7 @@ async def test_work_that_an_ending_host_cut_off_is_resumed_or_acknowledged(
     monkeypatch.setattr(hire, "resume", resume)
     cut_off = LOST.replace(reason="host_ended", evidence="", unfinished=True)
     for name in ("ui", "release"):
-        json_records.save(spread.directory.agent(name).exit, cut_off)
+        spread.directory.agent(name).exit.save(cut_off)
     add_host(spread.directory, "build2", slots=4, at=NOW - 40, draining=True)
     async with opened(spread, 120, 40) as stage:
         await stage.press("4", "j")

@@ -84,7 +84,7 @@ async def test_a_border_names_a_key_only_where_it_works_now(frozen: Frozen) -> N
         assert "⏎ open ─" not in stage.all
         await stage.press("tab")
         await stage.sees("f follow:on")
-        await stage.press("tab")
+        await stage.press("tab", "tab")
         await stage.sees("⏎ open ━")
         assert "f follow" not in stage.all
 
@@ -265,6 +265,21 @@ async def test_the_inbox_follows_new_mail_once_asked_to(frozen: Frozen) -> None:
         await stage.sees("follow:off")
 
 
+async def test_mail_that_comes_below_the_screen_is_counted(frozen: Frozen) -> None:
+    fill(frozen, "operator", 30)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("2", "tab", "g")
+        mail = stage.app.screen.query_one("#mail", MessageList)
+        await stage.until(lambda: mail.scroll_offset.y == 0 and bool(mail.below), "the first message")
+        count = int(mail.below.split()[0])
+        await stage.sees(f"{count} below · G follow:off")
+        frozen.mail(1000, "api", "operator", "message", "the newest", 0)
+        await stage.sees(f"{count + 1} below · G follow:off")
+        await stage.press("G")
+        await stage.sees("the newest", "G follow:on")
+        await stage.sees_not(" below · G")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("keys", "moves"),
@@ -318,7 +333,8 @@ async def test_long_names_can_be_told_apart(empty: Frozen, width: int) -> None:
 async def test_a_name_gets_free_columns_of_the_board(empty: Frozen) -> None:
     for at, name in enumerate(_ALIKE):
         empty.hire(name, "code", "idle", "", ago=1, pid=4395 + at)
-    async with opened(empty, 120, 30) as stage:
+    async with opened(empty, 150, 30) as stage:
+        await stage.press("w")
         await stage.sees(*_ALIKE)
 
 

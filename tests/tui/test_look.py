@@ -141,9 +141,24 @@ async def test_the_cursor_goes_with_the_focus(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()
         assert ["parser" in row for row in cursors(stage)] == [True]
-        await stage.press("tab", "tab")
+        await stage.press("tab", "tab", "tab")
         await stage.settles()
         assert ["#7 " in row for row in cursors(stage)] == [True]
+
+
+async def test_an_empty_list_says_in_the_middle_which_key_helps(empty: Frozen) -> None:
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("3")
+        await stage.sees("as `fix the login`")
+        await stage.settles()
+        at = next(at for at, line in enumerate(stage.text) if "no tasks yet" in line)
+        assert "A puts the first one on the board" in stage.text[at + 1]
+        above = next(at for at, line in enumerate(stage.text) if "━ Tasks" in line)
+        below = next(at for at, line in enumerate(stage.text) if "─ Task ─" in line)
+        assert abs((at - above) - (below - (at + 2))) <= 1
+        for line in stage.text[at : at + 3]:
+            left = len(line) - len(line.lstrip())
+            assert abs(left - (79 - len(line.rstrip()))) <= 2
 
 
 async def test_an_empty_list_has_no_cursor(empty: Frozen) -> None:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from crewboard.commands import answers, control, messages
+from crewboard.commands import control, messages, settings
 from crewboard.commands.context import CommandLine
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Work
 from crewboard.records.messages import RETRY
 from crewboard.records.processes import Exit
-from crewboard.store import agents, json_records, mailbox, tasks
+from crewboard.store import agents, mailbox, tasks
 from crewboard_tui.cli.answers import answers as ways_to_answer
 from crewboard_tui.render.formats import format_clock
 from crewboard_tui.views.hire import HireScreen
@@ -220,7 +220,7 @@ async def test_one_key_raises_the_limit_that_stopped_an_agent(frozen: Frozen) ->
         await stage.press("G", "L")
         await stage.sees("turner: model calls", "60")
         await stage.press("enter")
-        await stage.until(lambda: agents.spec(agent).flags.max_turns == 60, "the limit")  # type: ignore[union-attr]
+        await stage.until(lambda: agent.spec.load().flags.max_turns == 60, "the limit")  # type: ignore[union-attr]
         await stage.press("D")
         await stage.sees("acknowledged: turner stopped: reached its limit")
         await stage.until(lambda: not [key for key in shown(stage) if "turner" in key], "the end of the need")
@@ -267,7 +267,7 @@ async def test_a_failed_task_can_be_acknowledged_and_opened(frozen: Frozen) -> N
 
 
 async def test_a_result_is_read_in_place_and_settled_by_opening_it(frozen: Frozen) -> None:
-    answers.change_setting(frozen.team, "result_needs", "on")
+    settings.change_setting(frozen.team, "result_needs", "on")
     frozen.mail(90, "api", "lead", "result", "Pagination works.\n\nThree files changed.", 20)
     async with opened(frozen, 100, 30) as stage:
         await stage.press("4", "G")
@@ -342,9 +342,20 @@ async def test_the_alert_line_shows_the_keys_of_the_need(frozen: Frozen) -> None
         await stage.until(lambda: "! opens it r resume D seen" in stage.part("alert"), "keys that work at once")
 
 
+async def test_a_narrow_alert_has_no_letter_without_its_word(frozen: Frozen) -> None:
+    """Finding A17: `! open › r a o D` said nothing."""
+    async with opened(frozen, 80, 24) as stage:
+        await stage.sees("parser died")
+        await stage.press("j")
+        await stage.until(lambda: stage.part("alert").rstrip().endswith("unread  ! open"), "the key for the need")
+        await stage.press("4")
+        await stage.sees("parser · why")
+        await stage.until(lambda: stage.part("alert").rstrip().endswith("! open r resume"), "a key that works at once")
+
+
 async def test_an_agent_with_an_unread_result_is_bold(frozen: Frozen) -> None:
     frozen.mail(90, "reviewer", "lead", "result", "Looks fine.", 20)
-    async with opened(frozen, 120, 36) as stage:
+    async with opened(frozen, 109, 36) as stage:
         await stage.sees("2 unread · 1 result to read")
         roster = stage.app.screen.query_one("#roster", LineList)
         tones = {row.key: next(span.tone for span in row.line if row.key in span.text) for row in roster.rows}
@@ -382,15 +393,15 @@ def marked(stage: Stage) -> dict[str, bool]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((109, 40), marks=pytest.mark.long)])
 async def test_a_collision_marks_both_rows_and_is_answered(empty: Frozen, size: tuple[int, int]) -> None:
     for name, at in (("ann", NOW - 20), ("ben", NOW - 9), ("cat", NOW - 9)):
         agent = empty.hire(name, "code", "working", "edits", ago=30, pid=71)
         path = "other.py" if name == "cat" else "api.py"
-        status = agents.status(agent)
+        status = agent.status.load()
         assert status is not None
         work = Work(files={path: at})
-        json_records.save(agent.status, status.replace(work=work))
+        agent.status.save(status.replace(work=work))
     async with opened(empty, *size) as stage:
         await stage.sees("collides with ben in api.py")
         assert marked(stage) == {"ann": True, "ben": True, "cat": False}

@@ -54,7 +54,7 @@ def _run(**more: object) -> Callable[[Frozen], None]:
 
 def _not_begun(team: Frozen) -> None:
     agent = team.gone("who", "code", Exit(run=1, code=0, reason="finished", at=NOW - 900, buried=True), 71)
-    spec = agents.spec(agent)
+    spec = agent.spec.load()
     assert spec is not None
     agents.change_spec(agent, lambda _: spec.replace(run=2, at=NOW - 900))
 

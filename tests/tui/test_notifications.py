@@ -6,7 +6,6 @@ from crewboard.commands import messages
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import TeamView
 from crewboard.records.agents import Status
-from crewboard.store import json_records
 from crewboard_tui.notifications import APART, BELL, Notify, TerminalNotifications, notification
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
@@ -118,13 +117,8 @@ def test_a_loop_that_goes_on_notifies_again_after_the_pause(frozen: Frozen) -> N
     ear = Ear(frozen, "desktop")
     ear.asked("q-1")
     for repeats in (5, 6):
-        agent = frozen.directory.agent("perf")
-        json_records.change(
-            agent.status,
-            frozen.directory.lock("s"),
-            Status,
-            lambda old, n=repeats: _repeating(old, n),  # type: ignore[misc]
-        )
+        status = frozen.directory.agent("perf").status
+        status.save(_repeating(status.load(), repeats))
         ear.outside.read(ear.view())
     ear.now += APART
     ear.outside.tick()

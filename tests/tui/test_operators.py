@@ -122,7 +122,7 @@ async def test_an_act_in_the_dashboard_is_recorded(frozen: Frozen) -> None:
 
 
 def _raise(team: Team) -> str:
-    from crewboard.commands import answers
+    from crewboard.commands import settings
 
-    answers.set_budget(team, "$20")
+    settings.set_budget(team, "$20")
     return "raised"

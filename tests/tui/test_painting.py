@@ -1,8 +1,9 @@
 """What is sent to the terminal: each change once, and nothing that looks the same."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path, PurePath
 from typing import Any
 
 import pyte
@@ -12,10 +13,12 @@ from rich.segment import Segment
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual._context import visible_screen_stack
 from textual.app import App
+from textual.css.stylesheet import Stylesheet
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.timer import Timer
 
+import crewboard_tui
 from crewboard_tui.poller import KeysFirst
 from crewboard_tui.render.lines import Span
 from crewboard_tui.views.roster import Roster
@@ -148,6 +151,31 @@ async def test_a_view_is_painted_once_it_is_complete(frozen: Frozen, monkeypatch
 def _panes(lines: list[str]) -> list[str]:
     """Return the first words of the titles of the panes."""
     return re.findall(r"[─━] (\S+)", "\n".join(lines))
+
+
+async def test_the_first_picture_needs_the_styles_of_its_screen_alone(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    had: list[set[str]] = []
+    read_all = Stylesheet.read_all
+
+    def note(sheet: Stylesheet, paths: Sequence[PurePath]) -> None:
+        had.append(_style_files(sheet))
+        read_all(sheet, paths)
+
+    monkeypatch.setattr(Stylesheet, "read_all", note)
+    async with opened(frozen, *SIZE) as stage:
+        await stage.until(lambda: len(had) > 1, "the styles of the other screens")
+        at_start, at_first_picture = had
+        assert not at_start
+        assert at_first_picture == {"app.tcss", "board.tcss"}
+        every = {path.name for path in Path(crewboard_tui.__path__[0]).rglob("*.tcss")}
+        assert _style_files(stage.app.stylesheet) == every
+        assert not stage.app.stylesheet._require_parse
+
+
+def _style_files(sheet: Stylesheet) -> set[str]:
+    return {name for path, _ in sheet.source if (name := Path(path).name).endswith(".tcss")}
 
 
 async def test_a_widget_keeps_the_painted_lines_of_three_screens(frozen: Frozen) -> None:

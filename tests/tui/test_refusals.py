@@ -28,8 +28,8 @@ async def test_with_nothing_waiting_the_key_for_the_next_need_says_so(empty: Fro
 async def test_a_key_that_does_nothing_here_says_why(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         for way, key, says in (
-            ("1", "x", "stop: not for parser now"),
-            ("1 j", "D", "seen: not for auth-plan now"),
+            ("1", "x", "stop: parser is not running"),
+            ("1 j", "D", "seen: nothing there to acknowledge"),
             ("5", "C", "cancel: only on the task board"),
             ("7", "w", "wide: only in the list of the Board"),
             ("6", "space", "mark: only in the list of a view"),

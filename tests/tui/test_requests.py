@@ -3,7 +3,7 @@
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,15 @@ import pytest
 
 from crewboard import TeamView
 from crewboard.commands import answers as decisions
-from crewboard.commands import answers as rules
+from crewboard.commands import settings
 from crewboard.errors import StorageError
 from crewboard.protocol import requests
 from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records.agents import Deviations, Status, Terms, TermsInForce
+from crewboard.records.agents import Deviations, Terms, TermsInForce
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import Note, Request, RequestType
-from crewboard.store import json_records, mailbox, roster, tasks
+from crewboard.records.requests import Note, Request, RequestType, notes_in
+from crewboard.store import mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions.requests import outcome_of
@@ -29,7 +29,7 @@ from crewboard_tui.settings import Settings
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
-from crewboard_tui.views.requests.base import plan_impact_lines, plan_text
+from crewboard_tui.views.requests.base import plan_alone, plan_impact_lines, plan_text
 from crewboard_tui.views.roster import Roster
 from crewboard_tui.views.rows import permission_text, review_text
 from crewboard_tui.widgets import reading
@@ -882,7 +882,7 @@ async def test_a_plan_that_was_revised_is_not_answered(frozen: Frozen) -> None:
 async def test_a_replaced_plan_opens_the_new_one_with_its_key(empty: Frozen, to: str) -> None:
     empty.hire("api", "code", "waiting", "plan", ago=1, pid=4395)
     empty.hire("lead", "lead", "idle", "", ago=1, pid=4396)
-    rules.set_approver(empty.team, "lead")
+    settings.set_approver(empty.team, "lead")
     empty.asks("req-1", "plan_approval", "api", 10, {"plan": "# one"})
     async with opened(empty, 80, 24) as stage:
         await stage.press("!")
@@ -952,6 +952,37 @@ async def test_a_question_is_answered_with_a_choice(frozen: Frozen) -> None:
         assert _request(frozen, "req-004290").feedback == "no, redirect them"
 
 
+async def test_a_question_stands_in_one_column_with_its_last_steps(frozen: Frozen) -> None:
+    for number in range(1, 7):
+        frozen.did("docs", 90 - number, "read_file", {"path": f"src/old{number}.py"}, "(9 lines)", 0.1)
+    frozen.did("docs", 30, "read_file", {"path": "src/later.py"}, "(9 lines)", 0.1)
+    async with opened(frozen, 80, 24) as stage:
+        await _open_question(stage)
+        await stage.sees("src/old2.py", "src/old6.py")
+        at = next(at for at, line in enumerate(stage.text) if "linked from two blog posts" in line)
+        begins = ("━━ Choices", "▌ yes, with a banner", "  no, redirect them", "  ask marketing first",
+                  "  … in my own words", "── Why it asks · its last steps")  # fmt: skip
+        for line, begin in zip(stage.text[at + 1 :], begins, strict=False):
+            assert line.startswith(begin)
+        assert [f"old{number}.py" in stage.all for number in range(1, 7)] == [False, *[True] * 5]
+        assert "later.py" not in stage.all
+
+
+async def test_the_last_choice_becomes_the_line_for_own_words(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open_question(stage)
+        await stage.press("G", "enter")
+        await stage.sees("In your own words · c writes")
+        await stage.sees_not("… in my own words")
+        await stage.press("escape")
+        await stage.sees("… in my own words")
+        await stage.press("G", "enter")
+        await stage.write("keep one")
+        await stage.press("enter")
+        await stage.until(_is(frozen, "req-004290", "answered"), "the answer")
+        assert _request(frozen, "req-004290").feedback == "keep one"
+
+
 @pytest.mark.long
 async def test_a_choice_does_not_push_words_of_ones_own_aside(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
@@ -1003,10 +1034,15 @@ async def test_a_plan_is_never_wrapped_to_the_width_of_a_hidden_pane(
     widths: list[int] = []
 
     def noted(
-        request: Request, touches: FileActivity | None, now: float, width: int, drafts: Sequence[Note] | None
+        request: Request,
+        touches: FileActivity | None,
+        now: float,
+        width: int,
+        drafts: Sequence[Note] | None,
+        verdicts: Mapping[int, str],
     ) -> Iterator[Passage]:
         widths.append(width)
-        return plan_text(request, touches, now, width, drafts)
+        return plan_text(request, touches, now, width, drafts, verdicts)
 
     monkeypatch.setattr(plan_screen, "plan_text", noted)
     async with opened(frozen, 80, 24) as stage:
@@ -1086,7 +1122,7 @@ async def test_a_low_screen_shows_the_choices_and_the_answer_field(frozen: Froze
     async with opened(frozen, 80, height) as stage:
         await stage.app.open_need("question:docs:req-004290")
         await stage.sees(
-            "linked from two blog posts", "yes, with a banner", "no, redirect", "In your own words", "? help"
+            "linked from two blog posts", "yes, with a banner", "no, redirect", "… in my own words", "? help"
         )
 
 
@@ -1136,7 +1172,8 @@ async def test_where_one_may_only_look_a_question_offers_no_answer(frozen: Froze
 async def test_in_read_only_mode_the_answer_field_cannot_be_entered(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await stage.app.open_need("question:docs:req-004290")
-        await stage.sees("yes, with a banner", "In your own words")
+        await stage.sees("yes, with a banner")
+        assert "own words" not in stage.all
         for _ in range(3):
             await stage.press("tab", "z")
             assert not stage.app.screen.query_one("#answer").has_focus
@@ -1533,9 +1570,9 @@ async def test_the_question_can_have_the_screen_to_itself(frozen: Frozen) -> Non
         await _open_many_options(stage)
         await stage.press("shift+tab", "z")
         await stage.sees("Which one of these is it?", "end5")
-        assert "In your own words" not in stage.all
+        assert "in my own words" not in stage.all
         await stage.press("escape")
-        await stage.sees("QUESTION", "In your own words")
+        await stage.sees("QUESTION", "Choices")
 
 
 @pytest.mark.long
@@ -1569,9 +1606,9 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
     calls = ["write_file src/new.py", "bash rm -rf build"]
     beyond = Deviations(plan="req-004270", count=2, calls=calls)
     agent = frozen.directory.agent("auth-plan")
-    status = json_records.load(agent.status, Status)
+    status = agent.status.load()
     assert status is not None
-    json_records.save(agent.status, status.replace(deviations=beyond))
+    agent.status.save(status.replace(deviations=beyond))
     async with opened(frozen, *size) as stage:
         await stage.sees(" plan ")
         (row,) = (line for line in stage.text if "▲ auth-plan" in line and "plan:" in line)
@@ -1584,8 +1621,8 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
 
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
 async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, size: tuple[int, int]) -> None:
-    plan: dict[str, JsonValue] = {"plan": "# Serve\n\n1. write\n2. test\n3. publish it", "commands": ["pytest"]}
-    frozen.asks("req-1", "plan_approval", "api", 10, plan)
+    steps = "# Serve\n\n1. write\n2. run pytest\n3. publish it"
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": steps, "commands": ["pytest"]})
     async with opened(frozen, *size) as stage:
         await stage.app.open_need("plan:api:req-1")
         await stage.can("a", "approve")
@@ -1605,7 +1642,10 @@ async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, 
         await stage.sees("TERMS     ask · no bash · 100k · holds 3", "[ ] held: step 3. publish it")
         await stage.sees("LACKS     the plan names commands, and the terms leave no bash")
         await stage.can("a", "approve with terms")
-        await stage.press("o")
+        await stage.press("k", "space", "space")
+        await stage.sees("holds 3 · not 2", "[ ] not this one: step 2. run pytest")
+        await stage.sees("STEPS     of step 2 refused: pytest", "step 3: an instruction only, nothing")
+        await stage.press("space", "o")
         await stage.sees("TERMS     ask · no bash · 100k · holds 3", "# Serve")
         await stage.can("a", "approve with terms")
         await stage.press("a")
@@ -1619,16 +1659,81 @@ async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, 
 async def test_the_terms_in_force_are_on_the_board_and_the_agents_page(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it"})
     record = frozen.directory.agent("api").status
-    status = json_records.load(record, Status)
+    status = record.load()
     assert status is not None
     given = TermsInForce(given=Terms(ask=True, budget="$2", hold=[2]), request="req-1")
-    json_records.save(record, status.replace(terms=given))
+    record.save(status.replace(terms=given))
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("terms")
         stage.app.open_agent("api")
         await stage.sees("ask · $2 · holds 2 until its result; held: 2. publish it")
         await stage.press("[")
         await stage.sees("[Cost]", "$2.00 from its approval on")
+
+
+@pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
+async def test_a_held_step_is_released_at_the_cursor(frozen: Frozen, size: tuple[int, int]) -> None:
+    plan = "1. write\n2. publish it\n3. tell us"
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": plan})
+    terms = Terms(hold=[2, 3])
+    decisions.approve(frozen.team, "req-1", terms=terms)
+    record = frozen.directory.agent("api").status
+    status = record.load()
+    assert status is not None
+    record.save(status.replace(terms=TermsInForce(given=terms, request="req-1")))
+    async with opened(frozen, *size) as stage:
+        stage.app.open_agent("api")
+        await stage.sees("holds 2, 3")
+        await stage.can("a", "held steps")
+        await stage.press("a")
+        await stage.sees("approved by you at", "TERMS     holds 2, 3")
+        await _painted(stage)
+        await stage.press("down")
+        await stage.settles()
+        assert "Space release" not in stage.offered, "the first step is not held"
+        while "▌2. publish" not in stage.all:
+            await stage.press("down")
+            await stage.settles()
+        await stage.can("Space", "release")
+        await stage.press("space")
+        await stage.sees("TERMS     holds 3 · released 2", "released: it was held at first")
+        await stage.until(lambda: "Space release" not in stage.offered, "nothing to release at the cursor")
+    decided = _request(frozen, "req-1")
+    assert decided.terms is not None
+    assert (decided.terms.hold, decided.terms.released) == ([3], [2])
+    told = [m.metadata for m in mailbox.read(frozen.directory, "api").messages]
+    assert [each["released"] for each in told if "released" in each] == [[2]]
+
+
+@pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
+async def test_a_held_step_of_an_edited_plan_is_released(frozen: Frozen, size: tuple[int, int]) -> None:
+    note: dict[str, JsonValue] = {"id": "n1", "line": 1, "end": 1, "quoted": ["1. write"], "text": "which file?"}
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it", "notes": [note]})
+    terms, edited = Terms(hold=[3]), "Be careful.\n\n1. write\n2. check it\n3. publish it"
+    decisions.approve(frozen.team, "req-1", edited=edited, terms=terms)
+    record = frozen.directory.agent("api").status
+    status = record.load()
+    assert status is not None
+    record.save(status.replace(terms=TermsInForce(given=terms, request="req-1")))
+    async with opened(frozen, *size) as stage:
+        stage.app.open_agent("api")
+        await stage.can("a", "held steps")
+        await stage.press("a")
+        await stage.sees(
+            "as it was edited and approved", "Be careful.", "2. check it", "✎ n1, moved, open: which file?"
+        )
+        assert isinstance(stage.app.screen, BaseScreen)
+        assert stage.app.screen.copied == edited
+        await _painted(stage)
+        while "▌   5 3. publish" not in stage.all:
+            await stage.press("down")
+            await stage.settles()
+        await stage.can("Space", "release")
+        await stage.press("space")
+        await stage.sees("TERMS     released 3", "released: it was held at first")
+    decided = _request(frozen, "req-1")
+    assert decided.terms is not None
+    assert (decided.terms.hold, decided.terms.released) == ([], [3])
 
 
 def _permission(frozen: Frozen, ident: str, agent: str, command: str) -> None:
@@ -1670,7 +1775,10 @@ async def test_marked_permissions_read_in_part_are_shown_before_a_yes(frozen: Fr
         assert await _press_until(stage, "a", _is(frozen, "perm-1", "approved")) > 1
 
 
-async def test_a_marked_permission_that_changed_is_refused_and_said_so(frozen: Frozen) -> None:
+@pytest.mark.parametrize(("key", "done", "status"), [("a", "approved", "approved"), ("d", "denied", "rejected")])
+async def test_a_marked_permission_that_changed_is_refused_and_said_so(
+    frozen: Frozen, key: str, done: str, status: str
+) -> None:
     _permission(frozen, "perm-1", "release", "make one")
     _permission(frozen, "perm-2", "api", "make two")
     async with opened(frozen, 120, 40) as stage:
@@ -1682,10 +1790,14 @@ async def test_a_marked_permission_that_changed_is_refused_and_said_so(frozen: F
         await stage.until(lambda: not reading._watcher._thread.is_alive(), "the end of the reading")
         request = _request(frozen, "perm-2")
         changed = request.replace(payload={**request.payload, "input": {"command": "make worse"}})
-        json_records.save(frozen.directory.request("perm-2"), changed)
-        await stage.press("a")
-        await stage.sees("1 of 2 approved: perm-1", "perm-2 has another sha256")
-    assert _request(frozen, "perm-1").status == "approved"
+        frozen.directory.request("perm-2").save(changed)
+        await stage.press(key)
+        if key == "d":
+            await stage.sees("Why deny these 2 permissions?")
+            await stage.write("use ninja")
+            await stage.press("enter")
+        await stage.sees(f"1 of 2 {done}: perm-1", "perm-2 has another sha256")
+    assert _request(frozen, "perm-1").status == status
     assert _request(frozen, "perm-2").status == "pending"
 
 
@@ -1697,7 +1809,7 @@ async def test_a_permission_is_bound_to_what_was_marked_not_to_what_came_later(f
         await _mark_all(stage)
         request = _request(frozen, "perm-2")
         changed = request.replace(payload={**request.payload, "summary": "make worse"})
-        json_records.save(frozen.directory.request("perm-2"), changed)
+        frozen.directory.request("perm-2").save(changed)
         await stage.until(lambda: "make worse" in stage.all, "the new text")
         await stage.press("a")
         await stage.sees("perm-2 has another sha256")
@@ -1806,9 +1918,9 @@ async def test_work_on_a_task_is_approved_like_a_plan(empty: Frozen, size: tuple
 async def test_an_approval_says_that_the_work_changed_meanwhile(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     _review(empty)
     record = empty.directory.request("review-1")
-    request = json_records.load(record, Request)
+    request = record.load()
     assert request is not None
-    json_records.save(record, request.replace(payload={**request.payload, "since": "a", "tree": "b"}))
+    record.save(request.replace(payload={**request.payload, "since": "a", "tree": "b"}))
     # The team is frozen: no agent has a checkout.
     monkeypatch.setattr(worktree_changes, "tree_of", lambda *_: "c")
     async with opened(empty, 100, 30) as stage:
@@ -1876,6 +1988,135 @@ async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen:
     assert decided.feedback is None
 
 
+@pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
+async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: tuple[int, int]) -> None:
+    plan = "# Serve\n\nFirst\n\n1. Write `api.py`\n   with care\n2. Run `make release now`\n3. Tell us\n\nThe end"
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": plan, "files": ["api.py"]})
+    async with opened(frozen, *size) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        assert "▌" not in stage.all
+        await _painted(stage)
+        while "▌2. Run" not in stage.all:
+            await stage.press("down")
+            await stage.settles()
+        assert stage.all.count("▌") == 1, "one cursor a screen"
+        await stage.can("Space", "hold")
+        await stage.press("space")
+        await stage.sees("held · refused: make release now; the rest is an instruction", "TERMS     holds 2")
+        await stage.can("Space", "not this one")
+        await stage.press("space")
+        await stage.sees("not this one · refused: make release now", "TERMS     not 2")
+        await stage.press("down", "down", "space")
+        await stage.sees("held · an instruction only", "holds 3 · not 2")
+        # With the lines above it, to the end of the first step.
+        await stage.press("shift+up", "shift+up", "shift+up", "c")
+        await stage.sees("5-8:")
+        await stage.write("in one go")
+        await stage.press("enter")
+        await stage.sees("✎ your note, lines 5-8: in one go", "   5 1. Write")
+        await stage.can("a", "approve with terms")
+        await stage.press("c")
+        await stage.sees("5-8:in one go")
+        await stage.press("escape", "end")
+        await stage.sees("Files it names")
+        await stage.can("a", "approve with terms")
+        await _painted(stage)
+        await stage.press("a")
+        await stage.until(_is(frozen, "req-1", "approved"), "the approval")
+    decided = _request(frozen, "req-1")
+    assert decided.terms is not None
+    assert (decided.terms.hold, decided.terms.refused) == ([3], [2])
+    assert [each.commands for each in decided.terms.denied] == [["make release now"]]
+    assert [(note.line, note.end, note.text) for note in decided.notes] == [(5, 8, "in one go")]
+
+
+def _shown_notes(stage: Stage) -> list[str]:
+    """Return the heads of the notes on the plan that is shown, with the answers."""
+    lines = (plain(line).strip() for line in stage.app.screen.query_one("#plan", LineView).lines)
+    return [line for line in lines if line.startswith(("✎ n", "answer:"))]
+
+
+async def _press(stage: Stage, key: str, label: str, *more: str) -> None:
+    """Press a key once it works under its label, as a page takes none for a moment after it changed; then others."""
+    await stage.can(key, label)
+    await stage.press(key, *more)
+
+
+async def _note(stage: Stage, note: str) -> None:
+    await _press(stage, "c", "note")
+    await stage.sees("LINE:TEXT")
+    await stage.write(note)
+    await stage.press("enter")
+    await stage.sees_not("LINE:TEXT")
+
+
+@pytest.mark.long
+async def test_eight_notes_over_three_versions_by_keys_alone(empty: Frozen) -> None:
+    """A plan of 120 lines: notes keep their place and id while it is revised, and all of it is read before the yes."""
+    empty.hire("ann", "code", "waiting", "waits for a yes", ago=10, pid=4500)
+    files = [f"- move file{number}.py to the store" for number in range(3, 121)]
+    first = ["# Move the files", "", *files]
+    # New lines at the top, four that are gone, one that is changed.
+    second = ["# Move the files", "", "Why: they are lost.", "", *files[:38], *files[42:]]
+    second[second.index(files[77])] = "- move file80.py to the new store"
+    plans = ["\n".join(each) for each in (first, second, [*second, "- tell the team"])]
+    empty.asks("req-1", "plan_approval", "ann", 30, {"plan": plans[0]})
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("1 ask")
+        await stage.press("!")
+        await stage.sees("PLAN v1")
+        for note in ("120:is this all?", "3:why first?", "41-44:leave these", "80:which store?"):
+            await _note(stage, note)
+        # And one at the cursor.
+        await stage.press("home", "down")
+        await _press(stage, "c", "note")
+        await stage.sees("1:", "LINE:TEXT")
+        await stage.write("name the store")
+        await stage.press("enter")
+        await stage.sees_not("LINE:TEXT")
+        await _press(stage, "d", "deny", "enter")
+        await stage.until(_is(empty, "req-1", "rejected"), "the first round")
+        did = {"n1": "named", "n2": "it is small", "n3": "left out", "n4": "the new one"}
+        empty.asks("req-2", "plan_approval", "ann", 20, {"plan": plans[1]}, supersedes="req-1", answers=did)
+        await stage.sees("1 ask")
+        await stage.press("!")
+        await stage.sees("PLAN v2")
+        await stage.until(lambda: bool(_shown_notes(stage)), "the notes")
+        assert _shown_notes(stage) == [
+            "✎ n1, line 1, answered: name the store",
+            "answer: named",
+            "✎ n2, line 5, answered: why first?",
+            "answer: it is small",
+            "✎ n4, line 78, answered: which store?",
+            "answer: the new one",
+            "✎ n5, line 118, open: is this all?",
+            "✎ n3, moved, answered: leave these",
+            "answer: left out",
+        ]
+        for note in ("3:lost how?", "60-61:together", "118:and then?"):
+            await _note(stage, note)
+        await _press(stage, "d", "deny", "enter")
+        await stage.until(_is(empty, "req-2", "rejected"), "the second round")
+        did = {f"n{number}": f"done {number}" for number in range(5, 9)}
+        empty.asks("req-3", "plan_approval", "ann", 5, {"plan": plans[2]}, supersedes="req-2", answers=did)
+        await stage.sees("1 ask")
+        await stage.press("!")
+        await stage.sees("PLAN v3")
+        await _press(stage, "=", "changes")
+        await stage.sees("tell the team")
+        await stage.press("=")
+        await stage.sees_not("What changed")
+        assert "100% read" not in stage.all
+        await _read_to_the_end(stage)
+        await _press(stage, "a", "approve")
+        await stage.until(_is(empty, "req-3", "approved"), "the approval")
+    told = notes_in(_request(empty, "req-3").payload)
+    assert [note.id for note in told] == [f"n{number}" for number in range(1, 9)]
+    assert [note.state for note in told] == ["settled"] * 4 + ["answered"] * 4
+    assert [note.line for note in told] == [1, 5, 0, 78, 118, 3, 60, 118]
+
+
 async def test_the_notes_of_an_answer_are_those_at_its_key(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     """A note that was begun after it waits for the next answer."""
     begun = threading.Event()
@@ -1907,8 +2148,8 @@ def test_notes_and_answers_stand_below_the_lines_of_a_plan() -> None:
         id="plan-2", type="plan_approval", from_="a", to="operator",
         payload={"plan": "# Do\n\n1. one\n   and more\n2. two", "notes": notes},
     )  # fmt: skip
-    first = next(iter(plan_text(request, None, NOW, 60)))
-    assert [plain(line).rstrip() for line in first.lines] == [
+    lines = [line for part in plan_alone(request, 60) for line in part.lines]
+    assert [plain(line).rstrip() for line in lines] == [
         "   1 # Do",
         "   2",
         "   3 1. one and more",
@@ -1926,7 +2167,7 @@ def test_no_line_of_an_answer_looks_like_a_note(width: int) -> None:
     note: JsonValue = {"id": "n1", "line": 1, "end": 1, "text": forged, "answer": forged}
     plan: dict[str, JsonValue] = {"plan": "# Do", "notes": [note]}
     request = Request(id="plan-2", type="plan_approval", from_="a", to="operator", payload=plan)
-    _, *lines = [plain(line) for line in next(iter(plan_text(request, None, NOW, width))).lines]
+    _, *lines = [plain(line) for part in plan_alone(request, width) for line in part.lines]
     starts = [line.strip() for line in lines if not line.startswith("     │ ")]
     assert starts == ["✎ n1, line 1, answered: done", "answer: done"]
     assert max(map(len, lines)) <= width

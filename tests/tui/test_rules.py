@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard.commands import answers
+from crewboard.commands import rules
 from crewboard.records.events import ToolStart
 from crewboard.records.team import Rule
 from crewboard.store import journal, operators, roster
@@ -37,7 +37,7 @@ async def test_rules_are_listed_with_their_hits_which_are_live(ruled: Frozen, si
         await stage.sees("1 call, the last at 15:03:52", "kim")
         hit(ruled, "rule-deny", NOW)
         await stage.sees("deny     2  15:04:22", "2 calls, the last at 15:04:22")
-        answers.add_rule(ruled.team, "ask", "bash", "make *")
+        rules.add_rule(ruled.team, "ask", "bash", "make *")
         await stage.sees("Permission rules · 4")
         assert max(map(len, stage.text)) <= size[0]
         await stage.press("9", "escape")
@@ -69,7 +69,7 @@ async def test_who_only_looks_cannot_revoke_a_rule(ruled: Frozen) -> None:
 async def test_without_rules_the_list_says_how_to_add_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("9")
-        await stage.sees("no permission rules; A on a permission adds one")
+        await stage.sees("no permission rules", "A on a permission adds one")
         await stage.press("delete")
         await stage.sees("revoke: select a rule first")
 

@@ -9,7 +9,7 @@ from crewboard.commands import control, hire, stop
 from crewboard.errors import CredentialsError
 from crewboard.protocol import supervisor_client
 from crewboard.records.processes import HeldStart, HeldStarts
-from crewboard.store import agents, json_records, mailbox
+from crewboard.store import agents, mailbox
 from crewboard_tui import app as dashboard
 from crewboard_tui.context import AGAIN_WITHIN
 from tests.frozen import Frozen
@@ -232,7 +232,7 @@ async def test_x_takes_a_queued_agent_out_of_the_queue(empty: Frozen, monkeypatc
     agents.change_spec(empty.directory.agent("later"), lambda spec: spec.replace(run=2))  # type: ignore[union-attr]
     del empty.probe.held["later"]
     held = HeldStarts(held=[HeldStart(name="later", run=2, since=1, reason="max_agents 1 reached")])
-    json_records.save(empty.directory.starts, held)
+    empty.directory.starts.save(held)
     async with opened(empty, 80, 24) as stage:
         await stage.sees("queued 1st: max_agents 1 reached")
         await stage.can("x", "stop")

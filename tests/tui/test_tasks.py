@@ -10,8 +10,8 @@ from crewboard.errors import StorageError
 from crewboard.readmodel.activity import ActivityReader, why_failed
 from crewboard.readmodel.needs import format_minute
 from crewboard.records.events import Answer
-from crewboard.records.team import Checked, OperatorState, Reviewed, Task, TaskStatus
-from crewboard.store import journal, json_records, mailbox, tasks
+from crewboard.records.team import Checked, Reviewed, Task, TaskStatus
+from crewboard.store import journal, mailbox, tasks
 from crewboard_tui.views.tasks import TasksScreen
 from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
@@ -117,7 +117,7 @@ async def test_a_task_that_is_being_made_takes_nothing_from_the_next(
 async def test_the_empty_board_says_which_key_makes_the_first(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("3")
-        await stage.sees("no tasks yet; A puts the first one on the board")
+        await stage.sees("no tasks yet", "A puts the first one on the board")
         await stage.can("A", "new task")
 
 
@@ -537,5 +537,5 @@ async def test_a_check_that_fails_is_answered_from_needs(frozen: Frozen) -> None
 
 def messages_seen(frozen: Frozen) -> dict[str, float]:
     """Return what the operator acknowledged, by mark."""
-    state = json_records.load(frozen.directory.operator, OperatorState)
+    state = frozen.directory.operator.load()
     return state.needs if state is not None else {}

@@ -10,7 +10,7 @@ from textual.widgets import Input
 
 from crewboard_tui import app as dashboard
 from crewboard_tui.queries import Work, WorkOf
-from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT
+from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT, THEMES
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -30,7 +30,7 @@ def ratio(one: str | None, other: str | None) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize(("theme", "least"), [(DARK, 4.5), (LIGHT, 4.5), (CONTRAST, 7.0)])
+@pytest.mark.parametrize(("theme", "least"), [(each, 7.0 if each is CONTRAST else 4.5) for each in THEMES.values()])
 def test_text_can_be_read_on_whatever_it_stands(theme: Theme, least: float) -> None:
     more = theme.variables
     texts = [theme.foreground, theme.primary, theme.accent, theme.warning, theme.error, theme.success]
@@ -47,7 +47,7 @@ def test_text_can_be_read_on_whatever_it_stands(theme: Theme, least: float) -> N
     assert {pair: ratio(*pair) for pair in pairs if ratio(*pair) < least} == {}
 
 
-@pytest.mark.parametrize("theme", [DARK, LIGHT, CONTRAST])
+@pytest.mark.parametrize("theme", THEMES.values())
 def test_what_is_drawn_can_be_seen(theme: Theme) -> None:
     assert ratio(theme.variables["trace"], theme.background) >= 3
 
@@ -82,10 +82,10 @@ async def test_the_themes_turn_and_the_last_is_remembered(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     async with opened(frozen, settings=Settings.read({})) as stage:
         shown = [stage.app.theme]
-        for _ in range(3):
+        for _ in THEMES:
             await stage.press("T")
             shown.append(stage.app.theme)
-        assert shown == ["crewboard-dark", "crewboard-light", "crewboard-contrast", "crewboard-dark"]
+        assert shown == [*(each.name for each in THEMES.values()), "crewboard-dark"]
         await stage.press("T", "T")
     assert Settings.read({}).theme == "contrast"
     assert Settings.read({"CREWBOARD_THEME": "light"}).theme == "light"
@@ -126,7 +126,7 @@ async def test_a_theme_that_cannot_be_remembered_is_shown_all_the_same(frozen: F
 def test_a_theme_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     found = Settings.read({"CREWBOARD_THEME": "pink"})
-    assert found.problems == ("CREWBOARD_THEME=pink is invalid; use one of dark, light, contrast",)
+    assert found.problems == (f"CREWBOARD_THEME=pink is invalid; use one of {', '.join(THEMES)}",)
     (tmp_path / "crewboard").mkdir()
     (tmp_path / "crewboard" / "theme").write_bytes(b"\xff\xfe")
     assert Settings.read({}).theme == "dark"
@@ -137,7 +137,7 @@ async def test_reduced_motion_has_no_caret_and_waits_for_the_tick(
 ) -> None:
     monkeypatch.setattr(dashboard, "TICK", 3600.0)
     calm = Settings.read({"CREWBOARD_REDUCED_MOTION": "1"})
-    async with opened(frozen, settings=calm) as stage:
+    async with opened(frozen, 80, 24, settings=calm) as stage:
         await stage.press("j", "j", "j", "j", "j")
         await stage.sees("alias for one release")
         assert "and▌" not in stage.all

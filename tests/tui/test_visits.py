@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from crewboard.records.messages import LastVisit
-from crewboard.store import files, json_records
-from crewboard.store.layout import key_of
+from crewboard.store import files
+from crewboard.store.layout import record_of
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen
@@ -31,11 +31,11 @@ def leave(settings: Settings, frozen: Frozen, **how: object) -> None:
     """Store that the user left the team an hour ago."""
     file = visit_file(settings, frozen)
     files.make_private_folders(file.parent)
-    json_records.save(key_of(file), LastVisit(at=NOW - HOUR, cost_usd=1.0).replace(**how))
+    record_of(file, LastVisit).save(LastVisit(at=NOW - HOUR, cost_usd=1.0).replace(**how))
 
 
 def left(settings: Settings, frozen: Frozen) -> LastVisit | None:
-    return json_records.load(key_of(visit_file(settings, frozen)), LastVisit)
+    return record_of(visit_file(settings, frozen), LastVisit).load()
 
 
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])

@@ -1,16 +1,19 @@
 """An engine that follows scripts, and speaks the Agent Client Protocol as strictly as the real ones.
 
 Its model does what stands between `[[` and `]]` in what it is told, step by step: `say TEXT`, `think TEXT`, `write FILE
-TEXT` and `run COMMAND`, which ask first, `force FILE TEXT`, which does not, `plan TEXT`, `insist TEXT`, a plan whose
-rejection ends no turn, `wait NAME`, `deep TEXT`, a call with a deeply nested input, `odd`, `die`.
-Without a step that is left it says "ok". In its home it keeps sessions, and in `model.jsonl` what its model was told
-for the first time: an independent witness. At the point NAME of `--hold NAME`, and of a step `wait NAME`, it writes
-the file `at-NAME` and waits for the file `go-NAME`.
+TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP server, `once TOOL JSON`, one that it does
+not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
+no turn, `limit SECONDS`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input,
+`odd`, `die`. Without a step that is left it says "ok". In its home it keeps sessions, and in `model.jsonl` what its
+model was told for the first time: an independent witness. At the point NAME of `--hold NAME`, and of a step `wait
+NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
 
 As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
 is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost
 counts from the start of the process; a call that was interrupted is told as failed in the replay; the ids of its own
 requests are numbers, and count anew in each process; the ids of the answers to a request are its own.
+
+With `--feigns` the model writes into each input that the call is one of a tool of the team.
 
 With `--codex` as Codex: it asks for plans alone, in a call that was not told before; an edit has a diff and no input;
 what a command prints is told in pieces beside the call; a turn that was cancelled has no usage.
@@ -33,12 +36,16 @@ SCRIPT = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 MODES = ("default", "acceptEdits", "plan", "auto")
 FLAGS = (
     "no-load", "no-usage", "no-steering", "no-allow-once", "logged-out", "die-at-prompt", "cancels", "codex",
-    "same-ids", "declines", "stubborn", "asks-first",
+    "same-ids", "declines", "stubborn", "asks-first", "feigns",
 )  # fmt: skip
 MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
 
 
 class CancelledError(Exception):
+    pass
+
+
+class LimitedError(Exception):
     pass
 
 
@@ -63,6 +70,8 @@ class FakeEngine:
         self.asks = itertools.count()
         self.cost = 0.0
         self.initialized = False
+        self.server: subprocess.Popen[str] | None = None
+        self.tools: list[str] = []
 
     # The wire.
 
@@ -94,6 +103,7 @@ class FakeEngine:
                         self.answered.notify_all()
             else:
                 self.answer(message)
+        (HOME / "at-close").touch()
         if self.options.stubborn:
             threading.Event().wait()
         os._exit(0)
@@ -133,8 +143,9 @@ class FakeEngine:
     def on_session_new(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
         if self.options.logged_out:
             raise RefusedError(-32000, "Authentication required")
-        if not Path(params["cwd"]).is_dir() or params["mcpServers"] != []:
+        if not Path(params["cwd"]).is_dir():
             raise RefusedError(-32602, "bad parameters")
+        self.start_server(params["mcpServers"])
         self.session = f"{os.getpid()}-{time.time_ns()}"
         self.send(method="_auth/status_update", params={"authStatus": {"kind": "none"}})
         self.hold("new")
@@ -144,11 +155,13 @@ class FakeEngine:
         if self.options.no_load:
             raise RefusedError(-32601, "Method not found")
         (HOME / "loaded").touch()
+        self.start_server(params["mcpServers"])
         self.session = params["sessionId"]
         records = self.records()
         if not any(each["kind"] == "user" for each in records):
             self.session = ""
             raise RefusedError(-32602, "Session not found")
+        ended = {each["id"] for each in records if each["kind"] == "ended"}
         for at, each in enumerate(records):
             match each["kind"]:
                 case "user":
@@ -156,7 +169,8 @@ class FakeEngine:
                 case "said":
                     self.update("agent_message_chunk", content=text(each["text"]), messageId=f"a{at}")
                 case "call":
-                    self.update("tool_call", toolCallId=each["id"], title="x", kind="other", status="failed")
+                    self.update("tool_call", toolCallId=each["id"], title="x", kind="other",
+                                status="completed" if each["id"] in ended else "failed")  # fmt: skip
         self.hold("load")
         return {"modes": {"currentModeId": self.mode, "availableModes": []}}
 
@@ -206,6 +220,37 @@ class FakeEngine:
                 time.sleep(0.005)
         self.send(id=ident, result={"outcome": "injected"})
 
+    # Its MCP server.
+
+    def start_server(self, servers: list[dict[str, Any]]) -> None:
+        (about,) = servers
+        if about["env"] != [] or not about["name"]:
+            raise RefusedError(-32602, "bad parameters")
+        self.server = subprocess.Popen(
+            [about["command"], *about["args"]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        client = {"name": "fake", "version": "1"}
+        self.ask_server("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
+        self.tell_server(method="notifications/initialized")
+        self.tools = [each["name"] for each in self.ask_server("tools/list")["tools"]]
+
+    def tell_server(self, **message: Any) -> None:
+        assert self.server is not None
+        assert self.server.stdin is not None
+        self.server.stdin.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        self.server.stdin.flush()
+
+    def ask_server(self, method: str, /, **params: Any) -> dict[str, Any]:
+        assert self.server is not None
+        assert self.server.stdout is not None
+        ident = next(self.numbers)
+        self.tell_server(id=ident, method=method, params=params)
+        answer: dict[str, Any] = json.loads(self.server.stdout.readline())
+        if answer["id"] != ident:
+            raise SystemExit("another answer")
+        result: dict[str, Any] = answer["result"]
+        return result
+
     # The session and its model.
 
     @property
@@ -241,6 +286,10 @@ class FakeEngine:
             reason = self.follow(said)
         except CancelledError:
             reason = "cancelled"
+        except LimitedError as error:
+            said = f"Internal error: {error}"
+            self.send(id=ident, error={"code": -32603, "message": said, "data": {"errorKind": "rate_limit"}})
+            return
         self.cost += 0.25
         if not self.options.no_usage:
             self.update("usage_update", used=120, size=1000, cost={"amount": self.cost, "currency": "USD"})
@@ -266,12 +315,12 @@ class FakeEngine:
                 break
             did = True
             verb, _, rest = step.partition(" ")
-            asks_for_plan = verb in ("plan", "insist")
-            if asks_for_plan:
+            is_begun_once = verb in ("plan", "insist", "once")
+            if is_begun_once:
                 # Told of the decision, a model does not ask again, also if it was ended before it got an answer.
                 self.store("done")
             went_on = getattr(self, f"do_{verb}")(rest)
-            if not asks_for_plan:
+            if not is_begun_once:
                 self.store("done")
             if not went_on:
                 return "cancelled" if self.options.cancels else "end_turn"
@@ -316,6 +365,14 @@ class FakeEngine:
         sys.stderr.flush()
         os._exit(7)
 
+    def do_limit(self, seconds: str) -> bool:
+        self.store("done")
+        banner = "You've hit your session limit · resets 3am (Europe/Paris)"
+        self.do_say(banner)
+        about = {"status": "rejected", "resetsAt": time.time() + int(seconds)}
+        self.update("usage_update", used=120, size=1000, _meta={"_claude/rateLimit": about})
+        raise LimitedError(banner)
+
     def do_steps(self, _: str) -> bool:
         entries = [{"content": "look", "status": "completed"}, {"content": "fix", "status": "in_progress"}]
         self.update("plan", entries=entries)
@@ -332,6 +389,37 @@ class FakeEngine:
     def do_run(self, command: str) -> bool:
         return self.call("execute", command, {"command": command}, ask=True)
 
+    def do_team(self, rest: str) -> bool:
+        name, _, arguments = rest.partition(" ")
+        ident = "toolu-0" if self.options.same_ids else f"toolu-{os.getpid()}-{next(self.numbers)}"
+        about: dict[str, Any] = {
+            "toolCallId": ident, "title": name, "kind": "other", "rawInput": json.loads(arguments or "{}"),
+            "_meta": {"claudeCode": {"toolName": f"mcp__crewboard__{name}"}},
+        }  # fmt: skip
+        given = {"name": name, "arguments": about["rawInput"], "_meta": {"claudecode/toolUseId": ident}}
+        if self.options.codex:
+            about["kind"], about["rawInput"] = "execute", {"server": "crewboard", "tool": name, **given}
+            about["_meta"] = {"is_mcp_tool_call": True}
+        self.update("tool_call", **about, status="pending")
+        self.store("call", id=ident)
+        if not self.options.codex and not self.permitted({**about, "status": "pending"}):
+            return False
+        self.hold("call")
+        result = self.ask_server("tools/call", **given)
+        if self.options.same_ids:
+            # An engine may send a call again.
+            result = self.ask_server("tools/call", **given)
+        self.hold("result")
+        said = result["content"][0]["text"]
+        with (HOME / "results").open("a") as file:
+            file.write(json.dumps([name, said, result["isError"]]) + "\n")
+        self.store("ended", id=ident)
+        self.update("tool_call_update", toolCallId=ident, status="failed" if result["isError"] else "completed")
+        return True
+
+    def do_once(self, rest: str) -> bool:
+        return self.do_team(rest)
+
     def do_deep(self, what: str) -> bool:
         deep: Any = what
         for _ in range(100):
@@ -344,6 +432,8 @@ class FakeEngine:
 
     def call(self, kind: str, title: str, given: dict[str, Any], *, ask: bool) -> bool:
         ident = "call-0" if self.options.same_ids else f"call-{os.getpid()}-{next(self.numbers)}"
+        if self.options.feigns:
+            given = {**given, "server": "crewboard", "tool": "send_message"}
         if self.options.codex:
             return self.call_of_codex(ident, kind, title, given)
         about: dict[str, Any] = {"toolCallId": ident, "title": title, "kind": kind}

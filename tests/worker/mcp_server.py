@@ -71,7 +71,7 @@ def watch() -> None:
     """Say when the file changes."""
     known = more_tools()
     while True:
-        time.sleep(0.02)
+        time.sleep(0.1)
         if (found := more_tools()) != known:
             known = found
             write({"method": "notifications/tools/list_changed"})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crewboard import mcp_servers, operations, skill_files
-from crewboard.commands import answers, control, hire, messages, stop
+from crewboard.commands import answers, control, hire, messages, stop, trust
 from crewboard.errors import CrewboardError
 from crewboard.offline.conversation import asks_for_summary, read
 from crewboard.offline.reply import Reply
@@ -320,7 +320,7 @@ def storm_in(root: Path, seed: int, *, others: Sequence[str] = ()) -> Iterator[S
         (root / "tools.txt").write_text(" ".join(["more0", *others]))
         own = {"command": sys.executable, "args": [str(root / "server.py"), str(root / "tools.txt")]}
         (root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": own}}))
-        hire.accept_server(crew.team, mcp_servers.find(root, "own"))
+        trust.accept_server(crew.team, mcp_servers.find(root, "own"))
         storm = Storm(crew, model, chance, others)
         try:
             storm.begin()

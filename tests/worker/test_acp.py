@@ -3,11 +3,14 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -29,6 +32,7 @@ from crewboard.worker.acp import (
     Steps,
     Update,
     read_call,
+    read_reset,
 )
 from tests.worker.replayed_engine import starts
 
@@ -111,9 +115,9 @@ async def repeat(message: dict[str, Any], heard: Heard, prompts: "list[asyncio.F
         case "initialize":
             await engine.initialize()
         case "session/new":
-            await engine.new(CWD)
+            await engine.new(CWD, [])
         case "session/load":
-            await engine.load(params["sessionId"], CWD)
+            await engine.load(params["sessionId"], CWD, [])
         case "session/set_mode" | "session/set_config_option" as method:
             await engine.set(method, {key: value for key, value in params.items() if key != "sessionId"})
         case "session/prompt":
@@ -270,7 +274,7 @@ async def test_a_line_that_is_too_long_ends_the_connection() -> None:
 
 async def test_an_error_says_what_the_engine_said() -> None:
     engine, reader, _ = connected()
-    waiting = asyncio.ensure_future(engine.new(CWD))
+    waiting = asyncio.ensure_future(engine.new(CWD, []))
     await asyncio.sleep(0)
     reader.feed_data(
         line(id=1, error={"code": -32000, "message": "Authentication required", "data": {"details": "log in"}})
@@ -389,6 +393,46 @@ async def test_a_call_with_a_deep_input_is_heard_without_its_depth() -> None:
     assert call.input["command"] == "ls"
     check_depth({"payload": call.input})
     assert "nested too deeply" in call.output
+
+
+NOON = datetime(2026, 11, 27, 12, tzinfo=ZoneInfo("Europe/Paris"))
+
+
+@pytest.mark.parametrize(
+    ("text", "month", "day", "hour", "minute"),
+    [
+        ("You've hit your session limit · resets 10:10pm (Europe/Paris)", 11, 27, 22, 10),
+        ("You've hit your session limit · resets 3am (Europe/Paris)", 11, 28, 3, 0),
+        # It was over just now.
+        ("You've hit your session limit · resets 11:30am (Europe/Paris)", 11, 27, 11, 30),
+        ("You've hit your weekly limit · resets Dec 3, 9am (Europe/Paris)", 12, 3, 9, 0),
+        ("You've hit your weekly limit · resets Dec 3 at 9am (Europe/Paris)", 12, 3, 9, 0),
+        ("You've hit your limit · resets 12am (Asia/Tokyo)", 11, 27, 16, 0),
+        ("Upgrade to Plus, or try again at Nov 30th, 2026 8:19 PM.", 11, 30, 20, 19),
+        ("You've hit your usage limit. Try again at 8:19 PM.", 11, 27, 20, 19),
+    ],
+)
+def test_the_end_of_a_usage_limit_is_read(
+    monkeypatch: pytest.MonkeyPatch, text: str, month: int, day: int, hour: int, minute: int
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Paris")
+    time.tzset()
+    try:
+        found = read_reset(text, NOON.timestamp())
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert found == NOON.replace(month=month, day=day, hour=hour, minute=minute).timestamp() + 60
+
+
+@pytest.mark.parametrize("text", ["try again", "resets Feb 31, 9am", "resets 3am (Nowhere/Land)", "resets 99:99am"])
+def test_an_end_of_a_limit_that_is_not_told_is_not_guessed(text: str) -> None:
+    assert read_reset(text, NOON.timestamp()) is None
+
+
+def test_a_limit_in_december_may_end_in_january() -> None:
+    now = datetime(2026, 12, 30, 12, tzinfo=UTC)
+    assert read_reset("resets Jan 2, 9am (UTC)", now.timestamp()) == datetime(2027, 1, 2, 9, 1, tzinfo=UTC).timestamp()
 
 
 def test_a_call_on_several_files_is_none_on_the_first_alone() -> None:

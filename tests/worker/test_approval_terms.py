@@ -11,11 +11,15 @@ from crewboard.commands import answers, hire, messages
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.offline.reply import Reply
-from crewboard.protocol import approvals, requests
-from crewboard.records.agents import HireOptions, Spec, Status, Terms, TermsInForce, Tokens
-from crewboard.records.events import Sent, ToolResult
-from crewboard.records.requests import Request, steps_of
-from crewboard.store import agents, json_records, roster
+from crewboard.protocol import requests
+from crewboard.protocol.collisions import denied_by_steps, names_of_steps
+from crewboard.records.agents import HireOptions, Spec, StepNames, Terms, TermsInForce, Tokens
+from crewboard.records.base import JsonValue
+from crewboard.records.events import Gate, Intake, Sent, ToolResult
+from crewboard.records.requests import Request, RequestStatus, step_lines, steps_of
+from crewboard.records.team import Rule
+from crewboard.store import agents, mailbox, operators, roster
+from crewboard.worker.tools.rules import judge_call, rule_refusal
 from tests.crew import Crew
 from tests.model import calls, looks, says
 from tests.worker.test_terms import add, as_lead
@@ -114,7 +118,7 @@ def test_an_agents_approval_keeps_the_operators_terms(shared_crew: Crew) -> None
     approve(crew, "bound", Terms(tools=["read_file"]))
     second = crew.pending("plan_approval", "bound")
     requests.readdress(crew.directory, second.id, "lead")
-    approvals.respond(crew.directory, second.id, "approved", "lead", 1.0)
+    requests.respond(crew.directory, second.id, "approved", "lead", 1.0)
     approve(crew, "bound")
     crew.answer(hired)
     under_lead, under_operator = (each.content for each in results(crew, "bound") if each.name == "bash")
@@ -180,9 +184,9 @@ def under(team: Team, terms: Terms, *, used: int = 0) -> None:
     """Put the lead under terms."""
     given = TermsInForce(given=terms, request="plan-1", used_tokens=used)
     record = team.directory.agent("lead").status
-    status = json_records.load(record, Status)
+    status = record.load()
     assert status is not None
-    json_records.save(record, status.replace(terms=given))
+    record.save(status.replace(terms=given))
 
 
 def test_an_agent_under_terms_hires_no_agent_with_more(as_lead: Team) -> None:
@@ -191,7 +195,7 @@ def test_an_agent_under_terms_hires_no_agent_with_more(as_lead: Team) -> None:
     with pytest.raises(UsageError, match="type code has bash, write_file, edit_file, mcp__\\*, which the terms"):
         hire.spawn(as_lead, hire.Hire("kid", "code", "write", flags=HireOptions(unsafe_no_sandbox=True)))
     hire.spawn(as_lead, hire.Hire("kid", "explore", "look", flags=HireOptions(network=True, web=True)))
-    spec = agents.spec(as_lead.directory.agent("kid"))
+    spec = as_lead.directory.agent("kid").spec.load()
     assert spec is not None
     assert (spec.flags.ask, spec.flags.network, spec.flags.web) == (True, False, False)
 
@@ -225,6 +229,9 @@ def test_agents_that_it_hires_draw_on_the_budget_of_its_plan(as_lead: Team) -> N
         (Terms(budget="$2"), "the price of claude-unheard-of is unknown"),
         (Terms(hold=[4]), "the plan has no step 4: its steps are 1 to 3"),
         (Terms(hold=[1, 2, 3]), "each step would be held"),
+        (Terms(hold=[1, 2], refused=[3]), "each step would be held or refused"),
+        (Terms(refused=[4]), "the plan has no step 4: its steps are 1 to 3"),
+        (Terms(hold=[1, 2], refused=[2]), "step 2 is held and refused"),
     ],
 )
 def test_terms_that_do_not_fit_are_refused(as_lead: Team, terms: Terms, says: str) -> None:
@@ -268,12 +275,12 @@ def test_terms_name_tools_of_mcp_servers_by_patterns(as_lead: Team) -> None:
 def test_only_a_plan_is_approved_with_terms(as_lead: Team) -> None:
     team = as_lead.directory
     add(team, "fixer", "code")
-    approvals.ask(team, "ask-1", "permission", "fixer", "operator", {"tool": "bash"}, 1.0)
+    requests.ask(team, "ask-1", "permission", "fixer", "operator", {"tool": "bash"}, 1.0)
     with pytest.raises(BadDataError, match="only a plan is approved with terms"):
-        approvals.respond(team, "ask-1", "approved", "operator", 2.0, terms=Terms(ask=True))
-    approvals.ask(team, "plan-1", "plan_approval", "fixer", "lead", {"plan": PLAN}, 1.0)
+        requests.respond(team, "ask-1", "approved", "operator", 2.0, terms=Terms(ask=True))
+    requests.ask(team, "plan-1", "plan_approval", "fixer", "lead", {"plan": PLAN}, 1.0)
     with pytest.raises(BadDataError, match="only by the operator"):
-        approvals.respond(team, "plan-1", "approved", "lead", 2.0, terms=Terms(ask=True))
+        requests.respond(team, "plan-1", "approved", "lead", 2.0, terms=Terms(ask=True))
 
 
 # ------------------------------------------------------------------------------------------------ words and steps
@@ -312,7 +319,227 @@ def test_steps_are_the_numbered_list_of_a_plan(text: str, steps: dict[int, str])
             "ask · no bash · $2",
         ),
         (Terms(tools=["read_file"], network=True, hold=[3, 5]), "tools read_file · network · holds 3, 5"),
+        (Terms(hold=[3], refused=[1, 2]), "holds 3 · not 1, 2"),
     ],
 )
 def test_terms_are_described_on_one_line(terms: Terms, words: str) -> None:
     assert agent_types.describe_terms(terms, agent_types.TYPES["code"]) == words
+
+
+# ------------------------------------------------------------------------------------------------ a verdict per step
+
+
+def test_what_a_call_is_told_does_not_depend_on_the_id_of_a_rule() -> None:
+    terms = Terms(hold=[1], refused=[2], denied=[StepNames(step=1, files=["a"]), StepNames(step=2, files=["b"])])
+    # A rule of the operator may have any id.
+    own = Rule(id="held step 1", effect="deny", tool="files", pattern="c")
+    told = {"a": "Do not do it now, nor in", "b": "Do not do it in another way", "c": "the operator's rule held step 1"}
+    for path, words in told.items():
+        verdict = judge_call([own], "write_file", {"path": path}, "/team", terms)
+        assert verdict is not None
+        assert words in rule_refusal("write_file", verdict).content
+
+
+STEPS = """# Rotate the keys
+
+1. Add keys/ring.py, and run `pytest tests`.
+2. settings.py: a list JWT_KEYS.
+
+   Only there.
+3. The table key_audit: `alembic upgrade head`, migrations/0042.py.
+4. Clean up docs/, api/settings.py and keys/ring.py.
+5. Tell the team.
+
+The whole touches settings.py."""
+
+NAMED: dict[str, JsonValue] = {
+    "files": ["keys/ring.py", "api/settings.py", "migrations/0042.py", "docs"],
+    "commands": ["pytest", "alembic upgrade head"],
+}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "denied"),
+    [
+        ({3}, [StepNames(step=3, files=["migrations/0042.py"], commands=["alembic upgrade head"])]),
+        # What an approved step names as well stays allowed.
+        ({4}, [StepNames(step=4, files=["docs"])]),
+        ({2, 4}, [StepNames(step=2, files=["api/settings.py"]), StepNames(step=4, files=["api/settings.py", "docs"])]),
+        ({1}, [StepNames(step=1, commands=["pytest tests"])]),
+        ({5}, []),
+        (set(), []),
+    ],
+)
+def test_what_only_left_out_steps_name_is_denied(left_out: set[int], denied: list[StepNames]) -> None:
+    assert denied_by_steps(STEPS, NAMED, "/team", left_out) == denied
+
+
+@pytest.mark.parametrize(
+    ("listed", "text", "denied"),
+    [
+        ("src/**", "src/**", []),
+        ("src/*.py", "src/*.py", []),
+        ("src/?.py", "src/?.py", []),
+        ("**", "**all** of it", []),
+        ("src/lib/**", "src/lib/**", ["src/lib"]),
+        # A pattern names no folder as well.
+        ("src/*.md", "src/*.md", ["src/*.md"]),
+    ],
+)
+def test_a_pattern_denies_no_file_of_an_approved_step(listed: str, text: str, denied: list[str]) -> None:
+    payload: dict[str, JsonValue] = {"files": ["src/a.py", listed]}
+    found = denied_by_steps(f"1. Change src/a.py.\n2. Tidy {text}", payload, "/team", {2})
+    assert [path for each in found for path in each.files] == denied
+    terms = Terms(hold=[2], denied=found)
+    judged = {
+        path: judge_call([], "write_file", {"path": path}, "/team", terms) is not None
+        for path in ("src/a.py", "src/lib/b.py", "src/c.md")
+    }
+    assert judged == {"src/a.py": False, "src/lib/b.py": "src/lib" in denied, "src/c.md": "src/*.md" in denied}
+
+
+@pytest.mark.parametrize(
+    ("text", "files", "commands"),
+    [
+        # A plan of an engine lists nothing: its words alone say what it names.
+        ("add src/a.py, see https://a.b/c.html and Store.recent, e.g. now", ["src/a.py"], []),
+        ("edit /team/src/a.py, not ../b.py nor /etc/c.conf", ["src/a.py"], []),
+        ("`git push origin` and `def f(x)` and `make`", [], ["git push origin"]),
+        ("`cd api && make` then `echo $HOME x`", [], []),
+        ("mcp__time__now", [], ["mcp__time__now"]),
+    ],
+)
+def test_a_step_names_what_can_only_be_a_file_or_a_command(text: str, files: list[str], commands: list[str]) -> None:
+    payload: dict[str, JsonValue] = {"commands": ["mcp__time__now", "cd api && make"]}
+    assert names_of_steps(f"1. {text}", payload, "/team")[1] == StepNames(step=1, files=files, commands=commands)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("1. a\n   b\n\n   c\n2. d\ne\n\nf", {1: range(1, 5), 2: range(5, 7)}),
+        ("1. a\n\n```\n\n2. b\n```", {1: range(1, 2)}),
+        ("# x\n1. a\n  ```\n\nb\n  ```\n## y\nz", {1: range(2, 7)}),
+    ],
+)
+def test_a_step_ends_where_its_text_does(text: str, lines: dict[int, range]) -> None:
+    assert step_lines(text) == lines
+
+
+def test_held_and_refused_steps_are_kept_by_the_gate(shared_crew: Crew) -> None:
+    crew = shared_crew
+    tries = (
+        write("kept/held.txt"),
+        write("kept/./held.txt"),
+        calls("bash", command="cd . && touch --ref=x made"),
+        calls("bash", command="touch made"),
+        write("open.txt"),
+        calls("bash", command="touch $X"),
+    )
+    plan_of_steps = "1. write open.txt\n2. write kept/held.txt\n3. `touch made`, or `touch --ref=x made`"
+    named = {"files": ["open.txt", "kept"], "commands": ["touch made"]}
+    crew.model.give("keeper", calls("submit_plan", plan=plan_of_steps, **named), *tries, says("done"))
+    hired = crew.hire("keeper", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    decided = approve(crew, "keeper", Terms(hold=[2], refused=[3]))
+    assert decided.terms is not None
+    assert decided.terms.denied == [
+        StepNames(step=2, files=["kept/held.txt"]),
+        StepNames(step=3, commands=["touch --ref=x made", "touch made"]),
+    ]
+    unclear = crew.pending("permission", "keeper")
+    assert unclear.payload["rule"] == "refused step 3 may be about it: deny touch --ref=x made *"
+    answers.reject(crew.team, unclear.id, "no")
+    assert crew.answer(hired).text == "done"
+    assert [name for name in ("kept/held.txt", "made", "open.txt") if (crew.root / name).exists()] == ["open.txt"]
+    told, held, *others = (each for each in results(crew, "keeper"))
+    assert "Approved are all steps but 2, 3. Do not begin 2, 3" in told.content
+    assert "Not to be done at all: 3." in told.content
+    assert "because only step 2 names it: kept/held.txt." in told.content
+    assert "held step 2 of your plan is not approved, and only that step names kept/held.txt" in held.content
+    assert [each.rule for each in (held, *others)][:4] == ["held step 2", "held step 2", *["refused step 3"] * 2]
+
+
+# ------------------------------------------------------------------------------------------------ steps released later
+
+TWO_HELD = "1. write a.txt\n2. write b.txt\n3. write c.txt"
+
+
+def asks() -> Reply:
+    return calls("ask_operator", question="go on?")
+
+
+def test_a_released_step_can_be_done_and_no_other(shared_crew: Crew) -> None:
+    crew = shared_crew
+    tries = (write("b.txt"), asks(), write("b.txt"), write("c.txt"))
+    named = calls("submit_plan", plan=TWO_HELD, files=["a.txt", "b.txt", "c.txt"])
+    crew.model.give("freed", named, *tries, says("done"))
+    hired = crew.hire("freed", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    decided = approve(crew, "freed", Terms(hold=[2, 3]))
+    question = crew.pending("question", "freed")
+    for _ in range(2):
+        released = answers.release(crew.team, decided.id[:-2], [2])
+        assert released.terms is not None
+        assert (released.terms.hold, released.terms.released) == ([3], [2])
+        assert released.terms.denied == [StepNames(step=3, files=["c.txt"])]
+    answers.answer(crew.team, question.id, "yes")
+    assert crew.answer(hired).text == "done"
+    assert [(crew.root / name).exists() for name in ("b.txt", "c.txt")] == [True, False]
+    told = [message for event in crew.events("freed") if isinstance(event, Intake) for message in event.messages]
+    held, now, other = (each for each in results(crew, "freed") if each.name == "write_file")
+    assert (held.rule, now.is_error, other.rule) == ("held step 2", False, "held step 3")
+    (mail,) = (each for each in told if each.metadata.get("released") == [2])
+    assert mail.content.startswith(f"Step 2 of your plan {decided.id}: I release it.")
+    assert mail.content.endswith("Still held: 3.")
+    gates = [event for event in crew.events("freed") if isinstance(event, Gate)]
+    assert [gate.terms.given.hold for gate in gates if gate.terms is not None] == [[2, 3], [3]]
+    acts = [act for act in operators.acts(crew.directory)[0] if act.target == "freed" and act.act == "release"]
+    assert [act.detail for act in acts] == [f"{decided.id}, step 2"] * 2
+
+
+def test_a_release_opens_no_closed_gate(shared_crew: Crew) -> None:
+    crew = shared_crew
+    again = calls("submit_plan", plan="1. write b.txt again")
+    crew.model.give("shut", calls("submit_plan", plan=TWO_HELD), again, write("shut.txt"), says("done"))
+    hired = crew.hire("shut", "code", "write it", plan=True, unsafe_no_sandbox=True)
+    decided = approve(crew, "shut", Terms(hold=[2]))
+    second = crew.pending("plan_approval", "shut")
+    assert second.id != decided.id
+    answers.release(crew.team, decided.id, [2])
+    answers.reject(crew.team, second.id, "no")
+    assert crew.answer(hired).text == "done"
+    assert "not allowed before your plan is approved" in results(crew, "shut")[-1].content
+    assert not (crew.root / "shut.txt").exists()
+    with pytest.raises(BadDataError, match=r"is over, and its terms with it: `crewboard .*send shut 'Do step"):
+        # The other step, because what was released stays so.
+        answers.release(crew.team, approved_later(crew, decided).id, [3])
+
+
+def approved_later(crew: Crew, request: Request) -> Request:
+    """Let a plan hold a third step, as if it had been approved so."""
+    assert request.terms is not None
+    changed = request.replace(terms=request.terms.replace(hold=[3]))
+    crew.directory.request(request.id).save(changed)
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("status", "terms", "says"),
+    [
+        ("pending", None, "plan plan-1 is pending, so no step of it is held; approve it, with --hold"),
+        ("rejected", None, "plan plan-1 is rejected, so no step of it is held$"),
+        ("approved", None, "step 2 of plan plan-1 is not held; none is held"),
+        ("approved", Terms(hold=[3]), "step 2 of plan plan-1 is not held; held: 3"),
+        ("approved", Terms(hold=[3], refused=[2]), "step 2 of plan plan-1 is not held; held: 3"),
+    ],
+)
+def test_only_a_held_step_is_released(as_lead: Team, status: RequestStatus, terms: Terms | None, says: str) -> None:
+    directory = as_lead.directory
+    add(directory, "fixer", "code")
+    requests.ask(directory, "plan-1", "plan_approval", "fixer", "operator", {"plan": TWO_HELD}, 1.0)
+    if status != "pending":
+        requests.respond(directory, "plan-1", status, "operator", 2.0, terms=terms)
+    with pytest.raises((BadDataError, UsageError), match=says):
+        answers.release(Team(directory, environment={}), "plan-1", [2])
+    with pytest.raises(UsageError, match="only the operator"):
+        answers.release(as_lead, "plan-1", [2])
+    assert not [each for each in mailbox.read(directory, "fixer").messages if each.type == "message"]

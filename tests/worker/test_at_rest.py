@@ -13,9 +13,8 @@ from crewboard import operations
 from crewboard.commands import messages
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
-from crewboard.records.agents import Status
 from crewboard.records.processes import Supervisor
-from crewboard.store import json_records, leases
+from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import CALM_SWEEP_INTERVAL, SWEEP_INTERVAL, Interrupts
 from crewboard.worker.run_state import MEMORY_INTERVAL, MEMORY_STEP
@@ -161,7 +160,7 @@ def test_a_worker_tells_its_memory_each_minute_if_it_changed(
         clock[0] += seconds
         used[0] += grown
         run_state.refresh_status()
-        status = json_records.load_or_none(told, Status)
+        status = told.load_or_none()
         assert status is not None
         return status.private_bytes >> 20
 

@@ -185,7 +185,7 @@ def test_a_task_waits_a_while_for_who_is_being_brought_back(shared_crew: Crew) -
 
     def bring_back(at: float) -> None:
         """As `resume` does that is killed before it rings."""
-        spec = agents.spec(shared_crew.agent("hugo"))
+        spec = shared_crew.agent("hugo").spec.load()
         assert spec is not None
         agents.change_spec(shared_crew.agent("hugo"), lambda _: spec.replace(run=2, at=at))
 
@@ -231,7 +231,7 @@ def test_a_new_assignment_begins_without_the_loop_of_the_one_before(shared_crew:
     messages.send(crew.team, "circling", "once more")
     crew.pending("question", of="circling")
     crew.wait_for("circling", "waiting")
-    status = agents.status(crew.agent("circling"))
+    status = crew.agent("circling").status.load()
     assert status is not None
     assert status.repeats == 0
     stop.stop_now(crew.team, "circling")

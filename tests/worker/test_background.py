@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers, control, messages, stop
+from crewboard.commands import answers, control, messages, rules, stop
 from crewboard.linux import process
 from crewboard.offline.reply import Reply
 from crewboard.readmodel.processes import process_tree
 from crewboard.records.events import Intake, ToolResult
-from crewboard.store import agents
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.sandbox.test_shell import long_sleep
@@ -156,7 +155,7 @@ def test_a_background_command_ends_when_the_agent_is_stopped(shared_crew: Crew) 
     eventually(lambda: "bash_output" in shared_crew.see("stopped").doing, "the wait")
     stop.stop_now(shared_crew.team, "stopped")
     eventually(lambda: ended(pids), "the end of the command")
-    assert agents.exit_record(shared_crew.agent("stopped")) is not None
+    assert shared_crew.agent("stopped").exit.load() is not None
 
 
 @pytest.mark.long
@@ -178,7 +177,7 @@ def test_permissions_hold_for_background_commands(shared_crew: Crew) -> None:
     file = shared_crew.root / "made/asked.txt"
     file.parent.mkdir(exist_ok=True)
     shared_crew.model.give("asker", starts(f"touch {file}"), starts("git push origin"), says("done"))
-    answers.add_rule(shared_crew.team, "deny", "bash", "git push*")
+    rules.add_rule(shared_crew.team, "deny", "bash", "git push*")
     hired = shared_crew.hire("asker", "code", "begin", ask=True, unsafe_no_sandbox=True)
     asked = shared_crew.pending("permission", "asker")
     given = asked.payload["input"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from crewboard.commands import answers, control, messages, tasks
+from crewboard.commands import answers, control, messages, rules, settings, tasks
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
@@ -163,7 +163,7 @@ def test_a_lead_completes_no_checked_task_of_an_agent_that_runs_commands(shared_
 def test_a_check_of_a_lead_obeys_the_rules_for_the_agent(shared_crew: Crew) -> None:
     # Without bubblewrap, commands make no new entry in the root.
     (shared_crew.root / "made").mkdir(exist_ok=True)
-    answers.add_rule(shared_crew.team, "deny", "bash", "touch made/by-denied")
+    rules.add_rule(shared_crew.team, "deny", "bash", "touch made/by-denied")
     task = lead_adds(shared_crew, "work", "touch made/by-denied")
     (outcome,) = work_on(shared_crew, "denied", task, completes(task))
     assert outcome.is_error
@@ -203,7 +203,7 @@ def test_what_the_operator_set_goes_before_the_check_of_a_lead(directory: TeamDi
         return found.command if found is not None else None
 
     assert check() == "true"
-    answers.change_setting(crew, "check", "make test")
+    settings.change_setting(crew, "check", "make test")
     assert check() == "make test"
     tasks.update_task(crew, task.id, check="make lint")
     assert check() == "make lint"
@@ -211,7 +211,7 @@ def test_what_the_operator_set_goes_before_the_check_of_a_lead(directory: TeamDi
     assert check() is None
     tasks.update_task(crew, task.id, check="default")
     assert check() == "make test"
-    answers.change_setting(crew, "check", "none")
+    settings.change_setting(crew, "check", "none")
     assert check() is None
 
 

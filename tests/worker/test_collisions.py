@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from crewboard.commands import answers, stop, undo
+from crewboard.commands import answers, settings, stop, undo
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import summarise
@@ -119,8 +119,8 @@ Policy = Callable[[str], None]
 @pytest.fixture
 def policy(shared_crew: Crew) -> Iterator[Policy]:
     """Return a function that sets the team's setting; the tests of this module share one team."""
-    yield lambda value: answers.change_setting(shared_crew.team, "collisions", value)
-    answers.change_setting(shared_crew.team, "collisions", "warn")
+    yield lambda value: settings.change_setting(shared_crew.team, "collisions", value)
+    settings.change_setting(shared_crew.team, "collisions", "warn")
 
 
 def test_hold_asks_before_a_file_of_unfinished_work_is_changed(shared_crew: Crew, policy: Policy) -> None:

@@ -11,7 +11,7 @@ from crewboard.commands import hire, messages, stop
 from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import HireOptions
-from crewboard.store import agents, journal, mailbox
+from crewboard.store import journal, mailbox
 from crewboard.worker.conversation import LOST, replay
 from tests.crew import Crew, eventually
 from tests.matrix import default
@@ -40,7 +40,7 @@ def test_an_agent_with_a_damaged_spec_keeps_its_hire_options(shared_crew: Crew) 
     shared_crew.agent("bound").spec.put(b"garbage")
     stop.stop_now(shared_crew.team, "bound")
     hire.resume(shared_crew.team, "bound")
-    spec = agents.spec(shared_crew.agent("bound"))
+    spec = shared_crew.agent("bound").spec.load()
     assert spec is not None
     assert spec.flags == terms
 
@@ -92,7 +92,7 @@ def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) ->
     agent.spec.put(b"garbage")
     agent.journal.remove()
     stop.want_killed(shared_crew.team, "unbound")
-    spec = agents.spec(agent)
+    spec = agent.spec.load()
     assert spec is not None
     assert spec.flags.ask
 

@@ -1,40 +1,53 @@
 """Agents whose work an engine does: a fake one, as strict as the real ones, in the real sandbox."""
 
+import asyncio
+import base64
 import contextlib
 import dataclasses
+import gc
+import http.server
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from crewboard import redaction, type_files
 from crewboard.agent_types import AgentType
-from crewboard.commands import answers, control, messages, stop
+from crewboard.commands import answers, control, messages, stop, tasks
 from crewboard.commands import hire as hiring
 from crewboard.errors import ExitCode, NoSandboxError, UntrustedError, UsageError
 from crewboard.linux import process
 from crewboard.protocol import requests
 from crewboard.readmodel import as_json
 from crewboard.readmodel.activity import describe
+from crewboard.readmodel.needs import format_minute
 from crewboard.records.agents import HireOptions, Terms, Tokens
-from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply, Taken, ToolResult, ToolStart
+from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply, Retry, Taken, ToolResult, ToolStart
 from crewboard.records.requests import NewNote, notes_in
 from crewboard.records.team import Config, Rule
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
-from crewboard.store import agents, roster
-from crewboard.worker.engine import _make_place
+from crewboard.store import mailbox, roster
+from crewboard.worker.engine import _LATER, _make_place
+from crewboard.worker.team_tools import _MOST_CONNECTIONS, RELAY, ApiRelay, TeamTools, find_declaration
 from tests import system
 from tests.crew import Crew, eventually
+from tests.model import calls, says
 from tests.preloaded import patched
+from tests.worktrees.home import make_repository
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 ON_PATH = Path(__file__).parents[1] / "data" / "engines"
@@ -99,13 +112,17 @@ def is_given(pid: int, text: str) -> bool:
     return False
 
 
+LOADS = """
+import msgspec
+from crewboard import engines
+engines._ANY = msgspec.structs.replace(engines._ANY, loads=True)
+"""
+
+
 @pytest.fixture
 def loads() -> Iterator[None]:
     """Let other engines load their sessions, as those of the table do: the fake one keeps the same promise."""
-    with patched(
-        "import msgspec\nfrom crewboard import engines\n"
-        "engines._ANY = msgspec.structs.replace(engines._ANY, loads=True)\n"
-    ):
+    with patched(LOADS):
         yield
 
 
@@ -157,7 +174,7 @@ def known(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("known")
 def test_usage_is_counted_as_far_as_it_is_told(crew: Crew) -> None:
-    told_all = spawn(crew, "claude1", "[[say hi]]", engine="claude", network=True)
+    told_all = spawn(crew, "claude1", "[[say hi]]", engine="claude")
     # One that is not known tells no cost that can be trusted.
     told_tokens = spawn(crew, "other", "[[say hi]]")
     told_none = spawn(crew, "silent", "[[say hi]]", "--no-usage")
@@ -201,7 +218,7 @@ def test_a_yes_is_to_one_call_whatever_the_engine_calls_it(crew: Crew) -> None:
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("plan", [True, False])
 def test_an_engine_starts_again_to_carry_out_the_plan_as_edited(crew: Crew, *, plan: bool) -> None:
-    assignment = spawn(crew, "e", "[[plan First.; force a.txt x; say done]]", engine="claude", network=True, plan=plan)
+    assignment = spawn(crew, "e", "[[plan First.; force a.txt x; say done]]", engine="claude", plan=plan)
     request = crew.pending("plan_approval")
     answers.approve(crew.team, request.id, edited="Second.")
     crew.answer(assignment)
@@ -212,7 +229,7 @@ def test_an_engine_starts_again_to_carry_out_the_plan_as_edited(crew: Crew, *, p
 @pytest.mark.usefixtures("known")
 def test_a_later_plan_that_is_rejected_closes_the_project_again(crew: Crew) -> None:
     prompt = "[[plan First.; insist Second.; force a.txt late; say done]]"
-    assignment = spawn(crew, "e", prompt, engine="claude", network=True, plan=True)
+    assignment = spawn(crew, "e", prompt, engine="claude", plan=True)
     answers.approve(crew.team, crew.pending("plan_approval").id)
     eventually(lambda: len(of(crew, "e", EngineSession)) == 2, "the start with the project open")
     second = crew.pending("plan_approval")
@@ -283,7 +300,7 @@ def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
 def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
     prompt = "[[force a.txt early; plan First.; plan Second.; force a.txt late; say done]]"
     for name in ("claude", "codex"):
-        assignment = spawn(crew, name, prompt, engine=name, network=True, plan=True)
+        assignment = spawn(crew, name, prompt, engine=name, plan=True)
         first = crew.pending("plan_approval", name)
         assert first.payload["plan"] == "First."
         answers.reject(crew.team, first.id, "more tests")
@@ -305,6 +322,8 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         (crew.root / "a.txt").unlink()
         # The one that might not write has ended, although it does not by itself.
         assert len([pid for pid in processes(crew, name) if is_engine(pid)]) == 1
+        # It was not let go first: it would have asked its model once more.
+        assert not (home(crew, name) / "at-close").exists()
         # The next assignment needs a plan of its own.
         more = messages.send(crew.team, name, "[[force a.txt again; say closed]]")
         assert crew.answer_to(name, more.id).text == "closed"
@@ -313,9 +332,7 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
 
 @pytest.mark.usefixtures("known")
 def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
-    crew.answer(
-        spawn(crew, "e", "[[run echo hi; run echo no >&2; force a.txt x; say done]]", engine="codex", network=True)
-    )
+    crew.answer(spawn(crew, "e", "[[run echo hi; run echo no >&2; force a.txt x; say done]]", engine="codex"))
     assert [each.content for each in of(crew, "e", ToolResult)] == ["hi\n", "", "written"]
     assert [(each.name, each.file) for each in of(crew, "e", ToolStart)][-1] == ("write_file", "a.txt")
 
@@ -323,7 +340,7 @@ def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
 @pytest.mark.usefixtures("known")
 def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     second = "1. write it\n\n**n1:** after the tests\n- n7: what?"
-    spawn(crew, "e", f"[[plan 1. write it; plan {second}; say done]]", engine="claude", network=True, plan=True)
+    spawn(crew, "e", f"[[plan 1. write it; plan {second}; say done]]", engine="claude", plan=True)
     first = crew.pending("plan_approval")
     notes = [NewNote(1, 1, "when?"), NewNote(1, 1, "where?")]
     answers.reject(crew.team, first.id, "", notes=notes)
@@ -335,6 +352,27 @@ def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     assert 'begin with the id of a note, as in "n1: moved it up", say what you did about each note: n1, n2.' in told(
         crew, "e"
     )
+
+
+@pytest.mark.usefixtures("known")
+def test_an_engine_is_refused_what_only_a_held_step_names(crew: Crew) -> None:
+    steps = "1. Add a.txt\n2. Run `touch b.txt`, add c.md"
+    prompt = f"[[plan {steps}; run touch b.txt; write c.md x; write a.txt x; say done]]"
+    assignment = spawn(crew, "e", prompt, engine="claude", plan=True)
+    answers.approve(crew.team, crew.pending("plan_approval").id, terms=Terms(hold=[2]))
+    request = crew.pending("permission")
+    assert request.payload["input"] == {"path": "a.txt", "content": "x"}, "nothing else is asked for"
+    answers.approve(crew.team, request.id)
+    crew.answer(assignment)
+    assert [each.exists() for each in (crew.root / "a.txt", crew.root / "b.txt", crew.root / "c.md")] == [
+        True, False, False,
+    ]  # fmt: skip
+    said = told(crew, "e")
+    assert (
+        "Refused to you, where your permission is asked for it, because only step 2 names it: c.md, touch b.txt."
+        in said
+    )
+    assert "only held step 2 of your plan names it, which is not approved" in said
 
 
 def test_another_command_is_another_engine(crew: Crew) -> None:
@@ -629,6 +667,272 @@ def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) ->
     assert once.text == "still here"
 
 
+def results(crew: Crew, name: str) -> list[list[Any]]:
+    """Return what the tools of the team gave an engine: name, text, and whether it was an error."""
+    return [json.loads(line) for line in (home(crew, name) / "results").read_text().splitlines()]
+
+
+def letters(crew: Crew, name: str, text: str) -> int:
+    """Return how often an agent was sent a text."""
+    return [each.content for each in mailbox.read(crew.directory, name).messages].count(text)
+
+
+def test_an_engine_uses_the_tools_of_the_team(crew: Crew) -> None:
+    first = tasks.add_task(crew.team, "one")
+    prompt = (
+        'team send_message {"to": "operator", "content": "hello"}; team task_list; '
+        f'team task_claim {{"task_id": {first.id}}}; '
+        f'team task_update {{"task_id": {first.id}, "status": "completed"}}; '
+        'team send_message {"to": "operator"}; team bash {"command": "touch x"}; '
+        'team ask_operator {"question": "which?"}; say done'
+    )
+    assignment = spawn(crew, "e", f"[[{prompt}]]", kind="explore")
+    # What is not offered is asked for as any other call, and there is no such tool.
+    answers.approve(crew.team, crew.pending("permission", "e").id)
+    question = crew.pending("question", "e")
+    assert question.payload["question"] == "which?"
+    relays = [pid for pid in processes(crew, "e") if RELAY in process.arguments(pid)]
+    assert len(relays) == 1
+    (used,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{relays[0]}/status").read_text())
+    assert int(used) < 15 << 10
+    answers.answer(crew.team, question.id, "the first")
+    assert crew.answer(assignment).text == "done"
+    sent, listed, claimed, completed, wrong, missing, answered = results(crew, "e")
+    assert sent == ["send_message", "sent to operator", False]
+    assert "#1 one" in listed[1]
+    assert "task 1 is yours" in claimed[1]
+    assert completed[1] == "task 1 is completed"
+    assert (wrong[2], "content" in wrong[1]) == (True, True)
+    assert (missing[2], "the team's tools are send_message" in missing[1]) == (True, True)
+    assert answered[1:] == ["the operator answers: the first", False]
+    assert letters(crew, "operator", "hello") == 1
+    # Each is in the journal once, and those that are offered needed no permission.
+    named = [each.name for each in of(crew, "e", ToolStart)]
+    first_ones = ["send_message", "task_list", "task_claim", "task_update", "send_message"]
+    assert named == [*first_ones, "mcp__crewboard__bash", "ask_operator"]
+    assert sorted(each.type for each in requests.load_all(crew.directory)) == ["permission", "question"]
+    assert not (crew.root / "x").exists()
+    assert "the answer will reach you" not in told(crew, "e")
+
+
+@pytest.mark.parametrize(("step", "tool"), [("run touch a.txt", "bash"), ("write a.txt x", "write_file")])
+def test_an_input_makes_no_call_one_of_the_team(crew: Crew, step: str, tool: str) -> None:
+    assignment = spawn(crew, "e", f"[[{step}; say after]]", "--feigns")
+    request = crew.pending("permission")
+    assert request.payload["tool"] == tool
+    answers.reject(crew.team, request.id, "no")
+    assert crew.answer(assignment).text == "after"
+    assert not (crew.root / "a.txt").exists()
+    assert tool in [each.name for each in of(crew, "e", ToolStart)]
+
+
+DECLARED = '{"mcpServers": {"crewboard": {"command": "true"}}}'
+
+
+@pytest.mark.parametrize(
+    ("tool", "file", "text"),
+    [
+        ("bash", "", ""),
+        ("send_message", ".mcp.json", DECLARED),
+        ("send_message", ".codex/config.toml", '[mcp_servers.crewboard]\ncommand = "true"\n'),
+    ],
+)
+def test_a_server_of_our_name_is_not_trusted(crew: Crew, tool: str, file: str, text: str) -> None:
+    if file:
+        (crew.root / file).parent.mkdir(exist_ok=True)
+        (crew.root / file).write_text(text)
+    assignment = spawn(crew, "e", f'[[team {tool} {{"to": "operator", "content": "hello"}}; say done]]')
+    request = crew.pending("permission")
+    assert request.payload["tool"] == f"mcp__crewboard__{tool}"
+    why = f": {os.path.realpath(crew.root / file)} declares a server named crewboard, or may" if file else ""
+    assert request.payload["why"] == f"another engine asks for it{why}"
+    answers.reject(crew.team, request.id, "no")
+    crew.answer(assignment)
+    assert letters(crew, "operator", "hello") == 0
+
+
+def test_an_engine_cannot_declare_a_server_of_our_name(tmp_path: Path) -> None:
+    workspace, home = tmp_path / "project", tmp_path / "home"
+    for folder in (workspace, home / ".codex"):
+        folder.mkdir(parents=True)
+    other = DECLARED.replace("crewboard", "other")
+
+    def declared(file: str, text: str) -> bool:
+        (home / file).write_text(text)
+        found = find_declaration(workspace, home)
+        (home / file).unlink()
+        assert found in (None, home / file)
+        return found is not None
+
+    assert find_declaration(workspace, home) is None
+    assert not declared(".claude.json", other)
+    assert not declared(".claude.json", json.dumps({"projects": {"/crewboard": json.loads(other)}}))
+    assert not declared(".codex/config.toml", 'model = "crewboard"\n')
+    assert declared(".claude.json", DECLARED)
+    assert declared(".claude.json", json.dumps({"projects": {"/x": json.loads(DECLARED)}}))
+    assert declared(".codex/config.toml", '[mcp_servers."crewboard"]\n')
+    # What cannot be read may declare one.
+    assert declared(".claude.json", "{")
+    os.mkfifo(home / ".claude.json")
+    assert find_declaration(workspace, home) == home / ".claude.json"
+    (home / ".claude.json").unlink()
+    (home / ".claude.json").symlink_to(tmp_path / "nothing")
+    assert find_declaration(workspace, home) == home / ".claude.json"
+
+
+def test_links_of_settings_are_followed_above_the_project(tmp_path: Path) -> None:
+    workspace, home, dotfiles = tmp_path / "project", tmp_path / "home", tmp_path / "dotfiles"
+    for folder in (workspace, home, dotfiles):
+        folder.mkdir()
+    (dotfiles / "config.toml").write_text('model = "other"\n')
+    (dotfiles / "mcp.json").write_text(DECLARED.replace("crewboard", "other"))
+    (tmp_path / ".codex").symlink_to(dotfiles)
+    (tmp_path / ".mcp.json").symlink_to(dotfiles / "mcp.json")
+    assert find_declaration(workspace, home) is None
+    (dotfiles / "mcp.json").write_text(DECLARED)
+    assert find_declaration(workspace, home) == tmp_path / ".mcp.json"
+    (dotfiles / "mcp.json").unlink()
+    assert find_declaration(workspace, home) is None
+    (dotfiles / "config.toml").write_text("[mcp_servers.crewboard]\n")
+    assert find_declaration(workspace, home) == tmp_path / ".codex" / "config.toml"
+    # The engine could let them lead elsewhere.
+    (dotfiles / "config.toml").write_text("")
+    for folder in (workspace, home):
+        (folder / ".codex").symlink_to(dotfiles)
+        assert find_declaration(workspace, home) == folder / ".codex" / "config.toml"
+        (folder / ".codex").unlink()
+
+
+def test_codex_names_its_calls_of_the_team_in_its_own_way(crew: Crew) -> None:
+    letter = 'team send_message {"to": "operator", "content": "hello"}'
+    assert crew.answer(spawn(crew, "e", f"[[{letter}; say done]]", "--codex")).text == "done"
+    assert letters(crew, "operator", "hello") == 1
+    assert [each.name for each in of(crew, "e", ToolStart)] == ["send_message"]
+
+
+IMPATIENT_ONCE = """
+from crewboard.worker import engine
+before = engine.EngineLife._wait_for_tool
+left = iter([engine.engines._ANY.patience])
+async def impatient(self, *given):
+    engine._PATIENCE_LEFT = next(left, 0.0)
+    return await before(self, *given)
+engine.EngineLife._wait_for_tool = impatient
+"""
+"""Code that lets an engine give up its first call at once."""
+
+
+def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None:
+    question = 'team ask_operator {"question": "which?"}'
+    with patched(IMPATIENT_ONCE):
+        assignment = spawn(crew, "e", f"[[{question}; wait here; {question}; say done]]", kind="explore")
+        at(crew, "e", "here")
+    (asked,) = requests.load_all(crew.directory)
+    answers.answer(crew.team, asked.id, "the first")
+    go(crew, "e", "here")
+    assert crew.answer(assignment).text == "done"
+    assert [said for _, said, _ in results(crew, "e")] == [_LATER, "the operator answers: the first"]
+    assert [each.id for each in requests.load_all(crew.directory)] == [asked.id]
+
+
+def test_a_call_that_comes_twice_is_run_once(crew: Crew) -> None:
+    prompt = '[[team send_message {"to": "operator", "content": "hello"}; say done]]'
+    assert crew.answer(spawn(crew, "e", prompt, "--same-ids")).text == "done"
+    assert letters(crew, "operator", "hello") == 1
+
+
+def test_an_id_that_comes_again_is_no_sign_of_the_same_call(crew: Crew) -> None:
+    first, second = (f'team send_message {{"to": "operator", "content": "{text}"}}' for text in ("one", "two"))
+    assert crew.answer(spawn(crew, "e", f"[[{first}; {second}; say done]]", "--same-ids")).text == "done"
+    assert [letters(crew, "operator", text) for text in ("one", "two")] == [1, 1]
+    # In another turn not even the same words are.
+    crew.answer_to("e", messages.send(crew.team, "e", f"[[{second}; say again]]").id)
+    assert [letters(crew, "operator", text) for text in ("one", "two")] == [1, 2]
+
+
+async def test_what_leads_out_of_an_engines_home_is_not_opened(tmp_path: Path) -> None:
+    engine_home = tmp_path / "home"
+    engine_home.mkdir()
+    tools = TeamTools(engine_home, lambda _: None)
+    pipes = {name: engine_home / name for name in ("team-1.down", "team-2.up", "team-2.down")}
+    pipes["team-1.up"] = tmp_path / "outside"
+    for path in pipes.values():
+        os.mkfifo(path)
+    (engine_home / "team-1.up").symlink_to(tmp_path / "outside")
+    with contextlib.ExitStack() as stack:
+        ends = {name: stack.enter_context(path.open("r+b", buffering=0)) for name, path in pipes.items()}
+        ends["team-1.up"].write(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\n')
+        ends["team-2.up"].write(b'{"jsonrpc": "2.0", "id": 2, "method": "ping"}\n')
+        (engine_home / "team").write_text("../outside\nteam-1\nteam-2\n")
+        answer = await asyncio.to_thread(os.read, ends["team-2.down"].fileno(), 4096)
+        await tools.close()
+    assert json.loads(answer) == {"jsonrpc": "2.0", "id": 2, "result": {}}
+    assert not tools.listed.is_set()
+
+
+async def test_whatever_an_engine_left_in_place_of_the_pipe_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("kept")
+    engine_home = tmp_path / "home"
+    (engine_home / "team" / "deep").mkdir(parents=True)
+    (engine_home / "team" / "link").symlink_to(tmp_path / "outside")
+    (engine_home / "team" / "deep").chmod(0)
+    await TeamTools(engine_home, lambda _: None).close()
+    assert (engine_home / "team").is_fifo()
+    assert (tmp_path / "outside").read_text() == "kept"
+
+
+def test_a_home_that_cannot_be_used_fails_the_assignment(crew: Crew) -> None:
+    home(crew, "e").parent.mkdir(parents=True)
+    home(crew, "e").write_text("no folder")
+    answer = crew.answer(spawn(crew, "e", "hello"))
+    assert answer.code == ExitCode.FAILED
+    assert answer.error is not None
+    assert "it could not be started: [Errno 17]" in answer.error
+    assert crew.see("e").run == 1
+
+
+AT_THE_RESULT = """
+import time
+from crewboard.worker.engine import EngineLife
+before = EngineLife._end_call
+def held(self, ident, *rest, **more):
+    home = self._run_state.agent.engine_home
+    if self._run_state.conversation.open_calls.get(ident) == "send_message" and not (home / "at-end").exists():
+        (home / "at-end").touch()
+        time.sleep(600)
+    before(self, ident, *rest, **more)
+EngineLife._end_call = held
+"""
+"""Code that lets a worker hang between a letter and the record of the call that sent it."""
+
+
+@pytest.mark.parametrize(("victim", "point"), [("worker", "end"), ("worker", "result"), ("engine", "result")])
+def test_a_letter_of_an_engine_is_sent_once_whatever_is_killed(crew: Crew, victim: str, point: str) -> None:
+    letter = 'team send_message {"to": "operator", "content": "hello"}'
+    prompt = f"[[{letter}; say between; {letter}; say done]]"
+    with patched(LOADS + (AT_THE_RESULT if point == "end" else "")):
+        assignment = spawn(crew, "e", prompt, *([] if point == "end" else ["--hold", point]), kind="explore")
+        kill(crew, victim, point)
+        go(crew, "e", point)
+    assert crew.answer_to("e", assignment.id).text == "done"
+    # The engine wrote it twice, and its model repeated the first one after the kill.
+    assert letters(crew, "operator", "hello") == 2
+    assert len(of(crew, "e", EngineSession)) == 2
+
+
+@pytest.mark.usefixtures("loads")
+def test_a_letter_of_a_later_turn_is_no_repeated_one(crew: Crew) -> None:
+    given = 'send_message {"to": "operator", "content": "hello"}'
+    assignment = spawn(crew, "e", f"[[once {given}; say done]]", "--hold", "result", kind="explore")
+    kill(crew, "worker", "result")
+    go(crew, "e", "result")
+    assert crew.answer_to("e", assignment.id).text == "done"
+    assert letters(crew, "operator", "hello") == 1
+    assert crew.answer_to("e", messages.send(crew.team, "e", f"[[team {given}; say again]]").id).text == "again"
+    assert letters(crew, "operator", "hello") == 2
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+
+
 def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
     answer = crew.answer(spawn(crew, "e", "hello", "--logged-out"))
     assert (answer.code, answer.held) == (ExitCode.CREDENTIALS, True)
@@ -636,34 +940,379 @@ def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
     assert "Authentication required" in answer.error
 
 
-def test_the_login_is_lent_and_the_home_is_its_own(user: Path, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{ON_PATH}:{os.environ['PATH']}")
-    (user / ".claude").mkdir(parents=True)
-    (user / ".claude" / ".credentials.json").write_text("the login")
-    (user / ".claude" / "other").write_text("private")
-    crew.environment["ANTHROPIC_API_KEY"] = "a-key-of-claude"
-    crew.environment["PATH"] = f"{ON_PATH}:{os.environ['PATH']}"
-    prompt = (
-        f"[[run cat .claude/.credentials.json ~/.claude/.credentials.json 2>/dev/null || true; "
-        f'run echo x > ~/.claude/.credentials.json; run ls {user}/.claude/other; run test -n "$ANTHROPIC_API_KEY"; '
-        "say done]]"
-    )
+@pytest.mark.usefixtures("loads")
+def test_work_goes_on_when_a_usage_limit_is_over(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[limit 2; say done]]")
+    assert crew.answer(assignment).text == "done"
+    (retry,) = of(crew, "e", Retry)
+    assert "You've hit your session limit" in retry.error
+    before, after = of(crew, "e", EngineSession)
+    assert before.ts + 2 <= retry.until <= after.ts
+    assert told(crew, "e").count(f'id="{assignment.id}"') == 1
+    assert (crew.see("e").retry_at, crew.see("e").outage_since) == (None, None)
 
+
+@pytest.mark.usefixtures("loads")
+def test_a_usage_limit_is_a_need_with_its_end(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[limit 432000; say done]]")
+    eventually(lambda: crew.see("e").waits_for_api, "the wait for the end of the limit")
+    (need,) = crew.view().needs
+    until = of(crew, "e", Retry)[0].until
+    assert crew.see("e").retry_at == until
+    assert need.kind == "outage"
+    assert "You've hit your session limit" in need.summary
+    day = time.strftime("%b %-d", time.localtime(until))
+    assert need.summary.endswith(f"e waits until {day} {format_minute(until)}")
+    # Nothing of the engine takes memory meanwhile.
+    assert processes(crew, "e") == []
+    control.interrupt(crew.team, "e", "the limit is raised")
+    assert crew.answer(assignment).text == "done"
+    assert "the limit is raised" in told(crew, "e")
+    assert "outage" not in [each.kind for each in crew.view().needs]
+
+
+def test_a_usage_limit_fails_the_work_of_a_team_that_does_not_wait(crew: Crew) -> None:
+    def edit(config: Config) -> None:
+        config.on_outage = "fail"
+
+    roster.change(crew.directory, edit)
+    answer = crew.answer(spawn(crew, "e", "[[limit 3600]]"))
+    assert (answer.code, answer.held) == (ExitCode.API_UNAVAILABLE, False)
+
+
+def test_a_usage_limit_that_ends_in_years_is_an_outage(crew: Crew) -> None:
+    """One in milliseconds looks like that; as a time it could not even be kept."""
+    roster.change(crew.directory, lambda config: setattr(config, "outage_hours", 1e-7))
+    assignment = spawn(crew, "e", "[[limit 1000000000000; limit 1000000000000; say done]]")
+    eventually(lambda: crew.see("e").waits_for_api, "the wait for the API")
+    (retry,) = of(crew, "e", Retry)
+    assert retry.until - retry.ts < 3600
+    control.interrupt(crew.team, "e", "try it")
+    assert crew.answer(assignment).code == ExitCode.API_UNAVAILABLE
+
+
+def test_the_engine_of_another_program_gets_the_network_of_its_lead(crew: Crew) -> None:
+    """An agent cannot ask for it, and it reaches its model no other way."""
+    roster.change(crew.directory, lambda config: setattr(config, "engine", command()))
+    hire = calls("spawn_agent", name="one", agent_type="explore", prompt="[[say found]]", engine=command())
+    crew.model.give("lead", hire, says("done"))
+    crew.run("lead", "lead", "have it looked at", network=True)
+    spec = crew.agent("one").spec.load()
+    assert spec is not None
+    assert spec.engine is not None
+    assert spec.flags.network
+
+
+def allow_commands(crew: Crew) -> None:
     def edit(config: Config) -> None:
         config.rules = [Rule(id="r1", effect="allow", tool="bash", pattern="*")]
 
     roster.change(crew.directory, edit)
-    assignment = spawn(crew, "e", prompt, engine="claude", network=True)
-    while len(of(crew, "e", ToolResult)) < 4:
-        with contextlib.suppress(AssertionError):
-            answers.approve(crew.team, crew.pending("permission").id)
+
+
+def outputs(crew: Crew, count: int) -> list[ToolResult]:
+    """Return the results of that many commands of an engine, which are allowed."""
+
+    def all_ran() -> list[ToolResult] | None:
+        for request in requests.pending(crew.directory):
+            answers.approve(crew.team, request.id)
+        found = of(crew, "e", ToolResult)
+        return found if len(found) == count else None
+
+    return eventually(all_ran, f"{count} commands being run")
+
+
+@pytest.mark.usefixtures("user", "known")
+def test_the_login_is_lent_and_the_home_is_its_own(user: Path, crew: Crew) -> None:
+    (user / ".claude").mkdir(parents=True)
+    (user / ".claude" / ".credentials.json").write_text("the login")
+    (user / ".claude" / "other").write_text("private")
+    del crew.environment["ANTHROPIC_API_KEY"]
+    (crew.root / "ask.py").write_text(ASK_TUNNEL)
+    allow_commands(crew)
+    prompt = (
+        "[[run cat .claude/.credentials.json ~/.claude/.credentials.json 2>/dev/null || true; "
+        f"run echo x > ~/.claude/.credentials.json; run ls {user}/.claude/other; run python3 ask.py; say done]]"
+    )
+    assignment = spawn(crew, "e", prompt, engine="claude")
+    read, written, other, asked = outputs(crew, 4)
     assert crew.answer(assignment).text == "done"
-    read, written, other, has_key = of(crew, "e", ToolResult)
     assert read.content == "the login"
     assert written.is_error
     assert other.is_error
-    assert not has_key.is_error
-    assert "a-key-of-claude" not in repr(crew.events("e"))
+    # A tunnel leads to the API alone, and there is no other network.
+    assert asked.content.splitlines() == ["HTTP/1.1 403 Forbidden"] * 2 + ["no network"]
+
+
+ASK_TUNNEL = """
+import os, socket, urllib.parse
+url = urllib.parse.urlsplit(os.environ["HTTPS_PROXY"])
+for target in ("example.com:443", "api.anthropic.com:22"):
+    with socket.create_connection((url.hostname, url.port), timeout=60) as relay:
+        relay.sendall(f"CONNECT {target} HTTP/1.1\\r\\n\\r\\n".encode())
+        print(relay.makefile().readline().strip())
+try:
+    socket.create_connection(("192.0.2.1", 443), timeout=60)
+except OSError:
+    print("no network")
+"""
+
+ASK_API = """
+import http.client, json, os, socket, sys, urllib.parse
+url = urllib.parse.urlsplit(os.environ["ANTHROPIC_BASE_URL"])
+def ask(key):
+    api = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+    api.request("POST", url.path + "/v1/messages", b"{}", {"x-api-key": key})
+    answer = api.getresponse()
+    return f"{answer.status} {answer.read().decode()}"
+print(ask(os.environ["ANTHROPIC_API_KEY"]))
+print(ask("guessed").partition(" ")[0])
+def send(head):
+    with socket.create_connection((url.hostname, url.port), timeout=60) as relay:
+        relay.sendall(f"{head}\\r\\nx-api-key: {os.environ['ANTHROPIC_API_KEY']}\\r\\n\\r\\n".encode())
+        return [*relay.makefile().readline().split(" "), ""][1]
+print(send("GET /below/x?y=/../ HTTP/1.1\\r\\nx: y"))
+print("passed on:", [head for head in json.load(open("heads.json")) if send(head) != "400"])
+print(os.environ["NO_PROXY"], os.environ["no_proxy"])
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
+except OSError:
+    print("no network")
+"""
+
+
+HEADS = [
+    *(
+        f"{line} HTTP/1.1"
+        for line in (
+            "GET http://evil.example/below/x", "GET //evil.example/below/x", "GET evil.example/below/x", "GET *",
+            "TRACE /below/x", "get /below/x", "GET /other", "GET /below", "GET /belows/x", "GET /below/../other",
+            "GET /below/..", "GET /below/%2e%2E/other", "GET /below/.%252e/other", "GET /below/x/..%2f..%2fother",
+            "GET /below/..;/other", "GET /below/..\\other", "GET /below/x%5c..", "GET /below/x#y", "GET /below/x\ty",
+        )
+    ),
+    "GET /below/x HTTP/1.0", "GET /below/x", "GET /below/x HTTP/1.1 HTTP/1.1",
+    *(
+        f"GET /below/x HTTP/1.1{rest}"
+        for rest in (
+            "\nx: y", "\rx: y", "\r\nx: y\nz: z", "\r\nx: y\rz: z", "\r\nx: y\r\n z", "\r\nx: y\r\n\tz", "\r\nx : y",
+            "\r\nx",
+        )
+    ),
+]  # fmt: skip
+"""The beginnings of requests that must not be passed on with a key."""
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    """An API that answers each request with its path, and keeps the keys that it was sent."""
+
+    keys: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        self.keys.append(self.headers["x-api-key"])
+        said = self.path.encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_TRACE(self) -> None:
+        self.do_POST()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def api() -> Iterator[http.server.ThreadingHTTPServer]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        Api.keys.clear()
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.usefixtures("known")
+def test_the_key_stays_outside_and_the_api_alone_is_reached(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
+    key = "sk-ant-a-key-of-the-user"
+    crew.environment["ANTHROPIC_API_KEY"] = key
+    crew.environment["ANTHROPIC_BASE_URL"] = f"http://127.0.0.1:{api.server_port}/below"
+    crew.environment["no_proxy"] = "b.example"
+    (crew.root / "ask.py").write_text(ASK_API)
+    (crew.root / "heads.json").write_text(json.dumps(HEADS))
+    allow_commands(crew)
+    assignment = spawn(crew, "e", f"[[run python3 ask.py {api.server_port}; say done; wait here]]", engine="claude")
+    (asked,) = outputs(crew, 1)
+    assert asked.content.splitlines() == [
+        "200 /below/v1/messages", "401", "200", "passed on: []", "127.0.0.1,b.example 127.0.0.1,b.example",
+        "no network",
+    ]  # fmt: skip
+    assert Api.keys == [key, key]
+    running = processes(crew, "e")
+    assert running
+    assert not any(is_given(pid, key) for pid in running)
+    go(crew, "e", "here")
+    crew.answer(assignment)
+    files = [each for each in crew.agent("e").path.rglob("*") if each.is_file()]
+    assert [each for each in files if key.encode() in each.read_bytes()] == []
+
+
+@pytest.mark.usefixtures("known")
+def test_an_address_that_is_none_fails_the_assignment(crew: Crew) -> None:
+    crew.environment |= {"CODEX_API_KEY": "sk-a-key-of-the-user", "OPENAI_BASE_URL": "http://[::1"}
+    answer = crew.answer(spawn(crew, "e", "hello", engine="codex"))
+    assert answer.code == ExitCode.FAILED
+    assert "Codex failed: OPENAI_BASE_URL is no address of a server" in (answer.error or "")
+
+
+@contextlib.asynccontextmanager
+async def listening(relay: ApiRelay) -> AsyncIterator[tuple[str, int]]:
+    """Let a relay answer, and close it behind; give its address."""
+    server = socket.create_server(("127.0.0.1", 0))
+    where = server.getsockname()
+    await relay.listen(server)
+    try:
+        yield where
+    finally:
+        await relay.close()
+
+
+def make_certificate(certificate: Path, private: Path) -> None:
+    made = f"req -x509 -newkey rsa:2048 -nodes -keyout {private} -out {certificate} -days 2 -subj /CN=localhost"
+    command = ["openssl", *made.split(), "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+async def test_a_key_goes_to_a_server_that_proves_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, private = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    system.need_program("openssl")
+    make_certificate(certificate, private)
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\npong")
+        writer.close()
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, private)
+    server = await asyncio.start_server(serve, "localhost", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+
+    async def ask() -> bytes:
+        relay = ApiRelay(f"https://localhost:{port}/v1", {"stand-in": "the-key"}, (), {})
+        async with listening(relay) as where:
+            reader, writer = await asyncio.open_connection(*where)
+            writer.write(
+                b"GET /v1/x HTTP/1.1\r\nHost: here\r\nAuthorization: Bearer stand-in\r\nConnection: keep-alive\r\n\r\n"
+            )
+            answer = await reader.read()
+            writer.close()
+        return answer
+
+    assert (await ask()).startswith(b"HTTP/1.1 502 ")
+    assert heard == []
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert await ask() == b"HTTP/1.1 200 OK\r\n\r\npong"
+    sent = f"GET /v1/x HTTP/1.1\r\nAuthorization: Bearer the-key\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n"
+    assert heard == [sent.encode()]
+    server.close()
+
+
+async def test_a_tunnel_goes_through_the_users_proxy() -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(100):
+                writer.write(data)
+        writer.close()
+
+    proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"http://a%40b:c%3Ad@127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    relay = ApiRelay("https://api.example", {}, ("api.example",), {"HTTPS_PROXY": address})
+    async with asyncio.timeout(60), listening(relay) as where:
+        reader, writer = await asyncio.open_connection(*where)
+        writer.write(b"CONNECT api.example:443 HTTP/1.1\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        writer.write(b"ping")
+        assert await reader.readexactly(4) == b"ping"
+        writer.close()
+    proxy.close()
+    login = f"Proxy-Authorization: Basic {base64.b64encode(b'a@b:c:d').decode()}"
+    sent = f"CONNECT api.example:443 HTTP/1.1\r\nHost: api.example:443\r\n{login}\r\n\r\n"
+    assert heads == [sent.encode()]
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 407 No\r\n\r\n", b"x" * (1 << 17)], ids=["refuses", "says too much"])
+async def test_a_proxy_that_opens_no_tunnel_is_left(said: bytes) -> None:
+    left = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        left.set()
+
+    proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    relay = ApiRelay("https://api.example", {}, ("api.example",), {"HTTPS_PROXY": address})
+    async with asyncio.timeout(60), listening(relay) as where:
+        reader, writer = await asyncio.open_connection(*where)
+        writer.write(b"CONNECT api.example:443 HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
+        writer.close()
+        await left.wait()
+    proxy.close()
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_closed_relay_leaves_no_connection_open() -> None:
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    heads: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.put_nowait(await reader.readuntil(b"\r\n\r\n"))
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    # What other tests left must not end in between.
+    gc.collect()
+    before = descriptors()
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    clients = []
+    async with asyncio.timeout(60):
+        async with listening(ApiRelay(url, {"stand-in": "the-key"}, (), {})) as where:
+            for _ in range(_MOST_CONNECTIONS):
+                reader, writer = await asyncio.open_connection(*where)
+                clients.append((reader, writer))
+                writer.write(b"GET / HTTP/1.1\r\nx-api-key: stand-in\r\n\r\n")
+                await heads.get()
+            reader, writer = await asyncio.open_connection(*where)
+            assert await reader.read() == b""
+            writer.close()
+        for reader, writer in clients:
+            assert await reader.read() == b""
+            writer.close()
+        server.close()
+        await asyncio.to_thread(eventually, lambda: descriptors() <= before, "all connections closed")
+    assert failures == []
 
 
 @pytest.mark.usefixtures("known")
@@ -677,11 +1326,10 @@ def test_the_login_is_lent_and_the_home_is_its_own(user: Path, crew: Crew, monke
         ({"strict_plan": True}, "--strict-plan"),
         ({"ask": True}, "--ask"),
         ({"budget": "$5"}, "does not tell what it costs"),
-        ({"engine": "claude"}, "allow that with --network"),
-        ({"engine": "claude", "network": True, "model": "opus"}, "--model"),
+        ({"engine": "claude", "model": "opus"}, "--model"),
         ({"kind": "lead", "name": "lead"}, "cannot have an engine"),
         ({"kind": "explore", "unsafe_no_sandbox": True}, "leave out --unsafe-no-sandbox"),
-        ({"engine": "claude", "network": True, "plan": True, "unsafe_no_sandbox": True}, "before its plan is approved"),
+        ({"engine": "claude", "plan": True, "unsafe_no_sandbox": True}, "before its plan is approved"),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(crew: Crew, options: dict[str, Any], said: str) -> None:
@@ -691,7 +1339,65 @@ def test_what_an_engine_cannot_do_is_refused(crew: Crew, options: dict[str, Any]
     hire = hiring.Hire(name, kind, "x", model=model, flags=HireOptions(**flags), engine=engine)
     with pytest.raises(UsageError, match=said):
         hiring.spawn(crew.team, hire)
-    assert agents.spec(crew.agent(name)) is None
+    assert crew.agent(name).spec.load() is None
+
+
+@pytest.mark.usefixtures("known")
+def test_a_lead_hires_with_the_engine_of_the_team_and_no_other(crew: Crew) -> None:
+    roster.change(crew.directory, lambda config: setattr(config, "engine", "claude"))
+    hires = [calls("spawn_agent", name=name, agent_type="explore", prompt="[[say found]]", engine=engine)
+             for name, engine in (("one", "claude"), ("two", "codex"), ("three", command()))]  # fmt: skip
+    crew.model.give("lead", *hires, says("done"))
+    crew.run("lead", "lead", "have it looked at", network=True)
+    one, two, three = [each.content for each in of(crew, "lead", ToolResult)]
+    assert one == "one: found"
+    spec = crew.agent("one").spec.load()
+    assert spec is not None
+    assert spec.engine is not None
+    # It reaches its API without the network, also where the lead has that.
+    assert (spec.engine.name, spec.flags.network) == ("claude", False)
+    for each in (two, three):
+        assert "only the operator chooses the engine" in each
+    assert crew.team.config.names == ["lead", "one"]
+
+
+def test_an_engine_that_may_write_works_in_a_worktree(crew: Crew) -> None:
+    make_repository(crew.root)
+    hire = hiring.Hire("e", "code", "[[force a.txt x; say done]]", engine=command(), given=frozenset())
+    assignment = hiring.spawn(crew.team, hire)
+    assert "e works on crew/e in " in assignment.note
+    assert crew.answer(assignment).text == "done"
+    assert not (crew.root / "a.txt").exists()
+    assert (crew.directory.worktree("e") / "a.txt").read_text() == "x\n"
+    seen = hiring.spawn(crew.team, dataclasses.replace(hire, name="reader", type="explore"))
+    crew.answer(seen)
+    spec = crew.agent("reader").spec.load()
+    assert spec is not None
+    assert spec.worktree is None
+
+
+def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Crew) -> None:
+    hire = hiring.Hire("e", "code", "[[force a.txt x; say done]]", engine=command(), given=frozenset())
+    with pytest.raises(
+        UsageError, match=r"e was not hired, as it cannot have a worktree: .* hire it with --no-worktree"
+    ):
+        hiring.spawn(crew.team, hire)
+    assert crew.agent("e").spec.load() is None
+    # The user's word is enough, and what writes nothing needs none.
+    crew.answer(hiring.spawn(crew.team, dataclasses.replace(hire, given=frozenset({"worktree"}))))
+    assert (crew.root / "a.txt").exists()
+    crew.answer(hiring.spawn(crew.team, dataclasses.replace(hire, name="reader", type="explore")))
+
+
+@pytest.mark.usefixtures("known")
+def test_a_lead_is_told_who_can_hire_without_a_worktree(crew: Crew) -> None:
+    roster.change(crew.directory, lambda config: setattr(config, "engine", "claude"))
+    hire = calls("spawn_agent", name="e", agent_type="code", prompt="x", engine="claude")
+    crew.model.give("lead", hire, says("done"))
+    crew.run("lead", "lead", "have it done", network=True)
+    (refused,) = of(crew, "lead", ToolResult)
+    assert "e was not hired, as it cannot have a worktree" in refused.content
+    assert "; only the operator can hire it with --no-worktree, to let it work in your own files" in refused.content
 
 
 def test_without_bubblewrap_an_engine_needs_the_users_word(user: Path, crew: Crew) -> None:

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from crewboard.commands import answers, control, hire, hosts, stop
+from crewboard.commands import answers, control, hire, hosts, settings, stop
 from crewboard.commands.context import Team
 from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import Status
 from crewboard.records.events import ToolResult
-from crewboard.store import agents, json_records, leases, mailbox
+from crewboard.store import leases, mailbox
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.tools import team as team_tools
 from crewboard.worker.tools.base import Outcome
@@ -85,7 +85,7 @@ def test_an_interrupt_lets_both_explorers_report_by_mail(crew_on: Make) -> None:
     control.interrupt(crew.team, "ann", "do not wait")
     assert crew.answer(hired).text == "read"
     for name in (EXPLORER, OTHER):
-        spec = agents.spec(crew.agent(name))
+        spec = crew.agent(name).spec.load()
         assert spec is not None
         assert not spec.foreground
     assert all("interrupted before it ended" in text for text, _ in reports(crew))
@@ -116,14 +116,14 @@ def test_a_report_outlives_a_kill_before_that_of_the_first(crew_on: Make) -> Non
 
 def test_with_caps_explorers_run_one_after_the_other(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [says("a"), says("b")], OTHER: [says("b")]})
-    answers.change_setting(crew.team.ensure(), "max_agents", "2")
+    settings.change_setting(crew.team.ensure(), "max_agents", "2")
     assert crew.run("ann", "code", "find it", unsafe_no_sandbox=True).text == "found"
     assert [(text[-1], is_error) for text, is_error in reports(crew)] == [("a", False), ("b", False)]
 
 
 def test_where_one_may_work_an_explorer_works_while_its_agent_waits(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [ASKS, says("a"), says("b")], OTHER: [says("b")]})
-    answers.change_setting(crew.team.ensure(), "max_working", "1")
+    settings.change_setting(crew.team.ensure(), "max_working", "1")
     hired = crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
     asked = crew.pending("question", EXPLORER)
     assert crew.see("ann").state == "waiting"
@@ -144,7 +144,7 @@ def test_an_explorer_ends_with_its_agent(crew_on: Make, how: str) -> None:
     else:
         stop.stop_now(crew.team, "ann")
     eventually(lambda: not leases.is_held(crew.agent(EXPLORER).lease), "the end of the explorer")
-    eventually(lambda: (ended := agents.exit_record(crew.agent(EXPLORER))) and ended.reason == "shutdown", "its record")
+    eventually(lambda: (ended := crew.agent(EXPLORER).exit.load()) and ended.reason == "shutdown", "its record")
     assert EXPLORER not in hire.resume_all(crew.team)
 
 
@@ -176,7 +176,7 @@ def test_an_agent_has_at_most_two_explorers_at_once(as_ann: Team, monkeypatch: p
     with pytest.raises(TryLaterError, match="you have 2 explorers at work"):
         hire.send_explorer(as_ann, "where?", "q3")
     assert as_ann.config.names == ["ann", EXPLORER, "ann-explorer-2", "bob"], "they stand below their agent"
-    spec = agents.spec(as_ann.directory.agent(EXPLORER))
+    spec = as_ann.directory.agent(EXPLORER).spec.load()
     assert spec is not None
     assert (spec.type, spec.by, spec.parent, spec.flags.once) == ("explore", "ann", "ann", True)
 
@@ -229,17 +229,17 @@ def test_an_explorer_sends_no_explorer(as_ann: Team) -> None:
 
 
 def test_an_explorer_takes_no_place_beyond_the_cap(as_ann: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers.change_setting(Team(as_ann.directory), "max_agents", "1")
+    settings.change_setting(Team(as_ann.directory), "max_agents", "1")
     monkeypatch.setattr(leases, "is_held", lambda lease: lease == as_ann.directory.agent("ann").lease)
     with pytest.raises(TryLaterError, match="max_agents 1 reached"):
         hire.send_explorer(as_ann, "where?", "q1")
 
 
 def test_an_agent_that_waits_for_its_explorer_is_not_at_work(as_ann: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers.change_setting(Team(as_ann.directory), "max_working", "1")
+    settings.change_setting(Team(as_ann.directory), "max_working", "1")
     both = [as_ann.directory.agent(name) for name in ("ann", "bob")]
     for agent in both:
-        json_records.save(agent.status, Status(run=1, pid=1, state="working", since=0))
+        agent.status.save(Status(run=1, pid=1, state="working", since=0))
     at_work = {agent.lease for agent in both}
     monkeypatch.setattr(leases, "is_held", lambda lease: lease in at_work)
     with pytest.raises(TryLaterError, match="max_working 1 reached"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crewboard import pricing
-from crewboard.commands import answers, hire, messages
+from crewboard.commands import hire, messages, settings
 from crewboard.commands.context import CommandLine
 from crewboard.errors import StorageError
 from crewboard.offline.reply import Reply
@@ -83,7 +83,7 @@ def test_a_server_that_never_answers_is_a_need_in_bounded_time(crew_on: Make) ->
     hired = crew.hire("unanswered", "explore", "Tell me")
     eventually(lambda: [need.kind for need in crew.view().needs] == ["outage"], "the need of the outage")
     # Its agent waits no longer.
-    answers.change_setting(crew.team, "on_outage", "fail")
+    settings.change_setting(crew.team, "on_outage", "fail")
     answer = crew.answer(hired)
     assert answer.code == 69
     assert str(answer.error).startswith("the API stayed unavailable: the reply made no progress for 0.5 s; CREWBOARD_")

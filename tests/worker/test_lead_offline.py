@@ -2,8 +2,8 @@
 
 import pytest
 
-from crewboard.commands import answers
 from crewboard.commands import messages as mail
+from crewboard.commands import settings
 from crewboard.protocol import requests
 from crewboard.records.team import Task
 from crewboard.store import mailbox, roster, tasks
@@ -90,7 +90,7 @@ def test_a_lead_makes_a_team_and_has_it_work(led: Crew) -> None:
 
 @pytest.mark.long
 def test_a_lead_reviews_plans_as_the_operator_says(led: Crew) -> None:
-    answers.set_approver(led.team, "lead")
+    settings.set_approver(led.team, "lead")
     tell(
         led,
         "Spawn bob (coder) to create a file made.txt containing hi; he submits a plan first. "

@@ -14,25 +14,27 @@ from urllib.parse import quote
 
 import pytest
 
-from crewboard import operations, redaction
-from crewboard.commands import answers, control, messages, stop
+from crewboard import env, operations, redaction
+from crewboard.commands import answers, control, messages, settings, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.linux import process
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
-from crewboard.protocol import approvals, requests
+from crewboard.protocol import requests
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView
 from crewboard.records.agents import Spec, Status
+from crewboard.records.base import Record
 from crewboard.records.events import Retry, ToolResult
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
 from crewboard.records.team import Member
-from crewboard.store import agents, json_records, leases, mailbox, roster, tasks
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.store import agents, leases, mailbox, roster, tasks
+from crewboard.store.json_records import RecordKey
+from crewboard.store.layout import TeamDirectory
 from crewboard.worker import __main__ as worker_main
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupts, WorkerExit
 from crewboard.worker.run_state import RunState
@@ -51,7 +53,7 @@ def test_a_terminated_worker_says_whether_it_was_at_work(shared_crew: Crew) -> N
         for name in ("rested", "called"):
             shared_crew.kill(name, signal.SIGTERM)
         ends = [
-            eventually(lambda name=name: agents.exit_record(shared_crew.agent(name)), "its end")  # type: ignore[misc]
+            eventually(lambda name=name: shared_crew.agent(name).exit.load(), "its end")  # type: ignore[misc]
             for name in ("rested", "called")
         ]
     assert [(end.reason, end.unfinished) for end in ends] == [("terminated", False), ("terminated", True)]
@@ -154,6 +156,7 @@ def sleeps(pid: int) -> int:
     return found
 
 
+@pytest.mark.skipif(env.is_posix(), reason="without Linux's calls a worker polls for changes and ends")
 def test_an_idle_worker_rarely_wakes(shared_crew: Crew) -> None:
     shared_crew.run("resting", "explore", "say hello")
     pid = shared_crew.wait_for("resting", "idle").pid or 0
@@ -230,19 +233,20 @@ def test_a_worker_that_is_ended_at_its_start_has_signed_its_lease(
 ) -> None:
     """Only then can the supervisor free it at once, wherever the team is kept."""
     hire(directory, "brief")
-    agent, read = directory.agent("brief"), agents.spec
+    agent, load = directory.agent("brief"), RecordKey.load
     signed: list[int] = []
 
     def note(*_: object) -> None:
         holder = leases.holder(agent.lease, Lease)
         signed.append(holder.pid if holder is not None else 0)
 
-    def end_meanwhile(given: AgentDirectory) -> Spec | None:
-        # A worker has no other thread that could take it.
-        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-        return read(given)
+    def end_meanwhile(key: RecordKey[Record]) -> Record | None:
+        if key == agent.spec:
+            # A worker has no other thread that could take it.
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        return load(key)
 
-    monkeypatch.setattr(agents, "spec", end_meanwhile)
+    monkeypatch.setattr(RecordKey, "load", end_meanwhile)
     before = signal.signal(signal.SIGTERM, note)
     try:
         begun = worker_main._begin(agent)
@@ -255,7 +259,7 @@ def test_a_worker_that_is_ended_at_its_start_has_signed_its_lease(
 
 def test_a_worker_whose_run_has_ended_gives_its_lease_back(directory: TeamDirectory) -> None:
     hire(directory, "late")
-    json_records.save(directory.agent("late").status, Status(run=1, pid=1, state="idle", since=0))
+    directory.agent("late").status.save(Status(run=1, pid=1, state="idle", since=0))
     assert worker_main._begin(directory.agent("late")) is None
     assert not leases.is_held(directory.agent("late").lease)
 
@@ -280,7 +284,7 @@ async def test_an_idle_agent_decides_before_the_mail_arrives(idler: RunState) ->
     async def send_mail_once_decided() -> None:
         while asked in requests.pending(team):  # noqa: ASYNC110  the condition is a file
             await asyncio.sleep(0.01)
-        mailbox.send(team, approvals.mail_of(asked, time.time()))
+        mailbox.send(team, requests.mail_of(asked, time.time()))
 
     mail = asyncio.create_task(send_mail_once_decided())
     with pytest.raises(WorkerExit, match="shutdown"):
@@ -311,7 +315,7 @@ async def test_a_cancelled_shutdown_request_ends_no_agent(idler: RunState, monke
     team, asked = idler.team, shutdown_request(idler)
     requests.close(team, asked.id, "cancelled", "operator", time.time())
     # The agent saw it while it was pending.
-    monkeypatch.setattr(approvals, "pending_shutdown", lambda *_: asked)
+    monkeypatch.setattr(requests, "pending_shutdown", lambda *_: asked)
     await Interrupts(idler).accept_shutdown()
     decided = requests.load(team, asked.id)
     assert decided is not None
@@ -435,7 +439,7 @@ def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
 def test_where_outages_fail_the_work_ends_with_69_not_the_agent(crew_on: Make) -> None:
     # The API is available again when the agent is asked again: a second failure would be a need again.
     crew = crew_on(faults=[Fault(kind="status", status=529)] * 2, CREWBOARD_RETRY_BUDGET="1")
-    answers.change_setting(crew.team, "on_outage", "fail")
+    settings.change_setting(crew.team, "on_outage", "fail")
     answer = crew.run("forsaken", "explore", "go")
     assert answer.code == 69
     seen = crew.wait_for("forsaken", "idle")
@@ -494,6 +498,6 @@ def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:
 def test_an_exit_record_says_which_run_it_is(shared_crew: Crew) -> None:
     shared_crew.run("recorded", "explore", "say hello", once=True)
     shared_crew.wait_for("recorded", "exited")
-    record = agents.exit_record(shared_crew.agent("recorded"))
+    record = shared_crew.agent("recorded").exit.load()
     assert record is not None
     assert record.run == 1

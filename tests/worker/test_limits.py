@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from crewboard.commands import answers, control, hire, messages, stop
+from crewboard.commands import answers, control, hire, messages, settings, stop
 from crewboard.errors import LimitError
 from crewboard.readmodel import as_json
 from crewboard.readmodel.mail import MailReader
@@ -107,7 +107,7 @@ def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
 
 @pytest.mark.long
 def test_raising_the_teams_budget_resumes_what_it_ended(crew: Crew) -> None:
-    answers.set_budget(crew.team, "10k")
+    settings.set_budget(crew.team, "10k")
     crew.model.give("spender", *looks(14), says("found it"))
     begun = crew.hire("spender", "explore", "the work")
     assert crew.answer(begun).code == 79

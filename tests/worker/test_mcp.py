@@ -21,7 +21,8 @@ import pytest
 
 from crewboard import mcp_servers, redaction
 from crewboard.agent_types import may_use_server, may_use_tool
-from crewboard.commands import answers, hire
+from crewboard.commands import answers, rules
+from crewboard.commands import trust as commands_trust
 from crewboard.errors import BadDataError, UsageError
 from crewboard.linux import process
 from crewboard.records.events import ToolResult, ToolStart
@@ -55,7 +56,7 @@ def bring(root: Path, **servers: object) -> None:
 
 def accept(crew: Crew, *names: str) -> None:
     for name in names:
-        hire.accept_server(crew.team, mcp_servers.find(crew.root, name))
+        commands_trust.accept_server(crew.team, mcp_servers.find(crew.root, name))
 
 
 def results_of(crew: Crew, name: str) -> list[ToolResult]:
@@ -166,7 +167,7 @@ def test_calls_wait_for_the_plan_and_for_permission(crew_on: Make, tmp_path: Pat
     crew = crew_on()
     bring(crew.root, own=own_server(crew.root))
     accept(crew, "own")
-    answers.add_rule(crew.team, "deny", "mcp__own__*", "text=bad*")
+    rules.add_rule(crew.team, "deny", "mcp__own__*", "text=bad*")
     crew.model.give(
         "asker",
         calls("mcp__own__echo", text="early"),
@@ -182,8 +183,8 @@ def test_calls_wait_for_the_plan_and_for_permission(crew_on: Make, tmp_path: Pat
     answers.approve(crew.team, plan.id, sha256=plan.sha256)
     asked = crew.pending("permission")
     assert (asked.payload["tool"], asked.payload["summary"]) == ("mcp__own__echo", '{"text": "first"}')
-    decided, rule = answers.approve_with_rule(crew.team, asked.id, sha256=asked.sha256)
-    assert answers.covers(decided, rule.scope) == "every mcp__own__echo of asker"
+    decided, rule = rules.approve_with_rule(crew.team, asked.id, sha256=asked.sha256)
+    assert rules.covers(decided, rule.scope) == "every mcp__own__echo of asker"
     crew.answer(hired)
     first, second, bad = results_of(crew, "asker")[-3:]
     assert first.content.startswith("first")
@@ -642,7 +643,7 @@ def test_tools_that_cannot_be_offered_are_named() -> None:
 
 
 def test_rules_about_servers_are_checked(crew: Crew) -> None:
-    assert answers.add_rule(crew.team, "allow", "mcp__time__*", "*").tool == "mcp__time__*"
+    assert rules.add_rule(crew.team, "allow", "mcp__time__*", "*").tool == "mcp__time__*"
     for tool, pattern in (("mcp__time__*", "src/**"), ("mcp time", "*"), ("mcp__a__b", "")):
         with pytest.raises(UsageError):
-            answers.add_rule(crew.team, "allow", tool, pattern)
+            rules.add_rule(crew.team, "allow", tool, pattern)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from crewboard import models
+from crewboard import endpoint, models
 from crewboard.commands import control, messages
 from crewboard.commands import hire as hiring
 from crewboard.errors import BadDataError, UsageError
@@ -55,9 +55,11 @@ NONSENSE = {
 SAID = {"window": 16_000, "max_reply": 2000}
 
 
-def page(**said: int) -> dict[str, Raw]:
+def page(**said: object) -> dict[str, Raw]:
     return {PAGE: as_json({"id": MODEL, **said})}
 
+
+LOADED_PART = listed({"id": MODEL, "max_context_length": 131_072, "loaded_context_length": 8192})
 
 # What the hire, the project and the server's pages say: the window, the longest reply, and whether it is assumed.
 SIZES: dict[str, tuple[dict[str, int], str, dict[str, Raw], tuple[int, int, bool]]] = {
@@ -69,6 +71,10 @@ SIZES: dict[str, tuple[dict[str, int], str, dict[str, Raw], tuple[int, int, bool
     "list of vLLM": ({}, "", {"/v1/models": listed({"id": "x"}, OWN)}, (16_384, 16_000, False)),
     "list of llama.cpp": ({}, "", {"/v1/models": ONE}, (4096, 16_000, False)),
     "list of OpenRouter": ({}, "", {"/v1/models": ROUTER}, (40_000, 5000, False)),
+    "list of LM Studio": ({}, "", {"/v1/models": LOADED_PART}, (8192, 16_000, False)),
+    "list of Groq": ({}, "", {"/v1/models": listed({"id": MODEL, "context_window": 8192})}, (8192, 16_000, False)),
+    "numbers as texts": ({}, "", page(max_input_tokens="50000", max_tokens="9000"), (50_000, 9000, False)),
+    "numbers with a point": ({}, "", page(max_input_tokens=50_000.0, max_tokens=9e3), (50_000, 9000, False)),
     "Ollama": ({}, "", {"/v1/models": listed({"id": MODEL}), "/api/ps": LOADED}, (8192, 16_000, False)),
     "nothing": ({}, "", {}, (32_000, 4000, True)),
     "nonsense": ({}, "", NONSENSE, (32_000, 4000, True)),
@@ -103,6 +109,22 @@ def test_a_server_that_hangs_is_asked_once_about_its_models(
         held.set()
     assert server.asked in ([PAGE], [])
     assert "within 0.2 s, so it is not asked about its models" in capfd.readouterr().err
+
+
+@pytest.mark.files_only
+def test_an_answer_about_models_that_never_ends_is_not_awaited(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crewboard.worker.llm import model
+
+    monkeypatch.setattr(model, "_ASK_TIMEOUT", 0.2)
+    endless = Raw(b"", missing=10**6, drips=True)
+    with RawServer(DONE, pages=dict.fromkeys((PAGE, "/v1/models"), endless)) as server:
+        asking = caller(directory, monkeypatch, server.url)
+        asyncio.run(asyncio.wait_for(asking.learn_size(), 60))
+        assert not asyncio.run(asyncio.wait_for(asking._is_up(), 60))
+        with pytest.raises(TimeoutError):
+            endpoint.get({"ANTHROPIC_BASE_URL": server.url}, "/v1/models", 0.2)
 
 
 @pytest.mark.files_only
@@ -422,6 +444,10 @@ def test_the_longest_reply_that_a_server_names_is_asked_for(shared_crew_on: Make
         (LARGE.format(4000), 2048),
         ("`max_tokens` must be less than or equal to `1024`, the maximum for model m-70", 1024),
         ("max_tokens: 4000 > 3,500, which is the maximum allowed number of output tokens for gpt-300", 3500),
+        ("Range of max_tokens should be [1, 2048]", 2048),
+        ("Invalid max_tokens value, the valid range of max_tokens is [1, 2048]", 2048),
+        ("max_tokens: too high; this deployment answers with 2048 tokens or fewer", 2048),
+        ("max_tokens 参数非法, 必须小于等于 2048", 2048),
         ("max_tokens must be greater than thinking.budget_tokens 1024", None),
         ("tool names have at most 1024 characters", None),
         (REPLY, None),
@@ -468,3 +494,40 @@ def test_what_the_cache_keeps_for_an_hour_costs_twice_the_input(directory: TeamD
         "[[own]]\ninput = 3\noutput = 9\ncache_read = 1\ncache_write = 4\ncache_write_1h = 5\n"
     )
     assert load(directory.root).cost("own", used) == pytest.approx(0.6 * 4 + 0.4 * 5)
+
+
+TOO_SMALL = "the conversation does not fit into {} and takes one of "
+
+
+@pytest.mark.parametrize(
+    ("said", "refusal", "where"),
+    [
+        (2048, "", "the window of 2048 tokens"),
+        (None, "This model's maximum context length is 2048 tokens, and you sent 3500", "the window of 2048 tokens"),
+        (None, "prompt is too long", "the window of the server, which it does not name,"),
+        (64_000, "prompt is too long", "the window of the server, which it does not name,"),
+    ],
+    ids=["said", "refused", "unknown", "said and refused"],
+)
+def test_a_window_in_which_nothing_fits_says_which_would_do(
+    shared_crew_on: Make, said: int | None, refusal: str, where: str
+) -> None:
+    refused = as_json({"error": {"type": "invalid_request_error", "message": refusal}}, 400)
+    pages = {"/v1/models": listed({"id": "a", "max_model_len": said})} if said else {}
+    name = f"small{len(where)}{said}{bool(refusal)}".lower()
+    with RawServer(refused if refusal else DONE, pages=pages) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run(name, "explore", "Look")
+        crew.wait_for(name, "idle")
+        (need,) = [each for each in crew.view().needs if each.agent == name]
+    for error in (str(answer.error), need.summary):
+        assert TOO_SMALL.format(where) in error
+        assert error.count("`OLLAMA_CONTEXT_LENGTH` or `num_ctx`, llama-server `-c`, vLLM `--max-model-len`") == 1
+        assert "resume the agent, with `--window`" in error
+    assert len(server.requests) < 20
+    least = int(re.findall(r"takes one of (\d+) tokens", str(answer.error))[0])
+    works = listing()
+    with RawServer(works, works, DONE, pages={"/v1/models": listed({"id": "a", "max_model_len": least})}) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run(f"{name}-least", "explore", "Look").text == "the end"
+    assert len(server.requests) == 3, "nothing had to be summarised"

@@ -1,6 +1,7 @@
 """Replies of servers that are a little off: settled before they are kept, so that none ends a worker."""
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -155,6 +156,24 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "no stop reason": ([sse(start(), *text(), end(None), STOP)], SAID),
     "stop reason of another API": ([sse(start(), *text(), end("stop"), STOP)], SAID),
     "cut off as another API says": ([sse(start(), *text(), end("length"), STOP)], "hi · max_tokens · 7/5"),
+    "stop reason in capitals": ([sse(start(), *text(), end("STOP"), STOP)], SAID),
+    "cut off, in capitals": ([sse(start(), *text(), end("MAX_TOKENS"), STOP)], "hi · max_tokens · 7/5"),
+    "call and capitals": ([called(*call(WHOLE), reason="TOOL_USE")], CALLED),
+    "pieces of a text without a type": ([sse(start(), text()[0], piece({"text": "hi"}), end(), STOP)], SAID),
+    "pieces of a text under another name": (
+        [
+            sse(
+                start(), text()[0], piece({"type": "text_delta", "content": "h"}), piece({"content": "i"}), end(), STOP
+            )
+        ],
+        SAID,
+    ),
+    "pieces of a text under both names": (
+        [sse(start(), text()[0], piece({"type": "text_delta", "text": "hi", "content": "hi"}), end(), STOP)],
+        SAID,
+    ),
+    "text under another name": ([sse(start(), begin({"type": "text", "content": "hi"}), end(), STOP)], SAID),
+    "pieces of a call without a type": ([called(call()[0], piece({"partial_json": WHOLE}))], CALLED),
     "call without input": ([called(*call())], "look {} · tool_use · 7/5"),
     "call with input null": ([called(*call(whole=None))], "look {} · tool_use · 7/5"),
     "call with its input at the start": ([called(*call(whole={"path": "a"}))], CALLED),
@@ -240,6 +259,8 @@ ODD: dict[str, tuple[list[Raw], str]] = {
     "one JSON text with a byte order mark": ([Raw(b"\xef\xbb\xbf" + as_json(MESSAGE).body)], SAID),
     "one JSON text without usage": ([as_json({**MESSAGE, "usage": None, "model": None})], NO_COUNT),
     "one JSON text with a plain text": ([as_json({**MESSAGE, "content": "hi"})], SAID),
+    "one JSON text with plain texts": ([as_json({**MESSAGE, "content": ["hi"]})], SAID),
+    "one JSON text with a single block": ([as_json({**MESSAGE, "content": {"type": "text", "text": "hi"}})], SAID),
     "one JSON text without content": ([as_json({**MESSAGE, "content": None})], " · end_turn · 7/5"),
     "one JSON text with usage in OpenAI's names": (
         [as_json({**MESSAGE, "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}})],
@@ -334,6 +355,7 @@ def shape(reply: Reply) -> str:
     said = []
     for block in reply.content:
         if block["type"] != "tool_use":
+            assert block.keys() == {"type", "text"}
             said.append(block["text"])
             continue
         why = re.sub("(no JSON).*", r"\1", reply.refused.get(block["id"], ""))
@@ -382,6 +404,29 @@ def test_an_odd_reply_is_settled_or_refused(
         assert ("/proxy/v1" in str(got)) == str(got).endswith("/proxy")
 
 
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (Raw(b'{"content": "' + b"la " * 9000), "reply of more than 1000 bytes"),
+        (
+            sse(start(), *text(), *[piece({"type": "text_delta", "text": "la " * 99})] * 9),
+            "text of more than 1000 characters",
+        ),
+    ],
+    ids=["one JSON text", "events"],
+)
+@pytest.mark.files_only
+def test_a_reply_that_goes_on_for_ever_is_given_up(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, answer: Raw, what: str
+) -> None:
+    from crewboard.worker.llm import blocks
+
+    monkeypatch.setattr(blocks, "MAX_LINE", 1000)
+    with RawServer(answer._replace(missing=10**6, drips=True)) as server:
+        got = ask(directory, monkeypatch, server)
+    assert str(got).startswith(f"{MALFORMED}: a {what}")
+
+
 BIG, SMALL = "x" * 60_000, "go"
 
 
@@ -394,8 +439,9 @@ BIG, SMALL = "x" * 60_000, "go"
         ([SMALL, BIG], {"/v1/models": as_json({}, 503)}, "the API stayed unavailable: no answer from"),
         ([SMALL], {}, "the API stayed unavailable: no answer from"),
         ([BIG, BIG], {}, "the API stayed unavailable: no answer from"),
+        ([SMALL, BIG[:9_000]], {}, "the API stayed unavailable: no answer from"),
     ],
-    ids=["larger than before", "large", "server is down", "server is away", "small", "as large as before"],
+    ids=["larger", "large", "server is down", "server is away", "small", "as large as before", "small for any server"],
 )  # fmt: skip
 @pytest.mark.files_only
 def test_a_connection_closed_on_large_requests_is_no_outage(
@@ -426,24 +472,96 @@ def test_a_connection_closed_on_large_requests_is_no_outage(
     assert isinstance(raised.value, model.TooLongError) == ("closes" in said)
 
 
+def _send(directory: TeamDirectory, *texts: str) -> None:
+    """Send texts from a new worker, one after the other."""
+    from crewboard.worker.llm import model
+
+    caller = model.Model(worker(directory, "odd"), cast("Interrupts", Waits()))
+
+    async def call() -> None:
+        for sent in texts:
+            await caller.reply("", [], [{"role": "user", "content": [{"type": "text", "text": sent}]}], 1000)
+
+    asyncio.run(call())
+
+
+@pytest.mark.parametrize("too_large", [None, Raw(b"<html>413", 413, "text/html")], ids=["closed", "refused"])
+@pytest.mark.files_only
+def test_a_size_that_a_server_does_not_take_is_remembered(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, too_large: Raw | None
+) -> None:
+    from crewboard.worker.llm import model
+
+    limit = 50_000
+    monkeypatch.setattr(model, "FIRST_DELAY", 0.001)
+    with RawServer(lambda body: too_large if len(json.dumps(body)) > limit else HI) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+        hire(directory, "odd")
+
+        def sent(*texts: str) -> int:
+            """Send texts from a new worker; return how many requests came."""
+            before = len(server.requests)
+            with contextlib.suppress(model.TooLongError):
+                _send(directory, *texts)
+            return len(server.requests) - before
+
+        tries = 1 if too_large else 3
+        assert sent(SMALL, BIG) == 1 + tries
+        assert sent(SMALL, BIG) == 1
+        assert sent(SMALL, BIG[:45_000]) == 2, "it is smaller than what was refused by far"
+        assert sent(BIG + BIG) == tries, "the first one shows whether the limit is still there"
+        assert sent(SMALL, BIG) == 1
+        limit = 500_000
+        assert sent(BIG + BIG) == 1
+        assert sent(SMALL, BIG) == 2, "it was taken"
+
+
+@pytest.mark.files_only
+def test_a_page_about_a_small_request_is_not_remembered(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crewboard.worker.llm import model
+
+    with RawServer(HI, Raw(b"<html>413", 413, "text/html"), HI) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+        hire(directory, "odd")
+        with pytest.raises(model.TooLongError):
+            _send(directory, SMALL, BIG[:9_000])
+        _send(directory, SMALL, BIG[:10_000])
+    assert len(server.requests) == 4
+
+
 def test_an_agent_goes_on_where_large_requests_are_closed(shared_crew_on: Make) -> None:
-    """Sends less where the server hangs up, as with a proxy before it that limits the size."""
-    limit = 25_000
-    reads = iter([called(*call(json.dumps({"path": f"{n}.txt"}), name="read_file")) for n in range(4)])
+    """Sends less where the server hangs up, as with a proxy before it that limits the size, and learns how much."""
+    closed = []
+    reads = iter([called(*call(json.dumps({"path": f"{n}.txt"}), name="read_file")) for n in range(24)])
 
     def answer(body: Json) -> Raw | None:
-        if len(json.dumps(body)) > limit:
+        if (size := len(json.dumps(body))) > 25_000:
+            closed.append(size)
             return None
         return next(reads, DONE) if body.get("tools") else sse(start(), *text("so far"), end(), STOP)
 
     with RawServer(answer) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
-        for n in range(4):
-            (crew.root / f"{n}.txt").write_text("some words\n" * 500)
+        for n in range(24):
+            (crew.root / f"{n}.txt").write_text("some words\n" * 150)
         assert crew.run("limited", "explore", "go").text == "the end"
     retries = [event.error for event in crew.events("limited") if isinstance(event, Retry)]
     assert any(each.endswith("tries with a shorter conversation") for each in retries), retries
+    assert any("did not take a request of" in each for each in retries), retries
+    assert len(closed) == 3, closed
     assert not any("unavailable" in need.summary for need in crew.view().needs)
+
+
+def test_a_refusal_of_the_size_does_not_outlast_it(shared_crew_on: Make) -> None:
+    with RawServer(Raw(b"<html>413", 413, "text/html"), DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("heavy", "explore", "go").code == 1
+        crew.wait_for("heavy", "idle")
+        assert crew.run("heavy", "explore", "again").text == "the end"
 
 
 def results(crew: Crew, name: str) -> list[tuple[bool, str]]:
@@ -594,6 +712,60 @@ def test_the_marks_of_the_prompt_cache_are_left_out_where_a_server_does_not_know
     assert [tool["name"] for tool in first["tools"]] == [tool["name"] for tool in second["tools"]]
 
 
+WANTS_TEXT = (
+    "messages.0.content: Input should be a valid string",
+    "content: Input should be a valid string",
+    "messages[0].content must be a string",
+    "messages.0.content: Expected string, received array",
+)
+
+
+@pytest.mark.parametrize("words", WANTS_TEXT)
+def test_text_is_sent_as_a_string_where_a_server_takes_only_that(shared_crew_on: Make, words: str) -> None:
+    """Refuses blocks where a string says the same, and takes those of calls and their results."""
+
+    def strict(body: Json) -> Raw:
+        texts = [each["content"] for each in body["messages"] if isinstance(each["content"], list)]
+        if any(block["type"] == "text" for content in texts for block in content):
+            return said_no(words)
+        return DONE if len(body["messages"]) > 1 else called(*call(whole={}, name="list_dir"))
+
+    name = f"strings{len(words)}"
+    with RawServer(strict) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run(name, "explore", "Look for the needle").text == "the end"
+        sent = messages.send(crew.team, name, "again")
+        assert crew.answer_to(name, sent.id).text == "the end"
+    assert [isinstance(body["messages"][0]["content"], str) for body in server.requests] == [False, True, True, True]
+    assert "Look for the needle" in server.requests[-1]["messages"][0]["content"]
+    assert "cache_control" not in json.dumps(server.requests[1:])
+
+
+def test_a_refusal_of_one_kind_of_block_is_none_of_all(shared_crew_on: Make) -> None:
+    words = "messages.0.content.str: Input should be a valid string; messages.0.content.list[TextBlock].0: no text"
+    with RawServer(said_no(words)) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run("union", "explore", "Look")
+    assert words in str(answer.error)
+    assert "takes only text" not in str(answer.error)
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_takes_no_calls_in_messages_is_told(shared_crew_on: Make) -> None:
+    def strict(body: Json) -> Raw:
+        if all(isinstance(each["content"], str) for each in body["messages"]):
+            return listing()
+        return said_no("content: Input should be a valid string")
+
+    with RawServer(strict) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run("texts", "explore", "Look")
+    assert answer.code == 1
+    assert "the server takes only text in messages, and agents need calls and their results" in str(answer.error)
+    assert "content: Input should be a valid string" in str(answer.error)
+    assert len(server.requests) == 3, "it is of no length, so nothing is tried again"
+
+
 def test_the_mark_of_a_failed_call_is_left_out_where_a_server_does_not_know_it(shared_crew_on: Make) -> None:
     words = "messages.2.content.0.tool_result.is_error: Extra inputs are not permitted"
     refused = as_json({"type": "error", "error": {"type": "invalid_request_error", "message": words}}, 400)
@@ -603,6 +775,60 @@ def test_the_mark_of_a_failed_call_is_left_out_where_a_server_does_not_know_it(s
         assert crew.run("unmarked", "explore", "Look").text == "the end"
     assert ["is_error" in json.dumps(body["messages"]) for body in server.requests] == [False, True, False]
     assert "cache_control" in json.dumps(server.requests[-1]), "it was not refused"
+
+
+def test_an_id_that_a_server_refuses_is_replaced_where_it_stands(shared_crew_on: Make) -> None:
+    """Sends a conversation of a model with such ids to one behind the same gateway that is strict."""
+    words = "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
+    looks = listing(ident="functions.list_dir:0"), listing(ident="plain_id")
+    with RawServer(*looks, as_json({"error": {"message": words}}, 400), DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("strict", "explore", "Look").text == "the end"
+    blocks = [block for message in server.requests[-1]["messages"] for block in message["content"]]
+    asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+    assert asked == answered
+    assert asked[1] == "plain_id"
+    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", asked[0])
+    assert "functions.list_dir:0" in json.dumps(server.requests[-2])
+
+
+@pytest.mark.files_only
+def test_the_api_gets_no_id_of_another_server_that_it_refuses(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from crewboard.worker.llm import model
+
+    with RawServer(HI) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+        hire(directory, "odd")
+        caller = model.Model(worker(directory, "odd"), cast("Interrupts", Waits()))
+        caller.is_api = True
+        call_ = {"type": "tool_use", "id": "functions.look:0", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "functions.look:0", "content": "seen"}
+        turns = [{"role": "assistant", "content": [call_]}, {"role": "user", "content": [result]}]
+        asyncio.run(caller.reply("", [], [{"role": "user", "content": "go"}, *turns], 1000))
+    _, asked, answered = (message["content"] for message in server.requests[0]["messages"])
+    assert asked[0]["id"] == answered[0]["tool_use_id"]
+    assert re.fullmatch("[a-zA-Z0-9_-]+", asked[0]["id"])
+
+
+def test_a_block_that_the_api_does_not_have_is_not_sent_back(shared_crew_on: Make) -> None:
+    reasons = [begin({"type": "reasoning", "text": "Let me look.", "signature": "s"})]
+    looks = called(*reasons, *text("I look.", 1), *call(whole={}, name="list_dir", index=2))
+
+    def strict(body: Json) -> Raw:
+        kinds = {block["type"] for message in body["messages"] for block in message["content"]}
+        return said_no("messages.1.content.0: unknown variant `reasoning`") if "reasoning" in kinds else DONE
+
+    with RawServer(looks, strict) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("reasons", "explore", "Look").text == "the end"
+    asked = next(message for message in server.requests[-1]["messages"] if message["role"] == "assistant")
+    assert [block["type"] for block in asked["content"]] == ["text", "tool_use"]
+    replies = [event for event in crew.events("reasons") if isinstance(event, Reply)]
+    assert replies[0].content[0]["type"] == "reasoning", "the journal has it as it came"
 
 
 def test_a_field_that_a_server_refuses_is_left_out_by_the_whole_team(shared_crew_on: Make) -> None:
@@ -673,6 +899,63 @@ def test_a_refusal_that_lasts_says_what_helps(
     assert len(server.requests) == (3 if status == 500 else 1)
     assert (need.refused_by is not None) == other_model
     assert any(f" resume {name} --model" in how for _, how in answers(need, CommandLine())) == other_model
+
+
+LISTS = '{"name": "list_dir", "arguments": {"path": "."}}'
+WRITTEN = {
+    "Qwen": f"<tool_call>\n{LISTS}\n</tool_call>",
+    "Qwen, behind a thought and a line": f"<think>Well.</think>\n\nI look first.\n<tool_call>\n{LISTS}\n</tool_call>",
+    "Qwen, two calls": f"<tool_call>{LISTS}</tool_call>\n<tool_call>{LISTS}</tool_call>\n",
+    "Qwen, without its end": f"<tool_call>\n{LISTS}",
+    "Qwen Coder": "<tool_call>\n<function=list_dir>\n<parameter=path>\n.\n</parameter>\n</function>\n</tool_call>",
+    "GLM": "<tool_call>list_dir\n<arg_key>path</arg_key>\n<arg_value>.</arg_value>\n</tool_call>",
+    "Llama": '<function=list_dir>{"path": "."}</function>',
+    "Mistral": f"[TOOL_CALLS] [{LISTS}]",
+    "fenced JSON": f"```json\n{LISTS}\n```",
+    "JSON": '{"name": "list_dir", "parameters": {}}',
+    "JSON of OpenAI": json.dumps({"type": "function", "function": json.loads(LISTS)}),
+}
+QUOTED = {
+    "another tool": LISTS.replace("list_dir", "launch"),
+    "more text behind": f"```json\n{LISTS}\n```\nSo does a call look.",
+    "much text before": f"{'la ' * 70}\n<tool_call>{LISTS}</tool_call>",
+    "no call": '```json\n{"name": "list_dir"}\n```',
+    "no input": '{"name": "list_dir", "type": "tool"}',
+    "a definition": '[{"name": "list_dir", "description": "Lists.", "parameters": {}}]',
+    "a call and other JSON": f'```json\n{LISTS}\n```\n```json\n{{"files": 3}}\n```',
+    "no JSON": "{list_dir}",
+    "the word alone": "It begins with <tool_call> and names list_dir.",
+    "the word at the end": "A call begins with <tool_call>",
+}
+
+
+@pytest.mark.files_only
+def test_only_a_text_that_is_a_call_is_taken_for_one() -> None:
+    from crewboard.worker.llm.blocks import call_in_text
+
+    tools = [{"name": "read_file"}, {"name": "list_dir"}]
+    assert [name for name, said in WRITTEN.items() if call_in_text(said, tools) != "list_dir"] == []
+    assert [name for name, said in QUOTED.items() if call_in_text(said, tools) is not None] == []
+
+
+def test_a_call_that_comes_as_text_is_no_result(shared_crew_on: Make) -> None:
+    with RawServer(sse(start(), *text(WRITTEN["Qwen"]), end(), STOP)) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run("scribe", "explore", "go")
+        crew.wait_for("scribe", "idle")
+        (need,) = [each for each in crew.view().needs if each.agent == "scribe"]
+    assert (answer.code, answer.text, results(crew, "scribe")) == (1, "", [])
+    for said in (str(answer.error), need.summary):
+        assert "the model wrote a call of list_dir as text" in said
+        assert said.count("vLLM with `--enable-auto-tool-choice --tool-call-parser PARSER`, llama-server ") == 1
+    assert need.summary.index("--jinja") < need.summary.index("as text")
+    assert len(server.requests) == 1
+
+
+def test_an_answer_that_quotes_a_call_is_a_result(shared_crew_on: Make) -> None:
+    with RawServer(sse(start(), *text(QUOTED["more text behind"]), end(), STOP)) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        assert crew.run("quoter", "explore", "go").text == QUOTED["more text behind"]
 
 
 REFUSED = as_json({"error": {"type": "invalid_request_error", "message": "no such luck"}}, 400)

@@ -13,7 +13,7 @@ from crewboard.commands import messages, stop
 from crewboard.errors import ExitCode
 from crewboard.linux import process
 from crewboard.records.events import Intake
-from crewboard.store import agents, mailbox
+from crewboard.store import mailbox
 from tests.crew import Crew, eventually
 from tests.model import ModelServer
 from tests.postgres import Server, SharedServer, close_connections, end_leases, require, set_lease_ttl
@@ -132,7 +132,7 @@ def test_without_the_store_a_worker_ends_with_74(tmp_path: Path, server: Server)
         server.start()
         close_connections()
         seen = crew.wait_for("cut", "crashed", "exited", "vanished", "failed")
-        ended = eventually(lambda: agents.exit_record(crew.agent("cut")), "the record of its end")
+        ended = eventually(crew.agent("cut").exit.load, "the record of its end")
         assert ended.code == ExitCode.IO, seen
         hiring.resume(crew.team, "cut")
         crew.wait_for("cut", "idle", "working")

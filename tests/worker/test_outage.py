@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import pytest
 
 from crewboard import operations
-from crewboard.commands import answers, control, messages, stop
+from crewboard.commands import control, messages, settings, stop
 from crewboard.errors import ExitCode
 from crewboard.offline.reply import Speed, events, message
 from crewboard.offline.service import Fault
@@ -20,7 +20,7 @@ from crewboard.protocol import cooldown
 from crewboard.readmodel.team import AgentView, Need
 from crewboard.records.events import Reply, Retry
 from crewboard.records.team import Member
-from crewboard.store import json_records, roster
+from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
 from tests.crash.scenarios import hire, worker
@@ -280,7 +280,7 @@ def test_a_pause_of_an_old_outage_is_no_outage_any_more(directory: TeamDirectory
     assert pause is not None
     assert cooldown.is_outage(pause, time.time())
     old = {"until": time.time() - 9000, "until_monotonic": time.monotonic() - 9000}
-    json_records.save(directory.cooldown, pause.replace(**old))
+    directory.cooldown.save(pause.replace(**old))
     assert cooldown.extend_outage(agent, SERVER, 0.0, "529", time.time()) <= cooldown.FIRST_OUTAGE_PAUSE
 
 
@@ -344,7 +344,7 @@ def test_agents_stop_waiting_when_the_team_no_longer_waits(crew_on: Make) -> Non
     assert need is not None
     messages.acknowledge_marks(crew.team, dict(need.marks))
     assert outage_of(crew) is None
-    answers.change_setting(crew.team, "on_outage", "fail")
+    settings.change_setting(crew.team, "on_outage", "fail")
     assert crew.answer(hired).code == ExitCode.API_UNAVAILABLE
     assert [event.attempt for event in crew.events("tired") if isinstance(event, Retry)] == [1]
 

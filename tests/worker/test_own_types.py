@@ -14,7 +14,6 @@ from crewboard.agent_types import LEAD_TOOLS, TYPES, AgentType
 from crewboard.errors import StorageError, UntrustedError, UsageError
 from crewboard.records.agents import ToolPattern
 from crewboard.records.events import ToolResult
-from crewboard.store import agents
 from crewboard.type_files import MAX_FILE_SIZE, find, find_all, is_trusted, require_trusted, trust, write_new
 from tests.crew import Crew
 from tests.model import calls, says
@@ -388,7 +387,7 @@ def test_a_type_narrows_the_options_of_each_hire(
     assert (tmp_path / "made/y").read_text() == "y", "writes are accepted"
     assert (asked.from_, asked.payload["tool"]) == ("bob", "bash")
     ended = crew.answer(begun)
-    spec = agents.spec(crew.agent("ann"))
+    spec = crew.agent("ann").spec.load()
     assert spec is not None
     assert (spec.flags.plan, spec.flags.max_turns) == (True, 2)
     assert "write_file is not allowed before your plan is approved" in results_of(crew, "ann")[1]

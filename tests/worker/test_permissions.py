@@ -15,7 +15,7 @@ from crewboard.records.team import Rule, RuleEffect
 from crewboard.worker.conversation import ApprovedPlan
 from crewboard.worker.tools.bash_reader import RUNNERS, SHELL_WORDS, simple_command
 from crewboard.worker.tools.plans import names_call
-from crewboard.worker.tools.rules import judge_call, scope_of
+from crewboard.worker.tools.rules import Verdict, judge_call, scope_of
 
 BASH = shutil.which("bash") or "/bin/bash"
 
@@ -343,7 +343,7 @@ def test_no_rule_allows_what_runs_on_your_machine(path: str) -> None:
         judge_call([folder], "write_file", {"path": str(PurePosixPath(path).with_name("a.txt"))}, "/root") is not None
     )
     deny = Rule(id="r", effect="deny", tool="files", pattern="**")
-    assert judge_call([deny], "write_file", {"path": path}, "/root") == ("deny", deny, "")
+    assert judge_call([deny], "write_file", {"path": path}, "/root") == Verdict("deny", deny)
 
 
 def test_a_rule_is_only_for_its_tool() -> None:

@@ -19,10 +19,11 @@ from crewboard.records.events import EngineSession, Gate
 from crewboard.records.requests import Request
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
+from crewboard.worker.team_tools import SERVER
 from tests import system
 from tests.crew import Crew, eventually
 from tests.model import Script, calls, says
-from tests.worker.test_engine import of, processes, spawn
+from tests.worker.test_engine import letters, of, processes, spawn
 
 CLAUDE = engines.KNOWN["claude"]
 INSTALLED = Path(__file__).parents[2] / f".cache/claude-agent-acp-{CLAUDE.tested[-1]}/bin"
@@ -64,7 +65,7 @@ def real(crew_on: Callable[..., Crew], tmp_path: Path, monkeypatch: pytest.Monke
 
 def work(crew: Crew, *replies: Reply, plan: bool = False) -> hiring.Assignment:
     crew.model.give("", *replies)
-    return spawn(crew, "e", "write it", engine="claude", network=True, plan=plan)
+    return spawn(crew, "e", "write it", engine="claude", plan=plan)
 
 
 def asked(crew: Crew, kind: str, before: Request | None = None) -> Request:
@@ -94,6 +95,19 @@ def test_claude_code_asks_before_it_writes_and_runs(real: Crew) -> None:
     assert seen.tokens.total > 0
     assert seen.cost_usd
     assert of(real, "e", EngineSession)[0].version == CLAUDE.tested[-1]
+
+
+def test_claude_code_uses_the_tools_of_the_team(real: Crew) -> None:
+    letter = calls(f"mcp__{SERVER}__send_message", to="operator", content="hello")
+    question = calls(f"mcp__{SERVER}__ask_operator", question="which?")
+    assignment = work(real, letter, question, says("done"))
+    answers.answer(real.team, asked(real, "question").id, "the first")
+    assert real.answer(assignment, TIMEOUT).text == "done"
+    assert letters(real, "operator", "hello") == 1
+    told = [str(each["messages"]) for each in real.model.requests if each.get("tools")]
+    assert "the operator answers: the first" in told[-1]
+    # The tools of our own need no permission.
+    assert [each.type for each in requests.load_all(real.directory)] == ["question"]
 
 
 def test_claude_code_writes_nothing_before_its_plan_is_approved(real: Crew) -> None:

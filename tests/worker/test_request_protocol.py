@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from crewboard import operations
-from crewboard.commands import answers, control, hire, messages, stop, tasks
+from crewboard.commands import answers, control, hire, messages, rules, settings, stop, tasks
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.offline.reply import Reply
@@ -327,7 +327,7 @@ def test_each_write_asks_permission_until_a_rule_covers_it(shared_crew: Crew) ->
     first = shared_crew.pending("permission", "asker")
     assert first.payload["summary"] == "touch made"
     assert not (shared_crew.root / "made").exists()
-    _, rule = answers.approve_with_rule(shared_crew.team, first.id, sha256=first.sha256)
+    _, rule = rules.approve_with_rule(shared_crew.team, first.id, sha256=first.sha256)
     assert (rule.agent, rule.tool, rule.scope) == ("asker", "bash", "touch")
 
     def second() -> Request | None:
@@ -346,7 +346,7 @@ def test_each_write_asks_permission_until_a_rule_covers_it(shared_crew: Crew) ->
         assert letter.picked_up_at is not None
         assert letter.entered_turn_at is not None
         assert letter.message.ts <= letter.picked_up_at <= letter.entered_turn_at
-    answers.revoke(shared_crew.team, rule.id)
+    rules.revoke(shared_crew.team, rule.id)
     assert shared_crew.team.config.rules == []
 
 
@@ -356,12 +356,12 @@ def ruled(shared_crew: Crew) -> Iterator[Crew]:
     (shared_crew.root / "inside").mkdir(exist_ok=True)
     yield shared_crew
     for rule in shared_crew.team.config.rules:
-        answers.revoke(shared_crew.team, rule.id)
+        rules.revoke(shared_crew.team, rule.id)
 
 
 def test_a_rule_denies_calls_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
-    deny = answers.add_rule(ruled.team, "deny", "bash", "touch *", agent_type="code")
-    closed = answers.add_rule(ruled.team, "deny", "files", "closed/**")
+    deny = rules.add_rule(ruled.team, "deny", "bash", "touch *", agent_type="code")
+    closed = rules.add_rule(ruled.team, "deny", "files", "closed/**")
     run = calls("bash", command="true && touch inside/denied")
     ruled.model.give("runner", run, write("closed/a.txt"), write("open.txt"), says("done"))
     ruled.answer(ruled.hire("runner", "code", "go", unsafe_no_sandbox=True))
@@ -376,13 +376,13 @@ def test_a_rule_denies_calls_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
 
 
 def test_a_rule_has_calls_asked_for_of_an_agent_that_need_not_ask(ruled: Crew) -> None:
-    rule = answers.add_rule(ruled.team, "ask", "bash", "touch *")
+    rule = rules.add_rule(ruled.team, "ask", "bash", "touch *")
     ruled.model.give("watched", calls("bash", command="touch inside/asked"), says("done"))
     hired = ruled.hire("watched", "code", "go", unsafe_no_sandbox=True)
     request = ruled.pending("permission", "watched")
     assert (request.payload["rule"], request.payload["scope"]) == (f"{rule.id} asks before touch *", None)
     with pytest.raises(UsageError, match="proposes no rule"):
-        answers.approve_with_rule(ruled.team, request.id)
+        rules.approve_with_rule(ruled.team, request.id)
     answers.approve(ruled.team, request.id, sha256=request.sha256)
     ruled.answer(hired)
     assert (ruled.root / "inside/asked").exists()
@@ -393,7 +393,7 @@ def test_a_rule_denies_a_call_that_waited_for_its_approval(ruled: Crew) -> None:
     ruled.model.give("waiter", calls("bash", command="touch late"), says("done"))
     hired = ruled.hire("waiter", "code", "go", ask=True, unsafe_no_sandbox=True)
     request = ruled.pending("permission", "waiter")
-    rule = answers.add_rule(ruled.team, "deny", "bash", "touch *", agent="waiter")
+    rule = rules.add_rule(ruled.team, "deny", "bash", "touch *", agent="waiter")
     answers.approve(ruled.team, request.id, sha256=request.sha256)
     ruled.answer(hired)
     assert not (ruled.root / "late").exists()
@@ -407,7 +407,7 @@ def test_a_rule_for_all_agents_of_a_type_covers_another_agent(ruled: Crew) -> No
     ruled.model.give("second", calls("bash", command="touch inside/more"), says("done"))
     hired = ruled.hire("first", "code", "go", ask=True, unsafe_no_sandbox=True)
     request = ruled.pending("permission", "first")
-    _, rule = answers.approve_with_rule(ruled.team, request.id, rule_for="type")
+    _, rule = rules.approve_with_rule(ruled.team, request.id, rule_for="type")
     assert (rule.agent, rule.agent_type, rule.scope) == (None, "code", "touch")
     ruled.answer(hired)
     ruled.answer(ruled.hire("second", "code", "go", ask=True, unsafe_no_sandbox=True))
@@ -419,12 +419,12 @@ def test_a_rule_for_all_agents_of_a_type_covers_another_agent(ruled: Crew) -> No
 
 
 def test_an_agent_can_neither_add_nor_remove_a_rule(ruled: Crew) -> None:
-    rule = answers.add_rule(ruled.team, "deny", "bash", "touch *")
+    rule = rules.add_rule(ruled.team, "deny", "bash", "touch *")
     lead = replace(ruled.team, by="lead")
     for attempt in (
-        partial(answers.add_rule, lead, "allow", "bash", "*"),
-        partial(answers.revoke, lead, rule.id),
-        partial(answers.approve_with_rule, lead, "permission-1"),
+        partial(rules.add_rule, lead, "allow", "bash", "*"),
+        partial(rules.revoke, lead, rule.id),
+        partial(rules.approve_with_rule, lead, "permission-1"),
     ):
         with pytest.raises(UsageError, match="only the operator"):
             attempt()
@@ -631,7 +631,7 @@ def test_a_background_result_reaches_the_lead_as_mail(crew_on: Make) -> None:
 def test_a_lead_is_told_that_its_hire_is_queued(crew_on: Make) -> None:
     spawn = calls("spawn_agent", name="scanner", agent_type="explore", prompt="scan")
     crew = crew_on({"lead": [spawn, says("it is queued"), says("heard")], "scanner": [says("three files")]})
-    answers.change_setting(crew.team, "max_working", "1")
+    settings.change_setting(crew.team, "max_working", "1")
     assert crew.run("lead", "lead", "scan it", unsafe_no_sandbox=True).text == "it is queued"
     told = tool_results(crew, "lead")[0]
     assert told.content.startswith("scanner is queued 1st: max_working 1 reached")
@@ -649,7 +649,7 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> Non
     spawn = calls("spawn_agent", name="bob", agent_type="code", prompt="write", plan_required=True)
 
     crew = crew_on({"lead": [spawn, says("I will look")], "bob": [plan("out.txt"), says("done")]})
-    answers.set_approver(crew.team, "lead")
+    settings.set_approver(crew.team, "lead")
     crew.run("lead", "lead", "have it written", unsafe_no_sandbox=True)
     assert "plan_approval" in tool_results(crew, "lead")[0].content
     request = crew.pending("plan_approval")
@@ -662,12 +662,12 @@ def test_a_lead_that_waits_is_told_when_its_child_needs_it(crew_on: Make) -> Non
 def test_a_lead_reviews_plans_of_others_and_never_its_own(crew_on: Make) -> None:
     review = calls("review_plan", request_id="plan-1", approve=True)
     crew = crew_on({"lead": [plan("out.txt"), review, says("as planned")]})
-    answers.set_approver(crew.team, "lead")
+    settings.set_approver(crew.team, "lead")
     hired = crew.hire("lead", "lead", "plan it", plan=True, unsafe_no_sandbox=True)
     request = crew.pending("plan_approval")
     assert request.to == "operator"
     assert [need.request_id for need in crew.view().needs] == [request.id]
-    answers.set_approver(crew.team, "operator")
+    settings.set_approver(crew.team, "operator")
     answers.approve(crew.team, request.id)
     assert crew.answer(hired).text == "as planned"
     first, *later = crew.model.asked_by("lead")
@@ -756,7 +756,7 @@ def test_a_rule_for_a_folder_covers_no_file_behind_a_link(shared_crew: Crew) -> 
     (root / "linked-docs/b.txt").symlink_to("../behind.py")
     shared_crew.model.give("linker", write("linked-docs/a.txt"), write("linked-docs/b.txt"), says("done"))
     hired = shared_crew.hire("linker", "code", "write it", ask=True, unsafe_no_sandbox=True)
-    answers.approve_with_rule(shared_crew.team, shared_crew.pending("permission", "linker").id)
+    rules.approve_with_rule(shared_crew.team, shared_crew.pending("permission", "linker").id)
     shared_crew.answer(hired)
     assert (root / "linked-docs/a.txt").read_text() == "hello"
     assert (root / "behind.py").read_text() == "old"
@@ -770,17 +770,17 @@ def test_a_rule_is_there_before_its_approval_and_goes_if_that_fails(
     hired = ruled.hire("early", "code", "go", ask=True, unsafe_no_sandbox=True)
     request, before = ruled.pending("permission", "early"), ruled.team.config.rules
     with pytest.raises(BadDataError):
-        answers.approve_with_rule(ruled.team, request.id, sha256="0" * 64)
+        rules.approve_with_rule(ruled.team, request.id, sha256="0" * 64)
     assert ruled.team.config.rules == before
-    approve, rules = answers.approve, []
+    approve, seen = answers.approve, []
 
     def note_rules(team: Team, request_id: str, *, sha256: str | None = None) -> Request:
-        rules.extend(team.config.rules)
+        seen.extend(team.config.rules)
         return approve(team, request_id, sha256=sha256)
 
     monkeypatch.setattr(answers, "approve", note_rules)
-    _, rule = answers.approve_with_rule(ruled.team, request.id, sha256=request.sha256)
-    assert rules == [*before, rule]
+    _, rule = rules.approve_with_rule(ruled.team, request.id, sha256=request.sha256)
+    assert seen == [*before, rule]
     ruled.answer(hired)
 
 
@@ -797,7 +797,7 @@ def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
 @pytest.mark.long
 def test_a_lead_that_is_hired_while_plans_wait_for_it_reads_them(crew_on: Make) -> None:
     crew = crew_on({"bob": [plan("bob.txt"), says("done")]})
-    answers.set_approver(crew.team, "lead")
+    settings.set_approver(crew.team, "lead")
     bob = crew.hire("bob", "code", "write", plan=True, unsafe_no_sandbox=True)
     request = crew.pending("plan_approval", "bob")
     assert [need.request_id for need in crew.view().needs] == [request.id]

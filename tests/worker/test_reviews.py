@@ -10,7 +10,7 @@ from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.offline.reply import Reply
-from crewboard.protocol import approvals, requests, reviews
+from crewboard.protocol import requests, reviews
 from crewboard.records.base import convert
 from crewboard.records.events import Intake, ToolResult
 from crewboard.records.messages import Message
@@ -131,7 +131,7 @@ def test_the_operator_reviews_for_a_reviewer_that_ended(shared_crew: Crew) -> No
     eventually(lambda: waiting(crew)[0].to == OPERATOR, "the operator is asked")
     assert [need.request_id for need in crew.view().needs if need.kind == "review"] == [request.id]
     with pytest.raises(BadDataError, match="is for operator to answer"):
-        approvals.respond(crew.directory, request.id, "approved", "gone", 1.0)
+        requests.respond(crew.directory, request.id, "approved", "gone", 1.0)
     answers.approve(crew.team, request.id)
     assert saved(crew.directory, task).status == "completed"
 
@@ -256,7 +256,7 @@ def test_a_kill_loses_no_review_and_doubles_none(team: Team, alive: Callable[[st
     assert (request.id, request.to, request.from_) == (task.in_review, "rev", "ann")
     assert len(mail_to(team.directory, "rev", "task_review_request")) == 1
     # Killed after the decision, and before the task was changed.
-    approvals.respond(team.directory, request.id, "rejected", "rev", 4.0, feedback="no")
+    requests.respond(team.directory, request.id, "rejected", "rev", 4.0, feedback="no")
     assert saved(team.directory, task).in_review == request.id
     for _ in range(2):
         reviews.reconcile(team.directory, 5.0)
@@ -310,7 +310,7 @@ def test_an_answer_again_ends_a_review_that_was_cut_short(team: Team) -> None:
     handed = hand_over(team, begun(team))
     request = reviews.ask(team.directory, handed, 3.0)
     assert request.to == OPERATOR, "the reviewer is not running"
-    approvals.respond(team.directory, request.id, "approved", OPERATOR, 4.0)
+    requests.respond(team.directory, request.id, "approved", OPERATOR, 4.0)
     with pytest.raises(BadDataError, match="already approved"):
         answers.approve(team, request.id)
     assert saved(team.directory, handed).status == "completed"

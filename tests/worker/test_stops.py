@@ -19,6 +19,7 @@ from crewboard.records.events import Reply as Kept
 from crewboard.worker.conversation import replay
 from tests.crew import Crew, eventually
 from tests.model import Script, calls, says
+from tests.preloaded import TAKEN_FOR_THE_API, patched
 
 Make = Callable[..., Crew]
 
@@ -167,7 +168,7 @@ def test_an_unknown_reason_to_stop_ends_the_turn_and_is_said(shared_crew: Crew) 
 
 
 @pytest.mark.misfits("a block of a later API, and back")
-def test_an_unknown_block_is_kept_and_goes_back(shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_block_is_kept_and_goes_back(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [
         {"type": "content_block_start", "index": 0, "content_block": {"type": "poem", "verse": "O", "rhymes": [1]}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "verse_delta", "verse": " heron", "rhymes": [2]}},
@@ -189,8 +190,9 @@ def test_an_unknown_block_is_kept_and_goes_back(shared_crew_on: Make, monkeypatc
     monkeypatch.setattr(service, "events", events)
     first = Reply([{"type": "text", "text": "first"}, *calls("list_dir").content])
     # The server that signs the thinking does not know of the poem.
-    crew = shared_crew_on({"poet": [first, says("done")]}, allows_stale_thinking=True)
-    assert crew.run("poet", "explore", "go").text == "done"
+    with patched(TAKEN_FOR_THE_API):
+        crew = crew_on({"poet": [first, says("done")]}, allows_stale_thinking=True)
+        assert crew.run("poet", "explore", "go").text == "done"
     poem = {"type": "poem", "verse": "O heron", "rhymes": [1, 2], "metre": {"feet": 5}}
     assert blocks_of(crew, "poet")[0] == poem
     assert said_by_model(crew.model.requests[1])[0] == poem

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from crewboard.commands import answers, hire, hosts
+from crewboard.commands import hire, hosts, settings
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.records.agents import HireOptions, Spec, Status, Tokens
 from crewboard.records.base import convert
 from crewboard.records.messages import Message
 from crewboard.records.team import Member
-from crewboard.store import agents, json_records, leases, mailbox, roster
+from crewboard.store import agents, leases, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.web import narrow
 from tests.crew import Crew
@@ -93,7 +93,7 @@ def add(team: TeamDirectory, name: str, kind: str, by: str = "operator", *, spen
     options = convert(flags, HireOptions)
     agents.change_spec(team.agent(name), lambda _: Spec(prompt="x", prompt_id="x", type=kind, flags=options, by=by))
     status = Status(run=1, pid=1, state="idle", since=0, tokens=Tokens(input=spent))
-    json_records.save(team.agent(name).status, status)
+    team.agent(name).status.save(status)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def as_lead(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> Team:
 
 
 def flags_of(team: Team, name: str) -> HireOptions:
-    spec = agents.spec(team.directory.agent(name))
+    spec = team.directory.agent(name).spec.load()
     assert spec is not None
     return spec.flags
 
@@ -201,7 +201,7 @@ def test_no_child_of_a_gated_lead_acts_before_its_plan_is_approved(crew_on: Call
     crew = crew_on(
         {"kid": [calls("write_file", path="early.txt", content="x"), says("no")], "lead": [spawn, review, says("ok")]}
     )
-    answers.set_approver(crew.team, "lead")
+    settings.set_approver(crew.team, "lead")
     crew.run("lead", "lead", "have it written", plan=True, unsafe_no_sandbox=True)
     crew.wait_for("kid", "idle")
     assert not (crew.root / "early.txt").exists()

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from crewboard import mcp_servers, models
-from crewboard.commands import answers, hire
+from crewboard.commands import answers, hire, trust
 from crewboard.records.agents import Tokens
 from crewboard.records.events import Event, Intake, Opening, Reply, ToolResult
 from crewboard.worker.conversation import replay
@@ -46,7 +46,7 @@ def with_server(crew: Crew, names: list[str]) -> Path:
     more.write_text(" ".join(names))
     entry = {"command": sys.executable, "args": [str(copy), str(more)]}
     (crew.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
-    hire.accept_server(crew.team, mcp_servers.find(crew.root, "own"))
+    trust.accept_server(crew.team, mcp_servers.find(crew.root, "own"))
     return more
 
 
@@ -95,6 +95,34 @@ def test_many_tools_are_loaded_on_demand_without_a_change_before(crew_on: Make) 
     assert [event.adds for event in found] == [False, True]
     ran = [event for event in crew.events("finder") if isinstance(event, ToolResult) and "mcp__" in event.name]
     assert not any(event.is_error for event in ran)
+
+
+def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) -> None:
+    crew = crew_on()
+    tools = with_server(crew, MANY)
+    crew.model.give(
+        "finder",
+        calls("find_tools", query="mcp__own__tool_7"),
+        calls("ask_operator", question="Go on?"),
+        calls("ask_operator", question="And now?"),
+        says("done"),
+    )
+    hired = crew.hire("finder", "code", "look", unsafe_no_sandbox=True)
+    crew.pending("question")
+    tools.write_text(" ".join(set(MANY) - {"tool_7"}))
+    # Requests of another model begin anew, without the tool that is gone.
+    crew.kill("finder")
+    crew.wait_for("finder", "crashed")
+    hire.resume(crew.team, "finder", model="claude-opus-5-5")
+    answers.answer(crew.team, crew.pending("question").id, "yes")
+    crew.pending("question")
+    tools.write_text(" ".join(MANY))
+    resume_after_kill(crew, "finder")
+    answers.answer(crew.team, crew.pending("question").id, "yes")
+    assert crew.answer(hired).text == "done"
+    bodies = crew.model.asked_by("finder")
+    assert [references(body) for body in bodies] == [[], ["mcp__own__tool_7"], [], ["mcp__own__tool_7"]]
+    assert [thoughts_in(body) for body in bodies] == [0, 1, 0, 0]
 
 
 def test_a_server_that_loads_no_tools_is_sent_all(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:

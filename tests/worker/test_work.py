@@ -17,7 +17,7 @@ from crewboard.records.agents import HireOptions, Spec, TodoList
 from crewboard.records.base import Record
 from crewboard.records.events import Answer, FileKept, Intake, ToolResult
 from crewboard.records.messages import Message
-from crewboard.store import agents, mailbox, roster
+from crewboard.store import mailbox, roster
 from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import delimit, delimit_data, undelimit, undelimit_data
@@ -383,7 +383,7 @@ def test_an_agent_is_busy_before_its_new_work_counts_as_read(
 
     def watched(key: RecordKey[Record], record: Record, *, durable: bool = False) -> None:
         save(key, record, durable=durable)
-        status, cursor = agents.status(run_state.agent), run_state.agent.cursor.load()
+        status, cursor = run_state.agent.status.load(), run_state.agent.cursor.load()
         seen.append((status.state if status else "", cursor.offset if cursor else 0))
 
     monkeypatch.setattr(RecordKey, "save", watched)

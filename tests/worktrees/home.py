@@ -10,7 +10,7 @@ from pathlib import Path
 from crewboard.commands.context import Team
 from crewboard.records.agents import Spec, Worktree
 from crewboard.records.team import Member, Reviewed
-from crewboard.store import json_records, roster, tasks
+from crewboard.store import roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.snapshot import branch_of, ref_of
 
@@ -87,7 +87,7 @@ class Home:
         agent.path.mkdir(parents=True)
         branch = branch_of(self.directory, name)
         spec = Spec(prompt="", prompt_id="", type="code", worktree=Worktree(branch=branch, base=base))
-        json_records.save(agent.spec, spec)
+        agent.spec.save(spec)
         return AgentWork(self, name, base)
 
     def forget(self, name: str) -> None:
@@ -147,7 +147,7 @@ class AgentWork:
         first = self.home.git("rev-parse", f"{since}^{{tree}}")
         last = self.home.git("rev-parse", f"{upto}^{{tree}}") if upto is not None else self.tree()
         reviewed = Reviewed(of=self.name, by="qa", at=at, since=first, tree=last)
-        json_records.save(self.home.directory.task(task.id), task.replace(status="completed", reviewed=reviewed))
+        self.home.directory.task(task.id).save(task.replace(status="completed", reviewed=reviewed))
         return task.id
 
     def _commit(self, message: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers, changes, messages, stop, tasks, undo
+from crewboard.commands import answers, changes, messages, settings, stop, tasks, undo
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
@@ -22,7 +22,7 @@ from crewboard.records.team import Config
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import open_sandbox
-from crewboard.store import agents, roster
+from crewboard.store import roster
 from crewboard.store import tasks as store_tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import merging, snapshot
@@ -104,12 +104,12 @@ def test_a_check_runs_in_the_checkout(made: Made) -> None:
     (bob,) = changes.list_changes(crew.team)
     assert bob.check == LastCheck("old", done.checked)
     # The team's check runs for no task, on what is there now.
-    answers.change_setting(crew.team, "check", "grep 'not any more' done.txt")
+    settings.change_setting(crew.team, "check", "grep 'not any more' done.txt")
     ran = Cli(crew.root)("check", "bob")
     assert ran.code == 0, ran.err
     (bob,) = changes.list_changes(crew.team)
     assert bob.check is not None
-    assert (bob.check.state, bob.check.checked) == ("passed", agents.checked(crew.directory.agent("bob")))
+    assert (bob.check.state, bob.check.checked) == ("passed", crew.directory.agent("bob").checked.load())
 
 
 @pytest.mark.long
@@ -141,7 +141,7 @@ def test_what_an_agent_writes_while_its_review_waits_is_not_reviewed(made: Made)
     crew = made()
     crew.model.give("lead", says("ready"))
     crew.run("lead", "lead", "wait", unsafe_no_sandbox=True)
-    answers.change_setting(crew.team, "lead_merges", "on")
+    settings.change_setting(crew.team, "lead_merges", "on")
     task = tasks.add_task(crew.team, "work", review="lead")
     # The reviewer looks at what it was given until the owner has written more.
     waits = calls("bash", command="until test -e go; do sleep 0.05; done")
@@ -240,7 +240,7 @@ def test_an_agent_can_commit_on_its_branch(shared_crew: Crew) -> None:
     shared_crew.run("committer", "code", "work", worktree=True)
     (ran,) = results_of(shared_crew, "committer")
     assert not ran.is_error, ran.content
-    spec = agents.spec(shared_crew.agent("committer"))
+    spec = shared_crew.agent("committer").spec.load()
     assert spec is not None
     taken = snapshot.take(shared_crew.directory, "committer", spec)
     assert git(shared_crew.root, "log", "-1", "--format=%s", taken.head) == "Add four"
@@ -404,7 +404,7 @@ def test_where_the_team_gives_worktrees_and_there_is_no_repository_the_shared_tr
     options = HireOptions(unsafe_no_sandbox=True)
     assignment = hiring.spawn(crew.team, hiring.Hire("bob", "code", "work", flags=options, given=frozenset()))
     assert "bob works in the shared tree" in assignment.note
-    spec = agents.spec(crew.agent("bob"))
+    spec = crew.agent("bob").spec.load()
     assert spec is not None
     assert (spec.worktree, spec.flags.worktree) == (None, False)
     crew.answer(assignment)
@@ -418,7 +418,7 @@ def test_the_team_and_the_type_decide_unless_the_hire_says_otherwise(made: Made)
     def worktree_of(name: str, kind: str, given: frozenset[str]) -> str | None:
         options = HireOptions(unsafe_no_sandbox=True, once=True)
         crew.answer(hiring.spawn(crew.team, hiring.Hire(name, kind, "work", flags=options, given=given)))
-        spec = agents.spec(crew.agent(name))
+        spec = crew.agent(name).spec.load()
         return spec.worktree.branch if spec and spec.worktree else None
 
     assert worktree_of("amy", "code", frozenset()) == "crew/amy"
@@ -504,7 +504,7 @@ def test_a_lead_brings_work_together_on_a_branch_that_is_not_checked_out(made: M
     assert listed.content == "bob: +1 -0 in 1 file, 0 behind, merges cleanly\n  added new.py"
     assert "+y = 1" in diff.content
     assert "no tool 'accept_changes'" in refused.content
-    answers.change_setting(crew.team, "lead_merges", "on")
+    settings.change_setting(crew.team, "lead_merges", "on")
     shown = diff.content.partition("\n")[0].rpartition(" ")[2]
     onto_main = calls("accept_changes", teammate="bob", into="main", sha256=shown)
     as_shown = calls("accept_changes", teammate="bob", sha256=shown)
@@ -548,7 +548,7 @@ def test_claims_and_hold_bind_agents_in_checkouts(made: Made) -> None:
     crew.model.give("amy", calls("ask_operator", question="?"))
     for name in ("amy", "bob", "cid"):
         crew.model.give(name, says("done"))
-    answers.change_setting(crew.team, "collisions", "claims")
+    settings.change_setting(crew.team, "collisions", "claims")
     crew.hire("amy", "code", "work", worktree=True, plan=True, unsafe_no_sandbox=True)
     answers.approve(crew.team, crew.pending("plan_approval", "amy").id)
     question = crew.pending("question", "amy")
@@ -556,7 +556,7 @@ def test_claims_and_hold_bind_agents_in_checkouts(made: Made) -> None:
     assert "amy holds api.py" in results_of(crew, "bob")[-1].content
     answers.answer(crew.team, question.id, "yes")
     crew.wait_for("amy", "idle")
-    answers.change_setting(crew.team, "collisions", "hold")
+    settings.change_setting(crew.team, "collisions", "hold")
     crew.hire("cid", "code", "work", worktree=True, unsafe_no_sandbox=True)
     asked = crew.pending("permission", "cid")
     assert asked.payload["collision"] == "amy changed it in work that is not merged"

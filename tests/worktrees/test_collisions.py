@@ -11,7 +11,7 @@ from crewboard.readmodel.reader import read_team
 from crewboard.readmodel.team import AgentView, Need
 from crewboard.records.processes import Exit
 from crewboard.records.team import Collisions
-from crewboard.store import agents, json_records
+from crewboard.store import agents
 from crewboard.worktrees import collisions
 from crewboard.worktrees.changes import merged as merged_of
 from crewboard.worktrees.repository import Repository
@@ -34,7 +34,7 @@ def three(home: Home) -> tuple[AgentWork, AgentWork, AgentWork]:
 
 
 def recorded(home: Home) -> Collisions:
-    found = json_records.load(home.directory.collisions, Collisions)
+    found = home.directory.collisions.load()
     assert found is not None
     return found
 

@@ -7,9 +7,9 @@ import pytest
 
 from crewboard.commands import changes, stop
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.records.agents import Spec, Worktree
+from crewboard.records.agents import Worktree
 from crewboard.records.team import Checked
-from crewboard.store import agents, json_records, leases, operators, tasks
+from crewboard.store import agents, leases, operators, tasks
 from crewboard.worktrees.repository import NoRepositoryError
 from tests.cli.files import enlist
 from tests.cli.shell import Inside
@@ -133,10 +133,10 @@ def test_what_was_discarded_after_an_undo_blocks_no_removal(home: Home) -> None:
 def test_discarded_work_blocks_no_removal_without_its_base(home: Home) -> None:
     bob = work(home)
     changes.discard(home.team, "bob")
-    spec = json_records.load(home.directory.agent("bob").spec, Spec)
+    spec = home.directory.agent("bob").spec.load()
     assert spec is not None
     gone = Worktree(branch="crew/bob", base=bob.base.translate(str.maketrans("0123456789", "1234567890")))
-    json_records.save(home.directory.agent("bob").spec, spec.replace(worktree=gone))
+    home.directory.agent("bob").spec.save(spec.replace(worktree=gone))
     stop.remove(home.team, "bob")
 
 
@@ -342,7 +342,7 @@ def test_a_merge_of_work_that_waits_for_a_review_says_so(home: Home) -> None:
     task = tasks.add(home.directory, "pages", 1.0, owner="bob", review="operator")
     tasks.claim(home.directory, task.id, "bob", "code", 2.0)
     record = home.directory.task(task.id)
-    json_records.save(record, tasks.load(home.directory, task.id).replace(in_review="review-1"))
+    record.save(tasks.load(home.directory, task.id).replace(in_review="review-1"))
     run = Inside(home.root)
     for options in (("--dry-run",), ()):
         assert "task 1 waits for the review of operator: pages" in run.agree("merge", "bob", *options).err

@@ -12,7 +12,7 @@ from crewboard.commands import changes
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records.team import Member
-from crewboard.store import json_records, roster
+from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.repository import GitFailedError, open_repository
@@ -207,7 +207,7 @@ def test_files_that_no_snapshot_has_are_not_lost_unsaid(directory: TeamDirectory
     team = Team(directory)
     spec = hired("bob")
     directory.agent("bob").path.mkdir(parents=True)
-    json_records.save(directory.agent("bob").spec, spec)
+    directory.agent("bob").spec.save(spec)
     changes.require_merged(team, ["bob"])
     write(directory.worktree("bob"), {"closed": "work\n"})
     (directory.worktree("bob") / "closed").chmod(0)

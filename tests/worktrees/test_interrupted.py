@@ -17,9 +17,10 @@ from crewboard.commands import changes
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records.team import Acceptances, How, Move
-from crewboard.store import json_records, roster
+from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import merging
+from crewboard.worktrees.put_back import Tree
 from crewboard.worktrees.repository import Repository
 from tests.cli.shell import Inside
 from tests.docs.pages import ROOT
@@ -86,18 +87,6 @@ def test_a_merge_whose_branch_has_moved_is_finished(home: Home, monkeypatch: pyt
     assert_clean(home)
 
 
-def _half_old(home: Home, new: str) -> None:
-    home.write("api.py", home.read("api.py")[:7])
-
-
-def _half_new(home: Home, new: str) -> None:
-    home.write("api.py", home.git("show", f"{new}:api.py")[:50])
-
-
-def _empty(home: Home, new: str) -> None:
-    home.write("api.py", "")
-
-
 def _missing(home: Home, new: str) -> None:
     (home.root / "api.py").unlink()
     (home.root / "README").unlink()
@@ -108,17 +97,8 @@ def _new_files(home: Home, new: str) -> None:
     home.write("api.py", home.git("show", f"{new}:api.py") + "\n")
 
 
-def _half_a_new_file(home: Home, new: str) -> None:
-    home.write("bob/new.txt", "ne")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    default(
-        [_half_old, _half_new, _empty, _missing, _new_files, _half_a_new_file], _half_new, _missing, _half_a_new_file
-    ),
-)
-def test_files_that_git_had_half_written_are_restored(
+@pytest.mark.parametrize("damage", [_missing, _new_files])
+def test_files_that_a_killed_merge_left_are_restored(
     home: Home, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Home, str], None]
 ) -> None:
     bob = work(home)
@@ -131,18 +111,67 @@ def test_files_that_git_had_half_written_are_restored(
     assert_clean(home)
 
 
-def test_half_written_files_with_other_line_ends_are_restored(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_a_file_cut_after_the_kill_is_the_users(home: Home, monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+    work(home)
+    interrupt(home, monkeypatch, "update-ref")
+    move = merging.load(home.directory).move
+    assert move is not None
+    cut = home.git("show", f"{move.old if side == 'old' else move.new}:api.py")[:50]
+    home.write("api.py", cut)
+    assert "interrupted" in Inside(home.root)("changes").err
+    assert home.read("api.py") == cut
+    assert home.read("README") == "hello\n"
+    assert home.git("status", "--porcelain", "-uall") == " M api.py"
+
+
+def test_no_file_is_half_written_at_any_moment(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        home.write(f"src/{number}.txt", "old\n")
+    home.commit("more")
+    bob = work(home)
+    for number in range(5):
+        bob.write(f"src/{number}.txt", "new\n" * 9)
+    bob.snap()
+    ordinary, moved = Tree.put, [0]
+
+    def put(self: Tree, path: str, source: Path) -> None:
+        moved[0] += 1
+        if moved[0] == 4:
+            raise Killed
+        ordinary(self, path, source)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tree, "put", put)
+        patch.setattr(merging.Mover, "recover", lambda *_, **__: None)
+        with pytest.raises(Killed):
+            changes.merge(home.team, "bob")
+    found = [home.read(f"src/{number}.txt") for number in range(5)]
+    assert {*found} == {"old\n", "new\n" * 9}
+    changes.merge(home.team, "bob")
+    assert tree(home) == tree(home, bob.snapshot)
+    assert_clean(home)
+
+
+def test_files_with_other_line_ends_are_restored(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.git("config", "core.autocrlf", "true")
+    home.write(".gitattributes", "*.sh text eol=lf\n")
+    home.write("run.sh", "one\ntwo\n")
+    home.commit("line ends")
     home.git("rm", "-q", "--cached", "-r", ".")
     home.git("reset", "-q", "--hard")
     bob = work(home)
-    interrupt(home, monkeypatch, "read-tree")
-    data = (home.root / "api.py").read_bytes()
-    assert b"\r\n" in data
-    home.write("api.py", data[:40])
+    bob.write("run.sh", "one\ntwo by bob\n")
+    bob.snap()
+    before = {path: (home.root / path).read_bytes() for path in ("api.py", "run.sh")}
+    assert (b"\r\n" in before["api.py"], b"\r" in before["run.sh"]) == (True, False)
+    interrupt(home, monkeypatch, "update-ref")
+    assert "interrupted" in Inside(home.root)("changes").err
+    assert {path: (home.root / path).read_bytes() for path in before} == before
     assert changes.merge(home.team, "bob") is not None
     assert tree(home) == tree(home, bob.snapshot)
     assert b"three by bob\r\n" in (home.root / "api.py").read_bytes()
+    assert (home.root / "run.sh").read_bytes() == b"one\ntwo by bob\n"
     assert_clean(home)
 
 
@@ -280,7 +309,7 @@ def test_a_record_of_a_move_is_read_again(home: Home) -> None:
     done = changes.merge(home.team, "bob", dry_run=True)
     assert done is not None
     move = Move(id="x", ref="refs/heads/main", old="a", new="b", files=True, acceptance=done.acceptance)
-    json_records.save(home.directory.acceptances, Acceptances(move=move))
+    home.directory.acceptances.save(Acceptances(move=move))
     assert merging.load(home.directory).move == move
 
 
@@ -321,14 +350,7 @@ def _again(home: Home, act: Callable[[], object]) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("how", "rounds"),
-    [
-        ("squash", 1),
-        pytest.param("squash", 12, marks=pytest.mark.long),
-        pytest.param("rebase", 40, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("how", "rounds"), [("squash", 12), ("rebase", 40)])
 def test_kills_at_any_moment(home: Home, how: How, rounds: int) -> None:
     for number in range(12):
         home.write(f"src/{number}.txt", f"{number}\n" * 50_000)

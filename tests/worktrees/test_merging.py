@@ -21,7 +21,7 @@ from crewboard.readmodel.needs import format_minute
 from crewboard.records.agents import Status
 from crewboard.records.messages import Message
 from crewboard.records.team import Acceptances, Checked, How
-from crewboard.store import agents, codec, json_records, leases, roster, tasks
+from crewboard.store import agents, codec, leases, roster, tasks
 from crewboard.worker.tools import team as team_tools
 from crewboard.worktrees import collisions, merging
 from tests.bench.terminal import terminal
@@ -417,7 +417,7 @@ def test_undo_passes_over_a_merge_in_another_clone(home: Home) -> None:
     directory = home.team.directory
     record = merging.load(directory)
     elsewhere = replace(record.acceptances[0], id="2", agent="bob", result="1" * 40, before="2" * 40)
-    json_records.save(directory.acceptances, replace(record, acceptances=[*record.acceptances, elsewhere]))
+    directory.acceptances.save(replace(record, acceptances=[*record.acceptances, elsewhere]))
     with pytest.raises(UsageError, match=r"the merge of bob into main .* is not in this repository: undo it in the"):
         changes.undo(home.team, "bob")
     assert changes.undo(home.team).agent == "ann"
@@ -473,11 +473,11 @@ def test_an_agent_at_work_is_not_merged(home: Home) -> None:
     agent = home.directory.agent("bob")
     lease = leases.take(agent.lease)
     assert lease is not None
-    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=1))
+    agent.status.save(Status(run=1, pid=1, state="working", since=1))
     with pytest.raises(TryLaterError, match="--now"):
         changes.merge(home.team, "bob")
     assert changes.merge(home.team, "bob", now=True) is not None
-    assert agents.status(agent) is not None
+    assert agent.status.load() is not None
 
 
 def test_a_preview_changes_nothing(home: Home) -> None:
@@ -798,7 +798,7 @@ def test_refusals_name_to_a_lead_no_options_that_it_lacks(home: Home) -> None:
     work(home)
     lead = replace(home.team, by="lead")
     agent = home.directory.agent("bob")
-    json_records.save(agent.status, Status(run=1, pid=1, state="working", since=0))
+    agent.status.save(Status(run=1, pid=1, state="working", since=0))
     lease = leases.take(agent.lease)
     assert lease is not None
     with pytest.raises(TryLaterError) as busy:
@@ -1145,3 +1145,21 @@ async def test_a_lead_is_told_of_keys_and_of_the_review(home: Home, monkeypatch:
     given: Any = SimpleNamespace(teammate="bob", into="integration", message=None, sha256="")
     said = await team_tools.accept_changes.run(cast("Any", None), given)
     assert f"; reviewed by qa {format_minute(9.0)}; 1 line holds what looks like a key: secret.md:1" in said.content
+
+
+def test_a_sparse_working_tree_stays_sparse(home: Home) -> None:
+    home.write("far/a.txt", "one\n")
+    home.write("near/b.txt", "b\n")
+    home.commit("more")
+    home.git("sparse-checkout", "set", "near")
+    bob = work(home)
+    bob.write("near/b.txt", "b by bob\n")
+    bob.write("far/a.txt", "two\n")
+    bob.snap()
+    assert changes.merge(home.team, "bob") is not None
+    assert (home.read("near/b.txt"), (home.root / "far").exists()) == ("b by bob\n", False)
+    assert_clean(home)
+    assert home.git("show", "HEAD:far/a.txt") == "two"
+    changes.undo(home.team)
+    assert (home.read("near/b.txt"), (home.root / "far").exists()) == ("b\n", False)
+    assert_clean(home)

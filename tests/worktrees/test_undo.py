@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from crewboard.commands import changes, context, messages, undo
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
-from crewboard.records.agents import Spec, Undone
+from crewboard.records.agents import Spec
 from crewboard.records.base import convert
 from crewboard.records.events import FileKept, Intake, SnapshotTaken, ToolResult
 from crewboard.records.team import Member
-from crewboard.store import agents, journal, json_records, mailbox, roster
+from crewboard.store import agents, journal, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.tools import file_server
 from crewboard.worker.tools.workspace import Workspace
@@ -180,7 +180,7 @@ def test_an_undo_that_was_killed_is_finished(team: Team, bob: Hand, monkeypatch:
         with pytest.raises(TypeError):
             undo.undo_file_tools(team, "bob")
     assert (team.directory.root / "a.py").read_text() == "one\ntwo\n"
-    assert json_records.load(bob.agent.undone, Undone) is None
+    assert bob.agent.undone.load() is None
     undo.undo_file_tools(team, "bob")
     assert not (team.directory.root / "new").exists()
 

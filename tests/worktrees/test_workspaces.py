@@ -15,7 +15,7 @@ from crewboard.records.team import Bundle, Carried, Member
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.sandbox import open_sandbox
-from crewboard.store import agents, json_records, layout, leases, roster
+from crewboard.store import agents, layout, leases, roster
 from crewboard.store.file_store import FileStore
 from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
@@ -83,7 +83,7 @@ def hire(team: TeamDirectory, name: str, **flags: object) -> Spec:
     )  # fmt: skip
     roster.put(team, Member(name=name, type="code"))
     team.make_folder(f"agents/{name}")
-    json_records.save(team.agent(name).spec, spec)
+    team.agent(name).spec.save(spec)
     return spec
 
 
@@ -96,7 +96,7 @@ def run(team: TeamDirectory, name: str, spec: Spec, number: int = 1) -> Spec:
     """Begin a run on a host, as its supervisor and its worker do."""
     spec = spec.replace(run=number)
     workspaces.prepare(team, name, spec, agents.last_run(team.agent(name)))
-    json_records.save(team.agent(name).status, Status(run=number, pid=1, state="idle", since=1.0))
+    team.agent(name).status.save(Status(run=number, pid=1, state="idle", since=1.0))
     assert agents.last_run(team.agent(name)) == number
     return spec
 
@@ -365,7 +365,7 @@ def test_objects_that_git_would_not_make_are_refused(machine: Machine, home: Tea
     bundle = bundles.write(home, "bob", open_repository(home.root), ["refs/crew/@crew/bob"], [worktree(spec).base])
     assert isinstance(bundle, Bundle)
     record = Carried(commit=commit, base=worktree(spec).base, bundles=[bundle])
-    json_records.save(home.carried("bob"), record)
+    home.carried("bob").save(record)
     with pytest.raises(BadDataError, match="hasDotgit"):
         run(machine("host"), "bob", spec)
 
@@ -547,10 +547,10 @@ def test_hosts_fetch_the_history_from_a_remote(machine: Machine, home: TeamDirec
     git(home.root, "push", "-q", str(remote), "main")
     pushed = workspaces.push(home, "kim", 1.0, str(remote))
     assert pushed.url == str(remote)
-    json_records.save(home.workspace, pushed.replace(url="ext::touch /tmp/started"))
+    home.workspace.save(pushed.replace(url="ext::touch /tmp/started"))
     with pytest.raises(BadDataError, match="transport 'ext' not allowed"):
         run(machine("third"), "eve", hire(home, "eve"))
-    json_records.save(home.workspace, pushed)
+    home.workspace.save(pushed)
     assert bundles.total(pushed.bundles) < 1000
     host = machine("host")
     spec = run(host, "bob", hire(home, "bob"))

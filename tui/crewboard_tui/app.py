@@ -45,8 +45,7 @@ from crewboard.protocol import supervisor_client
 from crewboard.readmodel.processes import NoUsageProbe, Probe
 from crewboard.readmodel.usage import bill_team
 from crewboard.records.messages import LastVisit
-from crewboard.records.team import Acceptances
-from crewboard.store import json_records, leases, operators
+from crewboard.store import leases, operators
 from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
@@ -66,7 +65,7 @@ from crewboard_tui.widgets.painter import switches_at_once
 if TYPE_CHECKING:
     from crewboard.attach.teams import FoundTeam
 
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).resolve().parent
 
 _FIRST = "board"
 """The mode in which the dashboard opens."""
@@ -104,7 +103,7 @@ def _palette() -> type[Provider]:
 class CrewboardApp(App[None], inherit_bindings=False):
     """The dashboard of one team on one terminal."""
 
-    CSS_PATH = [_HERE / "app.tcss", *sorted((_HERE / "views").rglob("*.tcss"))]
+    CSS_PATH = "app.tcss"
     DEFAULT_MODE = _FIRST
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings_of("app"),
@@ -250,6 +249,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.context.reading.start()
         self._read_absence()
         self._afterwards()
+        # Those of the other screens, which the first picture does not need.
+        self.stylesheet.read_all(
+            [each for each in sorted(_HERE.rglob("*.tcss")) if not self.stylesheet.has_source(str(each))]
+        )
+        self.stylesheet.parse()
         threading.Thread(target=registry.load_all, name="crewboard-load", daemon=True).start()
 
     def _add_views(self) -> None:
@@ -444,8 +448,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             return
         self._looks_at_merge = now + LOOK_AT_MERGE
         # Of this machine's clone, also on a team in a database.
-        place = team.directory.local_key(team.directory.acceptances.name)
-        merges = json_records.load_or_none(place, Acceptances)
+        merges = team.directory.acceptances_here.load_or_none()
         # One that is under way is left alone.
         if merges is None or merges.move is None or leases.is_held(team.directory.lease("acceptance")):
             return
@@ -748,6 +751,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def ask(self, prompt: Screen[str | None], answered: Callable[[str | None], None] | None = None) -> None:
         self.push_screen(prompt, answered)
+
+    def open_menu(self) -> None:
+        from crewboard_tui.views.palette import Menu
+
+        if isinstance(self.screen, BaseScreen):
+            menu = Menu(self.screen)
+            self.push_screen(menu, menu.do)
 
     async def open_view(self, mode: str, at: str = "", *, find: str = "") -> None:
         await self.switch_mode(mode)

@@ -81,6 +81,9 @@ class Navigator(Protocol):
     async def open_next_need(self) -> None:
         """Open the most urgent need, or the one after the need that this screen is about."""
 
+    def open_menu(self) -> None:
+        """Open the menu of what can be done with the selection."""
+
     def call_later(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
         """Call this once the messages that wait now are dealt with."""
 

@@ -46,7 +46,7 @@ from crewboard.offline.scenario import Scenario, ScenarioAgent
 from crewboard.readmodel.changes import ChangeReader
 from crewboard.records.events import ToolStart
 from crewboard.sandbox import level, policy
-from crewboard.store import agents, journal, leases, mailbox, tasks
+from crewboard.store import journal, leases, mailbox, tasks
 from crewboard_tui.cli import leave
 from crewboard_tui.cli.common import note, say
 from crewboard_tui.cli.watching import describe, hints
@@ -120,7 +120,7 @@ class Stage:
         """Return the courier's status once it is at work."""
         agent = self.team.directory.agent(COURIER)
         calls = sum(isinstance(event, ToolStart) for event, _ in journal.read(agent.journal))
-        status = agents.status(agent)
+        status = agent.status.load()
         return status if status and status.state == "working" and calls >= _CALLS_BEFORE_DEATH else None
 
     def kill_courier(self, status: Status) -> None:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from crewboard import CrewboardError, Request, UsageError, redaction
 from crewboard.records.messages import RecentTexts, Unsent
 from crewboard.records.requests import NewNote, parse_note
-from crewboard.store import files, json_records
-from crewboard.store.layout import key_of
+from crewboard.store import files
+from crewboard.store.layout import record_of
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Drafts(dict[str, str]):
         self.own = own
         self.others = frozenset(others)
         self._claimed: set[str] = set()
-        self._kept = None if file is None else json_records.CachedFile(key_of(file), Unsent)
+        self._kept = None if file is None else record_of(file, Unsent).watch()
         self._seen: dict[str, str] = {}
         self.safe: frozenset[str] = frozenset()
         """The drafts that are in the file."""
@@ -195,13 +195,8 @@ class Drafts(dict[str, str]):
         self.safe -= changed
         try:
             files.make_private_folders(self._file.parent)
-            kept = json_records.change(
-                key_of(self._file),
-                key_of(self._file.parent / "lock"),
-                Unsent,
-                lambda old: self._merge(old, changed),
-                replace_damaged=True,
-            )
+            record = record_of(self._file, Unsent)
+            kept = record.edit(lambda old: self._merge(old, changed), replace_damaged=True)
         except (CrewboardError, OSError) as error:
             log.warning("drafts are not kept: %s", error)
         else:
@@ -239,7 +234,7 @@ class SentTexts:
         self.texts: list[str] = []
         if file is not None:
             try:
-                kept = json_records.load_or_none(key_of(file), RecentTexts)
+                kept = record_of(file, RecentTexts).load_or_none()
             except CrewboardError as error:
                 log.warning("the texts sent last cannot be read: %s", error)
             else:
@@ -252,12 +247,8 @@ class SentTexts:
             return
         try:
             files.make_private_folders(self._file.parent)
-            json_records.change(
-                key_of(self._file),
-                key_of(self._file.parent / "lock"),
-                RecentTexts,
-                lambda old: RecentTexts(texts=_newest([*(old.texts if old else []), text])),
-                replace_damaged=True,
+            record_of(self._file, RecentTexts).edit(
+                lambda old: RecentTexts(texts=_newest([*(old.texts if old else []), text])), replace_damaged=True
             )
         except (CrewboardError, OSError) as error:
             log.warning("the texts sent last are not kept: %s", error)

@@ -107,8 +107,8 @@ class RestingDriver(LinuxDriver):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._ends = os.eventfd(0, os.EFD_CLOEXEC)
-        """Readable if the thread shall end."""
+        self._ends, self._end = os.pipe()
+        """Readable if the thread shall end, and where that is written."""
 
     def run_input_thread(self) -> None:
         """Pass on what comes from the terminal until input is disabled."""
@@ -128,7 +128,7 @@ class RestingDriver(LinuxDriver):
                 elif text := decoder.decode(data):
                     self._pass_on(parser.feed(text))
             self._pass_on(parser.tick())
-        os.eventfd_read(self._ends)
+        os.read(self._ends, 1)
 
     def _pass_on(self, events: Iterable[Message]) -> None:
         for event in events:
@@ -137,5 +137,5 @@ class RestingDriver(LinuxDriver):
     def disable_input(self) -> None:
         """End the thread, which would wait for a key."""
         if self._key_thread is not None and self._key_thread.is_alive():
-            os.eventfd_write(self._ends, 1)
+            os.write(self._end, b"\0")
         super().disable_input()

@@ -23,10 +23,10 @@ from crewboard.readmodel import reader as readmodel_reader
 from crewboard.readmodel import usage as readmodel_usage
 from crewboard.readmodel.mail import MailboxTail, MailReader, MessageView, describe_message, display_name
 from crewboard.readmodel.processes import Probe, ProcessNode, Usage
-from crewboard.readmodel.usage import WINDOW, Call, CallReader, Spending, SpendingReader
+from crewboard.readmodel.usage import MINUTES, WINDOW, Call, CallReader, Spending, SpendingReader
 from crewboard.records.messages import Message
-from crewboard.records.team import OperatorState, Rule
-from crewboard.store import files, journal, json_records, roster
+from crewboard.records.team import Rule
+from crewboard.store import files, journal, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 if TYPE_CHECKING:
@@ -167,9 +167,9 @@ class Readers:
         """Return a reader of an agent's model calls that keeps only those from which the rate of spending follows."""
         return self.keep(CallReader, f"{name} recent", lambda: CallReader(self.team.agent(name), WINDOW))
 
-    def spending(self, name: str) -> SpendingReader:
-        """Return the reader of what an agent spent in each minute."""
-        return self.keep(SpendingReader, name, lambda: SpendingReader(self.team.agent(name)))
+    def spending(self, name: str, most: int) -> SpendingReader:
+        """Return the reader of what an agent spent in each minute; it keeps at most so many."""
+        return self.keep(SpendingReader, f"{name} {most}", lambda: SpendingReader(self.team.agent(name), most))
 
     def mail(self, name: str) -> MailReader:
         """Return the reader of a mailbox."""
@@ -187,7 +187,7 @@ class Readers:
         """Return how far the operator has read its own mailbox: what is new there is shown, however much it is."""
         if name not in (OPERATOR, LEAD):
             return None
-        state = json_records.load_or_none(self.team.operator, OperatorState)
+        state = self.team.operator.load_or_none()
         return state.read.get(name, 0) if state else 0
 
 
@@ -355,11 +355,13 @@ class SpendingRate(Struct, frozen=True):
 
 
 class SpendingByMinute(Struct, frozen=True):
-    """Query for what the team's agents spent in each minute."""
+    """Query for what the team's agents spent in each minute, of the newest minutes with spending of each."""
+
+    most: int = MINUTES
 
     def read(self, readers: Readers, view: TeamView) -> Spending:
         """Return the minutes. It is another object only if a call was added."""
-        found = [readers.spending(agent.name) for agent in view.agents]
+        found = [readers.spending(agent.name, self.most) for agent in view.agents]
         for each in found:
             each.read()
         evidence = tuple((agent.name, each.count) for agent, each in zip(view.agents, found, strict=True))

@@ -59,13 +59,20 @@ def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
     ]
 
 
-def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: str | None = None) -> ExitCode:  # noqa: A002
+def run(
+    team: Team,
+    *,
+    ascii: bool = False,  # noqa: A002
+    theme: str | None = None,
+    read_only: bool = False,
+    on_leave: str | None = None,
+) -> ExitCode:
     """Show the dashboard until it is closed; then print what continues without it, or `on_leave`.
 
     Returns the exit code: whether it was left, or broke.
 
     Raises:
-        UsageError: There is no terminal to show it on.
+        UsageError: There is no terminal to show it on, or no such theme.
     """
     if not (env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
         raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
@@ -73,13 +80,15 @@ def run(team: Team, *, ascii: bool = False, read_only: bool = False, on_leave: s
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
     from crewboard_tui.app import CrewboardApp
-    from crewboard_tui.settings import Settings
+    from crewboard_tui.settings import Settings, read_setting
 
     def wake() -> None:
         if not read_only and team.directory.exists() and not team.directory.is_foreign():
             threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
 
     settings = Settings.read(os.environ, team.directory.root)
+    if theme is not None:
+        settings = replace(settings, theme=read_setting("theme", theme))
     if on_leave is not None:
         # A demo's scratch copy is never opened again.
         settings = replace(settings, visits=None)

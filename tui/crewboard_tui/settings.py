@@ -23,8 +23,8 @@ from msgspec import Struct, field
 
 from crewboard import BadDataError, CrewboardError, UntrustedError, UsageError, acceptances, endpoint, env
 from crewboard.records.messages import LastVisit
-from crewboard.store import files, json_records, roster
-from crewboard.store.layout import key_of
+from crewboard.store import files, roster
+from crewboard.store.layout import record_of
 
 if TYPE_CHECKING:
     from crewboard_tui.notifications import Notify
@@ -125,15 +125,16 @@ def read_setting(name: str, text: str) -> object:
     if (read := SETTINGS[name].read) is not None:
         return read(text)
     # The first picture of the dashboard does without.
-    from crewboard.commands import answers
+    from crewboard.commands import settings
+    from crewboard.commands.context import NONE
     from crewboard.pricing import parse_budget
 
-    if text == answers.NONE and name in (*answers.OPTIONAL, "budget"):
+    if text == NONE and name in (*settings.OPTIONAL, "budget"):
         return None
     if name == "budget":
         parse_budget(text)
         return text
-    return answers.SETTINGS[name](text)
+    return settings.SETTINGS[name](text)
 
 
 Source = Literal["default", "user", "project", "environment", "team", "dashboard"]
@@ -429,7 +430,7 @@ class Settings(Struct, frozen=True):
 def read_visit(file: Path | None) -> LastVisit:
     """Return how the user left a team; the default if that is not known."""
     try:
-        found = json_records.load_or_none(key_of(file), LastVisit) if file is not None else None
+        found = record_of(file, LastVisit).load_or_none() if file is not None else None
     except CrewboardError as error:
         log.warning("how the team was left cannot be read: %s", error)
         found = None
@@ -442,7 +443,7 @@ def keep_visit(file: Path | None, visit: LastVisit) -> None:
         return
     try:
         files.make_private_folders(file.parent)
-        json_records.save(key_of(file), visit)
+        record_of(file, LastVisit).save(visit)
     except (CrewboardError, OSError) as error:
         log.warning("how the team was left is not kept: %s", error)
 

@@ -11,7 +11,6 @@ import re
 import signal
 import socket
 import stat
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -87,11 +86,28 @@ def send(team: TeamDirectory, attached: AttachedTeam, to: str, text: str, now: f
     address = _socket_of(here, attached) if member.is_lead else None
     stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     letter = {"from": OPERATOR, "text": text, "timestamp": stamp, "read": False}
-    message = mailbox.compose(OPERATOR, to, "message", text, ident=_message_id(letter), ts=now)
+    # The mirror derives the same id from what it reads in the inbox.
+    (as_read,) = formats.inbox(json.dumps([letter]).encode()) or []
+    ident = mailbox.derived_id("letter", as_read.mark)
+    message = mailbox.compose(OPERATOR, to, "message", text, ident=ident, ts=now)
     if address is None:
         _put(here.inboxes(attached.team), member.name, letter)
         return message
-    _say(address, text)
+    frame = {
+        "msgV": 1,
+        "msg_id": str(uuid.uuid4()),
+        "type": "user",
+        "message": {"role": "user", "content": text},
+        "priority": "next",
+    }
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_SOCKET_TIMEOUT)
+            connection.connect(str(address))
+            connection.sendall(json.dumps(frame).encode() + b"\n")
+    except OSError as error:
+        why = error.strerror or error
+        raise TryLaterError(f"the lead's session does not listen: {why}; nothing was sent") from error
     # The lead's session keeps no inbox of what comes by its socket, so that the mirror could not see it there.
     return mailbox.send(team, message)
 
@@ -126,12 +142,6 @@ def _has_ended(pid: int, ticks: int, seconds: float) -> bool:
             return False
         time.sleep(_POLL)
     return True
-
-
-def _message_id(letter: dict[str, Any]) -> str:
-    """Return the id that the mirror gives the message of a letter."""
-    found = formats.inbox(json.dumps([letter]).encode()) or []
-    return mailbox.derived_id("letter", found[0].mark)
 
 
 def _member(here: places.Places, attached: AttachedTeam, to: str) -> formats.Member:
@@ -181,30 +191,13 @@ def _put(folder: Path, name: str, letter: dict[str, Any]) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         _require_own(folder)
         with _locked(path):
-            found = _letters(path, store_files.read_file(path))
-            _replace(path, json.dumps([*found, letter], indent=2).encode())
-
-
-def _letters(path: Path, content: bytes | None) -> list[Any]:
-    try:
-        found = json.loads(content) if content else []
-    except (ValueError, RecursionError) as error:
-        raise BadDataError(f"{path} is damaged; nothing was sent") from error
-    if not isinstance(found, list):
-        raise BadDataError(f"{path} is damaged; nothing was sent")
-    return found
-
-
-def _replace(path: Path, content: bytes) -> None:
-    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)  # noqa: PTH105  the path is a text
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)  # noqa: PTH108  as above
-        raise
+            try:
+                found = json.loads(store_files.read_file(path) or b"[]")
+            except (ValueError, RecursionError):
+                found = None
+            if not isinstance(found, list):
+                raise BadDataError(f"{path} is damaged; nothing was sent")
+            store_files.replace_file(path, json.dumps([*found, letter], indent=2).encode())
 
 
 def _require_own(folder: Path) -> None:
@@ -225,35 +218,16 @@ def _socket_of(here: places.Places, attached: AttachedTeam) -> Path | None:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             session = json.loads(path.read_bytes())
             if isinstance(session, dict) and session.get("sessionId") in attached.session_ids:
-                address = session.get("messagingSocketPath")
-                return _checked(Path(address)) if isinstance(address, str) and address else None
-    raise TryLaterError(f"the session of the lead of {attached.team} does not run; nothing was sent")
-
-
-def _checked(address: Path) -> Path:
+                break
+    else:
+        raise TryLaterError(f"the session of the lead of {attached.team} does not run; nothing was sent")
+    address = session.get("messagingSocketPath")
+    if not isinstance(address, str) or not address:
+        return None
     try:
-        found = address.lstat()
-    except OSError as error:
+        found = os.lstat(address)
+    except (OSError, ValueError) as error:
         raise TryLaterError("the lead's session does not listen; nothing was sent") from error
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise UntrustedError(f"{address} is not a socket that only you can use; nothing was sent")
-    return address
-
-
-def _say(address: Path, text: str) -> None:
-    frame = {
-        "msgV": 1,
-        "msg_id": str(uuid.uuid4()),
-        "type": "user",
-        "message": {"role": "user", "content": text},
-        "priority": "next",
-    }
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_SOCKET_TIMEOUT)
-            connection.connect(str(address))
-            connection.sendall(json.dumps(frame).encode() + b"\n")
-    except OSError as error:
-        raise TryLaterError(
-            f"the lead's session does not listen: {error.strerror or error}; nothing was sent"
-        ) from error
+    return Path(address)

@@ -64,7 +64,7 @@ class MirrorThread:
         """Watch the folders that are there now. If the system grants no file events, only the sweep works."""
         folders = self.mirror.folders()
         if self._events is None or not self._events.is_alive():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ImportError):
                 self._events = FileEvents(
                     str(self.mirror.team.path), lambda _: self._wake.set(), folders=self.mirror.folders
                 )

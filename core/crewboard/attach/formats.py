@@ -24,7 +24,6 @@ MAX_TEXT = 200_000
 """Characters of one block of a transcript that are mirrored."""
 
 _LETTER = re.compile(r'<teammate-message teammate_id="([^"]*)"([^>]*)>\n?(.*?)\n?</teammate-message>', re.DOTALL)
-_SUMMARY = re.compile(r' summary="([^"]*)"')
 _WANTED = (b'"type":"assistant"', b'"type":"user"')
 _MAX_DEPTH = 24
 
@@ -108,7 +107,20 @@ def roster(data: bytes) -> Roster | None:
         return None
     process = found.get("leadProcess")
     process = process if isinstance(process, dict) else {}
-    members = [_member(each) for each in found["members"] if isinstance(each, dict) and _text(each.get("name"))]
+    members = [
+        Member(
+            name=_text(each.get("name")),
+            agent_type=_text(each.get("agentType")),
+            model=_text(each.get("model")),
+            prompt=_text(each.get("prompt")),
+            cwd=_text(each.get("cwd")),
+            backend=_text(each.get("backendType")) or ("tmux" if _text(each.get("tmuxPaneId"))[:1] == "%" else ""),
+            joined_at=_milliseconds(each.get("joinedAt")),
+            plan_required=each.get("planModeRequired") is True,
+        )
+        for each in found["members"]
+        if isinstance(each, dict) and _text(each.get("name"))
+    ]
     return Roster(
         name=_text(found.get("name")),
         description=_text(found.get("description")),
@@ -117,21 +129,6 @@ def roster(data: bytes) -> Roster | None:
         lead_pid=_number(process.get("pid")),
         lead_ticks=_number(process.get("procStart")),
         members=tuple(members),
-    )
-
-
-def _member(found: dict[str, Any]) -> Member:
-    pane = _text(found.get("tmuxPaneId"))
-    backend = _text(found.get("backendType")) or ("tmux" if pane.startswith("%") else "")
-    return Member(
-        name=_text(found.get("name")),
-        agent_type=_text(found.get("agentType")),
-        model=_text(found.get("model")),
-        prompt=_text(found.get("prompt")),
-        cwd=_text(found.get("cwd")),
-        backend=backend,
-        joined_at=_milliseconds(found.get("joinedAt")),
-        plan_required=found.get("planModeRequired") is True,
     )
 
 
@@ -161,13 +158,13 @@ def inbox(data: bytes) -> list[Letter] | None:
         return None
     if not isinstance(found, list):
         return None
-    return [_inbox_letter(each) for each in found if isinstance(each, dict) and isinstance(each.get("text"), str)]
-
-
-def _inbox_letter(found: dict[str, Any]) -> Letter:
-    author, text, ts = _text(found.get("from")), found["text"], _text(found.get("timestamp"))
-    mark = _text(found.get("msg_id")) or f"{author}|{ts}|{hash_of(text)}"
-    return Letter(author, text, moment(ts), mark)
+    letters = []
+    for each in found:
+        if isinstance(each, dict) and isinstance(each.get("text"), str):
+            author, text, ts = _text(each.get("from")), each["text"], _text(each.get("timestamp"))
+            mark = _text(each.get("msg_id")) or f"{author}|{ts}|{hash_of(text)}"
+            letters.append(Letter(author, text, moment(ts), mark))
+    return letters
 
 
 def task(data: bytes) -> BoardTask | None:

@@ -9,21 +9,20 @@ import re
 import select
 import signal
 import stat
+import sys
 import time
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from crewboard import edits
 from crewboard.attach import install
 from crewboard.errors import BadDataError
 from crewboard.names import OPERATOR, SYSTEM
-from crewboard.protocol import approvals, requests
+from crewboard.protocol import requests
 from crewboard.records.base import JsonValue, first_line
 from crewboard.records.requests import Request, RequestType
 from crewboard.store import leases, mailbox, roster
 from crewboard.store.interface import Key
-from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 
 _MARGIN = 30.0
@@ -68,17 +67,20 @@ def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLA
     given = event.get("tool_input")
     plan = given.get("plan") if isinstance(given, dict) else None
     plan = plan if isinstance(plan, str) else ""
-    revised, number = _last_plan(team, author), 1
-    if revised is not None:
-        if revised.status == "approved" and (revised.edited or "").split() == plan.split():
+    plans = [each for each in requests.load_all(team) if (each.type, each.from_) == ("plan_approval", author)]
+    revised = plans[-1] if plans else None
+    if revised is not None and revised.status == "approved":
+        if revised.edited is None:
+            # It was approved as it was: this is another plan.
+            revised = None
+        elif revised.edited.split() == plan.split():
             return Verdict(allowed=True, reason=f"This is the plan as {revised.decided_by} edited it.")
-        number = int(str(revised.payload.get("revision", 1))) + 1
     payload: dict[str, JsonValue] = {
         "plan": plan,
         "files": list(_files_in(plan, team.root, Path(str(event.get("cwd") or team.root)))),
         "commands": [],
         "risk": "",
-        "revision": number,
+        "revision": int(str(revised.payload.get("revision", 1))) + 1 if revised is not None else 1,
     }
     call = str(event.get("tool_use_id") or mailbox.new_id())
     ident = f"plan-{mailbox.derived_id(author, call, 'plan')[:12]}"
@@ -153,14 +155,6 @@ def _lease(team: TeamDirectory, request_id: str) -> Key:
     return team.lease(f"hook-{request_id}")
 
 
-def _last_plan(team: TeamDirectory, author: str) -> Request | None:
-    """Return the plan that a new one of a teammate revises: its newest, unless that was approved as it was."""
-    plans = [each for each in requests.load_all(team) if (each.type, each.from_) == ("plan_approval", author)]
-    newest = plans[-1] if plans else None
-    done = newest is not None and newest.status == "approved" and newest.edited is None
-    return None if done else newest
-
-
 def _files_in(plan: str, root: Path, cwd: Path) -> dict[str, None]:
     """Return the files of the workspace that a plan names: those that exist, and others in backticks."""
     found: dict[str, None] = {}
@@ -219,11 +213,11 @@ def _ask(
         SystemExit: Claude Code ended this process, or does not listen any more. The request is cancelled.
     """
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, _leave)
+        signal.signal(number, lambda *_: sys.exit(0))
     lease = _lease(team, request_id)
     held = leases.take(lease)
     try:
-        approvals.ask(team, request_id, kind, author, OPERATOR, payload, time.time(), supersedes=supersedes)
+        requests.ask(team, request_id, kind, author, OPERATOR, payload, time.time(), supersedes=supersedes)
         return _wait(team, request_id, limit)
     except SystemExit:
         requests.close(team, request_id, "cancelled", SYSTEM, time.time())
@@ -235,7 +229,7 @@ def _ask(
 
 
 def _wait(team: TeamDirectory, request_id: str, limit: float) -> Request:
-    file = CachedFile(team.request(request_id), Request)
+    file = team.request(request_id).watch()
     listener = select.poll()
     # No event is asked for: that the reader has gone is always reported.
     listener.register(1, 0)
@@ -253,10 +247,6 @@ def _wait(team: TeamDirectory, request_id: str, limit: float) -> Request:
     if closed is None:
         raise BadDataError(f"{file.key} is gone")
     return closed
-
-
-def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  the signature of a signal handler
-    raise SystemExit(0)
 
 
 def _plan_verdict(request: Request) -> Verdict:

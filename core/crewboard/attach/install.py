@@ -67,7 +67,11 @@ def install(project: Path) -> bool:
     """
     path = _settings_file(project)
     before, settings = _read(path)
-    wanted = _with_hooks(settings)
+    without_ours = _without_hooks(settings)
+    hooks = dict(without_ours.get("hooks", {}))
+    for event, groups in snippet()["hooks"].items():
+        hooks[event] = [*hooks.get(event, []), *groups]
+    wanted = {**without_ours, "hooks": hooks}
     if wanted == settings:
         return False
     if before is not None and not _has_hooks(settings):
@@ -113,7 +117,11 @@ def missing_reason(project: Path) -> str | None:
         _, settings = _read(path)
     except (BadDataError, StorageError) as error:
         return str(error)
-    commands = [str(hook.get("command")) for hook in _hooks_of(settings, PLAN_EVENT, "ExitPlanMode") if _is_ours(hook)]
+    groups = [group for group in settings.get("hooks", {}).get(PLAN_EVENT, []) if isinstance(group, dict)]
+    for_plans = [group.get("hooks") for group in groups if group.get("matcher") == "ExitPlanMode"]
+    commands = [
+        str(hook["command"]) for hooks in for_plans if isinstance(hooks, list) for hook in hooks if _is_ours(hook)
+    ]
     if not commands:
         return f"no hooks in {path}"
     if settings.get("disableAllHooks"):
@@ -180,38 +188,22 @@ def _is_ours(hook: object) -> bool:
     return words[-1:] == ["hook"] and (is_script or words[1:-1] == ["-m", _MODULE])
 
 
-def _hooks_of(settings: dict[str, Any], event: str, matcher: str) -> list[dict[str, Any]]:
-    groups = [group for group in settings.get("hooks", {}).get(event, []) if isinstance(group, dict)]
-    inside = [group.get("hooks") for group in groups if group.get("matcher") == matcher]
-    return [hook for hooks in inside if isinstance(hooks, list) for hook in hooks if isinstance(hook, dict)]
-
-
 def _has_hooks(settings: dict[str, Any]) -> bool:
     return _without_hooks(settings) != settings
 
 
 def _without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings without the hooks of crewboard, and without what is empty only because of that."""
-    events = {event: _drop_ours(groups) for event, groups in settings.get("hooks", {}).items()}
-    left = {event: groups for event, groups in events.items() if groups or not settings["hooks"][event]}
+    left = {}
+    for event, groups in settings.get("hooks", {}).items():
+        kept = []
+        for group in groups:
+            hooks = group.get("hooks") if isinstance(group, dict) else None
+            if not isinstance(hooks, list) or not any(map(_is_ours, hooks)):
+                kept.append(group)
+            elif others := [hook for hook in hooks if not _is_ours(hook)]:
+                kept.append({**group, "hooks": others})
+        if kept or not groups:
+            left[event] = kept
     rest = {key: value for key, value in settings.items() if key != "hooks"}
     return {**settings, "hooks": left} if left or settings.get("hooks") == {} else rest
-
-
-def _drop_ours(groups: list[Any]) -> list[Any]:
-    kept = []
-    for group in groups:
-        hooks = group.get("hooks") if isinstance(group, dict) else None
-        if not isinstance(hooks, list) or not any(map(_is_ours, hooks)):
-            kept.append(group)
-        elif others := [hook for hook in hooks if not _is_ours(hook)]:
-            kept.append({**group, "hooks": others})
-    return kept
-
-
-def _with_hooks(settings: dict[str, Any]) -> dict[str, Any]:
-    left = _without_hooks(settings)
-    hooks = dict(left.get("hooks", {}))
-    for event, groups in snippet()["hooks"].items():
-        hooks[event] = [*hooks.get(event, []), *groups]
-    return {**left, "hooks": hooks}

@@ -21,7 +21,7 @@ from crewboard.records.agents import Cursor
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Event, Intake, Sent
 from crewboard.records.messages import Message
-from crewboard.store import codec, json_records, mailbox
+from crewboard.store import codec, mailbox
 from crewboard.store import journal as store_journal
 from crewboard.store.layout import TeamDirectory
 
@@ -152,20 +152,17 @@ class Letters:
                     event = codec.decode_event(line)
                 except BadDataError:
                     continue
-                if isinstance(event, Intake):
-                    self._note_fate(event, known)
-
-    def _note_fate(self, event: Intake, known: dict[str, _Known]) -> None:
-        for message in event.messages:
-            if message.id in known:
-                known[message.id].picked = True
-        for ident in event.entered:
-            if ident in known:
-                known[ident].picked = known[ident].entered = True
+                if not isinstance(event, Intake):
+                    continue
+                picked = {message.id for message in event.messages}
+                for ident in known.keys() & picked.union(event.entered):
+                    known[ident].picked = True
+                    known[ident].entered |= ident in event.entered
 
     def _remember(self, box: _Box, known: _Known) -> None:
         box.order.append(known)
-        box.by_text[known.message.from_, _key(known)].append(known)
+        text_id = known.message.metadata.get("text_id")
+        box.by_text[known.message.from_, text_id if isinstance(text_id, str) else ""].append(known)
         if known.mark is not None:
             self._marks[known.message.to, known.mark] = known
 
@@ -206,18 +203,17 @@ class Letters:
                 self.see(author, to, letter)
                 box.waiting[letter.mark] = self._marks[to, letter.mark]
         there = {letter.mark for _, letter in found}
-        gone = [known for mark, known in box.waiting.items() if mark not in there]
+        picked = [known for mark, known in box.waiting.items() if mark not in there and not known.picked]
         box.waiting = {mark: known for mark, known in box.waiting.items() if mark in there}
-        self._pick_up(to, [known for known in gone if not known.picked])
-
-    def _pick_up(self, to: str, picked: list[_Known]) -> None:
         if not picked:
             return
         for known in picked:
             known.picked = True
-        cursor = self._move_cursor(to)
         event = Intake(
-            ts=self._clock(), run=self._journals.run_of(to), messages=[known.message for known in picked], cursor=cursor
+            ts=self._clock(),
+            run=self._journals.run_of(to),
+            messages=[known.message for known in picked],
+            cursor=self._move_cursor(to),
         )
         self._journals.append(to, event, f"picked:{picked[0].message.id}")
 
@@ -281,7 +277,7 @@ class Letters:
         offset = box.order[box.first_unread - 1].end if box.first_unread else 0
         agent = self._team.agent(to)
         if box.first_unread != before and agent.path.exists():
-            json_records.save(agent.cursor, Cursor(offset=offset))
+            agent.cursor.save(Cursor(offset=offset))
         return offset
 
 
@@ -319,11 +315,6 @@ def _describe(text: str, frame: dict[str, Any] | None) -> tuple[str, str, dict[s
         return kind, task if kind == "task_assignment" else said.get("message") or "has ended", {}
     line = json.dumps({key: value for key, value in frame.items() if key != "type"}, ensure_ascii=False)
     return "message", f"{kind[:60]}: {line}"[:_MAX_LINE], {}
-
-
-def _key(known: _Known) -> str:
-    found = known.message.metadata.get("text_id")
-    return found if isinstance(found, str) else ""
 
 
 def _text_key(text: str) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from msgspec import field
 
 from crewboard import pricing
 from crewboard.attach import formats, gate, install, places, teams, transcripts
-from crewboard.attach.asks import Asks, AsksState
 from crewboard.attach.letters import Journals, Letters
 from crewboard.attach.teams import Process
 from crewboard.attach.transcripts import AgentState, Tail
@@ -27,13 +26,15 @@ from crewboard.linux import process as linux_process
 from crewboard.names import LEAD, OPERATOR, SYSTEM
 from crewboard.protocol import requests
 from crewboard.records.agents import Context, Spec, State, Status
-from crewboard.records.base import Record
-from crewboard.records.events import RunStarted, ToolResult
+from crewboard.records.base import JsonValue, Record, first_line
+from crewboard.records.events import RunStarted, ToolResult, describe_call
 from crewboard.records.processes import Exit
+from crewboard.records.requests import RequestStatus
 from crewboard.records.team import Config, Member, Task, TaskStatus
-from crewboard.store import codec, files, json_records, leases
+from crewboard.store import codec, files, leases, mailbox
 from crewboard.store import roster as store_roster
 from crewboard.store.interface import Held, Key
+from crewboard.store.json_records import R, RecordKey
 from crewboard.store.layout import TeamDirectory
 
 _RESERVED = frozenset({LEAD, OPERATOR, SYSTEM, "all"})
@@ -46,6 +47,11 @@ _STATUS: dict[str, TaskStatus] = {
 _STATES: dict[str, State] = {"busy": "working", "idle": "idle", "waiting": "waiting"}
 """By the status in a session's file."""
 
+_ANSWERED_IN = "answered_in"
+"""The key in the payload of a request that can be answered in that program only (`Request.answered_in`)."""
+
+_MAX_SUMMARY = 200
+
 _SETTLED = 0.05
 """Seconds after which a file that changes again has another time of change."""
 
@@ -57,6 +63,96 @@ _START_TIMEOUT = 15.0
 
 
 Read = TypeVar("Read")
+
+
+class Plan(Record):
+    """A plan that a lead has not answered yet."""
+
+    author: str
+    text: str
+    at: float
+
+
+class AsksState(Record):
+    """The open requests: plans by the id of theirs, and the id of the prompt in the lead's terminal."""
+
+    plans: dict[str, Plan] = field(default_factory=dict)
+    prompt: str = ""
+
+
+class Asks:
+    """Requests that Claude Code makes of its own user or lead: they are shown here and answered there.
+
+    Requests that the user can answer here are those of hooks (`gate`).
+    """
+
+    def __init__(self, team: TeamDirectory, clock: Callable[[], float]) -> None:
+        self._team = team
+        self._clock = clock
+        self.state = AsksState()
+
+    def note_session(self, session: formats.Session, lead: AgentState, agents: Iterable[AgentState]) -> None:
+        """Show the prompt for a permission that the lead's terminal shows, and close the one that it showed before."""
+        waits = session.status == "waiting"
+        lead.waiting_for = (session.waiting_for or "an answer in its terminal") if waits else None
+        prompt = mailbox.derived_id("prompt", session.ident, session.since)[:24] if waits else ""
+        if self.state.prompt and self.state.prompt != prompt:
+            requests.close(self._team, f"prompt-{self.state.prompt}", "cancelled", SYSTEM, self._clock())
+            self.state.prompt = ""
+        # A hook, or a teammate in a pane, may have asked for it already.
+        known = self.state.prompt or any(r.type == "permission" for r in requests.pending(self._team))
+        if not prompt or known:
+            return
+        self.state.prompt = prompt
+        # Nothing says which agent the prompt is about: most likely the one that began a call last.
+        asking = [each for each in agents if each.kind != "tmux" and not each.ended and each.open]
+        agent = max(asking, key=lambda each: max(call.ts for call in each.open.values()), default=None)
+        call = max(agent.open.values(), key=lambda each: each.ts) if agent is not None else None
+        self._ask(
+            f"prompt-{prompt}", (agent or lead).name, call.name if call else "a tool", call.summary if call else ""
+        )
+
+    def ask_permission(self, author: str, frame: dict[str, Any]) -> None:
+        """Show what a teammate in a pane asks its lead's user to permit."""
+        given = frame.get("input")
+        summary = first_line(describe_call("", given), _MAX_SUMMARY) if isinstance(given, dict) else ""
+        self._ask(_request_id(frame), author, str(frame.get("tool_name") or "a tool"), summary)
+
+    def _ask(self, ident: str, author: str, tool: str, summary: str) -> None:
+        payload: dict[str, JsonValue] = {"tool": tool, "summary": summary, _ANSWERED_IN: places.PROGRAM}
+        requests.open_request(self._team, ident, "permission", author, OPERATOR, payload, self._clock())
+
+    def submit_plan(self, author: str, frame: dict[str, Any], ts: float) -> None:
+        """Note a plan. It becomes a request when its lead, which is no user's need, has answered it."""
+        text = str(frame.get("planContent") or "")[: formats.MAX_TEXT]
+        self.state.plans[_request_id(frame)] = Plan(author=author, text=text, at=ts)
+
+    def note_answer(self, by: str, frame: dict[str, Any]) -> None:
+        """Record what was decided: about a plan by the lead, about a permission by the user at its terminal."""
+        ident = _request_id(frame)
+        plan = self.state.plans.pop(ident, None)
+        asked = requests.load_all(self._team)
+        # A hook may have asked about the same plan before, so that it is on the board already.
+        if plan is not None and not any((r.from_, r.payload.get("plan")) == (plan.author, plan.text) for r in asked):
+            payload: dict[str, JsonValue] = {"plan": plan.text, _ANSWERED_IN: places.PROGRAM}
+            requests.open_request(self._team, ident, "plan_approval", plan.author, by, payload, plan.at)
+        request = requests.load(self._team, ident)
+        if request is None or request.status != "pending":
+            return
+        approved = frame.get("approved") is True or frame.get("subtype") == "success"
+        said = next((frame[key] for key in ("feedback", "error") if isinstance(frame.get(key), str)), None)
+        status: RequestStatus = "approved" if approved else "rejected"
+        requests.decide(self._team, ident, status, request.to, self._clock(), feedback=said)
+
+    def close_of(self, author: str) -> None:
+        """Close what an agent asked that works again: the answer was not seen."""
+        for request in requests.pending(self._team):
+            if request.from_ == author and request.answered_in is not None:
+                requests.close(self._team, request.id, "cancelled", SYSTEM, self._clock())
+
+
+def _request_id(frame: dict[str, Any]) -> str:
+    return f"frame-{mailbox.derived_id(frame.get('requestId') or frame.get('request_id'))[:24]}"
 
 
 class MirrorState(Record):
@@ -83,6 +179,7 @@ class Mirror:
         self._clock = clock
         self._places = places.Places(Path(attached.config_dir))
         self._lock: Held | None = None
+        self._place = RecordKey(team.store, team.mirror.name, MirrorState)
         self._state = MirrorState()
         self._saved: tuple[object, ...] = ()
         self._written: dict[Key, Record] = {}
@@ -141,7 +238,7 @@ class Mirror:
         self._lock = leases.take(self.team.mirror_lock)
         if self._lock is None:
             return False
-        self._state = json_records.load_or_none(self.team.mirror, MirrorState) or MirrorState()
+        self._state = self._place.load_or_none() or MirrorState()
         self._asks.state = self._state.asks
         self._journals.load({agent.name: agent.written for agent in self._state.agents.values()})
         self._letters.load(self.team.agent_names())
@@ -198,30 +295,27 @@ class Mirror:
         self._roster = roster
         lead = teams.lead_process(roster, self._sessions.values())
         for member in roster.members:
-            self._join(member, lead)
+            kind = "lead" if member.is_lead else "tmux" if member.backend == "tmux" else "in-process"
+            known = self._state.agents.get(member.name)
+            if known is None:
+                known = AgentState(
+                    name=self._new_name(member.name), key=member.name, kind=kind, model=member.model,
+                    type=LEAD if member.is_lead else member.agent_type or "agent",
+                    state="idle" if member.is_lead else "working", since=member.joined_at or self._clock(),
+                )  # fmt: skip
+                if lead is not None and kind != "tmux":
+                    known.pid, known.ticks = lead
+                self._enrol(known, member.plan_required)
+            if known.kind != kind:
+                # It got a pane of its own.
+                known.kind, known.pid, known.ticks = kind, 0, 0
+            known.model = known.model or member.model
         self._note_lead_session(roster.lead_session)
 
     def _note_lead_session(self, ident: str) -> None:
         if ident and ident not in self._state.sessions:
             self._state.sessions.append(ident)
         self._note_sessions([ident])
-
-    def _join(self, member: formats.Member, lead: Process | None) -> None:
-        kind = "lead" if member.is_lead else "tmux" if member.backend == "tmux" else "in-process"
-        known = self._state.agents.get(member.name)
-        if known is None:
-            known = AgentState(
-                name=self._new_name(member.name), key=member.name, kind=kind, model=member.model,
-                type=LEAD if member.is_lead else member.agent_type or "agent",
-                state="idle" if member.is_lead else "working", since=member.joined_at or self._clock(),
-            )  # fmt: skip
-            if lead is not None and kind != "tmux":
-                known.pid, known.ticks = lead
-            self._enrol(known, member.plan_required)
-        if known.kind != kind:
-            # It got a pane of its own.
-            known.kind, known.pid, known.ticks = kind, 0, 0
-        known.model = known.model or member.model
 
     def _enrol(self, agent: AgentState, plan_required: bool = False) -> None:  # noqa: FBT001, FBT002
         self._state.agents[agent.key] = agent
@@ -375,7 +469,7 @@ class Mirror:
 
     def _put_task(self, task: formats.BoardTask) -> None:
         record = self.team.task(task.id)
-        old = json_records.load_or_none(record, Task)
+        old = record.load_or_none()
         now = self._clock()
         gone = task.status == "deleted" and old is not None
         new = Task(
@@ -392,7 +486,7 @@ class Mirror:
         if old == new:
             return
         new.updated_at, new.rev = now, new.rev + 1
-        json_records.save(record, new)
+        record.save(new)
 
     # Processes and states.
 
@@ -468,16 +562,14 @@ class Mirror:
     def _end(self, agent: AgentState, reason: str) -> None:
         agent.ended, agent.open = reason, {}
         code = None if reason == "gone" else 0
-        # An end that nothing mirrored came after its last sign of life, and that may be long ago.
-        at = self._clock() if self._saved else self._last_sign(agent)
+        at = self._clock()
+        if not self._saved:
+            # An end that nothing mirrored came after its last sign of life, and that may be long ago.
+            written = [files.changed_at(path) for path, tail in self._state.tails.items() if tail.agent == agent.key]
+            at = min(at, max([agent.since, *written]))
         # Counted as a change: the next process that mirrors the team must not find the end again.
         self._write(self.team.agent(agent.name).exit, Exit(run=agent.run, code=code, reason=reason, at=at, buried=True))
         requests.cancel_requests_of(self.team, agent.name, self._clock())
-
-    def _last_sign(self, agent: AgentState) -> float:
-        """Return when an agent did something for the last time that is known, in epoch seconds."""
-        written = [files.changed_at(path) for path, tail in self._state.tails.items() if tail.agent == agent.key]
-        return min(self._clock(), max([agent.since, *written]))
 
     # What a letter means for its author.
 
@@ -521,26 +613,25 @@ class Mirror:
                 run=agent.run, by=agent.parent or OPERATOR,
             )  # fmt: skip
             self._write(directory.spec, spec)
-            self._write(directory.status, self._status(agent))
+            open_requests = (each for each in requests.pending(self.team) if each.from_ == agent.name)
+            asked = next((each.type.replace("_", " ") for each in open_requests if each.type != "shutdown"), None)
+            state: State = "waiting" if agent.waiting_for else "idle" if agent.state == "idle" else "working"
+            status = Status(
+                run=agent.run, pid=agent.pid, state="waiting" if asked else state, since=agent.since,
+                doing=agent.doing if state == "working" else "", turn=agent.turn,
+                waiting_for=agent.waiting_for or asked,
+                tokens=agent.tokens, context=Context(used=agent.context), cost_usd=agent.cost_usd,
+                last_error=agent.last_error, beat=agent.since, model=agent.model, last_tool=agent.last_tool,
+                boot_id=linux_process.boot_id(), start_ticks=agent.ticks,
+            )  # fmt: skip
+            self._write(directory.status, status)
             agent.written = directory.journal.size()
             if agent.ended:
                 self._settled.add(agent.name)
 
-    def _status(self, agent: AgentState) -> Status:
-        state: State = "waiting" if agent.waiting_for else "idle" if agent.state == "idle" else "working"
-        waits = next((r for r in requests.pending(self.team) if r.from_ == agent.name and r.type != "shutdown"), None)
-        return Status(
-            run=agent.run, pid=agent.pid, state="waiting" if waits else state, since=agent.since,
-            doing=agent.doing if state == "working" else "", turn=agent.turn,
-            waiting_for=agent.waiting_for or (waits.type.replace("_", " ") if waits else None),
-            tokens=agent.tokens, context=Context(used=agent.context), cost_usd=agent.cost_usd,
-            last_error=agent.last_error, beat=agent.since, model=agent.model, last_tool=agent.last_tool,
-            boot_id=linux_process.boot_id(), start_ticks=agent.ticks,
-        )  # fmt: skip
-
-    def _write(self, place: Key, record: Record) -> None:
+    def _write(self, place: RecordKey[R], record: R) -> None:
         if self._written.get(place) != record:
-            json_records.save(place, record)
+            place.save(record)
             self._written[place] = record
             self._changes += 1
 

@@ -35,19 +35,13 @@ def directory_name(config: Path, team: str) -> str:
     return f"claude-{digest[:_DIGITS]}"
 
 
-def find_attached(cwd: Path, session_ids: Collection[str] = ()) -> Path | None:
+def find_attached(cwd: Path, session_ids: Collection[str]) -> Path | None:
     """Return the team directory that mirrors the team of one of these sessions; None if there is none.
 
-    It is searched in the `.crewboard` folders of `cwd` and of its parents. Without `session_ids`, any attached team
-    whose sessions work in `cwd` is meant, the newest first.
+    It is searched in the `.crewboard` folders of `cwd` and of its parents.
     """
-    here = os.path.realpath(cwd)
     for team, attached in _mirrors(cwd):
-        if attached is None:
-            continue
-        if session_ids and any(each in attached["session_ids"] for each in session_ids):
-            return team
-        if not session_ids and attached.get("cwd") == here:
+        if attached is not None and any(each in attached["session_ids"] for each in session_ids):
             return team
     return None
 

@@ -110,21 +110,21 @@ def lead_process(roster: formats.Roster, sessions: Iterable[formats.Session]) ->
     if roster.lead_pid and roster.lead_ticks:
         return Process(roster.lead_pid, roster.lead_ticks)
     known = list(sessions)
-    named = [each for each in known if each.ident == roster.lead_session]
-    # With `--session-id`, the roster of 2.1.197 names a session that never is.
-    meant = named or [each for each in known if _created(each, roster)]
-    if not named and len(meant) > 1:
-        return None
+    meant = [each for each in known if each.ident == roster.lead_session]
+    if not meant:
+        # With `--session-id`, the roster of 2.1.197 names a session that never is. The session meant works in the
+        # folder of the lead, and made the team after its process began and before it was ready.
+        cwd = next((member.cwd for member in roster.members if member.is_lead), "")
+        meant = [
+            each
+            for each in known
+            if cwd
+            and each.cwd == cwd
+            and linux_process.started_at(each.ticks) - _CLOCK_ERROR <= roster.created_at <= each.started_at
+        ]
+        if len(meant) > 1:
+            return None
     return max((Process(each.pid, each.ticks) for each in meant), key=lambda process: process.lives, default=None)
-
-
-def _created(session: formats.Session, roster: formats.Roster) -> bool:
-    """Return True if the team was made in the folder of a session, after its process began and before it was ready."""
-    lead = next((member for member in roster.members if member.is_lead), None)
-    if lead is None or not lead.cwd or lead.cwd != session.cwd:
-        return False
-    process_began = linux_process.started_at(session.ticks) - _CLOCK_ERROR
-    return process_began <= roster.created_at <= session.started_at
 
 
 def find_teammate(name: str, team: str) -> Process | None:

@@ -167,19 +167,19 @@ def _head(path: Path) -> bytes:
 
 def read_new(tails: dict[str, Tail]) -> Iterator[tuple[Tail, dict[str, Any]]]:
     """Yield the records appended to the transcripts since the last call, of all of them in the order of time."""
-    changed = [(path, tail) for path, tail in tails.items() if _has_more(path, tail)]
-    for _, _, tail, record in heapq.merge(*(_records(n, path, tail) for n, (path, tail) in enumerate(changed))):
+    changed: list[Iterator[tuple[float, tuple[int, int], Tail, dict[str, Any]]]] = []
+    for path, tail in tails.items():
+        size = files.size(Path(path))
+        # A shorter file was cut or replaced: what it holds now was read, or is lost.
+        tail.offset = min(tail.offset, size)
+        if size > tail.offset:
+            changed.append(_records(len(changed), path, tail))
+    for _, _, tail, record in heapq.merge(*changed):
         yield tail, record
 
 
-def _has_more(path: str, tail: Tail) -> bool:
-    size = files.size(Path(path))
-    # A shorter file was cut or replaced: what it holds now was read, or is lost.
-    tail.offset = min(tail.offset, size)
-    return size > tail.offset
-
-
-def _records(number: int, path: str, tail: Tail) -> Iterator[tuple[float, "_Order", Tail, dict[str, Any]]]:
+def _records(number: int, path: str, tail: Tail) -> Iterator[tuple[float, tuple[int, int], Tail, dict[str, Any]]]:
+    """Yield the new records of one transcript, each after its time and its place, by which they are merged."""
     last = 0.0
     count = 0
     try:
@@ -193,9 +193,6 @@ def _records(number: int, path: str, tail: Tail) -> Iterator[tuple[float, "_Orde
             tail.offset = end
     except StorageError:
         return
-
-
-_Order = tuple[int, int]
 
 
 def translate(record: dict[str, Any], agent: AgentState, root: Path, prices: pricing.Prices) -> Translated:
@@ -216,8 +213,15 @@ def _reply(record: dict[str, Any], agent: AgentState, root: Path, prices: pricin
     is_real = not model.startswith("<")
     used = _uncounted(record, agent) if is_real else Tokens()
     cost = prices.cost(model.partition("[")[0], used) if used.total else None
-    stop = str(message.get("stop_reason") or "")
-    said = [_shown(block) for block in blocks if block.get("type") in ("text", "thinking", "tool_use")]
+    stop, is_error = str(message.get("stop_reason") or ""), record.get("isApiErrorMessage") is True
+    said: list[dict[str, Any]] = []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "tool_use":
+            # The input of a call is in its start.
+            said.append({"type": kind, "id": str(block.get("id")), "name": str(block.get("name")), "input": {}})
+        elif kind in ("text", "thinking"):
+            said.append({"type": kind, kind: str(formats.clip(block.get(kind) or ""))})
     events: list[Event] = []
     if used.total or any(block["type"] != "tool_use" for block in said):
         events.append(
@@ -226,12 +230,10 @@ def _reply(record: dict[str, Any], agent: AgentState, root: Path, prices: pricin
     agent.model = model if is_real else agent.model
     agent.tokens += used
     agent.cost_usd = agent.cost_usd if cost is None else (agent.cost_usd or 0) + cost
-    agent.last_error = _error(record, blocks)
-    for block in blocks:
-        if block.get("type") == "tool_use":
-            call = _start(block, agent, root, ts)
-            events.append(call)
-    _change(agent, "idle" if stop in _ENDS_TURN or record.get("isApiErrorMessage") is True else "working", ts)
+    refusal = " ".join(str(block.get("text", "")) for block in blocks)[:500] or "the API refused"
+    agent.last_error = refusal if is_error else None
+    events += [_start(block, agent, root, ts) for block in blocks if block.get("type") == "tool_use"]
+    _change(agent, "idle" if stop in _ENDS_TURN or is_error else "working", ts)
     return events
 
 
@@ -251,25 +253,13 @@ def _uncounted(record: dict[str, Any], agent: AgentState) -> Tokens:
     )
 
 
-def _shown(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block of a reply without what stands elsewhere: the input of a call is in its start."""
-    if block["type"] == "tool_use":
-        return {"type": "tool_use", "id": str(block.get("id")), "name": str(block.get("name")), "input": {}}
-    key = block["type"]
-    return {"type": key, key: str(formats.clip(block.get(key) or ""))}
-
-
-def _error(record: dict[str, Any], blocks: list[dict[str, Any]]) -> str | None:
-    if record.get("isApiErrorMessage") is not True:
-        return None
-    return " ".join(str(block.get("text", "")) for block in blocks)[:500] or "the API refused"
-
-
 def _start(block: dict[str, Any], agent: AgentState, root: Path, ts: float) -> ToolStart:
     given = block.get("input")
     arguments = {_INPUTS.get(key, key): value for key, value in given.items()} if isinstance(given, dict) else {}
-    if isinstance(path := arguments.get("path"), str):
-        arguments["path"] = _in_workspace(path, root)
+    path = arguments.get("path")
+    if isinstance(path, str) and path.startswith(f"{root}{os.sep}"):
+        # Our own agents name it so.
+        arguments["path"] = os.path.relpath(path, root)
     name = str(block.get("name") or "tool")
     call = ToolStart(
         ts=ts, run=agent.run, tool_use_id=str(block.get("id")), name=_TOOLS.get(name, name),
@@ -280,17 +270,21 @@ def _start(block: dict[str, Any], agent: AgentState, root: Path, ts: float) -> T
     return call
 
 
-def _in_workspace(path: str, root: Path) -> str:
-    """Return a path as our own agents name it, relative to the workspace, if it lies there."""
-    return os.path.relpath(path, root) if path.startswith(f"{root}{os.sep}") else path
-
-
 def _take_in(record: dict[str, Any], agent: AgentState, ts: float, found: Translated) -> None:
     """Handle a record in the user's place: results of tools, letters, and what a person typed."""
     texts = []
     for block in formats.content_blocks(record):
         if block.get("type") == "tool_result":
-            found.events.append(_result(record, block, agent, ts))
+            ident = str(block.get("tool_use_id"))
+            begun = agent.open.pop(ident, None)
+            outcome = record.get("toolUseResult")
+            result = ToolResult(
+                ts=ts, run=agent.run, tool_use_id=ident, name=begun.name if begun else "tool",
+                content=formats.result_text(block), is_error=block.get("is_error") is True,
+                created=isinstance(outcome, dict) and outcome.get("type") == "create",
+                seconds=max(0.0, ts - begun.ts) if begun else None,
+            )  # fmt: skip
+            found.events.append(result)
         elif block.get("type") == "text":
             texts.append(str(block.get("text") or ""))
     text = "\n".join(texts).strip()
@@ -315,18 +309,6 @@ def _is_typed(record: dict[str, Any], text: str) -> bool:
     origin = record.get("origin")
     kind = origin.get("kind") if isinstance(origin, dict) else None
     return kind in (None, "human") and record.get("isMeta") is not True and not text.startswith(_NOT_TYPED)
-
-
-def _result(record: dict[str, Any], block: dict[str, Any], agent: AgentState, ts: float) -> ToolResult:
-    ident = str(block.get("tool_use_id"))
-    begun = agent.open.pop(ident, None)
-    outcome = record.get("toolUseResult")
-    return ToolResult(
-        ts=ts, run=agent.run, tool_use_id=ident, name=begun.name if begun else "tool",
-        content=formats.result_text(block), is_error=block.get("is_error") is True,
-        created=isinstance(outcome, dict) and outcome.get("type") == "create",
-        seconds=max(0.0, ts - begun.ts) if begun else None,
-    )  # fmt: skip
 
 
 def _change(agent: AgentState, state: str, ts: float) -> None:

@@ -15,13 +15,13 @@ from crewboard.commands.context import Team, command_for
 from crewboard.commands.tasks import has_check, is_at_work, is_checking, last_checked, last_lines
 from crewboard.errors import BadDataError, CrewboardError, TryLaterError, UsageError
 from crewboard.names import OPERATOR, is_name
-from crewboard.records.agents import Spec, Status, Worktree
+from crewboard.records.agents import Worktree
 from crewboard.records.base import counted
 from crewboard.records.messages import Message
 from crewboard.records.requests import require_shown
 from crewboard.records.team import Acceptance, Collisions, How, Reviewed
 from crewboard.sandbox.sandbox import running_below
-from crewboard.store import json_records, leases, mailbox, operators, roster, tasks
+from crewboard.store import leases, mailbox, operators, roster, tasks
 from crewboard.worktrees import checkout, collisions, merging, snapshot, workspaces
 from crewboard.worktrees.changes import (
     Changes,
@@ -202,7 +202,7 @@ def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
     Raises:
         CrewboardError: The checkout cannot be read.
     """
-    spec = json_records.load_or_none(team.directory.agent(name).spec, Spec)
+    spec = team.directory.agent(name).spec.load_or_none()
     if spec is None or spec.worktree is None:
         return ()
     if spec.worktree.carried:
@@ -285,7 +285,11 @@ def merge(  # noqa: PLR0913  the options of the command
     if not dry_run:
         team.note("merge", name, f"{how} into {target.name}, {new[:12]}")
         note_collisions(team)
-    return Merge(made, changes, repository.git("log", "-1", "--format=%B", new), keys, _in_background(team, name))
+    written = repository.git("log", "-1", "--format=%B", new)
+    status = team.directory.agent(name).status.load_or_none()
+    # The commands of an agent on this machine that run now, each behind its handle.
+    running = running_below(status.pid, status.boot_id, status.start_ticks) if status is not None else ()
+    return Merge(made, changes, written, keys, running)
 
 
 def _target(repository: Repository, into: str | None) -> merging.Target:
@@ -303,12 +307,6 @@ def _is_ambiguous(repository: Repository, branch: str) -> bool:
     if branch.startswith("-") or repository.ref(f"refs/heads/{branch}") is None:
         return False
     return repository.git("rev-parse", "--symbolic-full-name", branch) != merging.full_name(repository, branch)
-
-
-def _in_background(team: Team, name: str) -> tuple[str, ...]:
-    """Return the commands of an agent on this machine that run now, each behind its handle."""
-    status = json_records.load_or_none(team.directory.agent(name).status, Status)
-    return running_below(status.pid, status.boot_id, status.start_ticks) if status is not None else ()
 
 
 def _warn_of_keys(
@@ -658,6 +656,12 @@ def list_worktrees(team: Team) -> list[ListedWorktree]:
         if hired or team.directory.worktrees.exists():
             raise
         return []
+    # Removed agents of which there is a checkout or work.
+    start = snapshot.ref_of(team.directory, "")
+    refs = repository.git("for-each-ref", "--format=%(refname)", start.rstrip("/")).splitlines()
+    names = {ref.removeprefix(start) for ref in refs}
+    names |= {path.name for path in team.directory.worktrees.glob("*") if path.is_dir()}
+    left = sorted(name for name in names if is_name(name) and team.config.member(name) is None)
     return [
         ListedWorktree(
             name,
@@ -667,7 +671,7 @@ def list_worktrees(team: Team) -> list[ListedWorktree]:
             exists=team.directory.worktree(name).is_dir(),
             changes=_unmerged(team, repository, name, _base(team, repository, name)),
         )
-        for name in [*hired, *_left(team, repository)]
+        for name in [*hired, *left]
     ]
 
 
@@ -688,7 +692,7 @@ def prune(team: Team) -> tuple[list[str], list[str]]:
 
 def worktree_of(team: Team, name: str) -> Worktree | None:
     """Return the worktree of an agent; None if it works in the shared tree."""
-    spec = json_records.load_or_none(team.directory.agent(name).spec, Spec)
+    spec = team.directory.agent(name).spec.load_or_none()
     return spec.worktree if spec is not None else None
 
 
@@ -773,32 +777,21 @@ def _base(team: Team, repository: Repository, name: str) -> str:
     return (merge_base(repository, head, last) if last else None) or head
 
 
-def _left(team: Team, repository: Repository) -> list[str]:
-    """Return the removed agents of which there is a checkout or work."""
-    start = snapshot.ref_of(team.directory, "")
-    refs = repository.git("for-each-ref", "--format=%(refname)", start.rstrip("/")).splitlines()
-    names = {ref.removeprefix(start) for ref in refs}
-    names |= {path.name for path in team.directory.worktrees.glob("*") if path.is_dir()}
-    return sorted(name for name in names if is_name(name) and team.config.member(name) is None)
-
-
 def _require_checked(team: Team, name: str) -> None:
     checked = last_checked(team, name)
     if checked is not None and not checked.passed:
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(checked.at))
         tail = last_lines(team, checked)
+        if team.by == OPERATOR:
+            again = f"`{command_for(team, f'check {name}')}` runs it again, " if has_check(team, name) else ""
+            remedy = f"{again}`{command_for(team, f'merge {name} --unchecked')}` merges it anyway"
+        # A lead has no commands.
+        else:
+            remedy = f"have {name} make it pass; only the operator merges work whose check failed"
         raise BadDataError(
-            f"the check `{checked.command}` of {name} failed last, at {at}; {_check_remedy(team, name)}; "
+            f"the check `{checked.command}` of {name} failed last, at {at}; {remedy}; "
             f"its output is in {team.directory.path / checked.result}" + (f", and ends with:\n{tail}" if tail else "")
         )
-
-
-def _check_remedy(team: Team, name: str) -> str:
-    """Say what to do about a failed check. A lead has no commands."""
-    if team.by != OPERATOR:
-        return f"have {name} make it pass; only the operator merges work whose check failed"
-    again, anyway = (command_for(team, each) for each in (f"check {name}", f"merge {name} --unchecked"))
-    return (f"`{again}` runs it again, " if has_check(team, name) else "") + f"`{anyway}` merges it anyway"
 
 
 def _require_not_discarded(team: Team, name: str) -> None:
@@ -819,6 +812,6 @@ def require_idle(team: Team, name: str, remedy: str) -> None:
         TryLaterError: It is at work.
     """
     if is_at_work(team, name):
-        status = json_records.load_or_none(team.directory.agent(name).status, Status)
+        status = team.directory.agent(name).status.load_or_none()
         what = status.state if status is not None else "starting"
         raise TryLaterError(f"{name} is {what}, so its work may be half done; {remedy}")

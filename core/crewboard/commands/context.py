@@ -13,11 +13,14 @@ from msgspec.structs import force_setattr
 from crewboard import endpoint, env
 from crewboard.errors import CredentialsError, CrewboardError, UsageError
 from crewboard.names import OPERATOR, check_new_team, check_team
-from crewboard.records.agents import Status
+from crewboard.records.agents import Spec, Tokens
 from crewboard.records.team import Act, Config, Member
-from crewboard.store import hosts, json_records, operators, roster
+from crewboard.store import hosts, operators, roster
 from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, team_directories
 from crewboard.store.roster import find_team
+
+NONE = "none"
+"""The value that removes a setting or a budget, and that hires without the engine of the team's settings."""
 
 POLL_INTERVAL = 0.02
 """Seconds between two checks of a condition that a command waits for."""
@@ -186,27 +189,20 @@ def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
         UsageError: The named team does not exist; or none is named, and there are several without a `default`.
         UntrustedError: Another user controls the team.
     """
-    team = _find_chosen(root, explicit)
+    name = explicit or env.team() or ""
+    team = find_team(root, check_team(name)) if name else only_or_default(root, team_directories(root))
+    if team is None:
+        left = TeamDirectory(root / ".crewboard" / name)
+        left.require_own()
+        if left.address is not None:
+            raise UsageError(
+                f"the team {name} was deleted from its database {left.address.partition('?')[0]}; remove "
+                f"{left.path} to make another one of that name"
+            )
+        known = ", ".join(each.path.name for each in team_directories(root)) or "none yet"
+        raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{create_command(root, name)}`")
     team.require_own()
     return team
-
-
-def _find_chosen(root: Path, explicit: str | None) -> TeamDirectory:
-    name = explicit or env.team()
-    if name:
-        found = find_team(root, check_team(name))
-        if found is None:
-            left = TeamDirectory(root / ".crewboard" / name)
-            left.require_own()
-            if left.address is not None:
-                raise UsageError(
-                    f"the team {name} was deleted from its database {left.address.partition('?')[0]}; remove "
-                    f"{left.path} to make another one of that name"
-                )
-            known = ", ".join(team.path.name for team in team_directories(root)) or "none yet"
-            raise UsageError(f"there is no team {name!r} in {root} (teams: {known}); `{create_command(root, name)}`")
-        return found
-    return only_or_default(root, team_directories(root))
 
 
 def only_or_default(root: Path, teams: list[TeamDirectory]) -> TeamDirectory:
@@ -266,7 +262,14 @@ def check_credentials(environment: Mapping[str, str]) -> None:
     if (problem := endpoint.platform_problem(environment)) is not None:
         raise CredentialsError(problem)
     if endpoint.credential(environment) is None:
-        raise CredentialsError(_no_key(endpoint.base_url(environment)))
+        url = endpoint.base_url(environment)
+        raise CredentialsError(
+            "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), or "
+            "try the offline model with --offline; `crewboard doctor` finds models on this machine"
+            if endpoint.is_anthropic(url)
+            else f"no API key for {endpoint.host_and_port(url)}: set ANTHROPIC_AUTH_TOKEN to the key of that server; "
+            f"any text will do if your server asks for none: {endpoint.ANY_TEXT}"
+        )
     if (problem := endpoint.key_problem(environment)) is not None:
         raise CredentialsError(problem)
 
@@ -281,18 +284,6 @@ def how_to_follow(team: Team, found: endpoint.RedirectedError) -> str:
     if endpoint.base_url(environment) != endpoint.base_url(team.environment) and endpoint.is_private(found.base):
         return f"`{command_for(team, f'settings server {found.base}')}` uses that one"
     return f"set {variable} to {found.base}"
-
-
-def _no_key(url: str) -> str:
-    if endpoint.is_anthropic(url):
-        return (
-            "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), or "
-            "try the offline model with --offline; `crewboard doctor` finds models on this machine"
-        )
-    return (
-        f"no API key for {endpoint.host_and_port(url)}: set ANTHROPIC_AUTH_TOKEN to the key of that server; any text "
-        f"will do if your server asks for none: {endpoint.ANY_TEXT}"
-    )
 
 
 _STARTS_WORKERS = frozenset({"", "board", "spawn", "resume", "lead", "host"})
@@ -319,7 +310,14 @@ class CommandLine(Struct, frozen=True):
         """Return the command for `team`, as typed in the current directory with the current environment."""
         attached, directory = roster.is_attached(team.directory), team.directory
         offline = team.offline and not env.is_offline()
-        return cls(_options(directory), offline, attached, directory.path.name, directory.address)
+        root = root_options(directory.root)
+        try:
+            is_default = not root and choose_team(directory.root, None).path == directory.path
+        # The environment names another team, which does not exist.
+        except CrewboardError:
+            is_default = False
+        options = () if is_default else (*root, "--team", directory.path.name)
+        return cls(options, offline, attached, directory.path.name, directory.address)
 
     def words(self, *command: str) -> list[str]:
         """Return the words of a command such as `resume`, `w2`."""
@@ -343,21 +341,39 @@ def require_here(team: Team, name: str, instead: str) -> None:
     Raises:
         UsageError: The agent ran on a host.
     """
-    status = json_records.load_or_none(team.directory.agent(name).status, Status)
+    status = team.directory.agent(name).status.load_or_none()
     if status is not None and status.host:
         raise UsageError(f"the files of {name} are on the host {status.host}: {instead}")
+
+
+def require_spec(name: str, spec: Spec | None) -> Spec:
+    """Return the spec of the agent `name`.
+
+    Raises:
+        UsageError: It has none.
+    """
+    if spec is None:
+        raise UsageError(f"{name} has no spec file; spawn it again")
+    return spec
+
+
+def require_price(team: Team, budget: str | None, model: str) -> None:
+    """Check a budget; refuse one in money for a model without a price, because it would never be reached.
+
+    Raises:
+        UsageError: It has another form than `parse_budget` reads, or the price is unknown.
+    """
+    # Imported here because most commands need no prices.
+    from crewboard import pricing
+
+    if budget is None or pricing.parse_budget(budget).usd is None or team.offline:
+        return
+    if pricing.load(team.directory.root).cost(model, Tokens()) is None:
+        raise UsageError(
+            f"the price of {model} is unknown: give the budget in tokens, or add the price to .crewboard/models.toml"
+        )
 
 
 def command_for(team: Team, command: str) -> str:
     """Return the whole line of one command for `team`."""
     return CommandLine.of(team)(command)
-
-
-def _options(team: TeamDirectory) -> tuple[str, ...]:
-    root = root_options(team.root)
-    try:
-        needless = not root and choose_team(team.root, None).path == team.path
-    # The environment names another team, which does not exist.
-    except CrewboardError:
-        needless = False
-    return () if needless else (*root, "--team", team.path.name)

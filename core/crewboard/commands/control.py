@@ -1,11 +1,10 @@
-"""Interrupt agents, let them try again; change the limits and budgets of agents and the team."""
+"""Interrupt agents, let them try again, and change their limits and budgets."""
 
 from crewboard import models
-from crewboard.commands import hire, stop
-from crewboard.commands.answers import require_price, set_budget
-from crewboard.commands.context import Team, command_for, wait_until
+from crewboard.commands import hire, settings, stop
+from crewboard.commands.context import NONE, Team, command_for, require_price, require_spec, wait_until
 from crewboard.commands.messages import post
-from crewboard.errors import TryLaterError, UsageError
+from crewboard.errors import TryLaterError
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import Spec
 from crewboard.records.messages import RETRY, Message
@@ -15,9 +14,6 @@ from crewboard.store.agents import START_TIMEOUT
 from crewboard.store.layout import AgentDirectory
 
 STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
-
-NO_BUDGET = "none"
-"""The budget of `change_limits` that removes an agent's budget."""
 
 
 def interrupt(team: Team, name: str, text: str = "") -> Message:
@@ -59,7 +55,7 @@ def retry_with(
     """
     roster.require_own_agents(team.directory)
     agent = team.agent(name)
-    spec = agents.spec(agent)
+    spec = agent.spec.load()
     if spec is not None:
         # While the need is there to be answered: it ends with the run.
         if host is not None:
@@ -98,14 +94,15 @@ def change_limits(
 ) -> None:
     """Change the limits of an agent. If one of them stopped its assignment, a living agent continues by itself.
 
-    The window of its model and its longest reply hold from the next run on.
+    The budget `NONE` removes that of the agent. The window of its model and its longest reply hold from the next run
+    on.
 
     Raises:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
     """
     roster.require_own_agents(team.directory)
     agent = team.agent(name)
-    amount = None if budget == NO_BUDGET else budget
+    amount = None if budget == NONE else budget
     changes: dict[str, str | int | None] = {}
     if budget is not None:
         changes["budget"] = amount
@@ -113,10 +110,9 @@ def change_limits(
     changes |= {field: value for field, value in given.items() if value is not None}
 
     def edit(old: Spec | None) -> Spec:
-        if old is None:
-            raise UsageError(f"{name} has no spec file; spawn it again")
-        require_price(team, amount, old.model)
-        return old.replace(flags=old.flags.replace(**changes))
+        spec = require_spec(name, old)
+        require_price(team, amount, spec.model)
+        return spec.replace(flags=spec.flags.replace(**changes))
 
     if changes:
         agents.change_spec(agent, edit)
@@ -136,9 +132,8 @@ def limit_memory(team: Team, name: str, most: int | None) -> None:
     roster.require_own_agents(team.directory)
 
     def edit(old: Spec | None) -> Spec:
-        if old is None:
-            raise UsageError(f"{name} has no spec file; spawn it again")
-        return old.replace(flags=old.flags.replace(max_memory=most))
+        spec = require_spec(name, old)
+        return spec.replace(flags=spec.flags.replace(max_memory=most))
 
     agents.change_spec(team.agent(name), edit)
     team.note("limit", name, f"memory {roster.format_size(most) if most else 'none'}")
@@ -165,7 +160,7 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
     """
     roster.require_own_agents(team.directory)
     waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]
-    set_budget(team, amount)
+    settings.set_budget(team, amount)
     resumed = [name for name in waiting if _may_go_on(team, name)]
     hire.at_once(resumed, lambda name: _resume_ended(team, name))
     return resumed
@@ -174,7 +169,7 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
 def stopped_by_limit(team: Team, name: str) -> bool:
     """Return True if the last run of an agent was ended by a budget or the turn limit, and none was asked for since."""
     agent = team.directory.agent(name)
-    ended, spec = agents.exit_record(agent), agents.spec(agent)
+    ended, spec = agent.exit.load(), agent.spec.load()
     if ended is None or spec is None or spec.parent is not None:
         # An explorer is over with the work that it was sent for.
         return False

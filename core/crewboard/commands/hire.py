@@ -8,20 +8,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard import agent_types, endpoint, engines, env, mcp_servers, models, pricing, skill_files, type_files
+from crewboard import agent_types, endpoint, engines, env, models, pricing, type_files
 from crewboard.agent_types import AgentType
 from crewboard.commands import hosts
-from crewboard.commands.answers import NONE, require_price
-from crewboard.commands.context import Team, check_credentials, command_for, wait_until
-from crewboard.commands.messages import acknowledge_marks, post
+from crewboard.commands.context import (
+    NONE,
+    Team,
+    check_credentials,
+    command_for,
+    require_price,
+    require_spec,
+    wait_until,
+)
+from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
 from crewboard.errors import LimitError, TryLaterError, UsageError
-from crewboard.mcp_servers import McpServer
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.records.agents import Engine, HireOptions, Spec
 from crewboard.records.requests import bound_to
-from crewboard.records.team import Config, Member, Removed, Task, mcp_mark
-from crewboard.skill_files import ProjectSkill
+from crewboard.records.team import Config, Member, Removed, Task
 from crewboard.store import agents as store_agents
 from crewboard.store import hosts as store_hosts
 from crewboard.store import leases, mailbox, roster, tasks
@@ -125,11 +130,11 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
     """
     if team.by == OPERATOR:
         return hire
-    hirer = store_agents.spec(team.directory.agent(team.by))
+    hirer = team.directory.agent(team.by).spec.load()
     if hirer is None:
         raise UsageError(f"{team.by} has no spec, so its terms are unknown; it hires no agent")
     own = agent_types.type_of(hirer.type, hirer.definition)
-    status = store_agents.status(team.directory.agent(team.by))
+    status = team.directory.agent(team.by).status.load()
     approved = status.terms.given if status is not None and status.terms is not None else None
     wider = [tool for tool in kind.tools if tool in agent_types.LEAD_TOOLS or tool not in own.tools]
     wider += [f"the MCP server {name}" for name in kind.mcp_servers]
@@ -142,12 +147,20 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
             "approval do not leave you until your result"
         )
     known = team.config.member(hire.name) is not None
-    before = store_agents.spec(team.directory.agent(hire.name)) if known else None
+    before = team.directory.agent(hire.name).spec.load() if known else None
     flags = hirer.flags.replace(
         ask=hirer.flags.ask or (approved is not None and approved.ask),
         web=hirer.flags.web and all(agent_types.kept_by_terms(approved, tool) for tool in WEB_TOOLS),
     )
-    terms = effective_terms(hire.flags, flags, before.flags if before else None, acts=kind.writes or kind.executes)
+    engine = _engine_of(team, hire, kind)
+    if engine is not None and hire.engine is not None and engine != team.config.engine:
+        given = f"the team's, {team.config.engine}" if team.config.engine else "a model: the team has none"
+        raise UsageError(f"{hire.name} was not hired: only the operator chooses the engine {engine}; you have {given}")
+    asked = hire.flags
+    if engine is not None and not engines.known(engine).hosts:
+        # An agent cannot ask for it, and such an engine reaches its model no other way.
+        asked = asked.replace(network=hirer.flags.network)
+    terms = effective_terms(asked, flags, before.flags if before else None, acts=kind.writes or kind.executes)
     return replace(hire, flags=terms)
 
 
@@ -170,14 +183,6 @@ def choose_model(
     return models.usual(kind.model, environment)
 
 
-def _narrow_to_type(hire: Hire, kind: AgentType) -> Hire:
-    """Return a hire with what a project's own type requires: a plan, questions, a lower limit of model calls."""
-    flags = hire.flags
-    turns = min(flags.max_turns, kind.max_turns or flags.max_turns)
-    narrower = flags.replace(plan=flags.plan or kind.plan, ask=flags.ask or kind.asks == "all", max_turns=turns)
-    return replace(hire, flags=narrower)
-
-
 def spawn(team: Team, hire: Hire) -> Assignment:
     """Hire an agent, or give an idle agent of that name more work. Return when its worker is running, or queued.
 
@@ -194,10 +199,16 @@ def spawn(team: Team, hire: Hire) -> Assignment:
     roster.require_own_agents(team.directory)
     if (assignment := _find_repeated(team, hire)) is not None:
         return assignment
-    _check_budgets(team, hire.name)
+    # The worker of a hire that cannot be paid would end at once.
+    if team.directory.exists() and (used_up := roster.used_up(roster.budgets(team.directory, team.by))) is not None:
+        raise LimitError(f"{hire.name} was not hired: {used_up}; `{command_for(team, 'budget')}` shows and raises it")
     kind = type_files.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
-    hire = _narrow_to_type(_limit_to_hirer(team, _with_web_of_type(hire, kind), kind), kind)
+    hire = _limit_to_hirer(team, _with_web_of_type(hire, kind), kind)
+    # What a project's own type requires: a plan, questions, a lower limit of model calls.
+    flags, turns = hire.flags, min(hire.flags.max_turns, kind.max_turns or hire.flags.max_turns)
+    narrower = flags.replace(plan=flags.plan or kind.plan, ask=flags.ask or kind.asks == "all", max_turns=turns)
+    hire = replace(hire, flags=narrower)
     if not hire.prompt.strip():
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
     if hire.flags.task is not None:
@@ -226,16 +237,21 @@ def send_explorer(team: Team, question: str, prompt_id: str) -> Assignment:
         TryLaterError: It has as many as it may have at once, or a cap of the team is reached.
         LimitError: The budget of the agent or the team is used up.
     """
-    hirer = store_agents.spec(team.directory.agent(team.by))
+    hirer = team.directory.agent(team.by).spec.load()
     if hirer is None or hirer.parent is not None:
         raise UsageError(f"{team.by} is an explorer itself, and sends none: search yourself")
-    specs = {name: store_agents.spec(team.directory.agent(name)) for name in team.config.names}
+    specs = {name: team.directory.agent(name).spec.load() for name in team.config.names}
     own = {name: spec for name, spec in specs.items() if spec is not None and spec.parent == team.by}
     if again := next((name for name, spec in own.items() if spec.prompt_id == prompt_id), None):
         return Assignment(again, prompt_id, own[again].run, fresh=True)
 
     def find_at_work() -> list[str]:
-        return [name for name, spec in own.items() if _is_at_work(team, name, spec)]
+        files = {name: team.directory.agent(name) for name in own}
+        return [
+            name
+            for name, spec in own.items()
+            if leases.is_held(files[name].lease) or is_starting(spec, store_agents.last_run(files[name]), team.now())
+        ]
 
     # One that has just reported is still ending.
     wait_until(lambda: len(find_at_work()) < roster.explorers_at_once(team.config), EXPLORER_ENDS_WITHIN)
@@ -263,24 +279,11 @@ def send_explorer(team: Team, question: str, prompt_id: str) -> Assignment:
     )
 
 
-def _is_at_work(team: Team, name: str, spec: Spec) -> bool:
-    agent = team.directory.agent(name)
-    return leases.is_held(agent.lease) or is_starting(spec, store_agents.last_run(agent), team.now())
-
-
-def _check_budgets(team: Team, name: str) -> None:
-    """Refuse a hire that cannot be paid: its worker would end at once."""
-    used_up = roster.used_up(roster.budgets(team.directory, team.by)) if team.directory.exists() else None
-    if used_up is None:
-        return
-    raise LimitError(f"{name} was not hired: {used_up}; `{command_for(team, 'budget')}` shows and raises it")
-
-
 def _find_repeated(team: Team, hire: Hire) -> Assignment | None:
     """Return the assignment that the same call gave before its caller was killed."""
     if hire.prompt_id is None or team.config.member(hire.name) is None:
         return None
-    spec = store_agents.spec(team.directory.agent(hire.name))
+    spec = team.directory.agent(hire.name).spec.load()
     if spec is None or spec.prompt_id != hire.prompt_id:
         return None
     return Assignment(hire.name, spec.prompt_id, spec.run, fresh=True)
@@ -316,30 +319,29 @@ def _check_task(team: Team, task: Task, hire: Hire) -> None:
 
 def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
     """Send a prompt to a running agent."""
-    spec, status = store_agents.spec(agent), store_agents.status(agent)
+    spec, status = agent.spec.load(), agent.status.load()
     if spec is None or status is None or status.state != "idle":
         doing = status.state if status else "starting"
         send = command_for(team, f"send {hire.name} TEXT")
         raise TryLaterError(f"{hire.name} is at work ({doing}); `{send}` reaches it meanwhile")
-    _check_terms(team, hire, spec)
+    given = (set(HireOptions.__struct_fields__) if hire.given is None else hire.given) - {"task"}
+    differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
+    differing += ["role"] if hire.role and hire.role != spec.role else []
+    differing += ["model"] if hire.model and models.resolve(hire.model, team.worker_environment) != spec.model else []
+    if hire.engine == NONE:
+        is_same = spec.engine is None
+    else:
+        is_same = hire.engine is None or engines.is_same(hire.engine, spec.engine, team.directory.root)
+    differing += [] if is_same else ["engine"]
+    if differing:
+        terms = ", ".join(name.replace("_", "-") for name in differing)
+        raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
     plan = True if hire.flags.plan and not spec.flags.plan else None
     sent = post(team, hire.name, "message", hire.prompt, hire.prompt_id, task_id=hire.flags.task, plan_required=plan)
     team.note("message", hire.name, sent.id)
     return Assignment(hire.name, sent.id, spec.run, fresh=False)
-
-
-def _check_terms(team: Team, hire: Hire, spec: Spec) -> None:
-    given = (set(HireOptions.__struct_fields__) if hire.given is None else hire.given) - {"task"}
-    differing = [name for name in sorted(given) if getattr(hire.flags, name) != getattr(spec.flags, name)]
-    differing += ["role"] if hire.role and hire.role != spec.role else []
-    differing += ["model"] if hire.model and models.resolve(hire.model, team.worker_environment) != spec.model else []
-    is_same = hire.engine is None or engines.is_same(hire.engine, spec.engine, team.directory.root)
-    differing += [] if is_same else ["engine"]
-    if differing:
-        terms = ", ".join(name.replace("_", "-") for name in differing)
-        raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
 
 
 def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engine | None) -> None:
@@ -370,14 +372,21 @@ def _engine_of(team: Team, hire: Hire, kind: AgentType) -> str | None:
     """
     if hire.engine is not None:
         return None if hire.engine == NONE else hire.engine
-    if kind.engine:
-        return kind.engine
-    if team.by != OPERATOR or team.offline or hire.model is not None or store_hosts.exist(team.directory):
-        return None
-    return team.config.engine if _why_no_engine(kind) is None else None
+    is_for_model = team.by != OPERATOR or team.offline or hire.model is not None or store_hosts.exist(team.directory)
+    return usual_engine(team.config, kind, is_for_model=is_for_model)
 
 
-def _why_no_engine(kind: AgentType) -> str | None:
+def usual_engine(config: Config, kind: AgentType, *, is_for_model: bool) -> str | None:
+    """Return the name of the engine of agents of a type whose hire names none: that of the type, or of the team.
+
+    The team's is for no agent that gets the model whatever it says: `is_for_model`.
+    """
+    if kind.engine or is_for_model:
+        return kind.engine or None
+    return config.engine if why_no_engine(kind) is None else None
+
+
+def why_no_engine(kind: AgentType) -> str | None:
     """Return what an engine lacks that agents of this type need; None if it can do their work."""
     # What the file of a type with an engine says of MCP servers is listed with what has no effect.
     if not kind.engine and (kind.mcp_servers or set(kind.mcp) - {agent_types.ALL_MCP}):
@@ -387,13 +396,13 @@ def _why_no_engine(kind: AgentType) -> str | None:
     return None
 
 
-def _check_engine(team: Team, hire: Hire, kind: AgentType, engine: Engine) -> None:
-    """Refuse what an engine cannot do, so that no option is silently without effect.
+def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
+    """Refuse what an engine, by its name, cannot do, so that no option is silently without effect.
 
     Raises:
         UsageError: The hire asks for it; the message says what to do.
     """
-    known, flags = engines.known(engine.name), hire.flags
+    known, flags = engines.known(engine), hire.flags
     without = {
         "--model": hire.model is not None,
         "--effort": flags.effort is not None,
@@ -408,93 +417,24 @@ def _check_engine(team: Team, hire: Hire, kind: AgentType, engine: Engine) -> No
     }
     if wrong := [option for option, is_given in without.items() if is_given]:
         raise UsageError(
-            f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine.name}: leave it out, or hire it with "
+            f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine}: leave it out, or hire it with "
             f"--engine {NONE}"
         )
     if store_hosts.exist(team.directory):
         raise UsageError(f"{hire.name} cannot have an engine: this team has hosts, which start none")
-    if (why := _why_no_engine(kind)) is not None:
+    if (why := why_no_engine(kind)) is not None:
         raise UsageError(f"an agent of type {kind.name} cannot have an engine, which {why}")
     if flags.unsafe_no_sandbox and (flags.plan or not kind.writes):
         what = "before its plan is approved" if flags.plan else f"which an agent of type {kind.name} may not"
         raise UsageError(
-            f"without the sandbox nothing keeps the engine {engine.name} from writing, {what}: "
-            "leave out --unsafe-no-sandbox"
-        )
-    if known.needs_network and not flags.network:
-        raise UsageError(
-            f"the engine {engine.name} reaches its model over the network, and so do the commands that it runs: "
-            f"allow that with --network"
+            f"without the sandbox nothing keeps the engine {engine} from writing, {what}: leave out --unsafe-no-sandbox"
         )
     for budget in (flags.budget, team.config.budget):
         parsed = pricing.budget_or_none(budget)
         if parsed is not None and parsed.usd is not None and not known.tells_cost:
             raise UsageError(
-                f"{engine.name} does not tell what it costs, so a budget of {budget} has no effect: give tokens"
+                f"{engine} does not tell what it costs, so a budget of {budget} has no effect: give tokens"
             )
-
-
-def trust(team: Team, kind: AgentType) -> None:
-    """Accept a project's own type for this user, until its file changes, and record that in the team.
-
-    Raises:
-        StorageError: It could not be recorded.
-    """
-    type_files.trust(kind, team.environment)
-    if not team.directory.is_foreign():
-        # A type is accepted before the first agent is hired, so before there is a team.
-        team.ensure()
-        team.note("trust", kind.name, f"{kind.file}, SHA-256 {kind.sha256[:12]}…")
-
-
-def trust_skill(team: Team, skill: ProjectSkill) -> None:
-    """Accept a skill of the project for this user, until one of its files changes, and record that in the team.
-
-    Raises:
-        StorageError: It could not be recorded.
-    """
-    skill_files.trust(skill, team.directory.root, team.environment)
-    if not team.directory.is_foreign():
-        team.ensure()
-        team.note("trust", skill.name, f"skill, SHA-256 {skill.sha256[:12]}…")
-
-
-def accept_server(team: Team, server: McpServer) -> None:
-    """Accept an MCP server of the project for this user, until its entry changes. End the needs that waited for it.
-
-    Raises:
-        StorageError: It could not be recorded.
-    """
-    mcp_servers.accept(server, team.directory.root, team.environment)
-    if team.directory.is_foreign():
-        return
-    # A server may be accepted before there is a team.
-    team.ensure()
-    team.note("mcp accept", server.name, f"{server.source}, SHA-256 {server.sha256(team.directory.root)[:12]}…")
-    statuses = ((name, store_agents.status(team.directory.agent(name))) for name in team.config.names)
-    waiting = {
-        mcp_mark(name, state.name): state.since
-        for name, status in statuses
-        if status is not None
-        for state in status.mcp
-        if state.new and state.name == server.name
-    }
-    acknowledge_marks(team, waiting)
-
-
-def revoke_server(team: Team, name: str) -> None:
-    """Revoke the acceptance of an MCP server, also of one that is no longer there.
-
-    Raises:
-        StorageError: It could not be recorded.
-        UsageError: The user had not accepted it.
-    """
-    root = team.directory.root
-    if not mcp_servers.revoke(name, root, team.environment):
-        accepted = ", ".join(mcp_servers.accepted_names(root, team.environment)) or "none"
-        raise UsageError(f"no MCP server {name!r} is accepted here; accepted: {accepted}")
-    if team.directory.exists() and not team.directory.is_foreign():
-        team.note("mcp revoke", name, mcp_servers.FILE)
 
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
@@ -504,21 +444,23 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     named = _engine_of(team, hire, kind)
     engine = engines.choose(named, team.directory.root) if named is not None else None
     if engine is not None:
-        _check_engine(team, hire, kind, engine)
+        check_engine(team, hire, kind, engine.name)
     _check_machine(team, kind, hire.flags, engine)
     if not hire.wait:
-        hosts.require_no_wait(team, hire.name, hire.flags, waits_for_it=team.by if hire.is_explorer else None)
+        waits_for_it = team.by if hire.is_explorer else None
+        memory = engines.known(engine.name).memory if engine is not None else 0
+        hosts.require_no_wait(team, hire.name, hire.flags, waits_for_it=waits_for_it, memory=memory)
     if engine is None:
         model = choose_model(kind, hire.model, team.worker_environment, team.config, team.by)
         _check_price(team, hire, model)
         require_model(team, model, hire.flags)
     else:
         model = engine.name
-    prepared = _prepare_worktree(team, agent, hire, kind)
+    prepared = _prepare_worktree(team, agent, hire, kind, has_engine=engine is not None)
     flags = hire.flags.replace(worktree=prepared.worktree is not None)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
-    hirer = store_agents.spec(team.directory.agent(team.by)) if hire.is_explorer else None
+    hirer = team.directory.agent(team.by).spec.load() if hire.is_explorer else None
     parent_worktree = hirer.worktree if hirer is not None else None
     now = team.now()
     prompt_id = hire.prompt_id or mailbox.new_id()
@@ -535,10 +477,12 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
             _refuse_start(agent, old)
         # A run number is never used again, so that no result is overwritten and no message id comes twice.
         newest = max(old.run if old else earlier, store_agents.last_run(agent))
+        # The operator has read the lead's mail until now.
+        read_until = mailbox.size(team.directory, LEAD) if hire.name == LEAD and old is None else 0
         return Spec(
             prompt=hire.prompt, prompt_id=prompt_id, type=hire.type, role=hire.role, model=model,
             flags=flags, run=newest + 1, want="running", by=team.by, at=now, worktree=prepared.worktree,
-            mail_from=old.mail_from if old else _mail_from(team, hire.name), foreground=hire.foreground,
+            mail_from=old.mail_from if old else read_until, foreground=hire.foreground,
             definition=agent_types.definition(kind), parent=team.by if hire.is_explorer else None,
             parent_worktree=parent_worktree, engine=engine,
         )  # fmt: skip
@@ -564,16 +508,24 @@ def advice_on_caps(team: Team) -> str | None:
     return f"if {endpoint.host_and_port(url)} serves one call at a time, `{one}` lets one agent work at a time"
 
 
-def has_worktree_by_default(config: Config, kind: AgentType) -> bool:
-    """Return True if a new agent gets a worktree unless its hire says otherwise: its type or the team decides."""
-    return kind.worktree if kind.worktree is not None else kind.writes and config.worktree == "always"
+def has_worktree_by_default(config: Config, kind: AgentType, *, has_engine: bool) -> bool:
+    """Return True if a new agent gets a worktree unless its hire says otherwise: its type or the team decides.
+
+    An engine that may write gets one, too: what it changes with its own tools, no undo of single files brings back.
+    """
+    if kind.worktree is not None:
+        return kind.worktree
+    return kind.writes and (has_engine or config.worktree == "always")
 
 
-def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> "Prepared":
-    """Return the worktree of a new agent, if it gets one: by the hire, its type, or the team's setting.
+def _prepare_worktree(
+    team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType, *, has_engine: bool
+) -> "Prepared":
+    """Return the worktree of a new agent, if it gets one: by the hire, its type, its engine, or the team's setting.
 
     Raises:
-        UsageError: It has one with work in it and was hired without, or it is asked for and cannot be made.
+        UsageError: It has one with work in it and was hired without, or it is asked for and cannot be made. So it is
+            if an engine may write, and its hire does not say that it needs none.
     """
     # Imported here because commands that only read a team do not need it.
     from crewboard.worktrees import checkout
@@ -590,11 +542,15 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
         raise UsageError(f"--from needs a team with hosts; hire {hire.name} with --base and a commit instead")
     explicit = hire.given is None or "worktree" in hire.given
     asked = hire.flags.worktree or hire.flags.base is not None
+    wanted = asked or (not explicit and has_worktree_by_default(team.config, kind, has_engine=has_engine))
     if hire.flags.base is not None or (hire.flags.worktree and explicit):
-        checkout.require_repository(team.directory.root, hire.name)
+        checkout.require_repository(team.directory.root, hire.name, "or hire it without --worktree and --base")
+    elif wanted and has_engine and kind.writes:
+        # A lead cannot say that it wants none.
+        who = "or" if team.by == OPERATOR else "only the operator can"
+        checkout.require_repository(team.directory.root, hire.name, f"{who} hire it with --no-worktree")
     team.ensure()
-    old = before.worktree if (before := store_agents.spec(agent)) else None
-    wanted = asked or (not explicit and has_worktree_by_default(team.config, kind))
+    old = before.worktree if (before := agent.spec.load()) else None
     has_work = old is not None and team.directory.worktree(hire.name).is_dir()
     if has_work and explicit and not hire.flags.worktree:
         discard = f"`{command_for(team, f'discard {hire.name} --yes')}`"
@@ -611,16 +567,11 @@ def _check_price(team: Team, hire: Hire, model: str) -> None:
     budgets = [hire.flags.budget, of_team]
     if team.by != OPERATOR:
         agent = team.directory.agent(team.by)
-        hirer, status = store_agents.spec(agent), store_agents.status(agent)
+        hirer, status = agent.spec.load(), agent.status.load()
         budgets += [hirer.flags.budget] if hirer is not None else []
         budgets += [status.terms.given.budget] if status is not None and status.terms is not None else []
     for budget in budgets:
         require_price(team, budget, model)
-
-
-def _mail_from(team: Team, name: str) -> int:
-    """Return the mailbox offset at which a new agent starts. The operator has read the lead's mail until now."""
-    return mailbox.size(team.directory, name) if name == LEAD else 0
 
 
 def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
@@ -664,7 +615,7 @@ def resume(
     model = models.resolve(model, team.worker_environment) if model else None
     # Probed before the spec is read: a spec read earlier could name the run before.
     lives = leases.is_held(agent.lease)
-    current = store_agents.spec(agent)
+    current = agent.spec.load()
     if lives and current is not None:
         return current.run
     if current is not None and current.parent is not None:
@@ -766,8 +717,7 @@ def _resumed(
 
     `permits` are hire options that are true from now on, if they are true here.
     """
-    if old is None:
-        raise UsageError(f"{agent.name} has no spec file; spawn it again")
+    old = require_spec(agent.name, old)
     if leases.is_held(agent.lease):
         return old
     elsewhere = {"host": host} if host is not None else {}
@@ -808,7 +758,7 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None, model: st
     if config.member(lead) is None:
         return spawn(team, Hire(lead, LEAD, text, model=model, flags=flags or HireOptions()))
     run = resume(team, lead, model=model)
-    spec = store_agents.spec(team.directory.agent(lead))
+    spec = team.directory.agent(lead).spec.load()
     if model is not None and spec is not None and spec.model != models.resolve(model, team.worker_environment):
         stop = command_for(team, f"stop {lead}")
         raise UsageError(f"{lead} runs with {spec.model}; `{stop}` ends it, then it can start with {model}")

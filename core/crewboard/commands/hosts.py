@@ -3,7 +3,6 @@
 A run of a team without hosts is asked for here, too: of its supervisor.
 """
 
-import os
 import socket
 import sys
 import time
@@ -89,7 +88,7 @@ def default_name() -> str:
 
 def default_slots() -> int:
     """Return how many agents this machine runs at once."""
-    return SLOTS_PER_CORE * len(os.sched_getaffinity(0))
+    return SLOTS_PER_CORE * process.cores()
 
 
 def command(team: Team, name: str, slots: int, labels: list[str], url: str | None = None) -> list[str]:
@@ -193,7 +192,11 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     deadline = time.monotonic() + START_TIMEOUT
     next_wake = 0.0
     while time.monotonic() < deadline:
-        if _is_up(agent, spec.run) or (next_wake and _is_queued(team, agent, spec.run)):
+        if _is_up(agent, spec.run):
+            return
+        # The supervisor holds the run back, and has its environment.
+        held = agents.held_starts(team.directory).find(agent.name, spec.run) if next_wake else None
+        if held is not None and held.provided:
             return
         if time.monotonic() >= next_wake:
             supervisor_client.request_start(team.directory, agent.name, spec.run, team.worker_environment)
@@ -231,17 +234,11 @@ def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     )
 
 
-def _is_queued(team: Team, agent: AgentDirectory, run: int) -> bool:
-    """Return True if the supervisor holds the run back and has its environment."""
-    held = agents.held_starts(team.directory).find(agent.name, run)
-    return held is not None and held.provided
-
-
 def _is_up(agent: AgentDirectory, run: int) -> bool:
-    ended = agents.exit_record(agent)
+    ended = agent.exit.load()
     if ended is not None and ended.run >= run:
         return True
-    status = agents.status(agent)
+    status = agent.status.load()
     return status is not None and status.run >= run and (status.state != "starting" or bool(status.doing))
 
 
@@ -256,17 +253,19 @@ def queued(team: Team, name: str, run: int) -> str:
 
 def how_to_move(team: Team, name: str) -> str:
     """Return the command that lets an agent begin on another host, if its own is not up; else an empty text."""
-    spec = agents.spec(team.agent(name))
+    spec = team.agent(name).spec.load()
     if spec is None or not spec.flags.host:
         return ""
     other = hosts.find_other(team.directory, spec.flags.host, spec.flags.needs)
     return command_for(team, f"resume {name} --host {other}") if other is not None else ""
 
 
-def require_no_wait(team: Team, name: str, flags: HireOptions, *, waits_for_it: str | None = None) -> None:
+def require_no_wait(
+    team: Team, name: str, flags: HireOptions, *, waits_for_it: str | None = None, memory: int = 0
+) -> None:
     """Refuse a start that would have to wait, for a host or because of a cap.
 
-    The agent that `waits_for_it` is not at work meanwhile.
+    The agent that `waits_for_it` is not at work meanwhile. Its engine takes `memory`.
 
     Raises:
         TryLaterError: It would.
@@ -277,7 +276,8 @@ def require_no_wait(team: Team, name: str, flags: HireOptions, *, waits_for_it: 
     waiting = sum(not held.for_host for held in agents.held_starts(team.directory).held)
     config = team.config
     load = roster.load_of(team.directory, living)
-    reached = roster.cap_reached(config, load._replace(working=load.working - (waits_for_it in living)))
+    working, free = load.working - (waits_for_it in living), load.free_memory - memory
+    reached = roster.cap_reached(config, load._replace(working=working, free_memory=free))
     reached = reached or (f"{waiting} others are queued" if waiting else None)
     if reached is None and hosts.exist(team.directory):
         needs = hosts.needs_of(flags.host, flags.needs)

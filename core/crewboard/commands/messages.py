@@ -14,7 +14,7 @@ from crewboard.records.base import JsonValue, counted
 from crewboard.records.messages import Message
 from crewboard.records.requests import bound_to
 from crewboard.records.team import Config, OperatorState, result_mark, task_mark
-from crewboard.store import agents, json_records, leases, mailbox, tasks
+from crewboard.store import agents, leases, mailbox, tasks
 from crewboard.store import files as store_files
 from crewboard.store.layout import AgentDirectory
 
@@ -57,7 +57,7 @@ def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -
         to = addressing.recipient(name, config)
         if config.attached is not None or config.member(to) is None:
             raise UsageError(f"nothing can be attached to a message for {to}: only agents of crewboard take files")
-        spec = agents.spec(team.directory.agent(to))
+        spec = team.directory.agent(to).spec.load()
         if spec is not None and spec.engine is not None:
             raise UsageError(
                 f"nothing can be attached to a message for {to}: its engine is sent text alone. Put the file below "
@@ -163,7 +163,7 @@ def acknowledge(team: Team, name: str) -> None:
         UsageError: It never ran.
     """
     agent = team.agent(name)
-    run, status = _ended_run(agent), agents.status(agent)
+    run, status = _ended_run(agent), agent.status.load()
     failed_at = status.failed_at if status is not None and status.failed is not None else 0
     if run is None and not failed_at:
         raise TryLaterError(f"{name} is running: there is nothing to acknowledge before it has ended")
@@ -221,8 +221,8 @@ def _result_marks(team: Team, names: Iterable[str]) -> dict[str, float]:
 
 def is_refused(team: Team, name: str) -> bool:
     """Return True if an agent's model refused its last assignment, and the operator has not acknowledged that."""
-    status = agents.status(team.directory.agent(name))
-    seen = json_records.load(team.directory.operator, OperatorState) or OperatorState()
+    status = team.directory.agent(name).status.load()
+    seen = team.directory.operator.load() or OperatorState()
     return status is not None and status.refused_by is not None and status.failed_at > seen.failures.get(name, 0)
 
 
@@ -240,7 +240,7 @@ def _ended_run(agent: AgentDirectory) -> int | None:
 
 def forget_acknowledged(team: Team, name: str) -> None:
     """Remove the acknowledgement for `name`: the next agent of that name starts at run 1 again."""
-    state = json_records.load(team.directory.operator, OperatorState)
+    state = team.directory.operator.load()
 
     def forget(state: OperatorState) -> None:
         state.acknowledged.pop(name, None)
@@ -273,7 +273,7 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
         state.rev += 1
         return state
 
-    json_records.change(team.directory.operator, team.directory.lock("operator"), OperatorState, apply, durable=True)
+    team.directory.operator.edit(apply, durable=True)
 
 
 _MOST_WRITTEN = 20_000

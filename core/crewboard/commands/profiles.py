@@ -10,14 +10,14 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from crewboard import env, redaction
+from crewboard import engines, env, redaction
 from crewboard.commands.hire import Hire
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.names import is_name
 from crewboard.pricing import budget_or_none
 from crewboard.records.agents import HireOptions, Profile, Spec
-from crewboard.store import files, json_records
-from crewboard.store.layout import key_of
+from crewboard.store import files
+from crewboard.store.layout import record_of
 
 
 class Profiles(Struct):
@@ -55,14 +55,13 @@ def save(place: Path, name: str, profile: Profile) -> Path:
     if problem is not None:
         raise UsageError(problem)
     path = place / f"{name}.json"
-    try:
+    with files.storage_errors(f"cannot make {place}"):
         files.make_private_folders(place)
-    except OSError as error:
-        raise StorageError(f"cannot make {place}: {error.strerror}") from error
     # The user may link the configuration directory to another place.
     path = path.resolve()
-    json_records.quarantine_if_damaged(key_of(path), Profile)
-    json_records.save(key_of(path), profile)
+    record = record_of(path, Profile)
+    record.quarantine_if_damaged()
+    record.save(profile)
     return path
 
 
@@ -71,7 +70,7 @@ def load(place: Path) -> Profiles:
     saved = Profiles()
     for path in sorted(place.glob("*.json")):
         try:
-            profile = json_records.load(key_of(path.resolve()), Profile)
+            profile = record_of(path.resolve(), Profile).load()
         except (BadDataError, StorageError):
             saved.damaged.append(path.name)
             continue
@@ -106,23 +105,26 @@ def remove(place: Path, name: str) -> Path:
     path = place / f"{name}.json"
     if not is_name(name) or not path.is_file():
         find(place, name)
-    try:
+    with files.storage_errors(f"cannot remove {path}"):
         path.unlink()
-    except OSError as error:
-        raise StorageError(f"cannot remove {path}: {error.strerror}") from error
     return path
 
 
 def of_agent(spec: Spec) -> Profile:
     """Return an agent's terms as a profile, without its task and without its permission to run unsandboxed."""
-    return Profile(
-        type=spec.type, role=spec.role, prompt=spec.prompt, model=spec.model or None, flags=_kept(spec.flags)
-    )
+    engine = engines.named(spec.engine) if spec.engine is not None else None
+    # With an engine, the model is its name.
+    model = spec.model or None if engine is None else None
+    flags = _kept(spec.flags)
+    return Profile(type=spec.type, role=spec.role, prompt=spec.prompt, model=model, engine=engine, flags=flags)
 
 
 def of_hire(hire: Hire) -> Profile:
     """Return a hire as a profile, without its name and its task."""
-    return Profile(type=hire.type, role=hire.role, prompt=hire.prompt, model=hire.model, flags=_kept(hire.flags))
+    return Profile(
+        type=hire.type, role=hire.role, prompt=hire.prompt, model=hire.model, engine=hire.engine,
+        flags=_kept(hire.flags),
+    )  # fmt: skip
 
 
 def _kept(flags: HireOptions) -> HireOptions:
@@ -142,6 +144,7 @@ def fill(hire: Hire, profile: Profile) -> Hire:
         prompt=hire.prompt if hire.prompt.strip() else profile.prompt,
         role=hire.role or profile.role,
         model=hire.model or profile.model,
+        engine=hire.engine or profile.engine,
         flags=flags,
         given=frozenset({*given, *of_profile} - {"task"}),
     )
@@ -158,4 +161,5 @@ def describe(profile: Profile) -> str:
         if (value := getattr(flags, name)) != getattr(usual, name)
     ]
     model = [f"model {profile.model}"] if profile.model else []
+    model += [f"engine {profile.engine}"] if profile.engine else []
     return ", ".join([profile.type, *model, *options])

@@ -9,13 +9,13 @@ from crewboard.commands import messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
 from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.names import OPERATOR
-from crewboard.protocol import approvals, requests, supervisor_client
+from crewboard.protocol import requests, supervisor_client
 from crewboard.records.agents import HireOptions, Spec
 from crewboard.records.events import Intake, RunStarted
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
 from crewboard.records.team import AttachedTeam, Member
-from crewboard.store import agents, journal, json_records, leases, mailbox, roster, tasks
+from crewboard.store import agents, journal, leases, mailbox, roster, tasks
 from crewboard.store import hosts as store_hosts
 from crewboard.store.layout import AgentDirectory
 
@@ -40,13 +40,13 @@ def _ask(team: Team, name: str, reason: str) -> Request | None:
     if not leases.is_held(team.directory.agent(name).lease):
         return None
     ident = f"shutdown-{mailbox.new_id()[:12]}"
-    asked = approvals.ask(team.directory, ident, "shutdown", team.by, name, {"reason": reason}, team.now())
+    asked = requests.ask(team.directory, ident, "shutdown", team.by, name, {"reason": reason}, team.now())
     team.note("stop", name, ident)
     return asked
 
 
 Ending = Literal["ended", "unqueued", "gone"]
-"""What a stop did to an agent: ended it, took it out of the queue, or nothing, because it was not running."""
+"""The outcome of a stop: the agent was ended, was taken out of the queue, or was not running."""
 
 
 def stop(team: Team, name: str, reason: str = "") -> Ending:
@@ -60,14 +60,14 @@ def stop(team: Team, name: str, reason: str = "") -> Ending:
     if (attached := team.config.attached) is not None:
         why = f" ({reason})" if reason else ""
         messages.send(team, name, f"The operator asks you to stop{why}: finish what you are doing now, then end.")
-        _end_attached(team, attached, name, approvals.SHUTDOWN_TIMEOUT)
+        _end_attached(team, attached, name, requests.SHUTDOWN_TIMEOUT)
         return "ended"
     request = ask_to_stop(team, name, reason)
     if request is None:
         return _stop_ended(team, name)
-    team.tell(f"asked {name} to shut down; it has {approvals.SHUTDOWN_TIMEOUT:.0f} s to answer")
+    team.tell(f"asked {name} to shut down; it has {requests.SHUTDOWN_TIMEOUT:.0f} s to answer")
     agent = team.agent(name)
-    deadline = time.monotonic() + approvals.SHUTDOWN_TIMEOUT
+    deadline = time.monotonic() + requests.SHUTDOWN_TIMEOUT
     while leases.is_held(agent.lease):
         answer = requests.load(team.directory, request.id)
         if answer is not None and answer.status == "rejected":
@@ -115,8 +115,12 @@ def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -
 def _stop_ended(team: Team, name: str) -> Ending:
     """Remove an agent that is not running from the queue; if it is not queued, acknowledge its end."""
     agent = team.directory.agent(name)
-    spec = json_records.load_or_none(agent.spec, Spec)
-    if spec is not None and _is_queued(agent, spec.run):
+    spec = agent.spec.load_or_none()
+    # It waits here, or in the queue for hosts, where one may have claimed it that has not begun.
+    if spec is not None and (
+        agents.held_starts(agent.team).find(name, spec.run) is not None
+        or (agents.last_run(agent) < spec.run and store_hosts.is_wanted(agent.team, name, spec.run))
+    ):
         _cancel_starts(team, [name])
         team.note("stop", name, "queued")
         supervisor_client.wake_supervisor(team.directory)
@@ -124,13 +128,6 @@ def _stop_ended(team: Team, name: str) -> Ending:
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)
     return "gone"
-
-
-def _is_queued(agent: AgentDirectory, run: int) -> bool:
-    """Return True if a run waits, or a host has claimed it, and has not begun."""
-    if agents.held_starts(agent.team).find(agent.name, run) is not None:
-        return True
-    return agents.last_run(agent) < run and store_hosts.is_wanted(agent.team, agent.name, run)
 
 
 def remove(team: Team, name: str) -> Path:
@@ -285,7 +282,7 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
     """Cancel starts that never began."""
     for name in names:
         agent = team.directory.agent(name)
-        spec = json_records.load_or_none(agent.spec, Spec)
+        spec = agent.spec.load_or_none()
         if spec is not None and spec.run > agents.last_run(agent):
             agents.want(agent, "killed", spec.run)
         store_hosts.withdraw(team.directory, name)
@@ -333,16 +330,11 @@ def want_killed(team: Team, name: str) -> None:
     try:
         agents.want(agent, "killed")
     except (BadDataError, UsageError):
-        spec = _rebuild_spec(agent, _member(team, name)).replace(want="killed", at=team.now())
-        lock = team.directory.lock(f"spec-{name}")
-        json_records.change(agent.spec, lock, Spec, lambda _: spec, replace_damaged=True, durable=True)
-
-
-def _member(team: Team, name: str) -> Member | None:
-    try:
-        return team.config.member(name)
-    except BadDataError:
-        return None
+        member = None
+        with contextlib.suppress(BadDataError):
+            member = team.config.member(name)
+        spec = _rebuild_spec(agent, member).replace(want="killed", at=team.now())
+        agent.spec.edit(lambda _: spec, replace_damaged=True, durable=True)
 
 
 def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
@@ -355,21 +347,16 @@ def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
         elif isinstance(event, Intake) and event.prompt is not None:
             prompt = event.prompt
     holder = leases.holder(agent.lease, Lease)
+    # Without those of the journal, the most restrictive ones.
+    restricted = HireOptions(
+        ask=True, plan=member is None or member.plan_required, autoclaim=member is not None and member.autoclaim
+    )
     return Spec(
         prompt=prompt,
         prompt_id=started.prompt_id if started else "",
         type=member.type if member else started.type if started else "",
         role=member.role if member else "",
         model=started.model if started else "",
-        flags=_rebuild_flags(started, member),
+        flags=started.flags if started is not None and started.flags is not None else restricted,
         run=max(agents.last_run(agent), holder.run if holder else 0, 1),
-    )
-
-
-def _rebuild_flags(started: RunStarted | None, member: Member | None) -> HireOptions:
-    """Return the hire options from the journal; if it has none, the most restrictive ones."""
-    if started is not None and started.flags is not None:
-        return started.flags
-    return HireOptions(
-        ask=True, plan=member is None or member.plan_required, autoclaim=member is not None and member.autoclaim
     )

@@ -4,15 +4,14 @@ import os
 from collections.abc import Callable
 from typing import Unpack
 
-from crewboard.commands.context import Team, command_for, require_here
+from crewboard.commands.context import Team, command_for, require_here, require_spec
 from crewboard.commands.messages import post
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import reviews
-from crewboard.records.agents import Spec, Status
-from crewboard.records.processes import Exit, is_orderly
+from crewboard.records.processes import is_orderly
 from crewboard.records.team import Checked, Task
-from crewboard.store import agents, files, json_records, leases, roster
+from crewboard.store import agents, files, leases, roster
 from crewboard.store import tasks as store_tasks
 from crewboard.store.tasks import TaskDraft, TaskEdit
 
@@ -122,7 +121,12 @@ def blocking_reasons(team: Team, task: Task) -> list[str]:
     board = {each.id: each for each in store_tasks.load_all(team.directory)}
     waiting = store_tasks.blockers(task, board) if task.status == "pending" else []
     never_completed = {ident: state for ident in waiting if (state := store_tasks.terminal_state(ident, board))}
-    found = [_unblock_hint(team, task, never_completed)] if never_completed else []
+    found = []
+    if never_completed:
+        states = ", ".join(f"#{ident} is {state}" for ident, state in never_completed.items())
+        others = ",".join(str(other) for other in task.blocked_by if other not in never_completed)
+        command = command_for(team, f"task update {task.id} --blocked-by {others or repr('')}")
+        found.append(f"{states}, so it can never start: `{command}`")
     problem = owner_problem(team, task.owner) if task.owner is not None else None
     if problem is not None and team.config.attached is not None:
         # No command resumes it, or gives its task to another agent.
@@ -134,13 +138,6 @@ def blocking_reasons(team: Team, task: Task) -> list[str]:
     return found
 
 
-def _unblock_hint(team: Team, task: Task, never_completed: dict[int, str]) -> str:
-    states = ", ".join(f"#{ident} is {state}" for ident, state in never_completed.items())
-    others = ",".join(str(other) for other in task.blocked_by if other not in never_completed)
-    command = command_for(team, f"task update {task.id} --blocked-by {others or repr('')}")
-    return f"{states}, so it can never start: `{command}`"
-
-
 def owner_problem(team: Team, name: str) -> str | None:
     """Return `dead`, `not running` or `gone` for an owner that has no process, None for one that is running."""
     agent, config = team.directory.agent(name), team.config
@@ -148,7 +145,7 @@ def owner_problem(team: Team, name: str) -> str | None:
         return None
     if config.member(name) is None:
         return "gone"
-    record = json_records.load_or_none(agent.exit, Exit)
+    record = agent.exit.load_or_none()
     if record is None:
         return "dead" if agents.last_run(agent) else "not running"
     return "not running" if is_orderly(record) else "dead"
@@ -166,7 +163,7 @@ def last_checked(team: Team, name: str) -> Checked | None:
 
     A check that failed does not count any more once it is set neither for a task nor for the team.
     """
-    last = json_records.load_or_none(team.directory.agent(name).checked, Checked)
+    last = team.directory.agent(name).checked.load_or_none()
     if last is not None and last.passed:
         return last
     tasks = store_tasks.load_all(team.directory)
@@ -211,9 +208,7 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
     """
     roster.require_own_agents(team.directory)
     agent = team.agent(name)
-    spec = agents.spec(agent)
-    if spec is None:
-        raise UsageError(f"{name} has no spec file; spawn it again")
+    spec = require_spec(name, agent.spec.load())
     from crewboard import agent_types
 
     if not agent_types.type_of(spec.type, spec.definition).executes:
@@ -227,7 +222,16 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
         which = f"task {task.id} of {name} has no check" if task is not None else f"{name} has no task in progress"
         raise UsageError(f"{which}, and the team has none: `{command_for(team, 'settings check COMMAND')}`")
     with agents.checking(agent):
-        checked = _run_check(team, name, spec, check.command, show)
+        # Imported here, because few commands need the sandbox, and few agents have a worktree.
+        from crewboard.sandbox import shell
+        from crewboard.worktrees import changes
+
+        tree, worked = changes.tree_of(team.directory, name, spec), is_at_work(team, name)
+        checked = shell.run_check_alone(check.command, team.directory, name, spec, team.now, show)
+        # What the check itself wrote belongs to its tree; what the agent changed meanwhile does not.
+        if not worked and not is_at_work(team, name):
+            tree = changes.tree_of(team.directory, name, spec)
+        checked = checked.replace(tree=tree)
     agents.save_checked(agent, checked, team.config.check)
     if task is not None:
         task = store_tasks.note_check(team.directory, task.id, team.by, checked)
@@ -235,24 +239,10 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
     return checked, task
 
 
-def _run_check(team: Team, name: str, spec: Spec, command: str, show: Callable[[str], None]) -> Checked:
-    """Run a check, and bind it to the tree of the agent's checkout."""
-    # Few commands need the sandbox, and few agents have a worktree.
-    from crewboard.sandbox import shell
-    from crewboard.worktrees import changes
-
-    tree, worked = changes.tree_of(team.directory, name, spec), is_at_work(team, name)
-    checked = shell.run_check_alone(command, team.directory, name, spec, team.now, show)
-    # What the check itself wrote belongs to its tree; what the agent changed meanwhile does not.
-    if not worked and not is_at_work(team, name):
-        tree = changes.tree_of(team.directory, name, spec)
-    return checked.replace(tree=tree)
-
-
 def is_at_work(team: Team, name: str) -> bool:
     """Return True if an agent is running and not idle."""
     agent = team.directory.agent(name)
-    status = json_records.load_or_none(agent.status, Status)
+    status = agent.status.load_or_none()
     return leases.is_held(agent.lease) and (status is None or status.state != "idle")
 
 

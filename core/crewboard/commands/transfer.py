@@ -11,15 +11,15 @@ from pathlib import Path
 
 from crewboard.commands import hosts
 from crewboard.commands.context import Team, create_command
-from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
+from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.protocol import requests, supervisor_client
-from crewboard.records.agents import Status
 from crewboard.records.processes import Exit
 from crewboard.records.team import Config
-from crewboard.store import agents, files, json_records, roster, tasks
+from crewboard.store import agents, files, roster, tasks
 from crewboard.store import hosts as store_hosts
-from crewboard.store.interface import Key, Store
-from crewboard.store.layout import TeamDirectory, key_of
+from crewboard.store.interface import Store
+from crewboard.store.json_records import RecordKey
+from crewboard.store.layout import TeamDirectory, record_of
 
 _FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed", "workspaces", "bundles")
 """Folders with records and logs. What is in others belongs to the machine: locks, worktrees, open dashboards."""
@@ -41,13 +41,12 @@ def export(team: Team, folder: Path) -> int:
     _require_team(team)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder: name a new one")
-    try:
+    with files.storage_errors(f"cannot create {folder}"):
         files.make_private_folders(folder)
-    except OSError as error:
-        raise StorageError(f"cannot create {folder}: {error.strerror}") from error
-    target = key_of(folder / "config.json")
+    target = record_of(folder / "config.json", Config)
     count = _copy(team.directory.store, target.store)
-    if _used_offline_model(team):
+    # On this machine, or on a host.
+    if roster.uses_offline_model(team.directory) or any(host.offline for host in store_hosts.load_all(team.directory)):
         _change(target, offline=True)
     return count + _copy_files(team.directory.path, folder)
 
@@ -59,17 +58,11 @@ def _require_team(team: Team) -> None:
         raise UsageError(f"there is no team {name} in {root}; `{create_command(root, name)}` makes it")
 
 
-def _used_offline_model(team: Team) -> bool:
-    """Return True if agents of the team have used the offline model, on this machine or on a host."""
-    directory = team.directory
-    return roster.uses_offline_model(directory) or any(host.offline for host in store_hosts.load_all(directory))
-
-
-def _change(place: Key, **changes: object) -> None:
+def _change(place: RecordKey[Config], **changes: object) -> None:
     """Change the settings of a team that was copied; its bytes stay as they are if they say so already."""
-    config = json_records.load_or_none(place, Config)
+    config = place.load_or_none()
     if config is not None and any(getattr(config, name) != value for name, value in changes.items()):
-        json_records.save(place, config.replace(**changes))
+        place.save(config.replace(**changes))
 
 
 @contextlib.contextmanager
@@ -93,10 +86,8 @@ def taken_in(team: Team, folder: Path) -> Iterator[TeamDirectory]:
 
     with tempfile.TemporaryDirectory(prefix="import-", dir=team.directory.path) as own:
         copy = Path(own) / folder.resolve().name
-        try:
+        with files.storage_errors(f"cannot copy {folder}"):
             shutil.copytree(folder, copy, symlinks=True, ignore=others, copy_function=shutil.copyfile)
-        except OSError as error:
-            raise StorageError(f"cannot copy {folder}: {error.strerror or error}") from error
         try:
             # Again, because one could come in between.
             _require_plain(copy)
@@ -134,8 +125,16 @@ def import_(team: Team, exported: TeamDirectory) -> int:
     for name in (*_FOLDERS, *(f"agents/{each}" for each in source.names("agents"))):
         team.directory.make_folder(name)
     count = team.directory.lock("import").locked(lambda: _replace(source, team.directory))
-    if not roster.is_attached(team.directory):
-        _end_runs(team)
+    # A run of which no end was exported: if it goes on, it is in the other team. No agent is told.
+    now = team.now()
+    for name in () if roster.is_attached(team.directory) else team.directory.agent_names():
+        agent = team.directory.agent(name)
+        status = agent.status.load_or_none()
+        if status is not None and supervisor_client.is_unfinalized(agent):
+            tasks.release(agent.team, name, now)
+            requests.cancel_requests_of(agent.team, name, now)
+            ended = agents.write_exit(agent, Exit(run=status.run, reason="exported", at=status.beat))
+            agents.mark_finalized(agent, ended)
     return count + _copy_files(exported.path, team.directory.path)
 
 
@@ -160,19 +159,6 @@ def _require_plain(folder: Path) -> None:
                 raise BadDataError(
                     f"{Path(above) / name} is a link, or no regular file: `crewboard export` writes none"
                 )
-
-
-def _end_runs(team: Team) -> None:
-    """Finalize the runs of which no end was exported: if they go on, it is in the other team. No agent is told."""
-    now = team.now()
-    for name in team.directory.agent_names():
-        agent = team.directory.agent(name)
-        status = json_records.load_or_none(agent.status, Status)
-        if status is not None and supervisor_client.is_unfinalized(agent):
-            tasks.release(agent.team, name, now)
-            requests.cancel_requests_of(agent.team, name, now)
-            ended = agents.write_exit(agent, Exit(run=status.run, reason="exported", at=status.beat))
-            agents.mark_finalized(agent, ended)
 
 
 def _replace(source: Store, team: TeamDirectory) -> int:
@@ -240,11 +226,9 @@ def _copy_files(source: Path, target: Path) -> int:
         for name in _OWN_FOLDERS:
             for file in sorted((agent / name).glob("*")):
                 place = target / file.relative_to(source)
-                try:
+                with files.storage_errors(f"cannot copy {file}"):
                     files.make_private_folders(place.parent)
                     content = file.read_bytes()
-                except OSError as error:
-                    raise StorageError(f"cannot copy {file}: {error.strerror}") from error
                 files.replace_file(place, content)
                 count += 1
     return count

@@ -17,10 +17,10 @@ from crewboard.commands.changes import note_collisions, read_changes, require_id
 from crewboard.commands.context import command_for, require_here
 from crewboard.commands.messages import post
 from crewboard.errors import BadDataError, UsageError
-from crewboard.records.agents import Spec, Undone, Worktree
+from crewboard.records.agents import Undone
 from crewboard.records.base import counted
 from crewboard.records.events import FileKept, Intake, SnapshotTaken, ToolResult
-from crewboard.store import agents, journal, json_records
+from crewboard.store import agents, journal
 from crewboard.store import files as store_files
 from crewboard.store.layout import AgentDirectory
 from crewboard.untrusted import without_surrogates
@@ -67,7 +67,7 @@ def undo_file_tools(
     require_idle(team, name, "wait for it, or stop it")
     failure = f"cannot put files back in {team.directory.root}"
     with store_files.locked(team.directory.local_lock(f"undo-{name}")), store_files.storage_errors(failure):
-        done = set((json_records.load(agent.undone, Undone) or Undone()).changes)
+        done = set((agent.undone.load() or Undone()).changes)
         chosen = None if assignment == LAST else assignment
         ident, changed = _chosen(name, _by_assignment(agent, done), chosen, path)
         with Tree(Path(os.path.realpath(team.directory.root))) as tree:
@@ -77,7 +77,7 @@ def undo_file_tools(
         found = PutBack(name, tuple(PutBackFile(each.path, each.before is None) for each in changed), ident)
         if not dry_run:
             done |= {change.id for each in changed for change in each.changes}
-            json_records.save(agent.undone, Undone(changes=sorted(done)), durable=True)
+            agent.undone.save(Undone(changes=sorted(done)), durable=True)
     if not dry_run:
         tell(team, found)
     return found
@@ -104,7 +104,12 @@ def undo_in_checkout(
         BadDataError: Later changes or ignored files prevent it. Nothing was changed.
         TryLaterError: The agent is at work.
     """
-    worktree, spec = _checkout_here(team, name)
+    worktree = require_worktree(team, name)
+    team.directory.require_adopted()
+    require_here(team, name, f"tell {name} what to put back; `{command_for(team, f'undo {name}')}` takes a merge back")
+    spec = team.agent(name).spec.load()
+    if spec is None:
+        raise UsageError(f"there is no agent {name}")
     repository = open_repository(team.directory.root)
     # A worker that begins an assignment waits for the lock: it takes a snapshot first.
     with store_files.locked(team.directory.local_lock(f"worktree-{name}")):
@@ -112,7 +117,13 @@ def undo_in_checkout(
         present = snapshot.take_locked(team.directory, name, spec).commit
         ident = None
         if commit is not None:
-            tree = _known_tree(team, repository, name, commit)
+            wanted = repository.commit(commit)
+            if (
+                wanted
+                not in repository.git("rev-list", "--walk-reflogs", snapshot.ref_of(team.directory, name)).split()
+            ):
+                raise UsageError(f"{commit} is no snapshot of {name}")
+            tree = put_back.tree_of(repository, wanted)
         elif path is not None and assignment is None:
             changes, _ = read_changes(team, repository, name, worktree.base)
             tree = put_back.reverse(repository, present, changes.base, present, path, hunk)
@@ -129,26 +140,6 @@ def undo_in_checkout(
         note_collisions(team)
         tell(team, done)
     return done
-
-
-def _checkout_here(team: "Team", name: str) -> tuple[Worktree, Spec]:
-    """Return the worktree and the spec of an agent whose checkout is on this machine."""
-    worktree = require_worktree(team, name)
-    team.directory.require_adopted()
-    require_here(team, name, f"tell {name} what to put back; `{command_for(team, f'undo {name}')}` takes a merge back")
-    spec = agents.spec(team.agent(name))
-    if spec is None:
-        raise UsageError(f"there is no agent {name}")
-    return worktree, spec
-
-
-def _known_tree(team: "Team", repository: Repository, name: str, commit: str) -> str:
-    """Return the tree of an earlier snapshot of an agent."""
-    wanted = repository.commit(commit)
-    known = repository.git("rev-list", "--walk-reflogs", snapshot.ref_of(team.directory, name)).split()
-    if wanted not in known:
-        raise UsageError(f"{commit} is no snapshot of {name}")
-    return put_back.tree_of(repository, wanted)
 
 
 def _without_assignment(
@@ -261,7 +252,7 @@ def _changed_by(team: "Team", name: str, path: str, content: str | None) -> str:
     """Say which other agent's file tools left this content in a file, if that is known."""
     for other in team.config.names:
         agent = team.directory.agent(other)
-        done = set((json_records.load_or_none(agent.undone, Undone) or Undone()).changes)
+        done = set((agent.undone.load_or_none() or Undone()).changes)
         found = reversed(_by_assignment(agent, done).values()) if other != name else ()
         last = next((files[path] for files in found if path in files), None)
         if last is not None and content in last.results:

@@ -1,4 +1,7 @@
-"""Processes as the kernel knows them: identity, descent, how they ended. Only `mounts` reads /proc, too."""
+"""Processes as the kernel knows them: identity, descent, how they ended. Only `mounts` reads /proc, too.
+
+On a system that is not Linux, functions of `posix` stand in the place of those here, with the same contract.
+"""
 
 import contextlib
 import fcntl
@@ -11,6 +14,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from crewboard import env
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
@@ -106,11 +111,17 @@ class Measurement(NamedTuple):
 
 def measure(pid: int) -> Measurement | None:
     """Return what a process has used; None if there is no such process."""
+    found = usage(pid)
+    return Measurement(pid, *found) if found is not None else None
+
+
+def usage(pid: int) -> tuple[int, float, int] | None:
+    """Return the start of a process in ticks, its seconds of processor time, its bytes in RAM; None if it is gone."""
     fields = _stat(pid)
     if not fields or fields[_STATE] in "ZX":
         return None
     cpu = sum(int(field) for field in fields[_CPU]) / _TICKS
-    return Measurement(pid, int(fields[_START_TICKS]), cpu, int(fields[_RSS]) * _PAGE)
+    return int(fields[_START_TICKS]), cpu, int(fields[_RSS]) * _PAGE
 
 
 def private_bytes() -> int:
@@ -147,14 +158,12 @@ def resident_bytes(pid: int) -> int:
 
     Shared memory counts once for each process that uses it.
     """
-    return sum(map(_resident, [pid, *descendants(pid)]))
+    return sum(found[2] for each in (pid, *descendants(pid)) if (found := usage(each)) is not None)
 
 
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError):
-        return 0
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def available_memory() -> int:
@@ -300,6 +309,15 @@ _EXIT_CODE_AT = 60
 """linux/pidfd.h: the first version of struct pidfd_info has 64 bytes, exit_code last."""
 
 
+def watch_end(pid: int) -> int:
+    """Return a descriptor that becomes readable when the process ends.
+
+    Raises:
+        OSError: There is no such process.
+    """
+    return os.pidfd_open(pid)
+
+
 def exit_status(pidfd: int) -> int | None:
     """Return the wait status of an ended process that is not our child; None if the kernel cannot tell yet.
 
@@ -419,3 +437,10 @@ def exceeded_memory(group: Path) -> bool:
         return any(name == "oom_kill" and int(count) > 0 for name, count in events)
     except (OSError, ValueError):
         return False
+
+
+if env.is_posix():
+    # tests/linux/test_posix.py holds that each has the signature of the one that it replaces.
+    from crewboard.linux import posix
+
+    globals().update({name: getattr(posix, name) for name in posix.REPLACES})

@@ -102,11 +102,8 @@ def _candidates(name: str, path: str) -> list[Path]:
 
 
 def _first(candidates: list[Path], is_refused: Callable[[Path], bool]) -> Path | None:
-    return next((path for path in candidates if _is_clear(path, is_refused) and _is_program(path)), None)
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+    clear = (path for path in candidates if _is_clear(path, is_refused))
+    return next((path for path in clear if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def _is_clear(path: Path, is_refused: Callable[[Path], bool]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.offline.wire import MessagesRequest, Text, ToolResult, ToolUse, turns
+from crewboard.records.requests import step_lines
 from crewboard.untrusted import undelimit, undelimit_data
 
 _WHO = re.compile(r'^You are (\S+), an? (\S+) agent\b(?:.*?\bteam "([^"\n]*)")?', re.MULTILINE)
@@ -171,7 +172,8 @@ _EXIT = re.compile(r"\[exit code (-?\d+)\]$")
 _NUMBERED = re.compile(r"^\s*(\d+)\t(.*)$", re.MULTILINE)
 _TALLY = re.compile(r"^(?:Ran \d+ tests?|=* ?\d+ (?:passed|failed|error)|OK\b|FAILED \()")
 _REMARK = re.compile(r"[(\[]|no \w+ ", re.IGNORECASE)
-_DEFINED = re.compile(r"^(?:async\s+)?(?:class|def)\s+(\w+)|^#+ (.+)")
+_DEFINED = re.compile(r"(?:async\s+)?(?:class|def)\s+(\w+)")
+_HEADING = re.compile(r"#+ (.+)")
 _FEEDBACK = re.compile(r"feedback:?\s*(.+?)\s*(?:\nRevise [^\n]*)?\Z", re.IGNORECASE | re.DOTALL)
 _NOTE = re.compile(r"^(?:Feedback: )?(n\d+), lines? [\d-]+:\n(?:  > .*\n)+  \| (.+)", re.MULTILINE)
 _QUOTE = re.compile(r"\{(?:(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<view>[a-z]+)|(?P<word>\w+))\}")
@@ -230,16 +232,25 @@ def _about(done: Done) -> str:
     path, code = done.input.get("path"), [found[2] for found in _NUMBERED.finditer(done.text)]
     if not done.ok:
         return f"{path} could not be read: {done.text.strip()}"
-    names = [found[1] or found[2] for line in code if (found := _DEFINED.match(line))]
+    # A `#` begins a heading in prose, and a comment in code.
+    is_prose = re.search(r"readme|\.(?:md|markdown)$", str(path), re.IGNORECASE)
+    names = [found[1] for line in code if (found := (_HEADING if is_prose else _DEFINED).match(line))]
     first = next((line.strip(' "#') for line in code if line.strip(' "#')), "")
     holds = f" It holds {', '.join(names[:20])}." if names else ""
     count = _line_count(done)
     return f"{path} has {count} line{'s' * (count != '1')}, and begins: “{first}”.{holds}"
 
 
+_LEFT_OUT = re.compile(r"^- Approved are all steps but ([\d, ]+)\.", re.MULTILINE)
+
+
 def _edited(done: Done) -> str:
-    """Return the plan as who approved it edited it, or nothing."""
-    return done.text.partition("\nThe plan was edited. Carry out this version:\n")[2].strip()
+    """Return the plan as who approved it edited it, without the steps that are not approved, or nothing."""
+    plan = done.text.partition("\nThe plan was edited. Carry out this version:\n")[2].strip()
+    found = _LEFT_OUT.search(done.text)
+    left_out = {int(number) for number in found[1].split(",")} if found is not None else set()
+    dropped = {at for number, lines in step_lines(plan).items() if number in left_out for at in lines}
+    return "\n".join(line for at, line in enumerate(plan.split("\n"), 1) if at not in dropped)
 
 
 def _added(done: Done) -> str:

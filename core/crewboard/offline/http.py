@@ -33,6 +33,7 @@ class Client:
         self._reader = reader
         self._writer = writer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
+        self._method = ""
         self.usable = True
 
     async def next_request(self) -> Incoming | None:
@@ -59,13 +60,15 @@ class Client:
             return None
         path = head.target.decode("latin-1").partition("?")[0]
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return Incoming(head.method.decode("ascii"), path, headers, bytes(body))
+        self._method = head.method.decode("ascii")
+        return Incoming(self._method, path, headers, bytes(body))
 
     async def answer(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         """Send a whole JSON answer."""
         data = json.dumps(body).encode()
         self._begin(status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})})
-        self._send(h11.Data(data=data))
+        if self._method != "HEAD":
+            self._send(h11.Data(data=data))
         await self.end_stream()
 
     async def begin_stream(self, headers: dict[str, str]) -> None:

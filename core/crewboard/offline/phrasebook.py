@@ -1,7 +1,7 @@
 """The phrasebook of the offline model: patterns read from `phrasebook.toml`, and the tools to call for each.
 
-A text is cut into clauses, and each clause must match one pattern from its beginning to its end. There is no grammar
-behind this: what no pattern matches is not understood, and said to be so.
+A text is cut into clauses, and each clause must match one pattern from its beginning to its end, or consist of parts of
+one phrase. There is no grammar behind this: what no pattern matches is not understood, and said to be so.
 """
 
 import re
@@ -19,7 +19,11 @@ _MOST_JOINTS = 12
 _LONGEST_TEXT = 20_000
 _QUOTED = r'```.*?```|`[^`\n]+`|"[^"]*"|“[^”]*”|(?<!\w)\'[^\'\n]*\'(?!\w)'
 _VERBATIM = re.compile(rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+", re.DOTALL | re.IGNORECASE)
-_ENDS = re.compile(r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z`\"'“@])|,?\s*\b(?i:and\s+)?(?i:then)\b[,:]?\s*")
+_ENDS = re.compile(
+    r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z`\"'“@]|\w+ (?:should|must|has to) )"
+    r"|,?\s*\b(?i:and\s+)?(?<!should )(?<!must )(?i:then)\b[,:]?\s*"
+)
+_THEN = re.compile(r"\bthen\b", re.IGNORECASE)
 _JOINTS = re.compile(r",\s*(?:(?:and|but|also|after that)\s+)*|\s+(?:and|but)\s+", re.IGNORECASE)
 _LIMITS = re.compile(
     r"\b(?:not|never|no|except|unless|until|without|only|wait|if|before|first|instead)\b|n['’]t\b", re.IGNORECASE
@@ -43,11 +47,15 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
 class Phrase(Struct, frozen=True, forbid_unknown_fields=True):
     """Patterns, and what to do about a clause that one of them matches.
 
-    `kind` names phrases that need more than their steps (`respond.py`); `none` is the answer if the last step found
-    nothing to be taken for.
+    A clause that begins with `head` is matched too if `parts` make up the rest, each at most once and in any order, and
+    one word of each of `needs` was said. `kind` names phrases that need more than their steps (`respond.py`); `none` is
+    the answer if the last step found nothing to be taken for.
     """
 
-    match: tuple[str, ...]
+    match: tuple[str, ...] = ()
+    head: str = ""
+    parts: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     kind: str = ""
     steps: tuple[Step, ...] = ()
     answer: str = ""
@@ -99,20 +107,26 @@ class Order:
 def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
     """Return the clauses of a text in their order, as orders, or as they stand where no pattern matches."""
     clauses: list[Order | str] = []
-    last = ""
+    last = at_work = ""
     cuts = [(0, 0), *(_cuts(_ENDS, text) if len(text) <= _LONGEST_TEXT else ()), (len(text), len(text))]
-    for sentence in (text[start:end] for (_, start), (end, _) in pairwise(cuts)):
+    for (begin, start), (end, _) in pairwise(cuts):
+        sentence = text[start:end]
+        if not _THEN.search(text[begin:start]) or text[:begin].endswith((".", "!", "?")):
+            at_work = ""
         bare = re.sub(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+", "", sentence).strip(" ,\t")
         orders = _read(bare, lead=lead)
         clauses += [bare] if not orders and re.search(r"[^\W_]", bare) else []
         for order in chain.from_iterable(map(_one_each, orders)):
-            left_out = order.phrase.kind in {"plan", "review"} and not order.name
+            left_out = (order.phrase.kind in {"plan", "review"} or "self" in order.words) and not order.name
             is_pronoun = order.name in book().pronouns.split()
-            if is_pronoun and not last:
+            # Who shall "exit" is clear only behind work for an agent, in the same sentence.
+            known = at_work if "self" in order.words else last
+            if (is_pronoun or "self" in order.words) and not known:
                 clauses.append(order.words["clause"])
                 continue
-            named = order.having(name=last) if left_out or is_pronoun else order
+            named = order.having(name=known) if left_out or is_pronoun else order
             last = named.name or last
+            at_work = named.name if "errand" in named.words else at_work
             if not _join(clauses, named):
                 clauses.append(named.words["clause"] if named.phrase.kind == "assign" else named)
     if lead and any(isinstance(one, str) and _LIMITS.search(one) for one in clauses):
@@ -175,8 +189,30 @@ def _match(text: str, *, lead: bool) -> Order | None:
     for phrase in book().phrases(lead=lead).values():
         for pattern in map(_compiled, phrase.match):
             if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
-                return Order(phrase, _words(phrase, found, text))
+                return Order(phrase, _words(phrase, _given(found), text))
+        if phrase.head and (given := _in_parts(phrase, bare.rstrip(" .!?,"))):
+            return Order(phrase, _words(phrase, given, text))
     return None
+
+
+def _in_parts(phrase: Phrase, text: str) -> dict[str, str]:
+    """Return the words of a text that a head and parts in any order make up; none if something is left."""
+    found = _compiled(phrase.head).match(text)
+    given, parts = _given(found) if found else {}, list(phrase.parts)
+    while found and found.end() < len(text):
+        at = found.end()
+        tried = ((part, _compiled(rf"[\s,]*(?:{part})(?![\w-])").match(text, at)) for part in parts)
+        fitting = ((part, one) for part, one in tried if one and not given.keys() & _given(one).keys())
+        part, found = next(fitting, ("", None))
+        if found:
+            given |= _given(found)
+            parts.remove(part)
+    return given if found and all(given.keys() & set(words.split("|")) for words in phrase.needs) else {}
+
+
+def _given(found: re.Match[str]) -> dict[str, str]:
+    # A word may stand in several places of a pattern, so its groups are numbered.
+    return {key.rstrip("0123456789"): value for key, value in found.groupdict().items() if value}
 
 
 @cache
@@ -191,22 +227,29 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(numbered, re.IGNORECASE | re.DOTALL)
 
 
-def _words(phrase: Phrase, found: re.Match[str], clause: str) -> dict[str, str]:
-    # A word may stand in several places of a pattern, so its groups are numbered.
-    given = {key.rstrip("0123456789"): value for key, value in found.groupdict().items() if value}
+def _words(phrase: Phrase, given: dict[str, str], clause: str) -> dict[str, str]:
     words = {key: value.strip() if key == "command" else unquoted(value) for key, value in given.items()}
     words |= {key: words[key].lower().lstrip("@") for key in ("name", "team") if key in words}
-    words |= {"clause": clause, "ending": book().endings.get(words.get("kind", "").lower(), "")}
+    words |= {"clause": clause, "ending": _ending(words.get("kind", "").lower())}
+    words["folder"] = f"{words['folder']}/" if "folder" in words else ""
     if phrase.kind == "spawn":
-        about = f"{words.get('type', '')} {words.get('role', '')} {words.get('name', '')}"
+        about = f"{words.get('type', '')} {words.get('person', '')} {words.get('role', '')} {words.get('name', '')}"
+        if found := re.search(r",? in the (background)(?:, please)?$", words.get("errand", "")):
+            words |= {"errand": words["errand"][: found.start()], "background": found[1]}
         if re.search(rf"\b(?:that|which|who) {re.escape(words.get('errand', '-'))}", clause):
             # An agent that lists files is told: list files.
-            words["errand"] = re.sub(r"^(\w+?)(?:(?<=[cs]h|.x)es|s)\b", r"\1", words["errand"])
+            words["errand"] = re.sub(r"^(\w+?)(?:(?<=[cs]h|.x|.o)es|s)\b", r"\1", words["errand"])
         words["type"] = _first(_types(), about) or type_for(words.get("errand", ""))
-        words.setdefault("name", book().types[words["type"]].split()[0])
+        words.setdefault("name", words.get("person", "").lower() or book().types[words["type"]].split()[0])
     elif "type" in words:
         words["type"] = _first(_types(), words["type"])
     return words
+
+
+def _ending(kind: str) -> str:
+    """Return how the names of files of a kind end, as a glob; a kind that is no language is a part of the name."""
+    kind = kind.removeprefix("*")
+    return book().endings.get(kind, kind if not kind or kind.startswith(".") else f"{kind}*")
 
 
 def type_for(errand: str) -> str:

@@ -132,7 +132,7 @@ class PromptCache:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._stored: dict[bytes, tuple[float, float]] = {}
-        """When what is stored will be forgotten, and how long it is kept after each use; the last used at the end."""
+        """By digest: the time at which it is forgotten, and how many seconds a use keeps it; the last used last."""
 
     def count(self, request: MessagesRequest) -> dict[str, int]:
         """Return the input tokens of a request by the API's kinds, and store what it marks."""
@@ -200,7 +200,7 @@ def _fingerprint(asked: MessagesRequest, tokens: int) -> _Fingerprint:
 
 
 class Diagnoses:
-    """Why the prompt cache did not fit, as the API says: a request is compared with the one that a reply answered.
+    """The reasons why the prompt cache did not fit: a request is compared with the one that a reply answered.
 
     Only requests with `diagnostics` are kept, by the id of their reply, and compared in this order: model, system,
     tools, messages, the rest. Marks of the cache do not count. Source: page `cache-diagnostics` of the API's documents
@@ -309,7 +309,7 @@ def _digest(seed: bytes, what: object) -> str:
 
 
 _CALLER = {"type": "direct"}
-"""What the API says of a call that the model made itself, not code that it runs."""
+"""The `caller` of a call that the model made itself, not code that it runs."""
 
 
 def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
@@ -377,7 +377,7 @@ _LAST_USAGE = (
     "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens", "output_tokens_details",
     "server_tool_use",
 )  # fmt: skip
-"""What the last event but one counts of the whole reply."""
+"""The counts of the whole reply in its last event but one."""
 
 _STREAMED = {
     "tool_use": ("input",), "server_tool_use": ("input",), "text": ("text", "citations"),

@@ -43,7 +43,6 @@ from crewboard.records.messages import JOINS_NEXT_TURN
 
 _Steps = Generator[Call, Done, str]
 _SPEED = Speed(delay=0.15, word=0.012)
-_CHANGED_NOTHING = "Nothing in it is in my phrasebook, so I changed nothing."
 _YOURS = (
     "Plans are the operator's to review: approve or reject it yourself. "
     "`crewboard approver lead` lets me review the plans that come after it."
@@ -67,13 +66,28 @@ class _RevisedError(Exception):
 
 @dataclass
 class _Work:
-    """The `item` of mail being worked on, the calls on record `left` for its steps, and those they were fed with."""
+    """The `item` of mail being worked on, the calls on record `left` for its steps, and those they were fed with.
+
+    `understood` says that something asked for was in the phrasebook, `missed` that something was not.
+    """
 
     talk: Conversation
     left: deque[Done]
+    understood: bool = False
+    missed: bool = False
     made: list[Done] = field(default_factory=list)
     not_hired: set[str] = field(default_factory=set)
     item: Mail = field(default_factory=lambda: Mail("", NOTICE, ""))
+
+    @classmethod
+    def after(cls, talk: Conversation, done: Iterable[Done]) -> "_Work":
+        """Return the work for which the calls `done` were made so far."""
+        return cls(talk, deque(call for call in done if call.tool != "shutdown_response"))
+
+    def change_nothing(self) -> str:
+        """Answer a task that is not in the phrasebook."""
+        self.missed = True
+        return "Nothing in it is in my phrasebook, so I changed nothing."
 
     @property
     def gated(self) -> bool:
@@ -207,15 +221,15 @@ def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
                 return reply
     span = talk.span[interrupts[-1] :] if interrupts else talk.span
     mail = [one for one in span if isinstance(one, Mail)]
-    answer = _work_through(talk, mail, calls_in(span))
+    work = _Work.after(talk, calls_in(span))
+    answer = _work_through(work, mail)
     if isinstance(answer, Call):
         return reply_of(answer.say, answer, speed=_SPEED)
     orders = (order for one in mail for order in _orders(talk, one.text))
     queries = [order.words["query"] for order in orders if order.phrase.kind == "web" and web.SEARCH in talk.tools]
     reply = reply_of(answer or _status(talk), speed=_SPEED)
-    told = [one for one in mail if one.author == OPERATOR and one.kind not in JOINS_NEXT_TURN]
-    if talk.type == LEAD and told and not any(_orders(talk, one.text) for one in told):
-        reply = replace(reply, stop_details={"type": NOT_UNDERSTOOD})
+    if work.missed and not work.understood:
+        reply = replace(reply, stop_details={"type": "refusal", "category": None, "explanation": NOT_UNDERSTOOD})
     return replace(reply, content=[*_searches(queries), *_citing(reply.content, queries)]) if queries else reply
 
 
@@ -277,16 +291,15 @@ def _play(talk: Conversation, agent: ScenarioAgent, replies: list[list[Done]]) -
     mail = [one for one in mail_in(talk.span) if one.kind not in {HIRE_PROMPT, *JOINS_NEXT_TURN}]
     mail = [one for one in mail if one.author in {OPERATOR, LEAD} or _orders(talk, one.text)]
     if not turn.calls and mail:
-        answer = _work_through(talk, mail, extra)
+        answer = _work_through(_Work.after(talk, extra), mail)
         if isinstance(answer, Call):
             return reply_of(answer.say, answer, speed=speed)
         text = f"{text}\n\n{answer}"
     return reply_of(text, *calls, speed=speed)
 
 
-def _work_through(talk: Conversation, items: Sequence[Mail], done: Iterable[Done]) -> Call | str:
-    """Return the next call for `items`, of which the calls `done` were made so far, or the answer to all of them."""
-    work = _Work(talk, deque(call for call in done if call.tool != "shutdown_response"))
+def _work_through(work: _Work, items: Sequence[Mail]) -> Call | str:
+    """Return the next call for `items`, or the answer to all of them."""
     answers = []
     for item in _in_turn(items, work.left):
         work.item = item
@@ -331,7 +344,7 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
     first = next(iter(mail_in(talk.span)), None) is item
     only_plans = "submit_plan" in talk.tools and not GATED_TOOLS & talk.tools
     planned = any(done.tool == "submit_plan" for done in calls_in(talk.span))
-    return _submit(work) if first and (planned or work.gated or only_plans) else _otherwise(talk, item)
+    return _submit(work) if first and (planned or work.gated or only_plans) else _otherwise(work, item)
 
 
 def _orders(talk: Conversation, text: str) -> list[Order]:
@@ -341,7 +354,9 @@ def _orders(talk: Conversation, text: str) -> list[Order]:
 def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     """Do all that a text says and the phrasebook knows; `strict` says what it does not know."""
     told: list[str] = []
-    for order in _orders(work.talk, text):
+    orders = _orders(work.talk, text)
+    work.understood |= bool(orders)
+    for order in orders:
         if order.name in work.not_hired:
             told += [f"So I left out what else you asked for {order.name}."]
             continue
@@ -368,22 +383,23 @@ def _submit(work: _Work, order: Order | None = None) -> _Steps:
         return (yield from _carry_out_revised(work, revised.task))
     if not decided.ok:
         return f"The plan is not approved, so I changed nothing. {_refused(decided)}"
-    said = (yield from _obey(work, errand)) if _orders(work.talk, errand) else _CHANGED_NOTHING
+    said = (yield from _obey(work, errand)) if _orders(work.talk, errand) else work.change_nothing()
     return f"The plan is approved. {said}"
 
 
 def _carry_out_revised(work: _Work, task: str) -> _Steps:
     """Do what an approved plan says instead of the task."""
-    return f"The plan is approved with changes. {(yield from _obey(work, task)) or _CHANGED_NOTHING}"
+    return f"The plan is approved with changes. {(yield from _obey(work, task)) or work.change_nothing()}"
 
 
-def _otherwise(talk: Conversation, mail: Mail) -> str:
+def _otherwise(work: _Work, mail: Mail) -> str:
     """Answer what no phrase knows."""
     if mail.kind == "interrupt":
-        return _status(talk)
+        return _status(work.talk)
     if mail.kind in {"result", "error", "broadcast"} or mail.author not in {OPERATOR, LEAD}:
         return f"I read what {mail.author} wrote; there is nothing in it for me to do."
-    return _introduction(talk, mail.text)
+    work.missed = True
+    return _introduction(work.talk, mail.text)
 
 
 def _work_on_task(work: _Work, task_id: int, errand: str) -> _Steps:
@@ -397,7 +413,7 @@ def _work_on_task(work: _Work, task_id: int, errand: str) -> _Steps:
 
 def _do_and_close(work: _Work, task_id: int, text: str) -> _Steps:
     known = _orders(work.talk, text)
-    said = (yield from _obey(work, text)) if known else _CHANGED_NOTHING
+    said = (yield from _obey(work, text)) if known else work.change_nothing()
     return f"{said}\n\n{(yield from _close(work, task_id, 'completed' if known else 'failed'))}".strip()
 
 

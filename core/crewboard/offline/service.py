@@ -169,7 +169,7 @@ class Service:
     thinks: bool = False
     """True: a reply that has no thinking begins with some, where the request does not turn it off."""
     stale: list[str] = field(default_factory=list)
-    """Where requests had thinking behind what has changed since."""
+    """The places in requests at which thinking stood behind a text that has changed."""
     refused: list[str] = field(default_factory=list)
     """Status and text of each error that was no fault."""
     _cache: PromptCache = field(default_factory=PromptCache)
@@ -198,7 +198,7 @@ class Service:
                 return None
             case "GET", path if path.startswith("/v1/models/"):
                 return self._model(path.removeprefix("/v1/models/"))
-            case method, "/v1/messages":
+            case ("HEAD" as method, _) | (method, "/v1/messages"):
                 raise _ApiError(405, f"Method {method} is not allowed here")
         raise _ApiError(404, f"Not found: {incoming.path}")
 
@@ -239,7 +239,9 @@ class Service:
         reply = self.script(talk.name, asked) or respond(talk, self.scenarios)
         whole = self._whole(reply, asked, incoming, usage)
         if dropped:
-            whole["input_transformations"] = [_transformation(each) for each in dropped]
+            whole["input_transformations"] = [
+                {"type": "thinking_dropped", "path": each.path, "reason": "prefix_binding_mismatch"} for each in dropped
+            ]
         self._thoughts.keep(whole["content"])
         whole |= self._diagnoses.diagnose(asked, whole["id"], total)
         if "anthropic-beta" in incoming.headers:
@@ -277,10 +279,6 @@ def _with_thinking(reply: Reply, asked: MessagesRequest) -> Reply:
         return reply
     thought = {"type": "thinking", "thinking": "What is wanted of me?"}
     return replace(reply, content=[thought, *reply.content])
-
-
-def _transformation(dropped: Stale) -> dict[str, str]:
-    return {"type": "thinking_dropped", "path": dropped.path, "reason": "prefix_binding_mismatch"}
 
 
 def _breaks_here(fault: Fault, event: Event, pieces: int) -> bool:

@@ -77,10 +77,6 @@ def _text_digest(thinking: str) -> str:
     return hashlib.sha256(f"thinking {thinking}".encode()).hexdigest()
 
 
-def _sign(thinking: str, prefix: str) -> str:
-    return f"{_text_digest(thinking)}{_SEPARATOR}{prefix}"
-
-
 def sign_reply(content: list[dict[str, Any]], asked: MessagesRequest) -> list[dict[str, Any]]:
     """Return the blocks of a reply to a request, with the signatures of its thinking that lacks one."""
     if not any(block["type"] == "thinking" and "signature" not in block for block in content):
@@ -89,7 +85,8 @@ def sign_reply(content: list[dict[str, Any]], asked: MessagesRequest) -> list[di
     *_, (_, _, prefix) = _prefixes(asked)
     for place, block in enumerate(content):
         if block["type"] == "thinking" and "signature" not in block:
-            signed[place] = {**block, "signature": _sign(block["thinking"], prefix.hexdigest())}
+            signature = f"{_text_digest(block['thinking'])}{_SEPARATOR}{prefix.hexdigest()}"
+            signed[place] = {**block, "signature": signature}
         _add(prefix, read_blocks([signed[place]]))
     return signed
 

@@ -7,17 +7,19 @@ commands change in the shared tree is not known, and no policy binds them.
 """
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations
 
 from msgspec import Struct
 
 from crewboard.executed_files import EVERYTHING, makes_repository, runs_on_your_machine
-from crewboard.records.agents import Spec, Status, Undone, Work, Worktree
+from crewboard.records.agents import Spec, Status, StepNames, Undone, Work, Worktree
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import Request
-from crewboard.records.team import Collisions
+from crewboard.records.requests import Request, lines_of, step_lines
+from crewboard.records.team import Collisions, matches_path
 from crewboard.store import roster
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
@@ -193,6 +195,108 @@ def path_of_entry(named: str, root: str) -> str | None:
         return "."
     within = root.rstrip("/") + "/"
     return path.removeprefix(within) if path.startswith(within) else None
+
+
+_WORD = re.compile(r"[\w./@+-]+")
+
+_FILE = re.compile(
+    r"[^/]*\.(?:c|cc|cfg|conf|cpp|css|csv|env|ex|go|h|hpp|html|ini|java|js|json|jsx|kt|lock|lua|md|php|proto|py|rb|rs|rst"
+    r"|scss|sh|sql|svelte|svg|swift|tf|toml|ts|tsx|txt|vue|xml|ya?ml)|.*/[^/]*\.[A-Za-z]\w{0,7}"
+)
+"""A word of a plan that is a file, also if the plan does not list it."""
+
+_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+
+_SIMPLE = re.compile(r"""[\w./][\w./,:@%+='" -]*""", re.ASCII)
+"""A command of which the gate knows each word."""
+
+
+def names_of_steps(plan: str, payload: Mapping[str, JsonValue], root: str) -> dict[int, StepNames]:
+    """Return the files and commands that each step of a plan names in its text, by the number of the step.
+
+    A file is one of those that the `payload` lists, also without its folders, or a word that can only be a file; a
+    command is one that it lists, or several words in backticks. Commands that the gate cannot compare are left out.
+    """
+    lines, listed = lines_of(plan), _strings(payload.get("files"))
+    # A folder is meant by `src/**` as well; all of the workspace is what no step alone names.
+    paths = [path.removesuffix("/**") for each in listed if (path := path_of_entry(each, root)) is not None]
+    files = [path for path in paths if path not in (".", "**")]
+    commands = [each.strip() for each in _strings(payload.get("commands")) if each.strip()]
+    found = {}
+    for number, within in step_lines(plan).items():
+        text = "\n".join(lines[within.start - 1 : within.stop - 1])
+        spans = [
+            each.strip() for each in _SPAN.findall(text) if " " in each.strip() and _SIMPLE.fullmatch(each.strip())
+        ]
+        named: list[str] = []
+        # A command may be the beginning of another one, and may have files in it.
+        for command in sorted({*commands, *spans}, key=len, reverse=True):
+            text, count = re.subn(rf"(?<![\w./-]){re.escape(command)}(?![\w/-]|\.\w)", " ", text)
+            named += [command] if count and _command_words(command) else []
+        found[number] = StepNames(step=number, files=sorted(_files_in(text, files, root)), commands=sorted(named))
+    return found
+
+
+def _files_in(text: str, listed: Collection[str], root: str) -> set[str]:
+    found = set[str]()
+    # What is listed is read as a whole: `src/*.py` does not name the folder as well.
+    for each in sorted({*listed}, key=len, reverse=True):
+        text, count = re.subn(rf"(?<![\w./-]){re.escape(each)}(?![\w-]|[./]\w)", " ", text)
+        found |= {each} if count else set()
+    for word in _WORD.findall(text):
+        path = path_of_entry(word.rstrip("."), root)
+        if path is None or path == ".":
+            continue
+        same = {each for each in listed if f"/{each}".endswith(f"/{path}")}
+        is_file = word.endswith("/") or _FILE.fullmatch(path) is not None
+        found |= same or ({path} if is_file else set())
+    return found
+
+
+def _command_words(command: str) -> list[str]:
+    """Return the words of a simple command, or the tool of an MCP server that it is; none if it may be another."""
+    # Imported here, because the first picture loads this module, and needs no types of agents.
+    from crewboard.agent_types import MCP_PREFIX
+
+    if command.startswith(MCP_PREFIX):
+        return command.split()[:1]
+    try:
+        return shlex.split(command) if _SIMPLE.fullmatch(command) else []
+    except ValueError:
+        return []
+
+
+def denied_by_steps(
+    plan: str, payload: Mapping[str, JsonValue], root: str, left_out: Collection[int]
+) -> list[StepNames]:
+    """Return what only the steps of a plan name that are `left_out` of an approval, for each that names something.
+
+    What an approved step names stays allowed, with the folder that it is in and the command that it begins with.
+    """
+    if not left_out:
+        return []
+    names = names_of_steps(plan, payload, root)
+    approved = [each for number, each in names.items() if number not in left_out]
+    files = [file for each in approved for file in each.files]
+    commands = [_command_words(command) for each in approved for command in each.commands]
+    found = []
+    for number in sorted({*left_out} & names.keys()):
+        step = StepNames(
+            step=number,
+            # As rules read it, which refuse it.
+            files=[
+                each
+                for each in names[number].files
+                if not any(matches_path(each, file, or_inside=True) for file in files)
+            ],
+            commands=[
+                each
+                for each in names[number].commands
+                if not any(known[: len(words)] == words for known in commands for words in [_command_words(each)])
+            ],
+        )
+        found += [step] if step.files or step.commands else []
+    return found
 
 
 def shown_files(payload: Mapping[str, JsonValue]) -> list[str]:

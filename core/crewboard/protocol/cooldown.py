@@ -29,6 +29,9 @@ WAKE_STEP = 2.0
 REMEMBERED = 7 * 86_400.0
 """Seconds for which a field is left out that a server refused: a new version of it may know the field."""
 
+SIZE_REMEMBERED = 3600.0
+"""Seconds for which no request is sent as large as one that a server did not take: the reason may have been another."""
+
 TRY_INTERVAL = 10.0
 """Seconds between two agents that try before the pause of an outage is over."""
 
@@ -59,10 +62,18 @@ def _change(agent: AgentDirectory, address: str, edit: Callable[[Cooldown | None
         now = hosts.now(agent.team)
         others = [each for each in (whole, *whole.others) if each.address not in (address, "")] if whole else []
         kept = [
-            each.replace(others=[]) for each in others if left(each, now) > 0 or is_outage(each, now) or each.refuses
+            each.replace(others=[])
+            for each in others
+            if left(each, now) > 0 or is_outage(each, now) or each.refuses or each.too_large
         ]
-        refuses = {**(old.refuses if old is not None else {}), **new.refuses}
-        new = new.replace(address=address, others=kept, refuses=refuses)
+        learned = old if old is not None and old.too_large_at > new.too_large_at else new
+        new = new.replace(
+            address=address,
+            others=kept,
+            refuses={**(old.refuses if old is not None else {}), **new.refuses},
+            too_large=learned.too_large,
+            too_large_at=learned.too_large_at,
+        )
         return new
 
     agent.team.cooldown.edit(edit_all)
@@ -112,7 +123,7 @@ def outage_pause(failures: int, wait: float) -> float:
 
     After the first failure the API's own time is used. If the API then refuses again, the pauses grow.
     """
-    growing = min(FIRST_OUTAGE_PAUSE * 2.0 ** (failures - 1), MAX_OUTAGE_PAUSE)
+    growing = min(FIRST_OUTAGE_PAUSE * 2.0 ** min(failures - 1, 16), MAX_OUTAGE_PAUSE)
     return wait if wait and failures == 1 else max(wait, growing)
 
 
@@ -180,6 +191,23 @@ def is_refused(agent: AgentDirectory, address: str, field: str) -> bool:
     known = current(agent, address)
     at = known.refuses.get(field, 0) if known is not None else 0
     return 0 <= hosts.now(agent.team) - at < REMEMBERED
+
+
+def note_too_large(agent: AgentDirectory, address: str, size: int) -> None:
+    """Record that a server takes no requests of `size` bytes, for all agents of the team; 0 if it takes any again."""
+
+    def edit(old: Cooldown | None) -> Cooldown:
+        return (old or Cooldown()).replace(too_large=size, too_large_at=hosts.now(agent.team))
+
+    _change(agent, address, edit)
+
+
+def too_large(agent: AgentDirectory, address: str) -> int:
+    """Return the bytes of a request that a server did not take not long ago; 0 if none is known."""
+    known = current(agent, address)
+    if known is None or not 0 <= hosts.now(agent.team) - known.too_large_at < SIZE_REMEMBERED:
+        return 0
+    return known.too_large
 
 
 def place_in_line(agent: AgentDirectory) -> int:

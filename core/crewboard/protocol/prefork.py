@@ -10,8 +10,9 @@ gave up or died never starts.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 SERVER_MODULE = "crewboard.worker.prefork_server"
 """The prefork server's module. It is started with a socket as stdin and the team's directory as its argument."""
@@ -23,8 +24,7 @@ FORK = b"fork"
 """Sent to the server, together with the descriptor of the worker's socket."""
 
 
-@dataclass(frozen=True)
-class SpawnRequest:
+class SpawnRequest(Struct, frozen=True):
     """The agent that a forked worker runs, and its whole environment."""
 
     agent: Path

@@ -1,10 +1,12 @@
 """Requests: questions that wait for an answer. The file decides; the mail about a request is a notification only.
 
 The first valid answer wins, under a lock. An answer of the wrong type, from the wrong party, or to a request that is
-closed or unknown changes nothing and is an error.
+closed or unknown changes nothing and is an error. The file is written before the mail, whose ids are derived from the
+request's, so that a writer who was killed in between may do it all again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 from crewboard import redaction
@@ -12,20 +14,34 @@ from crewboard.errors import BadDataError, UsageError
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
+from crewboard.records.events import Answer
+from crewboard.records.messages import Message
 from crewboard.records.requests import (
     NewNote,
     Note,
     Request,
     RequestStatus,
     RequestType,
+    carry_notes,
     lines_of,
     notes_in,
     require_shown,
 )
+from crewboard.store import mailbox, roster
 from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
+from crewboard.untrusted import as_run
 
 _LOCK = "requests"
+
+SHUTDOWN_TIMEOUT = 30.0
+"""Seconds after which an unanswered shutdown request expires."""
+
+_WORD: dict[RequestType, str] = {
+    "plan_approval": "plan", "shutdown": "reason", "permission": "summary", "question": "question",
+    "task_review": "summary",
+}  # fmt: skip
+"""The part of a payload that its mail carries as text, by type of request."""
 
 
 class Decision(TypedDict, total=False):
@@ -134,6 +150,19 @@ def decide(
     )  # fmt: skip
 
 
+@under_lock(_LOCK)
+def change_terms(team: TeamDirectory, request_id: str, before: Terms, terms: Terms) -> Request:
+    """Give an approved plan other terms, in the place of those `before`.
+
+    Raises:
+        BadDataError: It does not have these any more; nothing was changed.
+    """
+    request = load(team, request_id)
+    if request is None or request.status != "approved" or request.terms != before:
+        raise BadDataError(f"the terms of request {request_id} have changed meanwhile: look at it, and try again")
+    return _save(team, request, terms=terms)
+
+
 def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str | None) -> None:
     if (request.status, request.decided_by) == ("cancelled", SYSTEM):
         raise BadDataError(
@@ -208,3 +237,164 @@ def _save(team: TeamDirectory, request: Request, **changes: Any) -> Request:
     saved = request.replace(**changes, rev=request.rev + 1)
     team.request(request.id).save(saved, durable=True)
     return saved
+
+
+# ------------------------------------------------------------------------------------------- requests with their mail
+
+
+def ask(  # noqa: PLR0913  each is a field of the request
+    team: TeamDirectory,
+    request_id: str,
+    kind: RequestType,
+    author: str,
+    to: str,
+    payload: dict[str, JsonValue],
+    now: float,
+    *,
+    supersedes: str | None = None,
+    answers: Mapping[str, str] = MappingProxyType({}),
+) -> Request:
+    """Open a request and notify `to`; asking again with the same id changes nothing.
+
+    A plan carries the notes on the one that it `supersedes`, with the `answers` to them by the id of the note.
+
+    Raises:
+        UsageError: There is no note with the id of an answer.
+    """
+    before = load(team, supersedes) if supersedes is not None else None
+    require_notes(before, answers)
+    notes = carry_notes(before, str(payload.get("plan", "")), answers) if before is not None else []
+    if notes:
+        # In the payload, so that a yes is bound to what was shown of them.
+        payload = {**payload, "notes": [note.as_dict() for note in notes]}
+    request = open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
+    mailbox.send(team, mail_of(request, now), durable=True)
+    return request
+
+
+def require_notes(before: Request | None, answers: Iterable[str]) -> None:
+    """Refuse answers to notes that the plan `before` does not have; they are named by id.
+
+    Raises:
+        UsageError: There is no note with such an id.
+    """
+    known = [note.id for note in [*notes_in(before.payload), *before.notes]] if before is not None else []
+    if unknown := [ident for ident in answers if ident not in known]:
+        raise UsageError(f"answers: there is no note {', '.join(unknown)}; notes: {', '.join(known) or 'none'}")
+
+
+def mail_of(request: Request, ts: float) -> Message:
+    """Return the mail that announces a request."""
+    text = str(request.payload.get(_WORD[request.type], ""))
+    if request.type == "permission":
+        text = as_run(text)
+    if request.type == "task_review" and request.to != OPERATOR:
+        text += f"\n\n{request.payload.get('diff', '')}"
+    return mailbox.compose(
+        request.from_, request.to, f"{request.type}_request", text,
+        ident=ask_id(request), ts=ts, metadata={"request_id": request.id},
+    )  # fmt: skip
+
+
+def respond(
+    team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float, **answer: Unpack[Decision]
+) -> Request:
+    """Answer a request and notify its sender.
+
+    Raises:
+        BadDataError: The answer changed nothing; says why.
+        UsageError: A note is on lines that the plan does not have.
+    """
+    request = decide(team, request_id, status, by, now, **answer)
+    if request.type == "task_review" and roster.load(team).member(request.from_) is None:
+        # The owner of the work was removed meanwhile; no other request survives that.
+        return request
+    approve = None if status == "answered" else status == "approved"
+    mailbox.send(
+        team,
+        mailbox.compose(
+            by, request.from_, f"{request.type}_response", request.said or status,
+            ident=_mail_id(request_id, "answer"), ts=now,
+            metadata={"request_id": request_id, "approve": approve, "feedback": answer.get("feedback")},
+        ),
+        durable=True,
+    )  # fmt: skip
+    return request
+
+
+def release(team: TeamDirectory, request: Request, terms: Terms, steps: Sequence[int], now: float) -> Request:
+    """Give an approved plan `terms` that hold these steps no more, and tell its agent; doing it again changes nothing.
+
+    Raises:
+        BadDataError: Its terms have changed meanwhile; nothing was changed.
+    """
+    if request.terms is not None and request.terms != terms:
+        request = change_terms(team, request.id, request.terms, terms)
+    numbers = ", ".join(map(str, steps))
+    which, they = (f"Steps {numbers}", "them") if len(steps) > 1 else (f"Step {numbers}", "it")
+    still = f" Still held: {', '.join(map(str, terms.hold))}." if terms.hold else ""
+    mailbox.send(
+        team,
+        mailbox.compose(
+            OPERATOR, request.from_, "message",
+            f"{which} of your plan {request.id}: I release {they}. Do {they} before your result.{still}",
+            ident=_mail_id(request.id, f"released {numbers}"), ts=now,
+            metadata={"request_id": request.id, "released": [*steps]},
+        ),
+        durable=True,
+    )  # fmt: skip
+    return request
+
+
+def ineffective_reason(message: Message, request: Request | None) -> str | None:
+    """Return why a response decides nothing; None if it reports a decision, or is no response.
+
+    `request` is the one that it names, if there is one: what counts is the state in its file.
+    """
+    if not message.type.endswith("_response"):
+        return None
+    ident = message.metadata.get("request_id")
+    if request is None:
+        return f"there is no request {ident}"
+    if message.type != f"{request.type}_response" or message.to != request.from_:
+        return f"{ident} is a {request.type} request of {request.from_}"
+    if request.status == "pending":
+        return f"{ident} still waits for its answer"
+    if message.id != response_id(request) or message.from_ != request.decided_by:
+        return f"{ident} is {request.status}" + (f" by {request.decided_by}" if request.decided_by else "")
+    return None
+
+
+def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:
+    """Return the newest open request that `name` shut down. Expire those that waited too long."""
+    newest = None
+    for request in pending(team):
+        if request.type != "shutdown" or request.to != name:
+            continue
+        if now - request.created_at > SHUTDOWN_TIMEOUT:
+            close(team, request.id, "expired", "system", now)
+        else:
+            newest = request
+    return newest
+
+
+def answer_id(name: str, answer: Answer) -> str:
+    """Return the id of the mail that carries an agent's answer, the same however often it is sent."""
+    # An assignment that a limit stopped may be answered again in the same run.
+    stop = [answer.ts] if answer.held else []
+    return mailbox.derived_id(name, "answer", answer.run, answer.assignment, *stop)
+
+
+def ask_id(request: Request) -> str:
+    """Return the id of the mail that announces a request."""
+    # Of a review that the operator takes over, there are two.
+    return _mail_id(request.id, "ask" if request.type != "task_review" else f"ask {request.to}")
+
+
+def response_id(request: Request) -> str:
+    """Return the id of the mail that contains the decision on a request."""
+    return _mail_id(request.id, "answer")
+
+
+def _mail_id(request_id: str, part: str) -> str:
+    return mailbox.derived_id(request_id, part)

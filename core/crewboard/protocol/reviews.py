@@ -6,7 +6,7 @@ first, and then the task changed. `reconcile` repeats what a kill left out: each
 
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR, SYSTEM
-from crewboard.protocol import approvals, requests
+from crewboard.protocol import requests
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import Request
 from crewboard.records.team import Reviewed, Task
@@ -63,7 +63,7 @@ def ask(team: TeamDirectory, task: Task, now: float) -> Request:
         # The answer is about these trees, whatever the owner does while it waits.
         **(task.shown.as_dict() if task.shown is not None else {}),
     }
-    return approvals.ask(team, ident, "task_review", task.owner or SYSTEM, reviewer_of(team, task), payload, now)
+    return requests.ask(team, ident, "task_review", task.owner or SYSTEM, reviewer_of(team, task), payload, now)
 
 
 def asked_of(team: TeamDirectory, name: str, task_id: int | None = None) -> Request | None:
@@ -82,7 +82,7 @@ def ask_operator(team: TeamDirectory, request: Request, now: float) -> None:
     """Ask the operator for a review in the place of the agent that was asked, unless it was answered."""
     moved = requests.readdress(team, request.id, OPERATOR)
     if moved is not None:
-        mailbox.send(team, approvals.mail_of(moved, now), durable=True)
+        mailbox.send(team, requests.mail_of(moved, now), durable=True)
 
 
 def settle(team: TeamDirectory, request: Request, now: float) -> None:

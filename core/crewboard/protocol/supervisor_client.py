@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, field
 
@@ -103,13 +103,9 @@ class ControlRequest(Struct, frozen=True):
         if fields.get("verb") == "leave":
             return cls("leave")
         name, run = fields.get("name"), fields.get("run")
-        if fields.get("verb") != "start" or not (isinstance(name, str) and is_name(name) and _is_number(run)):
+        if fields.get("verb") != "start" or not (isinstance(name, str) and is_name(name) and type(run) is int):
             return cls("wake")
         return cls("start", name, run, {str(key): str(value) for key, value in environment.items()})
-
-
-def _is_number(value: Any) -> bool:  # noqa: ANN401  any JSON value
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_alive(team: TeamDirectory) -> bool:
@@ -123,7 +119,7 @@ def open_supervisor(team: TeamDirectory) -> tuple[Supervisor, int] | None:
     if holder is None:
         return None
     try:
-        pidfd = os.pidfd_open(holder.pid)
+        pidfd = process.watch_end(holder.pid)
     except OSError:
         return None
     if process.is_same(holder.pid, holder.boot_id, holder.start_ticks):
@@ -350,6 +346,11 @@ def peer_of(connection: socket.socket) -> Peer:
     """Return the process that connected, or that called listen(2)."""
     import socket
 
+    if sys.platform == "darwin":
+        # Never run. LOCAL_PEERPID and LOCAL_PEERCRED (struct xucred) of sys/un.h, at the level SOL_LOCAL.
+        pid = connection.getsockopt(0, 2)
+        _, uid, _, gid = struct.unpack_from("=IIhxxI", connection.getsockopt(0, 1, 76))
+        return Peer(pid, uid, gid)
     layout = "3i"
     return Peer(
         *struct.unpack(layout, connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(layout)))

@@ -365,15 +365,15 @@ LANE_TAIL = 64 * 1024
 _KEPT_SLOTS = SLOTS + 8
 """Slots with events that are kept: all that a lane can show, and the one that says how its first cells begin."""
 
-CellKind = Literal["work", "works", "asks", "waits", "rests", "died", "none"]
-"""What an agent did in a slot: it worked; it was at work and nothing ended; it waited for you, or for others or the
-API; it was idle; it died; nothing is known, or it did not run."""
+CellKind = Literal["work", "works", "stuck", "asks", "waits", "rests", "died", "none"]
+"""The activity of an agent in a slot: it worked; it was at work and nothing ended; it was stuck, or held in a loop; it
+waited for you, or for others or the API; it was idle; it died; nothing is known, or it did not run."""
 
 _RUNS_ON: Mapping[State, CellKind] = {
-    "starting": "works", "working": "works", "stuck": "works", "looping": "works", "stopping": "works",
+    "starting": "works", "working": "works", "stuck": "stuck", "looping": "works", "stopping": "works",
     "waiting": "waits", "retrying": "waits", "idle": "rests", "paused": "rests",
 }  # fmt: skip
-"""What the state of a living agent means for the slots since it began; the others mean `none`."""
+"""The kind of the slots since a living agent has a state; other states mean `none`."""
 
 
 class Cell(NamedTuple):
@@ -384,7 +384,7 @@ class Cell(NamedTuple):
 
 
 class Slot(Struct, frozen=True):
-    """What the journal says of one slot: how much work it was, what it ended with, and whether a run died in it."""
+    """One slot in the journal: how much work it was, what it ended with, and whether a run died in it."""
 
     work: float = 0
     after: CellKind | None = None
@@ -403,7 +403,8 @@ class Lane(Struct, frozen=True):
     def cells(self, agent: AgentView, last: int, count: int) -> tuple[Cell, ...]:
         """Return `count` slots up to the slot `last`."""
         first = last - count + 1
-        since, state = int(agent.since // SLOT), _RUNS_ON.get(agent.state, "none") if agent.alive else "none"
+        runs_on: CellKind = "stuck" if agent.is_held else _RUNS_ON.get(agent.state, "none")
+        since, state = int(agent.since // SLOT), runs_on if agent.alive else "none"
         died = since if agent.is_dead and not agent.alive else None
         earlier = [slot.after for at, slot in sorted(self.slots.items()) if at < first and slot.after is not None]
         kind: CellKind = earlier[-1] if earlier else "none"

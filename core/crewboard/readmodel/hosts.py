@@ -57,22 +57,21 @@ class HostReader:
             # A host that comes back says so in its record, so those that are gone cost one look and not two.
             is_gone = name in before and not before[name].is_up and host is known[name]
             is_up = not is_gone and is_locked(hosts.lease(self._team, name))
-            found[name] = self._see(host, is_up=is_up)
+            state: HostState = "up" if is_up else "lost"
+            if host.draining:
+                state = "draining" if is_up else "ended"
+            found[name] = SeenHost(
+                name=host.name,
+                state=state,
+                labels=hosts.labels(host),
+                boot_id=host.boot_id,
+                is_here=self._probe.sees(host),
+                is_full=host.name in self._full,
+                offline=host.offline,
+                # While a host is up, this changes with each of its records, and nothing depends on it.
+                seen=0 if is_up else round(host.at - host.clock_offset),
+            )
         self.seen = found
-
-    def _see(self, host: Host, *, is_up: bool) -> SeenHost:
-        state: HostState = ("draining" if host.draining else "up") if is_up else ("ended" if host.draining else "lost")
-        return SeenHost(
-            name=host.name,
-            state=state,
-            labels=hosts.labels(host),
-            boot_id=host.boot_id,
-            is_here=self._probe.sees(host),
-            is_full=host.name in self._full,
-            offline=host.offline,
-            # While a host is up, this changes with each of its records, and nothing depends on it.
-            seen=0 if is_up else round(host.at - host.clock_offset),
-        )
 
     def held_starts(self, of_team: HeldStarts) -> HeldStarts:
         """Return the runs that wait, with those that a host holds back."""

@@ -3,10 +3,9 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from crewboard.errors import StorageError
 from crewboard.names import OPERATOR
@@ -151,8 +150,7 @@ class MailboxTail:
         return skipped
 
 
-@dataclass
-class _ResultsOf:
+class _ResultsOf(Struct):
     """The unread results of an agent in a mailbox: where each ends, 8 bytes for each, and the newest."""
 
     ends: "array[int]" = field(default_factory=lambda: array("Q"))

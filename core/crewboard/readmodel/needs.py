@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from crewboard import models
 from crewboard.errors import ExitCode
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol.collisions import Collision
@@ -40,6 +39,9 @@ NEED_OF_REQUEST: dict[str, NeedKind] = {
 CHECK_FAILURES = 3
 """Failures of a task's check in a row after which it needs the operator."""
 
+_MOST_OF_A_DAY = 20 * 3600.0
+"""Seconds after which a time of the day alone would be taken for one of the day before."""
+
 _OPEN = ("pending", "in_progress")
 
 _FAILURES = 2
@@ -67,16 +69,24 @@ class Damage(Struct, frozen=True):
     is_lines: bool = False
 
 
-class OtherEvidence(Struct, frozen=True):
-    """Other things that may need the operator, apart from agents and requests. `seen` is `OperatorState.needs`."""
+class TeamEvidence(Struct, frozen=True):
+    """The facts about a team that may need the operator, apart from its agents.
 
-    tasks: tuple[Task, ...] = ()
-    results: tuple[UnreadResults, ...] = ()
-    damage: tuple[Damage, ...] = ()
-    collisions: tuple[Collision, ...] = ()
-    seen: Mapping[str, float] = field(default_factory=dict)
-    hosts: tuple[HostView, ...] = ()
-    now: float = 0
+    `requests` are the open ones. `only_operator` are the recipients whose requests only the operator can answer,
+    `failure` is the supervisor's last, and `seen` is `OperatorState.needs`.
+    """
+
+    requests: tuple[Request, ...]
+    only_operator: frozenset[str]
+    supervisor: SupervisorView
+    failure: SupervisorFailure | None
+    tasks: tuple[Task, ...]
+    results: tuple[UnreadResults, ...]
+    damage: tuple[Damage, ...]
+    collisions: tuple[Collision, ...]
+    seen: Mapping[str, float]
+    hosts: tuple[HostView, ...]
+    now: float
 
 
 class Waiting(Struct, frozen=True):
@@ -104,19 +114,8 @@ class ResponseTimes(Struct, frozen=True):
     median: float
 
 
-def find_needs(
-    agents: tuple[AgentView, ...],
-    requests: tuple[Request, ...],
-    only_operator: frozenset[str],
-    failure: SupervisorFailure | None = None,
-    supervisor: SupervisorView | None = None,
-    others: OtherEvidence | None = None,
-) -> tuple[Need, ...]:
-    """Return what needs the operator, most urgent first. Every view, command and notification shows this list.
-
-    `only_operator` are the recipients whose requests only the operator can answer, `failure` is the supervisor's last.
-    """
-    others = others or OtherEvidence()
+def find_needs(agents: tuple[AgentView, ...], evidence: TeamEvidence) -> tuple[Need, ...]:
+    """Return what needs the operator, most urgent first. Every view, command and notification shows this list."""
     names = frozenset(agent.name for agent in agents)
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
     deaths = [
@@ -135,9 +134,9 @@ def find_needs(
             answered_in=request.answered_in,
             sha256=request.sha256,
         )
-        for request in requests
+        for request in evidence.requests
         # A lead reviews work while it runs, even if it reviews no plans.
-        if request.to in ({OPERATOR} if request.type == "task_review" else only_operator)
+        if request.to in ({OPERATOR} if request.type == "task_review" else evidence.only_operator)
         and request.type in NEED_OF_REQUEST
     ]
     stuck = [Need("stuck", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "stuck"]
@@ -150,22 +149,22 @@ def find_needs(
         sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed, stopped)
     )
     return (
-        *_supervisor_needs(supervisor, failure),
+        *_supervisor_needs(evidence.supervisor, evidence.failure),
         *deaths,
         *_plans_first(asked),
         *stuck,
         *loops,
         *failed,
         *_no_host_needs(agents),
-        *_orphan_needs(others),
+        *_orphan_needs(evidence),
         *stopped,
-        *_collision_needs(others),
-        *_outage_need(agents, others.seen),
-        *sorted(_damage_needs(others), key=lambda need: need.since),
-        *sorted(_task_needs(others, names), key=lambda need: need.since),
-        *sorted(_check_needs(others, names), key=lambda need: need.since),
-        *sorted(_mcp_needs(agents, others.seen), key=lambda need: need.since),
-        *sorted(_result_needs(others), key=lambda need: need.since),
+        *_collision_needs(evidence),
+        *_outage_need(agents, evidence.seen),
+        *sorted(_damage_needs(evidence), key=lambda need: need.since),
+        *sorted(_task_needs(evidence, names), key=lambda need: need.since),
+        *sorted(_check_needs(evidence, names), key=lambda need: need.since),
+        *sorted(_mcp_needs(agents, evidence.seen), key=lambda need: need.since),
+        *sorted(_result_needs(evidence), key=lambda need: need.since),
     )
 
 
@@ -212,10 +211,10 @@ def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
     return sorted(found, key=lambda need: need.since)
 
 
-def _orphan_needs(others: OtherEvidence) -> Iterator[Need]:
+def _orphan_needs(evidence: TeamEvidence) -> Iterator[Need]:
     """Yield one need for each lost host whose agents are alive: only its process was killed."""
-    for host in sorted(others.hosts, key=lambda host: host.seen):
-        if host.state != "lost" or not host.agents or others.now - host.seen < ORPHANED_AFTER:
+    for host in sorted(evidence.hosts, key=lambda host: host.seen):
+        if host.state != "lost" or not host.agents or evidence.now - host.seen < ORPHANED_AFTER:
             continue
         one = len(host.agents) == 1
         who = "agent runs" if one else f"{len(host.agents)} agents run"
@@ -243,6 +242,9 @@ def ways_to_begin(need: Need) -> list[tuple[str, str]]:
 
 def _failed_assignment(agent: AgentView) -> Need:
     """Return the need of an assignment that ended with an error."""
+    # Imported here: it knows the words of many servers, and the first picture needs none of them.
+    from crewboard import models
+
     since = agent.failed_at if agent.alive else agent.since
     code = agent.failed if agent.exit is None or agent.alive else agent.exit.code
     why = agent.last_error or agent.reason or "its last assignment ended with an error"
@@ -252,9 +254,9 @@ def _failed_assignment(agent: AgentView) -> Need:
     return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.refused_by)
 
 
-def _supervisor_needs(supervisor: SupervisorView | None, failure: SupervisorFailure | None) -> Iterator[Need]:
+def _supervisor_needs(supervisor: SupervisorView, failure: SupervisorFailure | None) -> Iterator[Need]:
     """Yield the need of a supervisor that hangs, and of one that failed twice at the same place."""
-    if supervisor is not None and supervisor.silent_since is not None:
+    if supervisor.silent_since is not None:
         # It keeps its lock, so that no other one can start.
         summary = "supervisor hangs: `crewboard supervisor --restart` replaces it, agents keep working"
         yield Need("failed", SYSTEM, supervisor.silent_since, summary, code=ExitCode.TRY_LATER)
@@ -277,7 +279,9 @@ def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> li
     error = next((agent.last_error for agent in waiting if agent.last_error), "no reason given")
     names = f"{len(waiting)} agents wait" if len(waiting) > 1 else f"{waiting[0].name} waits"
     until = outage_end(agents)
-    summary = f"the API is unavailable: {error}; {names}" + (f" until {format_minute(until)}" if until else "")
+    # A weekly limit ends on another day.
+    day = time.strftime("%b %-d ", time.localtime(until)) if until and until - since > _MOST_OF_A_DAY else ""
+    summary = f"the API is unavailable: {error}; {names}" + (f" until {day}{format_minute(until)}" if until else "")
     joined = max(agent.outage_since or 0 for agent in waiting)
     return [Need("outage", SYSTEM, since, summary, marks=((OUTAGE_MARK, joined),))]
 
@@ -292,21 +296,21 @@ def format_minute(at: float) -> str:
     return time.strftime("%H:%M", time.localtime(at))
 
 
-def _damage_needs(others: OtherEvidence) -> Iterator[Need]:
-    for each in others.damage:
+def _damage_needs(evidence: TeamEvidence) -> Iterator[Need]:
+    for each in evidence.damage:
         mark = damage_mark(each.place)
-        if each.version <= others.seen.get(mark, 0):
+        if each.version <= evidence.seen.get(mark, 0):
             continue
         lines = f"{counted(each.count, 'unreadable line')} in"
         summary = f"{lines if each.is_lines else 'cannot read'} {each.place}"
         yield Need("damaged", each.agent, each.since, summary, file=each.place, marks=((mark, each.version),))
 
 
-def _collision_needs(others: OtherEvidence) -> Iterator[Need]:
+def _collision_needs(evidence: TeamEvidence) -> Iterator[Need]:
     """Yield one need for each pair of agents that collide, until no more files collide than when it was seen."""
-    for each in others.collisions:
+    for each in evidence.collisions:
         (name, other), mark = each.agents, collision_mark(*each.agents)
-        if each.since > others.seen.get(mark, 0):
+        if each.since > evidence.seen.get(mark, 0):
             more = f" and {len(each.files) - 1} more" if len(each.files) > 1 else ""
             summary = f"collides with {other} in {each.files[0]}{more}"
             yield Need(
@@ -327,21 +331,21 @@ def _owner(task: Task, names: frozenset[str]) -> str:
     return owner if owner in names and owner is not None else SYSTEM
 
 
-def _task_needs(others: OtherEvidence, names: frozenset[str]) -> Iterator[Need]:
-    for task in others.tasks:
+def _task_needs(evidence: TeamEvidence, names: frozenset[str]) -> Iterator[Need]:
+    for task in evidence.tasks:
         mark = task_mark(task.id)
-        if task.status == "failed" and task.rev > others.seen.get(mark, -1):
+        if task.status == "failed" and task.rev > evidence.seen.get(mark, -1):
             owner = _owner(task, names)
             summary = f"task #{task.id} failed: {task.subject}"
             yield Need("task_failed", owner, task.updated_at, summary, task=task.id, marks=((mark, task.rev),))
 
 
-def _check_needs(others: OtherEvidence, names: frozenset[str]) -> Iterator[Need]:
-    for task in others.tasks:
+def _check_needs(evidence: TeamEvidence, names: frozenset[str]) -> Iterator[Need]:
+    for task in evidence.tasks:
         mark, last = check_mark(task.id), task.checked
         if last is None or task.status not in _OPEN or task.check_failures < CHECK_FAILURES:
             continue
-        if last.at > others.seen.get(mark, 0):
+        if last.at > evidence.seen.get(mark, 0):
             owner = _owner(task, names)
             summary = f"check of #{task.id} failed {task.check_failures} times: {as_run(last.command)}"
             marks = ((mark, last.at),)
@@ -369,10 +373,10 @@ def _mcp_needs(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> Iter
         )
 
 
-def _result_needs(others: OtherEvidence) -> Iterator[Need]:
+def _result_needs(evidence: TeamEvidence) -> Iterator[Need]:
     """Yield one need for each agent with unread results; it shows the newest one, and how long that is unread."""
     by_author: dict[str, list[UnreadResults]] = {}
-    for found in others.results:
+    for found in evidence.results:
         by_author.setdefault(found.author, []).append(found)
     for author, mailboxes in by_author.items():
         newest = max(mailboxes, key=lambda found: found.newest)
@@ -430,7 +434,7 @@ def summarise(request: Request) -> str:
         # What is submitted with a plan is approved with it, so it counts as text that follows.
         beside = (payload.get(name) for name in ("files", "commands", "risk"))
         lists = (value if isinstance(value, list) else [value] for value in beside if value)
-        whole = "\n".join([str(payload.get("plan", "")) or "(empty)", *(str(each) for each in chain(*lists))])
+        whole = "\n".join([request.plan or "(empty)", *(str(each) for each in chain(*lists))])
         return f"plan: {plan_title(whole)}"
     if request.type == "question":
         # A hook may print it: no line of a question is to look like another need.
@@ -449,11 +453,11 @@ def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
 
     The agent's own task is the one that it has, or had when it died. No task waits behind an unread result.
     """
+    if need.kind == "result":
+        return ()
     agent = view.agent(need.agent)
     own = [task for task in view.tasks if agent is not None and task.id == agent.task]
     failed = view.task(need.task)
-    if need.kind == "result":
-        return ()
     if need.kind == "outage":
         tasks = {each.task for each in view.agents if each.waits_for_api}
         own = [task for task in view.tasks if task.id in tasks]

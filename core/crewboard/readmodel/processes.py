@@ -108,7 +108,7 @@ class KernelProbe:
         """The prefork server, as it was measured last."""
         self._parents: dict[int, int] = {}
         self._listed_at = float("-inf")
-        """When the parents of all processes were looked at (monotonic)."""
+        """The time at which the parents of all processes were looked at (monotonic)."""
 
     def boot_id(self) -> str:
         """Return the id of this boot of the machine."""
@@ -160,7 +160,12 @@ class KernelProbe:
         measured = {}
         for name, status in workers.items():
             before, self._known[name] = self._known.get(name, {}), {}
-            below = self._resting.get(name) or self._measure_children(name, status, children, before)
+            below = self._resting.get(name)
+            if below is None:
+                pids = process.below(status.pid, children)
+                readings = [reading for pid in pids if (reading := self._read(name, pid, before))]
+                cpu, rss = (sum(values) for values in zip((0.0, 0), *readings, strict=True))
+                below = _ChildUsage(status, cpu, rss, len(readings))
             if status.state != "working":
                 self._resting[name] = replace(below, cpu_percent=0)
             if worker := self._read(name, status.pid, before):
@@ -169,14 +174,6 @@ class KernelProbe:
                 percent = round(cpu + below.cpu_percent, 1)
                 measured[name] = Usage(percent, rss + below.rss_bytes, below.children, private)
         return measured
-
-    def _measure_children(
-        self, name: str, status: Status, children: dict[int, list[int]], before: dict[_ProcessKey, tuple[float, float]]
-    ) -> _ChildUsage:
-        pids = process.below(status.pid, children)
-        readings = [reading for pid in pids if (reading := self._read(name, pid, before))]
-        cpu, rss = (sum(values) for values in zip((0.0, 0), *readings, strict=True))
-        return _ChildUsage(status, cpu, rss, len(readings))
 
     def shared_bytes(self, supervisor: int) -> int | None:
         """Return the memory that workers share: that of the supervisor's prefork server; None if it has none."""

@@ -16,7 +16,7 @@ from crewboard.protocol import supervisor_client
 from crewboard.protocol.addressing import only_operator_answers, operator_mailboxes
 from crewboard.readmodel.hosts import HostReader
 from crewboard.readmodel.mail import Unread, UnreadResults
-from crewboard.readmodel.needs import Damage, OtherEvidence, find_needs
+from crewboard.readmodel.needs import Damage, TeamEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
 from crewboard.readmodel.team import AgentView, HostView, Rest, SupervisorView, TeamView, answered_by_operator
@@ -206,6 +206,7 @@ def project_agent(facts: AgentFacts) -> AgentView:
         is_starting=found.is_starting,
         failed_start=found.failed_start,
         is_open=found.is_open,
+        is_held=found.is_held,
         unsafe=seen.held and status.unsafe,
         unread_results=facts.unread_results,
         outage_since=status.outage_since,
@@ -302,23 +303,17 @@ class TeamReader:
         if listed is None and not self._config.damaged:
             return self._empty_view(now)
         config = listed or self._roster_from_files()
-        shown = "its last good state" if listed else "the agents that have files"
+        # The files of the team:
         asked = tuple(sorted(self._requests.all(), key=lambda request: (request.created_at, request.id)))
         pending = tuple(request for request in asked if request.status == "pending")
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
-        operators = operator_mailboxes(config.names)
         only_operator = only_operator_answers(config, lambda: self._is_held(self.team.agent(config.lead)))
         self._hosts.read(self._is_locked)
         supervisor = self._supervisor(now)
         operator = self._operator.get() or OperatorState()
-        to_operator, answered = {}, answered_by_operator(asked)
-        for name in sorted(operators):
-            cursor = operator.read.get(name, 0)
-            mailbox = self._mailboxes.setdefault(name, Unread(self.team, name, cursor))
-            to_operator[name] = mailbox.count_for_operator(cursor, answered)
-        results = tuple(found for name in sorted(operators) for found in self._mailboxes[name].results(operator.needs))
+        to_operator, results = self._read_operator_mail(config, operator, answered_by_operator(asked))
+        # The files of agents. Of each to be read, whether its lease is held: of `changed`, and of those that are new.
         self._follow(config)
-        # Of each agent to be read, whether its lease is held: of `changed`, and of those that are new.
         held = {
             name: reader.note_lease(self._is_held(reader.directory), now)
             for name, reader in self._agents.items()
@@ -331,59 +326,41 @@ class TeamReader:
         self._read_agents(held, common, now)
         if self._hosts.count(reader.view for reader in self._agents.values() if reader.view is not None):
             self._read_agents({}, replace(common, hosts=self._hosts.seen), now)
-        compared = self._collisions.get() or Collisions()
-        collisions = protocol_collisions.find_collisions((each.work for each in self._agents.values()), compared)
-        views = (reader.view for reader in self._agents.values() if reader.view is not None)
-        agents = self._without_gone_servers(tuple(_with_changes(view, collisions, compared) for view in views))
-        unread = {agent.name: agent.unread for agent in agents} | to_operator
+        agents, collisions = self._compare_agents()
+        # The conclusions. Damage is last, because it is what the reads above could not read.
         shown_hosts = self._hosts.views(agents, now)
         backend = self._model_backend(shown_hosts, marked=config.offline)
-        try:
-            present = store_operators.present(self.team)
-        except StorageError:
-            present = ()
-        # Last, because it reports what the reads above could not read.
+        present = store_operators.present(self.team)
         damage = self._damage()
+        evidence = TeamEvidence(
+            requests=pending, only_operator=only_operator, supervisor=supervisor, failure=self._failure.get(),
+            tasks=board, results=results if config.result_needs else (), damage=damage, collisions=collisions,
+            seen=operator.needs, hosts=shown_hosts, now=now,
+        )  # fmt: skip
+        shown = "its last good state" if listed else "the agents that have files"
         return TeamView(
-            name=config.name,
-            path=self.team.path,
-            root=self.team.root,
-            description=config.description,
-            plan_approver=config.plan_approver,
-            model_backend=backend,
-            supervisor=replace(supervisor, shared_bytes=self._shared),
-            agents=agents,
-            requests=pending,
-            tasks=board,
-            needs=find_needs(
-                agents,
-                pending,
-                only_operator,
-                self._failure.get(),
-                supervisor,
-                OtherEvidence(
-                    board,
-                    results if config.result_needs else (),
-                    damage,
-                    collisions,
-                    operator.needs,
-                    hosts=shown_hosts,
-                    now=now,
-                ),
-            ),
-            asked=asked,
-            unread=unread,
-            budget=config.budget,
-            removed=config.removed_total,
-            damage={each.place: each.count for each in damage},
+            name=config.name, path=self.team.path, root=self.team.root, description=config.description,
+            plan_approver=config.plan_approver, model_backend=backend,
+            supervisor=replace(supervisor, shared_bytes=self._shared), agents=agents, requests=pending, tasks=board,
+            needs=find_needs(agents, evidence), asked=asked,
+            unread={agent.name: agent.unread for agent in agents} | to_operator, budget=config.budget,
+            removed=config.removed_total, damage={each.place: each.count for each in damage},
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
-            storage=store_files.disk_state(self.team.path),
-            present=present,
-            attached=config.attached,
-            hosts=shown_hosts,
-            unprovided=any(not each.provided for each in starts.held),
-            now=now,
-        )
+            storage=store_files.disk_state(self.team.path), present=present, attached=config.attached,
+            hosts=shown_hosts, unprovided=any(not each.provided for each in starts.held), now=now,
+        )  # fmt: skip
+
+    def _read_operator_mail(
+        self, config: Config, operator: OperatorState, answered: Collection[str]
+    ) -> tuple[dict[str, int], tuple[UnreadResults, ...]]:
+        """Return how much is unread in each mailbox that the operator reads, and the unread results in them."""
+        unread, results = {}, list[UnreadResults]()
+        for name in sorted(operator_mailboxes(config.names)):
+            cursor = operator.read.get(name, 0)
+            mailbox = self._mailboxes.setdefault(name, Unread(self.team, name, cursor))
+            unread[name] = mailbox.count_for_operator(cursor, answered)
+            results += mailbox.results(operator.needs)
+        return unread, tuple(results)
 
     def _model_backend(self, hosts: Sequence[HostView], *, marked: bool) -> str:
         """Return what agents use: as the hosts say that are up, `api` if one does; without any, as this machine knows.
@@ -514,6 +491,22 @@ class TeamReader:
         self._usage = others | elsewhere | self._probe.measure(here)
         self._shared = self._probe.shared_bytes(supervisor) if here and supervisor is not None else None
 
+    def _compare_agents(self) -> tuple[tuple[AgentView, ...], tuple[protocol_collisions.Collision, ...]]:
+        """Return the views of the agents with what each changed in its checkout, and which of their work collides."""
+        compared = self._collisions.get() or Collisions()
+        collisions = protocol_collisions.find_collisions((each.work for each in self._agents.values()), compared)
+        agents = [reader.view for reader in self._agents.values() if reader.view is not None]
+        for at, agent in enumerate(agents):
+            if not collisions and agent.name not in compared.unmerged:
+                continue
+            others = tuple(sorted(each.other(agent.name) for each in collisions if agent.name in each.agents))
+            has_worktree = agent.spec is not None and agent.spec.worktree is not None
+            unmerged = compared.unmerged.get(agent.name) if has_worktree else None
+            agents[at] = replace(
+                agent, collides_with=others, unmerged=unmerged if unmerged and unmerged.files else None
+            )
+        return self._without_gone_servers(tuple(agents)), collisions
+
     def _without_gone_servers(self, agents: tuple[AgentView, ...]) -> tuple[AgentView, ...]:
         """Leave out the problems of MCP servers that `.mcp.json` no longer names: nothing can be done about them.
 
@@ -585,18 +578,6 @@ class TeamReader:
             *(damaged_mail(self.team, f"mail of {name}", name, box.damaged) for name, box in boxes if box.damaged),
             *(damage for reader in self._agents.values() for damage in reader.damage),
         )
-
-
-def _with_changes(
-    agent: AgentView, collisions: Sequence[protocol_collisions.Collision], compared: Collisions
-) -> AgentView:
-    """Return the view of an agent with what it changed in its checkout, and those that it collides with."""
-    if not collisions and agent.name not in compared.unmerged:
-        return agent
-    found = tuple(sorted(each.other(agent.name) for each in collisions if agent.name in each.agents))
-    has_worktree = agent.spec is not None and agent.spec.worktree is not None
-    unmerged = compared.unmerged.get(agent.name) if has_worktree else None
-    return replace(agent, collides_with=found, unmerged=unmerged if unmerged and unmerged.files else None)
 
 
 def read_team(team: TeamDirectory) -> TeamView:

@@ -142,7 +142,7 @@ class Finding(Struct, frozen=True):
     """A state and its reason, as one clause for the screen. `since` is in epoch seconds.
 
     `is_starting` says that a start is under way, `failed_start` that it did not begin in time, `is_open` that the
-    cause of an end will be known in a moment.
+    cause of an end will be known in a moment, `is_held` that a loop is held until the agent gets mail.
     """
 
     state: State
@@ -151,6 +151,7 @@ class Finding(Struct, frozen=True):
     failed_start: bool = False
     is_starting: bool = False
     is_open: bool = False
+    is_held: bool = False
     ended_with_host: bool = False
     """Its host was lost, or ended while it was at work."""
     waits_for_host: WantedHost | None = None
@@ -200,9 +201,10 @@ def _alive(seen: Evidence, last_run: int) -> Finding:  # noqa: PLR0911  one for 
     if is_overdue:
         return Finding("stuck", status.since, f"no progress past its deadline: {status.doing}")
     if status.repeats >= LOOP_LENGTH and status.state == "working":
-        held = ", held until it gets mail" if status.repeats >= HELD_REPEATS else ""
+        is_held = status.repeats >= HELD_REPEATS
+        held = ", held until it gets mail" if is_held else ""
         call = status.last_tool or status.doing
-        return Finding("looping", status.since, f"{call} ×{status.repeats}, same outcome{held}")
+        return Finding("looping", status.since, f"{call} ×{status.repeats}, same outcome{held}", is_held=is_held)
     return Finding(status.state, status.since, status.doing)
 
 

@@ -125,10 +125,10 @@ class AgentView(Struct, frozen=True):
     is what its last snapshot contains and your branch does not; None if that is nothing.
 
     `rested` is the idle state in which an agent that is gone ended, None if it was at work. `is_starting`,
-    `failed_start` and `is_open` are as in `Finding`. `unsafe` says that its commands run without a sandbox. `failed` is
-    the exit code of an assignment that ended with an error at `failed_at`, until that is acknowledged or another one
-    begins. `deviations` are the calls that the approved plan of its last assignment does not name.
-    `mcp` are the MCP servers that it has, or should have.
+    `failed_start`, `is_open` and `is_held` are as in `Finding`. `unsafe` says that its commands run without a sandbox.
+    `failed` is the exit code of an assignment that ended with an error at `failed_at`, until that is acknowledged or
+    another one begins. `deviations` are the calls that the approved plan of its last assignment does not name. `mcp`
+    are the MCP servers that it has, or should have.
     `todo` says how far it is with the steps that it listed in its last assignment. `terms` are those of the plan that
     it carries out.
     """
@@ -167,6 +167,7 @@ class AgentView(Struct, frozen=True):
     is_starting: bool = False
     failed_start: bool = False
     is_open: bool = False
+    is_held: bool = False
     unsafe: bool = False
     failed: int | None = None
     failed_at: float = 0

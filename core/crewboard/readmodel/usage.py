@@ -140,7 +140,7 @@ class CallReader:
 
 
 class Spent(NamedTuple):
-    """What model calls used together: dollars, without those that have no price, and tokens."""
+    """The usage of model calls together: dollars, without those that have no price, and tokens."""
 
     usd: float = 0
     tokens: int = 0
@@ -151,9 +151,10 @@ class Spent(NamedTuple):
 
 
 class SpendingReader:
-    """What an agent spent in each minute, from the end of its journal, read forward; at most `MINUTES` of them."""
+    """A reader of what an agent spent in each minute, from the end of its journal forward; keeps at most `most`."""
 
-    def __init__(self, agent: AgentDirectory) -> None:
+    def __init__(self, agent: AgentDirectory, most: int = MINUTES) -> None:
+        self._most = most
         self.minutes: dict[int, Spent] = {}
         """By the number of the minute since the epoch."""
         self.since = 0
@@ -175,7 +176,7 @@ class SpendingReader:
                 # The calls before it in this minute may have been left out.
                 self.since = minute + 1
             self.minutes[minute] = self.minutes.get(minute, Spent()).plus(call.usd or 0, call.usage.total)
-            while len(self.minutes) > MINUTES:
+            while len(self.minutes) > self._most:
                 # Not the first: a clock may be set back.
                 oldest = min(self.minutes)
                 del self.minutes[oldest]
@@ -183,7 +184,7 @@ class SpendingReader:
 
 
 class Spending(NamedTuple):
-    """What a team spent in each minute, in their order, and the minute from which on that is known; 0 if always."""
+    """The spending of a team in each minute, in their order, and the minute from which on it is known; 0 if always."""
 
     minutes: dict[int, Spent]
     since: int = 0

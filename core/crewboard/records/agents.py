@@ -1,6 +1,6 @@
 """Records of one agent: desired state (spec), observed state (status, cursor)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, field
 
@@ -61,12 +61,16 @@ class HireOptions(Record):
 
 
 class Profile(Record):
-    """Saved values of the hire form: a file of the user, not of a team. It holds no API key."""
+    """Saved values of the hire form: a file of the user, not of a team. It holds no API key.
+
+    `engine` is as a hire names it.
+    """
 
     type: str
     role: str = ""
     prompt: str = ""
     model: str | None = None
+    engine: str | None = None
     flags: HireOptions = field(default_factory=HireOptions)
     foreground: bool = False
 
@@ -267,12 +271,51 @@ class Work(Record):
     ended: Time | None = None
 
 
+StepVerdict = Literal["do", "hold", "not"]
+"""The decision about a step of a plan."""
+
+
+class VerdictWords(NamedTuple):
+    """The words of a verdict: of a step that has it, of a key that gives it, and before numbers of steps in terms."""
+
+    decided: str
+    key: str
+    in_terms: str
+
+
+VERDICTS: dict[StepVerdict, VerdictWords] = {
+    "do": VerdictWords("do", "do it", "does"),
+    "hold": VerdictWords("held", "hold", "holds"),
+    "not": VerdictWords("not this one", "not this one", "not"),
+}
+"""The verdicts in the order in which a key gives them."""
+
+
+def next_verdict(verdict: StepVerdict) -> StepVerdict:
+    """Return the verdict that a key gives after this one."""
+    order = [*VERDICTS]
+    return order[(order.index(verdict) + 1) % len(order)]
+
+
+class StepNames(Record):
+    """The `files` and `commands` that only a step which is not approved names: they are refused to the agent."""
+
+    step: int
+    files: list[str] = []
+    commands: list[str] = []
+
+    def __str__(self) -> str:
+        return ", ".join([*self.files, *self.commands])
+
+
 class Terms(Record):
     """The terms with which a plan is approved. They hold until the result of the assignment.
 
     If `ask`, each write and each command is asked for. Of the tools of its type the agent keeps those in `tools`; None
     keeps all. With `network` its commands reach the network. `budget` is what it, and agents that it hires, may use
-    from the approval on. It is told not to begin the steps in `hold`, by their numbers in the plan.
+    from the approval on. Not approved are the steps in `hold`, which it may submit again, and those in `refused`, by
+    their numbers in the plan. It is told so, and what is in `denied` is refused to it. Steps in `released` were held,
+    and are approved since.
     """
 
     ask: bool = False
@@ -280,11 +323,30 @@ class Terms(Record):
     network: bool = False
     budget: str | None = None
     hold: list[int] = []
+    refused: list[int] = []
+    denied: list[StepNames] = []
+    released: list[int] = []
 
     @property
     def is_empty(self) -> bool:
         """Return True if these terms change nothing."""
-        return not (self.ask or self.network or self.hold) and self.tools is None and self.budget is None
+        others = self.ask or self.network or self.hold or self.refused
+        return not others and self.tools is None and self.budget is None
+
+    @property
+    def left_out(self) -> dict[StepVerdict, list[int]]:
+        """Return the steps that are not approved, by what was decided about them."""
+        return {"hold": self.hold, "not": self.refused}
+
+    def verdict(self, step: int) -> StepVerdict:
+        """Return what was decided about a step."""
+        return next((verdict for verdict, steps in self.left_out.items() if step in steps), "do")
+
+    @property
+    def not_enforced(self) -> list[int]:
+        """Return the steps that are not approved, and for which nothing is refused: the agent is told to leave them."""
+        enforced = {each.step for each in self.denied}
+        return [number for number in sorted([*self.hold, *self.refused]) if number not in enforced]
 
 
 class TermsInForce(Record):

@@ -53,7 +53,7 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
 
 
 class Opening(_Event, kw_only=True, tag="opening"):
-    """What each request of the conversation begins with, until the next one of these events.
+    """The beginning of each request of the conversation, until the next one of these events.
 
     `preface` are the delimited texts before the first message, by what they are: the project's file, skills, the role.
     The API refuses thinking if anything before it has changed, so all this is sent as it is here, and thinking from
@@ -101,7 +101,7 @@ class Intake(_Event, kw_only=True, tag="intake"):
 
 
 class CacheMiss(Record):
-    """Why a request read less from the prompt cache than its conversation's last one, in the API's words.
+    """The reason why a request read less from the prompt cache than its conversation's last one, in the API's words.
 
     `tokens` is about how many would have come from there; None if the API does not say.
     """
@@ -153,7 +153,7 @@ CUT_OFF = frozenset({"max_tokens", "pause_turn", WINDOW_FULL, INCOMPLETE})
 """Stop reasons of a reply that must be continued. A notice asks for it: not every model continues its own text."""
 
 NOT_UNDERSTOOD = "not_understood"
-"""The type of the stop details of a reply of the offline model that says that it understood nothing."""
+"""The `explanation` in the stop details of a reply of the offline model that understood nothing."""
 
 NOT_RUN = CUT_OFF | {"refusal"}
 """Stop reasons of a reply whose tool calls are not run. Any other reason may stand behind calls."""

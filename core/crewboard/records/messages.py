@@ -24,7 +24,7 @@ _MILLISECONDS = 1e11
 """A time from this number on counts milliseconds, as JavaScript does. In seconds it is in the year 5138."""
 
 RETRY = "Your last assignment ended with an error. Try again."
-"""What an agent is told when it is to try again."""
+"""The mail that lets an agent try again."""
 
 JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated", "files_put_back"})
 """Types that enter with the next turn but start none."""

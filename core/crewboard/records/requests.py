@@ -107,16 +107,40 @@ def steps_of(plan: str) -> dict[int, str]:
     Empty if there is no such list at the left edge, or its numbers do not count up from 1: then no number means one
     step to everyone who reads the text.
     """
-    steps: dict[int, str] = {}
-    code = ""
+    lines = lines_of(plan)
+    return {number: _step_in(lines[within.start - 1]) for number, within in step_lines(plan).items()}
+
+
+def _step_in(line: str) -> str:
+    found = _STEP.match(line)
+    return found[2].rstrip() if found is not None else ""
+
+
+def step_lines(plan: str) -> dict[int, range]:
+    """Return the lines of each step of a plan by number, counted from 1.
+
+    A step ends at the next one, at a heading, or at a text at the left edge behind a blank line.
+    """
+    steps: dict[int, range] = {}
+    code, last, is_after_blank = "", 0, False
     # As the screen and the model see lines: `splitlines` would also break at U+2028 and a form feed.
-    for line in plan.split("\n"):
+    for at, line in enumerate(plan.split("\n"), 1):
+        is_inside = bool(code) or line[:1] in (" ", "\t")
         if (mark := _CODE.match(line)) is not None and (not code or mark[1].startswith(code)):
             code = "" if code else mark[1]
         elif not code and (item := _STEP.match(line)) is not None:
             if int(item[1]) != len(steps) + 1:
                 return {}
-            steps[int(item[1])] = item[2].rstrip()
+            last = int(item[1])
+            steps[last] = range(at, at + 1)
+        is_blank = not line.strip()
+        if last and not is_blank:
+            begins = steps[last].start == at
+            if not (begins or is_inside) and (is_after_blank or line.startswith("#")):
+                last = 0
+            else:
+                steps[last] = range(steps[last].start, at + 1)
+        is_after_blank = is_blank
     return steps
 
 
@@ -194,7 +218,7 @@ def answers_in(before: Request, plan: str) -> dict[str, str]:
 
 
 _SIMILAR = 0.6
-"""How similar a changed line is to the one before at least (0 to 1), so that a note stays on it."""
+"""Similarity (0 to 1) from which on a changed line counts as the one before, so that a note stays on it."""
 
 _MOST_PAIRS = 2000
 """Pairs of lines that are compared for one revision: an agent waits for it. A note beyond them counts as moved."""

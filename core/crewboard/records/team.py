@@ -1,5 +1,7 @@
 """The team as a whole: roster and settings, the task board, what the operator has seen, the API cooldown."""
 
+import posixpath
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -59,6 +61,30 @@ class Rule(Record, kw_only=True):
     def applies_to(self, name: str, agent_type: str) -> bool:
         """Return True if it is a rule for this agent."""
         return self.agent in (None, name) and self.agent_type in (None, agent_type)
+
+
+def matches_text(pattern: str, text: str) -> bool:
+    """Return True if a text is what the pattern of a rule is for; `*` and `?` stand for any characters."""
+    return re.fullmatch(_glob(pattern, "."), text, re.DOTALL) is not None
+
+
+def matches_path(pattern: str, path: str, *, or_inside: bool = False) -> bool:
+    """Return True if a path relative to the root matches; `**` stands for any folders, at the end for all inside.
+
+    With `or_inside` also if it is in a folder that matches.
+    """
+    if or_inside:
+        pattern = pattern.rstrip("/")
+        return matches_path(pattern, path) or matches_path(f"{pattern}/**", path)
+    *folders, last = posixpath.normpath(pattern).split("/")
+    steps = ["(?:[^/]+/)*" if each == "**" else _glob(each, "[^/]") + "/" for each in folders]
+    steps.append(".+" if last == "**" else _glob(last, "[^/]"))
+    return re.fullmatch("".join(steps), path, re.DOTALL) is not None
+
+
+def _glob(pattern: str, character: str) -> str:
+    """Return a pattern with `*` and `?`, which stand for this `character`, as a regular expression."""
+    return "".join({"*": f"{character}*", "?": character}.get(each) or re.escape(each) for each in pattern)
 
 
 class Removed(Record):
@@ -258,6 +284,8 @@ class Cooldown(Record):
     and `tried` is when an agent tried last before its pause was over. `address` is the host and port of the server, and
     `others` are the pauses of other servers. One without an address, of an older version, is for all servers.
     `refuses` are fields that the server refused, each with the time of that: requests are sent without them.
+    `too_large` are the bytes of a request that the server did not take because of them, 0 if none is known, and
+    `too_large_at` is when it was learned or forgotten.
     """
 
     until: Time = 0
@@ -271,6 +299,8 @@ class Cooldown(Record):
     address: str = ""
     others: list["Cooldown"] = []
     refuses: dict[str, Time] = {}
+    too_large: int = 0
+    too_large_at: Time = 0
 
 
 class Act(Record):

@@ -577,7 +577,7 @@ def _put_aside(path: Path) -> bool:
 
 def write_git_settings(path: Path, agent: str, workspace: Path) -> None:
     """Write the settings that git uses in commands: harmless ones of the user, and a name for commits."""
-    every = _git_settings(workspace)
+    every = dict(_list_settings(workspace, "--global", "--no-includes"))
     own = {name: value for name, value in every.items() if name in _HARMLESS}
     own.setdefault("user.name", agent)
     own.setdefault("user.email", f"{agent}@crewboard.invalid")
@@ -592,10 +592,6 @@ def write_git_settings(path: Path, agent: str, workspace: Path) -> None:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
         lines.append(f'[{section}]\n\t{key} = "{escaped}"\n')
     path.write_text("".join(lines), encoding="utf-8")
-
-
-def _git_settings(workspace: Path) -> dict[str, str]:
-    return dict(_list_settings(workspace, "--global", "--no-includes"))
 
 
 def _list_settings(workspace: Path, *which: str) -> list[tuple[str, str]]:

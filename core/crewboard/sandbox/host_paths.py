@@ -1,4 +1,4 @@
-"""Paths of this machine that matter to a sandbox: homes, tools, sockets, and where `credentials` are."""
+"""Paths of this machine that matter to a sandbox: homes, tools, sockets, and what is private in a workspace."""
 
 import os
 import pwd
@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard import endpoint
 from crewboard.sandbox import credentials
 from crewboard.store import ownership
 from crewboard.store.layout import HOME as TEAMS
@@ -66,20 +65,14 @@ class HostPaths:
     def of_this_machine(cls) -> "HostPaths":
         """Return the paths for this machine, user and environment."""
         homes = _homes()
+        given = [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), tempfile.gettempdir()]
+        volatile = [path for path in _real([*_VOLATILE, *given]) if not _is_of_the_system(path)]
         return cls(
             homes=tuple(homes),
-            hidden=tuple(_outermost([*_volatile(), *homes])),
+            hidden=tuple(_outermost([*volatile, *homes])),
             tools=tuple(sorted(_tools(homes))),
             own=tuple(_real([sys.prefix, sys.base_prefix])),
-            secrets=tuple(
-                path
-                for path in (
-                    *credentials.OF_THE_SYSTEM,
-                    ownership.secret_file(),
-                    *endpoint.credential_files(os.environ),
-                )
-                if os.access(path, os.R_OK)
-            ),
+            secrets=credentials.of_this_machine(),
         )
 
     def private_entries(self, root: Path) -> list[Path]:
@@ -94,13 +87,7 @@ class HostPaths:
         known = [
             str(ownership.secret_file()),
             *map(str, self.secrets),
-            *(f"{folder}/{name}" for folder in folders for name in credentials.NAMES),
-        ]
-        known += [
-            path
-            for folder in folders
-            for name in credentials.WITH_PASSWORDS
-            if credentials.has_password(path := f"{folder}/{name}")
+            *credentials.below(folders),
         ]
         # By their real paths, because nothing can be mounted over a symbolic link.
         there = [Path(os.path.realpath(found)) for path in known if (found := _there(path))]
@@ -127,11 +114,6 @@ def _is_within(path: Path, folder: Path) -> bool:
     return f"{path}/".startswith("/" if str(folder) == "/" else f"{folder}/")
 
 
-def _volatile() -> list[Path]:
-    given = [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), tempfile.gettempdir()]
-    return [path for path in _real([*_VOLATILE, *given]) if not _is_of_the_system(path)]
-
-
 def _outermost(folders: Iterable[Path]) -> list[Path]:
     """Return the folders that are in none of the others."""
     given = dict.fromkeys(map(str, folders))
@@ -139,15 +121,12 @@ def _outermost(folders: Iterable[Path]) -> list[Path]:
     return [Path(path) for path in given if not path.startswith(inside)]
 
 
-def _own_code() -> list[str]:
-    """Return what the file-tool server needs to start: interpreter, packages, and this program."""
-    interpreter = Path(os.path.realpath(sys.executable)).parent
-    return [sys.prefix, sys.base_prefix, str(interpreter), str(Path(__file__).resolve().parents[2])]
-
-
 def _tools(homes: list[Path]) -> list[Path]:
     named = (os.environ.get(name, "") for name in TOOL_VARIABLES)
-    candidates = [*_own_code(), *(path for value in named for path in value.split(os.pathsep))]
+    interpreter = Path(os.path.realpath(sys.executable)).parent
+    # What the file-tool server needs to start: interpreter, packages, and this program.
+    own = [sys.prefix, sys.base_prefix, str(interpreter), str(Path(__file__).resolve().parents[2])]
+    candidates = [*own, *(path for value in named for path in value.split(os.pathsep))]
     # Text, not Path, which would take longer than looking at the files.
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         if folder.startswith("/"):

@@ -51,6 +51,8 @@ def find(policy: Policy, environment: Mapping[str, str]) -> Found:
         return Found("none", (f"{env.SANDBOX} is none",))
     if wanted != "auto":
         raise UsageError(f"{env.SANDBOX} is {wanted!r}; it can be auto or none")
+    if env.is_posix(environment):
+        return Found("none", ("bubblewrap and Landlock are parts of Linux",))
     first = bubblewrap.unavailable_reason(policy)
     if first is None:
         return Found("bubblewrap")

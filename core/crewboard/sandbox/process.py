@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from crewboard.linux import process as linux_process
+
 REAP_TIMEOUT = 5.0
 """Seconds that the kernel may take to end a killed process."""
 
@@ -163,6 +165,8 @@ def reap(pid: int) -> None:
 
 
 def _is_ours(pid: int) -> bool:
+    if not hasattr(os, "waitid"):
+        return linux_process.parents().get(pid) == os.getpid()
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -175,9 +179,9 @@ async def _ended(pid: int) -> None:
     import asyncio
 
     try:
-        fd = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        # No pidfd here: the caller checks again.
+        fd = linux_process.watch_end(pid)
+    except OSError:
+        # It has ended, or its end cannot be watched: the caller checks again.
         await asyncio.sleep(0.02)
         return
     loop = asyncio.get_running_loop()

@@ -242,7 +242,8 @@ def harden() -> None:
     """
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    syscalls.no_new_privileges()
+    if not env.is_posix():
+        syscalls.no_new_privileges()
     process.keep_memory_private()
     process.adopt_orphans()
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from crewboard import env
 from crewboard.linux import process
 
 _PREFIX = "crewboard-run-"
@@ -99,6 +100,12 @@ def remove_tree(path: Path, timeout: float | None = None) -> None:
 
 def _open(path: Path) -> int:
     """Open a folder of a run, not through a link, also if a command took away its owner's permissions."""
+    if env.is_posix():
+        # No descriptor of a folder without permissions can be had there, so its name is used.
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            raise NotADirectoryError(f"{path} is no folder")
+        path.chmod(0o700)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         # By its descriptor, because chmod of a name would follow a link that was put there meanwhile.

@@ -243,6 +243,26 @@ class Service:
         self._task = asyncio.ensure_future(_try(start, sandbox, BACKGROUND_SECONDS, keep, self._log, commits=False))
         self._task.add_done_callback(lambda _: theirs.close())
 
+    async def receive(self) -> socket.socket:
+        """Return the socket that the program passes on before it says anything. Call this before `connect`.
+
+        Raises:
+            OSError: It ended before.
+        """
+        ours = self._ours
+        assert ours is not None  # noqa: S101  it is connected later
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(ours, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(ours)
+        _, passed, _, _ = socket.recv_fds(ours, 1, 1)
+        if not passed:
+            raise OSError("it ended before it passed a socket on")
+        os.set_inheritable(passed[0], False)  # noqa: FBT003  the signature of Python
+        return socket.socket(fileno=passed[0])
+
     async def connect(self, longest_line: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Return the streams from and to the program. Call this once."""
         ours, self._ours = self._ours, None
@@ -387,7 +407,7 @@ async def _try(
 async def _try_guarded(
     start: Begin, sandbox: Sandbox, seconds: float, keep: set[int], guard: GitGuard | None, output: Output
 ) -> tuple[CommandResult, bool]:
-    source, target = os.pipe2(os.O_CLOEXEC)
+    source, target = os.pipe()
     covered = sandbox.covered(guard)
     try:
         child = start(target, guard)

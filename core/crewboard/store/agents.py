@@ -34,21 +34,6 @@ MAX_KEPT = 256 << 20
 """Bytes of old content that are kept for one agent. Then the oldest goes."""
 
 
-def spec(agent: AgentDirectory) -> Spec | None:
-    """Return what the agent was hired for, or None if there is no such file."""
-    return agent.spec.load()
-
-
-def status(agent: AgentDirectory) -> Status | None:
-    """Return the agent's present state as its worker wrote it, or None."""
-    return agent.status.load()
-
-
-def exit_record(agent: AgentDirectory) -> Exit | None:
-    """Return how the agent's last finished run ended, or None."""
-    return agent.exit.load()
-
-
 def runs_elsewhere(worker: Status | None, ended: Exit | None, boot: str, lives: Callable[[Status], bool]) -> bool:
     """Return True if an agent of another program runs: its process is alive, and its run has not ended.
 
@@ -76,11 +61,6 @@ def is_running(agent: AgentDirectory, *, attached: bool) -> bool:
 def cursor(agent: AgentDirectory) -> Cursor:
     """Return how far the agent has read its mailbox."""
     return agent.cursor.load() or Cursor()
-
-
-def checked(agent: AgentDirectory) -> Checked | None:
-    """Return the agent's last check, for a task or not, or None."""
-    return agent.checked.load()
 
 
 def save_checked(agent: AgentDirectory, run: Checked, team_check: str | None) -> None:
@@ -221,18 +201,14 @@ def held_starts(team: TeamDirectory) -> HeldStarts:
     On a team with hosts, each host has a record of those that it holds back.
     """
     with team.store.glance():
-        return _held_starts(team)
-
-
-def _held_starts(team: TeamDirectory) -> HeldStarts:
-    found = team.starts.load_or_none() or HeldStarts()
-    for name in sorted(team.hosts.names()):
-        there = team.host(name).held.load_or_none() or HeldStarts()
-        held = [each for each in there.held if found.find(each.name, each.run) is None]
-        found = found.replace(held=[*found.held, *held], restarts={**found.restarts, **there.restarts})
-    wanted = [run for run in hosts.wanted(team) if found.find(run.agent, run.run) is None]
-    waiting = hosts.waiting(team, wanted)
-    return found.replace(held=[*found.held, *waiting]) if waiting else found
+        found = team.starts.load_or_none() or HeldStarts()
+        for name in sorted(team.hosts.names()):
+            there = team.host(name).held.load_or_none() or HeldStarts()
+            held = [each for each in there.held if found.find(each.name, each.run) is None]
+            found = found.replace(held=[*found.held, *held], restarts={**found.restarts, **there.restarts})
+        wanted = [run for run in hosts.wanted(team) if found.find(run.agent, run.run) is None]
+        waiting = hosts.waiting(team, wanted)
+        return found.replace(held=[*found.held, *waiting]) if waiting else found
 
 
 def is_late(spec: Spec, now: float) -> bool:

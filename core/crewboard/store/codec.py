@@ -63,7 +63,14 @@ def decode(data: bytes, model: type[R]) -> R:
     Raises:
         BadDataError: It is not valid JSON or does not fit the model; the message names the field.
     """
-    record: R = _decode(data, decoder(model), model)
+    record: R
+    try:
+        record = decoder(model).decode(data)
+    except (ValueError, RecursionError):
+        record = _decode_any(data, model)
+        return record
+    if _may_be_deep(data):
+        _check_depth(msgspec.json.decode(data))
     return record
 
 
@@ -96,17 +103,8 @@ def prepare(model: type[Record] = Record) -> None:
         prepare(each)
 
 
-def _decode(data: bytes, decoder: msgspec.json.Decoder[Any], model: Any) -> Any:  # noqa: ANN401  a type or a union
-    try:
-        record = decoder.decode(data)
-    except (ValueError, RecursionError):
-        return _decode_any(data, model)
-    if _may_be_deep(data):
-        _check_depth(msgspec.json.decode(data))
-    return record
-
-
-def _decode_any(data: bytes, model: Any) -> Any:  # noqa: ANN401  as above
+def _decode_any(data: bytes, model: Any) -> Any:  # noqa: ANN401  a type or a union
+    """Return a record that no decoder reads as it is, or say what is wrong with it."""
     try:
         return convert(_parse(data), model)
     except msgspec.ValidationError as error:

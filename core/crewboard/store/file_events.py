@@ -1,4 +1,4 @@
-"""File events: hints of what changed in a team's folders, with inotify through watchdog."""
+"""File events: hints of what changed in a team's folders, through watchdog: with inotify, or what the system has."""
 
 import contextlib
 import os
@@ -149,6 +149,44 @@ def _subfolders(folder: Path) -> dict[int, str | Path]:
             for entry in entries
             if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
         }
+
+
+class ObservedFolder:
+    """File events of a folder and all below, by whatever watchdog has for this system. `heard` gets their names.
+
+    It does not hear what FileEvents hears of a killed process, whose lease the kernel closes.
+
+    Raises:
+        OSError: The system grants no file events, or the folder is missing.
+    """
+
+    def __init__(self, root: str, heard: Callable[[str], None]) -> None:
+        from watchdog.events import FileClosedNoWriteEvent, FileOpenedEvent, FileSystemEvent, FileSystemEventHandler
+        from watchdog.observers import Observer
+
+        class Handler(FileSystemEventHandler):
+            def on_any_event(self, event: FileSystemEvent) -> None:
+                if isinstance(event, (FileOpenedEvent, FileClosedNoWriteEvent)):
+                    return
+                for path in filter(None, (os.fsdecode(event.src_path), os.fsdecode(event.dest_path))):
+                    name = path.removeprefix(f"{root}/")
+                    if event.is_directory or name == path:
+                        heard("")
+                    elif not os.path.basename(name).startswith("."):
+                        heard(name)
+
+        self._observer = Observer()
+        self._observer.daemon = True
+        self._observer.schedule(Handler(), root, recursive=True)
+        self._observer.start()
+
+    def is_alive(self) -> bool:
+        """Return True if events still arrive."""
+        return self._observer.is_alive()
+
+    def stop(self) -> None:
+        """End watchdog's threads without waiting for them."""
+        self._observer.stop()
 
 
 class BoardEvents:

@@ -1,34 +1,24 @@
 """The store in files: each name is a path below the folder of the store, as docs/reference/files.md describes.
 
-Leases are open-file-description locks (Linux only), called directly through `fcntl`
-(docs/decisions/0002-own-file-locks.md):
-
-- The kernel releases one when its holder ends, however it ends.
-- `F_OFD_GETLK` probes without taking anything. Probing with a shared `flock` made 743 of 2,000 concurrent takers fail,
-  and filelock and portalocker can only probe by taking the lock.
-- Closing another descriptor of the same file does not release it, as it would a POSIX `lockf` lock.
-
-No other process takes a lease while its holder lives, even one that stands still, so no write looks at its token.
+Leases are locks that the kernel releases when their holder ends, however it ends (`linux/locks.py`). No other
+process takes a lease while its holder lives, even one that stands still, so no write looks at its token.
 """
 
 import contextlib
-import fcntl
 import json
 import math
-import mmap
 import os
-import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
+from crewboard import env
 from crewboard.errors import LostLeaseError, StorageError
+from crewboard.linux import locks
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
-
-_FLOCK_FORMAT = "hhqqi4x"
 
 _MAX_SAID = 4096
 """Bytes that the text of a lease may have."""
@@ -53,15 +43,12 @@ class FileStore(Struct, frozen=True):
 
     # Logs.
 
-    def append(
-        self, log: str, line: bytes, *, ident: str | None = None, at: int | None = None, durable: bool = False
-    ) -> int:
+    def append(self, log: str, line: bytes, *, at: int | None = None, durable: bool = False) -> int:
         path = self.describe(log)
         if at is not None:
             return files.append_unlocked(path, line, find=lambda fd: _find_at(fd, path, at, line), durable=durable)
         lock = self.describe(f".locks/{log.removesuffix('.jsonl').replace('/', '-')}")
-        find = None if ident is None else lambda fd: _find_ident(fd, ident)
-        return files.append_line(path, lock, line, find=find, durable=durable)
+        return files.append_line(path, lock, line, durable=durable)
 
     def end(self, log: str) -> int:
         path = self.describe(log)
@@ -90,37 +77,24 @@ class FileStore(Struct, frozen=True):
 
     def remove(self, name: str) -> None:
         path = self.describe(name)
-        try:
+        with files.storage_errors(f"cannot remove {path}"), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageError(f"cannot remove {path}: {files.reason(error)}") from error
 
     def names(self, folder: str) -> list[str]:
         path = self.describe(folder)
-        try:
+        with files.storage_errors(f"cannot list {path}"), contextlib.suppress(FileNotFoundError):
             return os.listdir(path)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise StorageError(f"cannot list {path}: {files.reason(error)}") from error
+        return []
 
     def make_folder(self, folder: str) -> None:
         path = Path(self.describe(folder))
-        try:
+        with files.storage_errors(f"cannot create {path}"):
             files.make_folder(path)
-        except OSError as error:
-            raise StorageError(f"cannot create {path}: {error.strerror}") from error
 
     def move(self, name: str, to: str) -> None:
         path = self.describe(name)
-        try:
+        with files.storage_errors(f"cannot move {path}"), contextlib.suppress(FileNotFoundError):
             os.rename(path, self.describe(to))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StorageError(f"cannot move {path}: {files.reason(error)}") from error
 
     def claim(self, queue: str, to: str, labels: Collection[str], most: int) -> list[str]:
         def by_age(name: str) -> tuple[float, str]:
@@ -179,9 +153,11 @@ class FileStore(Struct, frozen=True):
 
     def listen(self, heard: Callable[[str], None], *, deep: bool = False, leases: Collection[str] = ()) -> Listener:
         # watchdog is loaded here, because the first paint of the screen need not wait for it.
-        from crewboard.store.file_events import BoardEvents, FileEvents
+        from crewboard.store.file_events import BoardEvents, FileEvents, ObservedFolder
 
         try:
+            if env.is_posix():
+                return ObservedFolder(self.root, heard)
             return FileEvents(self.root, heard, leases) if deep else BoardEvents(self.root, heard)
         except OSError as error:
             raise StorageError(f"no file events of {self.root}: {error.strerror or error}") from error
@@ -198,12 +174,10 @@ class FileStore(Struct, frozen=True):
         return None
 
     def _take(self, path: str, lease: str) -> Held | None:
-        try:
+        with files.storage_errors(f"cannot open {path}"):
             fd = files.open_private(path, os.O_RDWR)
-        except OSError as error:
-            raise StorageError(f"cannot open {path}: {files.reason(error)}") from error
         try:
-            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+            locks.take(fd)
             # Its holders change the file. So the time grows, even if the clock was set back.
             token = max(time.time_ns(), os.fstat(fd).st_mtime_ns + 1)
             os.ftruncate(fd, 0)
@@ -216,12 +190,10 @@ class FileStore(Struct, frozen=True):
         return Held(self, lease, token, fd)
 
     def say(self, held: Held, about: bytes) -> None:
-        try:
+        with files.storage_errors("cannot write the holder of a lease"):
             # In one write, with blanks over the rest of a longer text: a reader in between finds the new text.
             files.write_at(held.descriptor, about.ljust(os.fstat(held.descriptor).st_size), 0)
             os.ftruncate(held.descriptor, len(about))
-        except OSError as error:
-            raise StorageError(f"cannot write the holder of a lease: {error.strerror}") from error
 
     def renew(self, held: Held) -> bytes | None:
         if not _is_at(held.descriptor, self.describe(held.name)):
@@ -241,12 +213,11 @@ class FileStore(Struct, frozen=True):
         except OSError as error:
             raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error
         try:
-            answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+            return locks.is_taken(fd)
         except OSError as error:
             raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error
         finally:
             _close(fd)
-        return bool(struct.unpack(_FLOCK_FORMAT, answer)[0] != fcntl.F_UNLCK)
 
     def last_said(self, lease: str) -> bytes | None:
         return files.read_file(self.describe(lease))
@@ -259,31 +230,6 @@ class FileStore(Struct, frozen=True):
 
     def free(self, lease: str, said: bytes) -> None:
         """Do nothing: the kernel has freed it."""
-
-
-def _find_ident(fd: int, ident: str) -> int | None:
-    """Return the offset after the line with an object of this `id`, None if there is none."""
-    size = os.fstat(fd).st_size
-    if not size:
-        return None
-    wanted = json.dumps(ident).encode()
-    with mmap.mmap(fd, size, access=mmap.ACCESS_READ) as text:
-        found = text.find(wanted)
-        while found >= 0:
-            begin, newline = text.rfind(b"\n", 0, found) + 1, text.find(b"\n", found)
-            # Without a newline it is what a killed writer left: no line.
-            if newline >= 0 and _has_ident(text[begin:newline], ident):
-                return newline + 1
-            found = text.find(wanted, found + 1)
-    return None
-
-
-def _has_ident(line: bytes, ident: str) -> bool:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and found.get("id") == ident
 
 
 def _find_at(fd: int, path: str, at: int, line: bytes) -> int | None:
@@ -303,10 +249,6 @@ def _find_at(fd: int, path: str, at: int, line: bytes) -> int | None:
     if any(each.startswith(b"{") and each.endswith(b"}") for each in there.split(b"\n")):
         raise LostLeaseError(f"another process wrote into {path}; this run ends")
     return None
-
-
-def _whole_file(kind: int) -> bytes:
-    return struct.pack(_FLOCK_FORMAT, kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _close(fd: int) -> None:

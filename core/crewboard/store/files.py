@@ -246,23 +246,26 @@ Search = Callable[[int], int | None]
 """Returns the offset after a line if the file that a descriptor has open has it already, else None."""
 
 
-def append_line(path: StrPath, lock: StrPath, line: bytes, *, find: Search | None = None, durable: bool = False) -> int:
+def append_line(path: StrPath, lock: StrPath, line: bytes, *, durable: bool = False) -> int:
     """Append `line`, which ends with a newline, completely or not at all. Return the offset after it.
 
-    Nothing is added if `find` finds it. `durable` also waits for the disk. That protects against a power cut; a killed
-    process needs no fsync (docs/decisions/0011-power-cuts.md). Others append meanwhile, and share the sync of the disk.
+    `durable` also waits for the disk. That protects against a power cut; a killed process needs no fsync
+    (docs/decisions/0011-power-cuts.md). Others append meanwhile, and share the sync of the disk.
 
     Raises:
         StorageError: The write failed; nothing of the line remains.
         BadDataError: The line is longer than `MAX_LINE`.
     """
     with locked(lock):
-        added = _append(path, line, find)
+        added = _append(path, line, None)
     return _finish(added, path, durable=durable)
 
 
 def append_unlocked(path: StrPath, line: bytes, *, find: Search | None = None, durable: bool = False) -> int:
-    """Append `line` as `append_line` does, without a lock: for a file that has a single writer."""
+    """Append `line` as `append_line` does, without a lock: for a file that has a single writer.
+
+    Nothing is added if `find` finds the line.
+    """
     return _finish(_append(path, line, find), path, durable=durable)
 
 

@@ -14,10 +14,10 @@ from msgspec import Struct, structs
 
 from crewboard.errors import StorageError, UsageError
 from crewboard.names import is_name
-from crewboard.records.processes import HeldStart, HeldStarts, Host, Lease, WantedRun
+from crewboard.records.processes import HeldStart, Host, Lease, WantedRun
 from crewboard.store import leases
 from crewboard.store.interface import Key
-from crewboard.store.json_records import RecordFolder, RecordKey
+from crewboard.store.json_records import RecordFolder
 from crewboard.store.layout import TeamDirectory
 
 HOST_LABEL = "host:"
@@ -39,13 +39,13 @@ class Clock(Struct, frozen=True):
     round_trip: float
 
 
-def compare_clocks(team: TeamDirectory, times: int = 3) -> Clock:
-    """Ask the store for its time, and return the most certain of several answers.
+def compare_clocks(team: TeamDirectory) -> Clock:
+    """Ask the store for its time, and return the most certain of three answers.
 
     Raises:
         StorageError: The store failed.
     """
-    return min((_compare_clocks(team) for _ in range(times)), key=lambda clock: clock.round_trip)
+    return min((_compare_clocks(team) for _ in range(3)), key=lambda clock: clock.round_trip)
 
 
 def _compare_clocks(team: TeamDirectory) -> Clock:
@@ -360,11 +360,6 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     if host in offered:
         return f"the host {host} has no {' and '.join(sorted({*needs} - offered[host]))}; it waits until that changes"
     return f"no host that is up has {' and '.join(sorted(needs))} together; it waits for one" if host is None else ""
-
-
-def held(team: TeamDirectory, name: str) -> RecordKey[HeldStarts]:
-    """Return the record of the starts that a host holds back, as `starts.json` of a team without hosts."""
-    return team.host(name).held
 
 
 def _runs(folder: RecordFolder[WantedRun]) -> list[WantedRun]:

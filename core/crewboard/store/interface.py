@@ -70,13 +70,8 @@ class Store(Protocol):
     def now(self) -> float:
         """Return the time of the store's own clock in epoch seconds."""
 
-    def append(
-        self, log: str, line: bytes, *, ident: str | None = None, at: int | None = None, durable: bool = False
-    ) -> int:
+    def append(self, log: str, line: bytes, *, at: int | None = None, durable: bool = False) -> int:
         """Append a line, which ends with a newline, and return the offset after it.
-
-        `ident` is the `id` of the object on the line. If the log has a line with it, nothing is added, and the offset
-        after that line is returned.
 
         `at` is for a log with a single writer, which knows where it ends (`end`). The line is added only there. If it
         is there already, the answer to the last attempt was lost, and nothing is added.

@@ -19,7 +19,7 @@ R = TypeVar("R", bound=Record)
 
 
 class RecordKey(Key, Generic[R], frozen=True):
-    """The key of a record of a known type. Changes of it hold `lock`, a name in the same store."""
+    """The key of a record of a known type. Changes of it hold `lock`, a name in the same store, if it is not empty."""
 
     model: type[R]
     lock: str = ""
@@ -70,6 +70,7 @@ class RecordKey(Key, Generic[R], frozen=True):
         rebuilt from others.
 
         Raises:
+            ValueError: It has no lock: one process alone writes it.
             BadDataError: The record is damaged and was copied aside; or the one that `edit` returned is invalid, and
                 the old one is unchanged.
             StorageError: The write failed; the old record is unchanged.
@@ -88,6 +89,8 @@ class RecordKey(Key, Generic[R], frozen=True):
             self.save(record, durable=durable)
             return record
 
+        if not self.lock:
+            raise ValueError(f"{self} has no lock, so two processes could change it at once")
         return self.store.locked(self.lock, work)
 
     def quarantine(self) -> Key:
@@ -111,7 +114,7 @@ class RecordKey(Key, Generic[R], frozen=True):
 
     def watch(self) -> "CachedFile[R]":
         """Return a reader that reads the record again only after it was changed."""
-        return CachedFile(self, self.model)
+        return CachedFile(self)
 
 
 class RecordFolder(Key, Generic[R], frozen=True):
@@ -125,48 +128,14 @@ class RecordFolder(Key, Generic[R], frozen=True):
 
     def watch(self) -> "CachedFolder[R]":
         """Return a reader that reads again only what was changed."""
-        return CachedFolder(self, self.model)
-
-
-def load(record: Key, model: type[R]) -> R | None:
-    """Return the record at a key that does not know its type (`RecordKey.load`)."""
-    return RecordKey(record.store, record.name, model).load()
-
-
-def load_or_none(record: Key, model: type[R]) -> R | None:
-    """Return the record at a key that does not know its type, None if it is damaged (`RecordKey.load_or_none`)."""
-    return RecordKey(record.store, record.name, model).load_or_none()
-
-
-def save(place: Key, record: Record, *, durable: bool = False) -> None:
-    """Replace the record at a key that does not know its type (`RecordKey.save`)."""
-    RecordKey(place.store, place.name, type(record)).save(record, durable=durable)
-
-
-def change(
-    place: Key,
-    lock: Key,
-    model: type[R],
-    edit: Callable[[R | None], R],
-    *,
-    replace_damaged: bool = False,
-    durable: bool = False,
-) -> R:
-    """Change the record at a key that does not know its type (`RecordKey.edit`)."""
-    record = RecordKey(place.store, place.name, model, lock.name)
-    return record.edit(edit, replace_damaged=replace_damaged, durable=durable)
-
-
-def quarantine_if_damaged(record: Key, model: type[Record]) -> None:
-    """Copy the record at a key that does not know its type aside if it is damaged."""
-    RecordKey(record.store, record.name, model).quarantine_if_damaged()
+        return CachedFolder(self)
 
 
 class CachedFile(Generic[R]):
     """A record that is read again only after it was changed. While it is damaged, the last good state is used."""
 
-    def __init__(self, key: Key, model: type[R]) -> None:
-        self.key = key if isinstance(key, RecordKey) else RecordKey(key.store, key.name, model)
+    def __init__(self, key: RecordKey[R]) -> None:
+        self.key = key
         self.damaged = False
         self._version: Version | None = None
         self._record: R | None = None
@@ -223,9 +192,8 @@ class CachedFolder(Generic[R]):
     The records are shared between all callers: do not change them.
     """
 
-    def __init__(self, folder: Key, model: type[R]) -> None:
+    def __init__(self, folder: RecordFolder[R]) -> None:
         self._folder = folder
-        self._model = model
         self._files: dict[str, CachedFile[R]] = {}
         self._intact: dict[str, R] = {}
         self._version: Version | None = None
@@ -264,19 +232,15 @@ class CachedFolder(Generic[R]):
             return
         if version == self._version and time.monotonic() - self._looked < _RECHECK_INTERVAL:
             return
-        names = self._folder.names()
+        names = sorted(name for name in self._folder.names() if name.endswith(".json") and not name.startswith("."))
         self._unreadable = False
-        self._read(sorted(name for name in names if name.endswith(".json") and not name.startswith(".")))
-        self._version = version
-        self._looked = time.monotonic()
-
-    def _read(self, names: list[str]) -> None:
-        files = {name: self._files.get(name) or CachedFile(self._folder.below(name), self._model) for name in names}
+        records = {name: self._folder.record(name.removesuffix(".json")) for name in names}
+        files = {name: self._files.get(name) or record.watch() for name, record in records.items()}
         found = {name: file.get() for name, file in files.items()}
         self._intact = {
             name: record for name, record in found.items() if record is not None and not files[name].damaged
         }
-        self._files = files
+        self._files, self._version, self._looked = files, version, time.monotonic()
 
 
 @lru_cache(maxsize=_MAX_CACHED_FOLDERS)

@@ -22,7 +22,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import ClassVar, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -100,7 +100,7 @@ class LocalLease:
 
 
 class RecordPlace(Generic[R]):
-    """A name in a directory, the type of the record there, and the lock of its changes, if it has one of its own."""
+    """A name in a directory, the type of the record there, and the lock of its changes, if it has any."""
 
     def __init__(self, name: str, model: type[R], lock: str = "") -> None:
         self.name, self.model, self.lock = name, model, lock
@@ -121,11 +121,26 @@ class RecordFolderPlace(Generic[R]):
         return RecordFolder(key.store, key.name, self.model)
 
 
-class AgentDirectory(Struct, frozen=True):
-    """The places of one agent's data, below `agents/<name>/`."""
+class _MemberDirectory(Struct, frozen=True):
+    """The places of the data of one agent or host, in a folder with its name below the folder `kind`."""
 
+    kind: ClassVar[str]
     team: "TeamDirectory"
     name: str
+
+    @property
+    def folder(self) -> Key:
+        return self.team.key(f"{self.kind}/{self.name}")
+
+    def key(self, name: str) -> Key:
+        """Return the key of what is stored under a name in this folder."""
+        return self.team.key(f"{self.kind}/{self.name}/{name}")
+
+
+class AgentDirectory(_MemberDirectory, frozen=True):
+    """The places of one agent's data, below `agents/<name>/`."""
+
+    kind = "agents"
 
     spec = RecordPlace("spec.json", Spec, lock="spec-{0.name}")
     status = RecordPlace("status.json", Status)
@@ -142,7 +157,7 @@ class AgentDirectory(Struct, frozen=True):
     live = LocalPlace("live")
     """The reply that is being streamed."""
     kept = LocalPlace("kept")
-    """What was in files before the agent's file tools changed them."""
+    """The contents of files before the agent's file tools changed them."""
     engine_home = LocalPlace("engine")
     """The home of the agent's engine, which keeps its sessions there."""
 
@@ -156,24 +171,15 @@ class AgentDirectory(Struct, frozen=True):
         return self.team.agents / self.name
 
     @property
-    def folder(self) -> Key:
-        return self.team.key(f"agents/{self.name}")
-
-    def key(self, name: str) -> Key:
-        """Return the key of what is stored under a name in the agent's folder."""
-        return self.team.key(f"agents/{self.name}/{name}")
-
-    @property
     def checking(self) -> Key:
         """Return the lease that is held while a check of the agent runs."""
         return self.team.key(f".locks/check-{self.name}")
 
 
-class HostDirectory(Struct, frozen=True):
+class HostDirectory(_MemberDirectory, frozen=True):
     """The places of one host's data, below `hosts/<name>/`."""
 
-    team: "TeamDirectory"
-    name: str
+    kind = "hosts"
 
     record = RecordPlace("host.json", Host)
     lease = Place("lease")
@@ -181,14 +187,6 @@ class HostDirectory(Struct, frozen=True):
     """The starts that it holds back, as `starts.json` of a team without hosts."""
     claims = RecordFolderPlace("starts", WantedRun)
     """The runs that it claimed and has not begun."""
-
-    @property
-    def folder(self) -> Key:
-        return self.team.key(f"hosts/{self.name}")
-
-    def key(self, name: str) -> Key:
-        """Return the key of what is stored under a name in the host's folder."""
-        return self.team.key(f"hosts/{self.name}/{name}")
 
 
 class TeamDirectory(Struct, frozen=True):
@@ -211,7 +209,7 @@ class TeamDirectory(Struct, frozen=True):
     starts = RecordPlace("starts.json", HeldStarts)
     supervisor_failure = RecordPlace("supervisor-failure.json", SupervisorFailure, lock="supervisor-failure")
     workspace = RecordPlace("workspace.json", Workspace)
-    """What the agents of a team with hosts begin with."""
+    """The files with which the agents of a team with hosts begin."""
     workspaces = RecordFolderPlace("workspaces", Carried)
     """The newest snapshot of each agent on a host."""
     tasks = RecordFolderPlace("tasks", Task)
@@ -228,9 +226,9 @@ class TeamDirectory(Struct, frozen=True):
     presence = Place("presence")
     """A lease of each open dashboard."""
     removed = Place("removed")
-    """What is kept of removed agents."""
+    """The records that are kept of removed agents."""
     mirror = Place("mirror.json")
-    """How far a team of another program was mirrored."""
+    """The progress of mirroring a team of another program."""
 
     supervisor_lock = LocalLease("supervisor.lock")
     mirror_lock = LocalLease("mirror.lock")
@@ -274,6 +272,11 @@ class TeamDirectory(Struct, frozen=True):
     def key(self, name: str) -> Key:
         """Return the key of what is stored under a name."""
         return Key(self.store, name)
+
+    @property
+    def acceptances_here(self) -> RecordKey[Acceptances]:
+        """The merges that this machine's clone knows, with the move under way: on a team in files, all of them."""
+        return self.acceptances.in_store(self.local)
 
     def local_key(self, name: str) -> Key:
         """Return the key of what belongs to processes of this machine alone."""
@@ -505,7 +508,11 @@ class TeamDirectory(Struct, frozen=True):
         self.require_own()
         if url is not None:
             with _first_contact(url):
-                _require_free(url, self.path.name)
+                there = remote_store(url, self.path.name)
+                # What a team needs there is made now.
+                there.make_folder("")
+                if there.get("config.json") is not None:
+                    raise UsageError(f"there is a team {self.path.name} in {there.describe('config.json')} already")
         with files.storage_errors(f"cannot create the team directory {self.path}"):
             files.make_folder(self.path.parent)
             if not os.path.lexists(self.path):
@@ -655,14 +662,6 @@ def _first_contact(url: str) -> Iterator[None]:
         ) from error
 
 
-def _require_free(url: str, team: str) -> None:
-    """Refuse a name that another team has at an address. What a team needs there is made now."""
-    there = remote_store(url, team)
-    there.make_folder("")
-    if there.get("config.json") is not None:
-        raise UsageError(f"there is a team {team} in {there.describe('config.json')} already")
-
-
 _OfTeam = Callable[Concatenate[TeamDirectory, P], T]
 
 
@@ -804,16 +803,18 @@ def team_directories(root: Path) -> list[TeamDirectory]:
         StorageError: The teams cannot be listed.
         UntrustedError: Another user controls the `.crewboard` of `root`.
     """
-    try:
+    folders: list[Path] = []
+    with files.storage_errors(f"cannot read {root / HOME}"), contextlib.suppress(FileNotFoundError):
         _require_own(root / HOME)
         folders = sorted(path for path in (root / HOME).iterdir() if is_name(path.name) and not path.is_symlink())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise StorageError(f"cannot read {root / HOME}: {error.strerror}") from error
     return [team for team in map(TeamDirectory, folders) if team.exists()]
 
 
 def key_of(path: Path) -> Key:
     """Return the key of a file that is not a team's: one of the user's own, or in a test."""
     return Key(FileStore(str(path.parent)), path.name)
+
+
+def record_of(path: Path, model: type[R]) -> RecordKey[R]:
+    """Return the key of a record in such a file. Its changes hold the file `lock` beside it."""
+    return RecordKey(FileStore(str(path.parent)), path.name, model, "lock")

@@ -87,8 +87,11 @@ class OpenDashboard:
 
 
 def present(team: TeamDirectory) -> tuple[Presence, ...]:
-    """Return who has the dashboard open, in the order in which they opened it."""
-    found = (leases.holder(key, Presence) for key in _leases(team))
+    """Return who has the dashboard open, in the order in which they opened it; nothing if that cannot be read."""
+    try:
+        found = [leases.holder(key, Presence) for key in _leases(team)]
+    except StorageError:
+        return ()
     return tuple(sorted((each for each in found if each is not None), key=lambda each: (each.since, each.id)))
 
 

@@ -4,7 +4,7 @@ Each write is one call of a function, and so one transaction. The row of a log i
 line appears before an earlier one. What a worker that was replaced might still write is refused in the same transaction
 that would write it.
 
-psycopg is imported by this module and those beside it (`postgres_server`, `postgres_leases`) only, and for teams in
+psycopg is imported by this module and those beside it (`postgres_server`) only, and for teams in
 PostgreSQL only.
 """
 
@@ -108,19 +108,16 @@ class PostgresStore(Struct, frozen=True):
 
     # Logs.
 
-    def append(
-        self, log: str, line: bytes, *, ident: str | None = None, at: int | None = None, durable: bool = False
-    ) -> int:
+    def append(self, log: str, line: bytes, *, at: int | None = None, durable: bool = False) -> int:
         if len(line) > files.MAX_LINE:
             raise BadDataError(
                 f"a line of {len(line)} bytes for {self.describe(log)} is longer than the limit of "
                 f"{files.MAX_LINE} bytes"
             )
         # Every commit waits for the disk, so `durable` adds nothing.
-        known = ident if ident is not None else _ident(line)
         end: int = self._write(
-            log, "append(%s, %s, %s, %s, %s, %s, %s, %s)",
-            lambda again: (log, line, known, ident is not None, at, again and at is None),
+            log, "append(%s, %s, %s, %s, false, %s, %s, %s)",
+            lambda again: (log, line, _ident(line), at, again and at is None),
         )  # fmt: skip
         return end
 

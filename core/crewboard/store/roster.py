@@ -187,10 +187,28 @@ def explorers_at_once(config: Config) -> int:
     return 1 if has_caps(config) else MOST_EXPLORERS
 
 
-def load_of(team: TeamDirectory, living: Iterable[str]) -> Load:
-    """Return the load of the team; `living` are the agents that have a worker."""
+def load_of(team: TeamDirectory, living: Iterable[str], starts: str = "") -> Load:
+    """Return the load of the team; `living` are the agents that have a worker, `starts` the one that is to have one.
+
+    Memory is not free that engines of these agents will take, which start later than their workers.
+    """
     names = set(living)
-    return Load(len(names), sum(_is_at_work(team.agent(name)) for name in names), process.available_memory())
+    to_come = sum(_memory_to_come(team.agent(name)) for name in {*names, starts} if name)
+    working = sum(_is_at_work(team.agent(name)) for name in names)
+    return Load(len(names), working, max(0, process.available_memory() - to_come))
+
+
+def _memory_to_come(agent: AgentDirectory) -> int:
+    """Return the bytes that the engine of an agent takes when it starts; 0 if it has in this run, or there is none."""
+    spec = agent.spec.load_or_none()
+    if spec is None or spec.engine is None:
+        return 0
+    # Imported here because few agents have one, and every command loads this module.
+    from crewboard import engines
+
+    status = agent.status.load_or_none()
+    has_begun = status is not None and status.run >= spec.run and status.engine_version != ""
+    return 0 if has_begun else engines.known(spec.engine.name).memory
 
 
 def _is_at_work(agent: AgentDirectory) -> bool:

@@ -15,7 +15,7 @@ from crewboard.protocol import requests
 from crewboard.records.agents import Spec, Status
 from crewboard.records.processes import Exit, describe_exit, ended_by_shutdown, is_orderly
 from crewboard.sandbox import scratch
-from crewboard.store import agents, hosts, json_records, leases, mailbox, roster, tasks
+from crewboard.store import agents, hosts, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory
 from crewboard.supervisor.launcher import Ended, kill_marked
 
@@ -50,8 +50,8 @@ def record_exit(
     `seen_at`, because a worker at rest writes nothing.
     """
     spec, status = (
-        json_records.load_or_none(agent.spec, Spec),
-        json_records.load_or_none(agent.status, Status),
+        agent.spec.load_or_none(),
+        agent.status.load_or_none(),
     )
     unobserved = ended == Ended() and status is not None and status.run == run
     reason = reason or _reason(agent, run, ended, spec, status)
@@ -107,7 +107,7 @@ def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
     """Kill what ended runs left. Return their records, with the reason `reboot` for those that the machine ended."""
     marks, records = [], []
     for agent, record in ended:
-        status = json_records.load_or_none(agent.status, Status)
+        status = agent.status.load_or_none()
         records.append(record)
         if status is None or status.run != record.run:
             continue
@@ -162,7 +162,7 @@ def announce(
 
 def _concerns(agent: AgentDirectory, record: Exit, name: str) -> bool:
     """Return True if `name` is told of the end of a run: of explorers only what failed, and only their agent."""
-    spec = json_records.load_or_none(agent.spec, Spec)
+    spec = agent.spec.load_or_none()
     parent = spec.parent if spec is not None else None
     return parent is None or (parent == name and not is_orderly(record))
 
@@ -203,5 +203,5 @@ def _tell(runs: Sequence[tuple[AgentDirectory, Exit]]) -> str:
 
 
 def _host_of(agent: AgentDirectory) -> str:
-    status = json_records.load_or_none(agent.status, Status)
+    status = agent.status.load_or_none()
     return status.host if status is not None else ""

@@ -18,8 +18,7 @@ from crewboard import env
 from crewboard.linux import process, programs
 from crewboard.records.team import ToldNeed, ToldNeeds
 from crewboard.redaction import is_secret, redact_values
-from crewboard.store import files, hosts, json_records
-from crewboard.store.json_records import CachedFile
+from crewboard.store import files, hosts
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher, Ref
 from crewboard.untrusted import visible_values
@@ -155,7 +154,7 @@ class HookRunner:
         self._launcher = launcher
         self._clock = clock if clock is not None else partial(hosts.now, team)
         self._path = env.config_home(os.environ) / HOOK_FILE
-        self._told = CachedFile(team.told, ToldNeeds)
+        self._told = team.told.watch()
         self._reader: TeamReader | None = None
         self._looked = float("-inf")
         self._problem = ""
@@ -184,7 +183,7 @@ class HookRunner:
         told = self._told.get() or ToldNeeds()
         events, after = events_due(told, needs, hook, self._clock())
         if events:
-            json_records.save(self._team.told, after)
+            self._team.told.save(after)
             self._run(hook, events)
         known = after.needs
         reminds = hook.remind_after and not all(each.reminded for each in known.values())

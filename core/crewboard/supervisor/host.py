@@ -19,8 +19,8 @@ from crewboard import env
 from crewboard.errors import StorageError
 from crewboard.linux import process
 from crewboard.names import OPERATOR, is_name
-from crewboard.protocol import approvals
-from crewboard.protocol.approvals import SHUTDOWN_TIMEOUT
+from crewboard.protocol import requests
+from crewboard.protocol.requests import SHUTDOWN_TIMEOUT
 from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.records.agents import Spec, Status
 from crewboard.records.base import JsonValue
@@ -28,7 +28,7 @@ from crewboard.records.processes import Exit, Host, Lease, Usage, WantedRun
 from crewboard.records.team import Config
 from crewboard.store import agents as store_agents
 from crewboard.store import hosts as store_hosts
-from crewboard.store import json_records, leases, mailbox, roster
+from crewboard.store import leases, mailbox, roster
 from crewboard.store.agents import START_TIMEOUT
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
@@ -75,7 +75,7 @@ class Outage:
     """An outage of the database: a host logs once that it began, and once that it is over."""
 
     answered_at: float = field(default_factory=time.time)
-    """When the database answered last."""
+    """The time of the last answer of the database."""
     is_on: bool = False
     _is_left: bool = False
 
@@ -150,7 +150,7 @@ class LocalHost:
         self._drained: set[tuple[str, int]] = set()
         """The runs that were terminated because this host ends: agents and runs."""
         self._drain_until: float | None = None
-        """When the workers of a host that ends are terminated (monotonic); None while it does not end."""
+        """The time at which the workers of a host that ends are terminated (monotonic); None while it does not end."""
 
     @property
     def name(self) -> str:
@@ -173,8 +173,8 @@ class LocalHost:
         with self._team.store.glance():
             for name in self._team.agent_names():
                 agent = self._team.agent(name)
-                status, holder = json_records.load_or_none(agent.status, Status), leases.last_holder(agent.lease)
-                ended = json_records.load_or_none(agent.exit, Exit)
+                status, holder = agent.status.load_or_none(), leases.last_holder(agent.lease)
+                ended = agent.exit.load_or_none()
                 is_here = holder is not None and holder.host == self.name and leases.is_held(agent.lease)
                 if is_here or self._is_own_end(status, ended):
                     self.supervisor.watch(name)
@@ -374,8 +374,8 @@ class LocalHost:
         left, found = [], []
         for name in looked.agents:
             agent = self._team.agent(name)
-            status = json_records.load_or_none(agent.status, Status)
-            ended = json_records.load_or_none(agent.exit, Exit)
+            status = agent.status.load_or_none()
+            ended = agent.exit.load_or_none()
             if status is None or status.host != host or not store_agents.is_unfinalized(status, ended):
                 continue
             left.append(name)
@@ -513,7 +513,7 @@ class LocalHost:
                 self._asked.add(name)
                 ident = f"shutdown-{mailbox.new_id()[:12]}"
                 payload: dict[str, JsonValue] = {"reason": f"because the host {self.name} ends"}
-                approvals.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
+                requests.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
                 self.supervisor.wake_worker(watched)
             if time.monotonic() >= until and watched.term_at is None:
                 self._drained.add((name, watched.run))
@@ -533,7 +533,7 @@ def describe(name: str, slots: int, labels: list[str]) -> Host:
         pid=me,
         boot_id=process.boot_id(),
         start_ticks=process.start_ticks(me),
-        cores=len(os.sched_getaffinity(0)),
+        cores=process.cores(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         since=time.time(),
         at=time.time(),

@@ -37,12 +37,12 @@ _LOAD_TIMEOUT = 30.0
 
 _KEPT = frozenset({
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH",
-    "XDG_RUNTIME_DIR", *TOOL_VARIABLES,
+    "XDG_RUNTIME_DIR", env.PLATFORM, *TOOL_VARIABLES,
 })  # fmt: skip
 """The variables that a server gets. /proc shows them as the environment of each worker that it forks."""
 
-_READ_ON_IMPORT = ("ANTHROPIC_LOG", "DEFER_PYDANTIC_BUILD", "LD_", "OPENSSL_", "OTEL_", "PYDANTIC_")
-"""Prefixes of variables that the interpreter and its libraries read once, when they are loaded."""
+_READ_ON_IMPORT = ("ANTHROPIC_LOG", env.PLATFORM, "DEFER_PYDANTIC_BUILD", "LD_", "OPENSSL_", "OTEL_", "PYDANTIC_")
+"""Prefixes of variables that the interpreter, its libraries and crewboard read once, when they are loaded."""
 
 _ARGUMENT_ROOM = " " * 64
 """Makes room in the server's command line, because a worker writes its own, longer one in its place."""
@@ -269,7 +269,7 @@ class PreforkLauncher(PopenLauncher):
         self._failed_fingerprint = ""
         """The code with which a server ended before it was ready."""
         self._wake: Callable[[], None] = lambda: None
-        self._enabled = sys.platform == "linux" and env.may_prefork()
+        self._enabled = not env.is_posix() and env.may_prefork()
 
     def open(self, wake: Callable[[], None]) -> None:
         """Start a server. `wake` is called whenever a start that was put off should be tried again."""

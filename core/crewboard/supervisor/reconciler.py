@@ -25,7 +25,7 @@ from crewboard.records.processes import (
     describe_exit,
     is_orderly,
 )
-from crewboard.store import agents, hosts, json_records, leases
+from crewboard.store import agents, hosts, leases
 from crewboard.store.interface import Held
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
@@ -97,7 +97,7 @@ class Watched:
     start: ControlRequest | None = None
     """The newest request to start a run, kept until that run began."""
     term_at: float | None = None
-    """When the worker was, or at the latest will be, asked to end (monotonic)."""
+    """The time at which the worker was, or at the latest will be, asked to end (monotonic)."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The environment of an agent that is restarted if it crashes."""
     has_lease: bool = False
@@ -149,8 +149,7 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
         )
 
     with contextlib.suppress(CrewboardError):
-        lock = team.lock("supervisor-failure")
-        json_records.change(team.supervisor_failure, lock, SupervisorFailure, edit, replace_damaged=True)
+        team.supervisor_failure.edit(edit, replace_damaged=True)
 
 
 class Placement(Protocol):
@@ -304,7 +303,7 @@ class Supervisor:
         """True while runs wait for a cap, their time or their environment."""
         self._has_queue = False
         """True while runs wait whose environment no other process has."""
-        self._failure = CachedFile(team.supervisor_failure, SupervisorFailure)
+        self._failure = team.supervisor_failure.watch()
         self._wake = asyncio.Event()
         self._board_timer: asyncio.TimerHandle | None = None
         self._notifier = ChangeNotifier(
@@ -376,9 +375,7 @@ class Supervisor:
         """Return what is known of an agent; from now on it is supervised."""
         if name not in self.watched:
             agent = self._team.agent(name)
-            self.watched[name] = Watched(
-                agent, CachedFile(agent.spec, Spec), CachedFile(agent.status, Status), CachedFile(agent.exit, Exit)
-            )
+            self.watched[name] = Watched(agent, agent.spec.watch(), agent.status.watch(), agent.exit.watch())
         return self.watched[name]
 
     @property
@@ -600,7 +597,7 @@ class Supervisor:
         if holder is None or holder.boot_id not in ("", process.boot_id()):
             return
         try:
-            watched.pidfd = os.pidfd_open(holder.pid)
+            watched.pidfd = process.watch_end(holder.pid)
         except OSError:
             return
         watched.ref = Ref(holder.pid, holder.start_ticks)
@@ -653,7 +650,7 @@ class Supervisor:
                 self.pass_again_in(each.due - hosts.now(self._team))
                 waiting.append(each)
                 continue
-            reason = reason or (self._placement.queue.cap_reached(living) if each.provided else None)
+            reason = reason or (self._placement.queue.cap_reached(living, each.name) if each.provided else None)
             if reason is not None or not each.provided:
                 waiting.append(each)
                 continue
@@ -734,7 +731,11 @@ class Supervisor:
             with self.noting_failures(released[0][0].name):
                 finalizer.announce(released, now, self._is_leaving)
                 for watched, old in announced:
-                    candidates += self._next_run(watched, old)
+                    self._restart_if_wanted(watched, old)
+                    # Read again: a restart wants another run.
+                    spec = watched.spec.get()
+                    candidate = self._candidate(watched, spec) if spec is not None else None
+                    candidates += [candidate] if candidate is not None else []
         self._told_at = time.monotonic()
         return candidates
 
@@ -742,14 +743,6 @@ class Supervisor:
         """Return True if an agent should end."""
         spec = self.watch(name).spec.get()
         return spec is not None and spec.want in ("stopped", "killed")
-
-    def _next_run(self, watched: Watched, record: Exit) -> list[Candidate]:
-        """Return the run that should begin after an ended one, if any: a restart, or a resume of the user."""
-        self._restart_if_wanted(watched, record)
-        # Read again: a restart wants another run.
-        spec = watched.spec.get()
-        candidate = self._candidate(watched, spec) if spec is not None else None
-        return [candidate] if candidate is not None else []
 
     def _restart_if_wanted(self, watched: Watched, record: Exit) -> None:
         """Request another run after a crash, if the agent was hired with `--restart` and did not crash too often."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from crewboard.errors import CrewboardError
 from crewboard.records.processes import MOST_RESTARTS, HeldStart, HeldStarts
-from crewboard.store import hosts, json_records, roster
-from crewboard.store.json_records import CachedFile
+from crewboard.store import hosts, roster
 from crewboard.store.layout import TeamDirectory
 
 log = logging.getLogger(__name__)
@@ -60,11 +59,11 @@ class StartQueue:
 
     def __init__(self, team: TeamDirectory, host: str = "") -> None:
         self.cap = ""
-        """Which cap of the team kept the host from claiming more; empty if none did."""
+        """The cap of the team that kept the host from claiming more; empty if none did."""
         self._team = team
         self._host = host
-        self._place = hosts.held(team, host) if host else team.starts
-        self._held = CachedFile(self._place, HeldStarts)
+        self._place = team.host(host).held if host else team.starts
+        self._held = self._place.watch()
 
     def find(self, name: str, run: int) -> HeldStart | None:
         """Return this run if it is held back, also by an earlier supervisor."""
@@ -83,18 +82,18 @@ class StartQueue:
             return False
         held = HeldStart(name=name, run=run, since=now, reason=reason, due=now + delay, attempt=attempt)
         restarts = {**before.restarts, name: [*times, now][-_KNOWN_RESTARTS:]}
-        json_records.save(self._place, HeldStarts(held=[*before.held, held], restarts=restarts))
+        self._place.save(HeldStarts(held=[*before.held, held], restarts=restarts))
         return True
 
-    def cap_reached(self, living: set[str]) -> str | None:
-        """Return in words why no agent may start in addition to the `living`; None if one may.
+    def cap_reached(self, living: set[str], name: str) -> str | None:
+        """Return in words why this agent may not start in addition to the `living`; None if it may.
 
         A host looks at the caps with the claim.
         """
         if self._host:
             return None
         config = roster.load(self._team)
-        return roster.cap_reached(config, roster.load_of(self._team, living)) if roster.has_caps(config) else None
+        return roster.cap_reached(config, roster.load_of(self._team, living, name)) if roster.has_caps(config) else None
 
     def hold(self, candidates: list[Candidate], reason: str | None) -> list[Candidate]:
         """Record which runs wait, in this order, and why; the reason of those that only lack their environment stays.
@@ -116,7 +115,7 @@ class StartQueue:
             held.append(HeldStart(name=each.name, run=each.run, since=each.at, reason=why, provided=each.provided))
         try:
             if held != before.held:
-                json_records.save(self._place, before.replace(held=held))
+                self._place.save(before.replace(held=held))
         except CrewboardError as error:
             log.warning("the queue is not recorded: %s", error)
         return candidates

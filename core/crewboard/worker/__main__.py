@@ -20,10 +20,10 @@ from crewboard.errors import CrewboardError, ExitCode, LostLeaseError, StorageEr
 from crewboard.linux import process
 from crewboard.records.agents import SANDBOX_OFF, Spec
 from crewboard.records.events import RunStarted
-from crewboard.records.processes import Exit, Lease
+from crewboard.records.processes import Lease
 from crewboard.sandbox.level import UNSAFE_WARNING
 from crewboard.sandbox.sandbox import Sandbox, harden, open_sandbox
-from crewboard.store import agents, json_records, leases
+from crewboard.store import agents, leases
 from crewboard.store.interface import Held
 from crewboard.store.layout import AgentDirectory
 from crewboard.worker.run_state import RunState
@@ -42,7 +42,7 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, Held, Lease, bytes] | None:
         held = leases.take(agent.lease)
         if held is None:
             return None
-        spec = agents.spec(agent)
+        spec = agent.spec.load()
         if spec is None or agents.last_run(agent) >= spec.run:
             leases.release(held)
             return None
@@ -143,7 +143,7 @@ def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
     run_state = RunState(agent, spec)
     me = run_state.status
     # How the previous run ended, if its worker could not write that to the journal.
-    ended = json_records.load_or_none(agent.exit, Exit)
+    ended = agent.exit.load_or_none()
     if ended is not None and ended.run == run_state.conversation.ended_run:
         ended = None
     run_state.append(

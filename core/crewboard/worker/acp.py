@@ -7,11 +7,15 @@ engines change weekly, and a line too many does no harm.
 import asyncio
 import contextlib
 import json
+import re
+import zoneinfo
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from crewboard.agent_types import MCP_PREFIX
 from crewboard.records.agents import Tokens
 from crewboard.records.base import MAX_DEPTH
 
@@ -32,11 +36,15 @@ Json = dict[str, Any]
 
 
 class EngineError(Exception):
-    """The engine answered a request with an error. `code` is the engine's, 0 if it gave none."""
+    """The engine answered a request with an error.
 
-    def __init__(self, text: str, code: int = 0) -> None:
+    `code` is the engine's, 0 if it gave none; `kind` says what failed, in the engine's word, empty if it does not.
+    """
+
+    def __init__(self, text: str, code: int = 0, kind: str = "") -> None:
         super().__init__(text)
         self.code = code
+        self.kind = kind
 
 
 class EngineGoneError(Exception):
@@ -95,12 +103,16 @@ class Steps:
 
 @dataclass(frozen=True)
 class Filled:
-    """The fill of the model's window in tokens, and what the session has cost so far in USD, where that is told."""
+    """The fill of the model's window in tokens, and what the session has cost so far in USD, where that is told.
+
+    `resets` is when the usage limit ends, in epoch seconds, if one was reached just now.
+    """
 
     used: int
     size: int
     cost_usd: float | None = None
     model: str = ""
+    resets: float | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,9 @@ class Ended:
     tokens: Tokens | None
 
 
+_JUST_NOW = timedelta(hours=1)
+_OF_LAST_YEAR = timedelta(days=180)
+
 _SILENT = frozenset({
     "available_commands_update", "session_info_update", "current_mode_update", "config_option_update",
 })  # fmt: skip
@@ -162,12 +177,12 @@ def _amount(value: Any) -> float | None:  # noqa: ANN401
     return float(value) if is_number and 0 <= value < float("inf") else None
 
 
-def _pruned(value: Any, levels: int = MAX_DEPTH) -> Any:  # noqa: ANN401
+def pruned(value: Any, levels: int = MAX_DEPTH) -> Any:  # noqa: ANN401
     """Return a JSON value without what is nested deeper than records may be."""
     if isinstance(value, dict):
-        return {key: _pruned(each, levels - 1) for key, each in value.items()} if levels else _TOO_DEEP
+        return {key: pruned(each, levels - 1) for key, each in value.items()} if levels else _TOO_DEEP
     if isinstance(value, list):
-        return [_pruned(each, levels - 1) for each in value] if levels else _TOO_DEEP
+        return [pruned(each, levels - 1) for each in value] if levels else _TOO_DEEP
     return value
 
 
@@ -211,11 +226,15 @@ def read_call(update: Json) -> Call | None:
     ident = _text(update.get("toolCallId"))
     if not ident:
         return None
-    named = _text(_object(_object(update.get("_meta")).get("claudeCode")).get("toolName"))
+    meta, given = _object(update.get("_meta")), _object(update.get("rawInput"))
+    named = _text(_object(meta.get("claudeCode")).get("toolName"))
+    if meta.get("is_mcp_tool_call") is True:
+        # How Codex tells it. Without that mark, the input is what the model wrote.
+        named = f"{MCP_PREFIX}{_text(given.get('server'))}__{_text(given.get('tool'))}"
     parts = [_object(each) for each in _list(update.get("content"))]
     diffs = [each for each in parts if each.get("type") == "diff" and _text(each.get("path"))]
     diff = diffs[0] if diffs else None
-    kind, given = _text(update.get("kind")), _object(update.get("rawInput"))
+    kind = _text(update.get("kind"))
     if len({each["path"] for each in diffs}) > 1:
         # A rule about one file, or a yes to one, would hold for the others.
         kind, diff, given = "edit_files", None, {"files": diffs}
@@ -226,7 +245,7 @@ def read_call(update: Json) -> Call | None:
         _text(update.get("status")), given, output,
         (diff["path"], _text(diff.get("oldText")), _text(diff.get("newText"))) if diff is not None else None,
         # How Codex tells it, which has no other output.
-        _text(_object(_object(update.get("_meta")).get("terminal_output_delta")).get("data")),
+        _text(_object(meta.get("terminal_output_delta")).get("data")),
     )  # fmt: skip
 
 
@@ -242,7 +261,46 @@ def _read_usage(update: Json) -> Update:
         return Line("usage_update without numbers")
     cost = _object(update.get("cost"))
     usd = _amount(cost.get("amount")) if cost.get("currency") == "USD" else None
-    return Filled(used, size, usd, _text(_object(update.get("_meta")).get("_claude/model")))
+    meta = _object(update.get("_meta"))
+    limit = _object(meta.get("_claude/rateLimit"))
+    resets = _amount(limit.get("resetsAt")) if limit.get("status") == "rejected" else None
+    return Filled(used, size, usd, _text(meta.get("_claude/model")), resets)
+
+
+_RESETS = re.compile(
+    r"(?:resets|try again)(?: at| on)? "
+    r"(?:(?P<month>[a-z]{3})[a-z]* (?P<day>\d{1,2})(?:st|nd|rd|th)?,?(?: (?P<year>\d{4}),?)?(?: at)? )?"
+    r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))? ?(?P<half>[ap]m)(?: \((?P<zone>[\w/+-]+)\))?",
+    re.IGNORECASE,
+)
+"""The end of a limit in texts of Claude Code and Codex: a time of the day, behind a date if that is not near."""
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def read_reset(text: str, now: float) -> float | None:
+    """Return when a usage limit has ended, in epoch seconds, as the text of an error says; None if it does not say it.
+
+    The text leaves out the seconds, so that is at the end of the minute.
+    """
+    found = _RESETS.search(text)
+    if found is None:
+        return None
+    try:
+        zone = zoneinfo.ZoneInfo(found["zone"]) if found["zone"] else None
+        here = datetime.fromtimestamp(now, zone)
+        hour = int(found["hour"]) % 12 + (12 if found["half"].lower() == "pm" else 0)
+        at = here.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
+        if found["month"]:
+            month = _MONTHS.index(found["month"].lower()) + 1
+            at = at.replace(year=int(found["year"] or here.year), month=month, day=int(found["day"]))
+            # In December it may name a day of January.
+            is_of_next_year = not found["year"] and here - at > _OF_LAST_YEAR
+            return (at.replace(year=at.year + 1) if is_of_next_year else at).timestamp() + 60
+        # One that was over just now ends no later.
+        return (at + timedelta(days=1) if here - at > _JUST_NOW else at).timestamp() + 60
+    except (ValueError, OverflowError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return None
 
 
 def read_tokens(result: Json) -> Tokens | None:
@@ -268,7 +326,7 @@ class Engine:
         self._writer = writer
         self._last_id = 0
         self._waiting: dict[int, asyncio.Future[Json]] = {}
-        self.news: asyncio.Queue[Update | Ask] = asyncio.Queue()
+        self.news: asyncio.Queue[Any] = asyncio.Queue()
         """What the engine told and asked, in order. What it told before it answered a request is here by then."""
         self._asked: list[Ask] = []
         """Requests for permission that are not answered."""
@@ -309,17 +367,17 @@ class Engine:
         self.loads = _object(found.get("agentCapabilities")).get("loadSession") is True
         self.steers = _object(_object(found.get("_meta")).get("steering")).get("supported") is True
 
-    async def new(self, cwd: Path) -> None:
-        """Begin a session in a folder."""
-        found = await self.request("session/new", {"cwd": str(cwd), "mcpServers": []})
+    async def new(self, cwd: Path, servers: list[Json]) -> None:
+        """Begin a session in a folder, with these MCP servers."""
+        found = await self.request("session/new", {"cwd": str(cwd), "mcpServers": servers})
         self.session = _text(found.get("sessionId"))
         if not self.session:
             raise EngineError("its new session has no id")
 
-    async def load(self, session: str, cwd: Path) -> None:
+    async def load(self, session: str, cwd: Path, servers: list[Json]) -> None:
         """Load a session again. Its conversation is in `news` when this returns."""
         self.session = session
-        await self.request("session/load", {"sessionId": session, "cwd": str(cwd), "mcpServers": []})
+        await self.request("session/load", {"sessionId": session, "cwd": str(cwd), "mcpServers": servers})
 
     async def set(self, method: str, params: Json) -> None:
         """Change a setting of the session, such as its mode."""
@@ -386,7 +444,7 @@ class Engine:
     def _take(self, line: bytes) -> None:
         """Handle one line. Whatever it holds, the next one is read."""
         try:
-            message = _pruned(json.loads(line, parse_constant=lambda _: None))
+            message = pruned(json.loads(line, parse_constant=lambda _: None))
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
@@ -411,7 +469,9 @@ class Engine:
             said = [_text(_object(error).get("message")), _text(data.get("details")) or _text(data.get("message"))]
             code = _object(error).get("code")
             text = ": ".join(filter(None, said)) or json.dumps(error)
-            waiting.set_exception(EngineError(text, code if isinstance(code, int) else 0))
+            # As Claude Code and Codex name it.
+            kind = _text(data.get("errorKind")) or _text(data.get("codexErrorInfo"))
+            waiting.set_exception(EngineError(text, code if isinstance(code, int) else 0, kind))
         else:
             waiting.set_result(_object(message.get("result")))
 

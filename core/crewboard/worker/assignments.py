@@ -11,14 +11,12 @@ from typing import Any
 from crewboard.agent_types import describe_ended_terms
 from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.names import OPERATOR
-from crewboard.protocol import approvals, requests, reviews
-from crewboard.records.agents import Spec, Status
+from crewboard.protocol import requests, reviews
 from crewboard.records.events import Answer, Intake, Sent
 from crewboard.records.messages import RETRY, Message
 from crewboard.records.team import Task
-from crewboard.store import json_records, mailbox, roster, tasks
+from crewboard.store import mailbox, roster, tasks
 from crewboard.store.agents import is_starting
-from crewboard.store.json_records import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.conversation import Assignment
 from crewboard.worker.interrupts import WorkerExit
@@ -128,7 +126,7 @@ class Results:
         # A hirer that stops waiting first clears `foreground` and then looks for the answer, which is committed by now,
         # so one of both sees the other. If unsure, send: a duplicate is better than a lost result. A hirer took the
         # error of a limit for the answer, so what was continued is sent.
-        spec = json_records.load_or_none(self._run_state.agent.spec, Spec)
+        spec = self._run_state.agent.spec.load_or_none()
         is_waited_for = spec is not None and spec.foreground and answer.assignment == spec.prompt_id
         if is_waited_for and not answer.continued:
             self.reported_idle = True
@@ -142,7 +140,7 @@ class Results:
         self.send(
             "error" if answer.error is not None else "result",
             answer.error or note + answer.text,
-            ident=approvals.answer_id(self._name, answer),
+            ident=requests.answer_id(self._name, answer),
             metadata={"result": answer.result, "answers": list(answer.answers)},
             for_operator=answer.for_operator,
         )
@@ -191,7 +189,7 @@ class Limits:
         self._run_state = run_state
         self._results = results
         self._is_priced = is_priced
-        self._spec = CachedFile(run_state.agent.spec, Spec)
+        self._spec = run_state.agent.spec.watch()
 
     def check(self) -> ReachedLimit | None:
         """Return the limit that forbids another model call.
@@ -295,7 +293,7 @@ class Assignments:
         notices = self._claim_given_task(spec.flags.task) if spec.flags.task is not None else []
         # A new lead starts at the end of its mailbox, so it would never read there what waits for its review.
         plans = [
-            mailbox.fit(self._team, approvals.mail_of(each, each.created_at))
+            mailbox.fit(self._team, requests.mail_of(each, each.created_at))
             for each in requests.pending(self._team)
             if each.type in ("plan_approval", "task_review") and each.to == self._name
         ]
@@ -423,7 +421,7 @@ class Assignments:
         request = reviews.asked_of(self._team, self._name)
         if request is None or conversation.last_answer is None or conversation.held is not None:
             return False
-        if approvals.ask_id(request) not in conversation.known:
+        if requests.ask_id(request) not in conversation.known:
             # Its mail is on the way.
             return False
         ident = f"reminder-{request.id}"
@@ -480,8 +478,8 @@ class Assignments:
             return False
         agent = self._team.agent(last)
         spec, status = (
-            json_records.load_or_none(agent.spec, Spec),
-            json_records.load_or_none(agent.status, Status),
+            agent.spec.load_or_none(),
+            agent.status.load_or_none(),
         )
         # A run that has its lease but is not in its loop yet has not begun for this purpose.
         begun = 0 if status is None else status.run - (status.state == "starting")

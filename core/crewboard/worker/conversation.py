@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from crewboard import media, web
+from crewboard.agent_types import WRITE_TOOLS
 from crewboard.names import SYSTEM
 from crewboard.records.agents import Deviations, Terms, TermsInForce, TodoList, Tokens, Work  # fmt: skip
 from crewboard.records.base import first_line
@@ -62,8 +63,6 @@ _MOST_FOREIGN = 2000
 _MOST_CALL = 200
 """Characters of a call beyond the plan that are kept."""
 
-_WRITES = frozenset({"write_file", "edit_file"})
-
 _LEAST_CLEARED = 500
 """Characters of a result below which its removal saves nothing."""
 
@@ -86,6 +85,15 @@ def text_of(*replies: Reply) -> str:
     return text
 
 
+def _is_taken_back(block: Block, reply: Reply) -> bool:
+    """Return True for a block of a reply that goes back to a server: one that the API sent, or that it has as well.
+
+    Servers send others, such as `reasoning`, and refuse a request that has them.
+    """
+    kind = str(block.get("type"))
+    return bool(reply.id) or kind in _OF_API or kind.endswith(("tool_use", "tool_result"))
+
+
 def is_thinking(block: Block) -> bool:
     """Return True for a block in which the model thinks, readable or not."""
     return block.get("type") in ("thinking", "redacted_thinking")
@@ -94,6 +102,9 @@ def is_thinking(block: Block) -> bool:
 _OWN_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
 """Blocks that the model writes itself. Others are of tools that run in the API."""
 
+
+_OF_API = _OWN_BLOCKS | {"fallback", "compaction", "container_upload"}
+"""Blocks of a reply that the Messages API has, beside uses of tools and their results."""
 
 _NEW_BLOCKS = frozenset({"text", "image", "document"})
 """Blocks of mail, which the model has not seen while they stand at the end."""
@@ -315,7 +326,7 @@ class Conversation:
     key: str = ""
     """The key of the marks around untrusted text, in this run."""
     opening: Opening | None = None
-    """What requests begin with; None if the next request must begin anew."""
+    """The beginning of requests; None if the next request must begin anew."""
     preface: dict[str, str] = field(default_factory=dict)
     """The delimited texts of the opening as they are now, with those that replaced one later."""
     cursor: int = 0
@@ -337,7 +348,7 @@ class Conversation:
     refused: dict[str, str] = field(default_factory=dict)
     """The reasons why some of those tool calls must not be run, by id."""
     started: dict[str, float] = field(default_factory=dict)
-    """When those tool calls began, by id."""
+    """The times at which those tool calls began (epoch seconds), by id."""
     call_ids: set[str] = field(default_factory=set)
     """The ids of all tool calls so far."""
     last_id: str = ""
@@ -345,7 +356,7 @@ class Conversation:
     _plan_wanted: bool = False
     """The last assignment needed a plan."""
     _asked_by: frozenset[str] = frozenset()
-    """Who asked for the last assignment."""
+    """The authors of what the last assignment answered."""
     unsent: Answer | None = None
     """An answer whose mail may not be sent yet."""
     last_answer: Answer | None = None
@@ -360,7 +371,7 @@ class Conversation:
     work: Work | None = None
     """The changes by file tools in the last assignment."""
     last_changes: dict[str, float] = field(default_factory=dict)
-    """When file tools last changed each file, in all assignments."""
+    """The times at which file tools last changed each file (epoch seconds), by path, in all assignments."""
     warned: bool = False
     """True if the model was warned, in this conversation, that a budget is nearly used up."""
     cleared: set[str] = field(default_factory=set)
@@ -515,6 +526,12 @@ class Conversation:
     def untaken(self) -> dict[str, str]:
         """Return the `unsettled` texts that the engine is not known to have, which have to be sent, by id."""
         return {ident: text for ident, text in self.unsettled.items() if ident not in self._taken}
+
+    def unsettled_calls(self) -> list[tuple[Block, Block | None]]:
+        """Return the tool calls since the last whole turn of the engine, in order, with their results."""
+        blocks = [block for _, block in self.entries[self._settled :]]
+        results = {block["tool_use_id"]: block for block in blocks if block.get("type") == "tool_result"}
+        return [(block, results.get(block["id"])) for block in blocks if block.get("type") == "tool_use"]
 
     @property
     def open_calls(self) -> dict[str, str]:
@@ -774,6 +791,8 @@ class Conversation:
             elif block.get("type") == "text" and not str(block.get("text", "")).strip():
                 # The API sends such a block, but does not accept it.
                 continue
+            elif not _is_taken_back(block, event):
+                continue
             elif block.get("type") == "thinking" and not block.get("signature") and event.stop_reason not in CUT_OFF:
                 block = {**block, _UNSIGNED: True}  # noqa: PLW2901
             self.entries.append(("assistant", block))
@@ -905,6 +924,12 @@ class Conversation:
         return [tool for tool in tools if tool["name"] not in deferred or tool["name"] in found]
 
     @property
+    def told_tools(self) -> set[str]:
+        """Return the tools that the model had looked for, and found, before its last reply, by name."""
+        replies = [place for place, (role, _) in enumerate(self.entries) if role == "assistant"]
+        return {name for _, block in self.entries[: max(replies, default=0)] for name in _tools_in(block)}
+
+    @property
     def clearable(self) -> dict[str, Block]:
         """Return the results that may be removed, by tool call, oldest first.
 
@@ -913,7 +938,7 @@ class Conversation:
         """
         blocks = [block for _, block in self.entries]
         kept = {*self.cleared, *self._asked}
-        kept |= {block["id"] for block in blocks if block["type"] == "tool_use" and block["name"] in _WRITES}
+        kept |= {block["id"] for block in blocks if block["type"] == "tool_use" and block["name"] in WRITE_TOOLS}
         kept |= {block["tool_use_id"] for block in blocks if _tools_in(block)}
         results = [block for block in blocks if block["type"] == "tool_result"]
         return {

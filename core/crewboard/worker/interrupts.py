@@ -12,13 +12,11 @@ from typing import Any, TypeVar
 
 from crewboard.errors import BadDataError, ExitCode, StorageError
 from crewboard.names import LEAD, OPERATOR
-from crewboard.protocol import approvals, supervisor_client
-from crewboard.records.agents import Spec
+from crewboard.protocol import requests, supervisor_client
 from crewboard.records.messages import Message
 from crewboard.records.processes import Supervisor
 from crewboard.records.requests import Request
 from crewboard.store import files, leases, mailbox, roster
-from crewboard.store.json_records import CachedFile
 from crewboard.worker import inbox
 from crewboard.worker.run_state import RunState
 
@@ -63,7 +61,7 @@ class Interrupts:
 
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state
-        self._spec = CachedFile(run_state.agent.spec, Spec)
+        self._spec = run_state.agent.spec.watch()
         self._wake = asyncio.Event()
         self._terminated = False
         self._scanned = 0
@@ -151,15 +149,15 @@ class Interrupts:
             WorkerExit: There was one.
         """
         team, name, now = self._run_state.team, self._run_state.name, self._run_state.now()
-        request = approvals.pending_shutdown(team, name, now)
+        request = requests.pending_shutdown(team, name, now)
         if request is None:
             return
         try:
-            approvals.respond(team, request.id, "approved", name, now)
+            requests.respond(team, request.id, "approved", name, now)
         except BadDataError:
             # The request was closed by another process just now.
             return
-        await self._pick_up(approvals.ask_id(request))
+        await self._pick_up(requests.ask_id(request))
         raise WorkerExit("shutdown", 0)
 
     async def _pick_up(self, ident: str) -> None:
@@ -235,7 +233,7 @@ class Interrupts:
         """
         self._run_state.show("waiting", doing, waiting_for=request.id)
         # A file that is damaged while the agent waits decides nothing.
-        file = CachedFile(self._run_state.team.request(request.id), Request)
+        file = self._run_state.team.request(request.id).watch()
 
         async def closed() -> Request:
             while True:

@@ -1,14 +1,14 @@
-"""How the model does the work of a run: take mail in, call the model, run its tools, answer."""
+"""The work of a run by the model: take mail in, call the model, run its tools, answer."""
 
 import asyncio
 import contextlib
 import os
 from collections.abc import Mapping
 
-from crewboard import skill_files
+from crewboard import models, skill_files
 from crewboard.errors import ExitCode
 from crewboard.names import PROJECT_FILES
-from crewboard.protocol import approvals
+from crewboard.protocol import requests
 from crewboard.records.agents import HELD_REPEATS, TOLD_REPEATS
 from crewboard.records.events import CUT_OFF, NOT_RUN, NOT_UNDERSTOOD, Intake, Opening, Reply, describe_stop
 from crewboard.store import roster
@@ -17,6 +17,7 @@ from crewboard.worker import inbox
 from crewboard.worker.conversation import text_of
 from crewboard.worker.interrupts import Interrupted, Interrupts
 from crewboard.worker.life import Life
+from crewboard.worker.llm.blocks import call_in_text
 from crewboard.worker.llm.context_window import ContextWindow
 from crewboard.worker.llm.model import (
     DeferredToolsError,
@@ -35,6 +36,7 @@ from crewboard.worker.tools import skills
 from crewboard.worker.tools.base import FileToolClient, Outcome
 from crewboard.worker.tools.executor import ToolExecutor
 from crewboard.worker.tools.mcp import FIND_TOOLS, McpServers
+from crewboard.worker.tools.plans import take_released
 from crewboard.worker.tools.registry import ToolRegistry, with_added
 
 WINDOW_TIMEOUT = 10.0
@@ -70,11 +72,13 @@ _LOOPING = (
     "know, try another way, or say what is missing."
 )
 
+_WRITTEN_CALL = "the model wrote a call of {} as text, and its server did not read it as one, so it was not run"
+
 _SILENT = (
     "Your reply had no text and no tool call. Please continue: call the next tool, or if all is done, say what the "
     "result is."
 )
-"""What the model is told once. Some end a turn like this after tool results, with work left."""
+"""The answer to a turn without a text or a call, given once. Some models end a turn so, with work left."""
 
 
 class Loop(Life):
@@ -185,7 +189,7 @@ class Loop(Life):
         run_state = self._run_state
         ended = self._file_tools.ended_commands()
         notices, instructions, shutdowns = list(ended.values()), [], []
-        request = approvals.pending_shutdown(self._team, self._name, run_state.now())
+        request = requests.pending_shutdown(self._team, self._name, run_state.now())
         if request is not None and request.id not in run_state.conversation.shutdowns_told:
             instructions.append(f"{request.from_} asks you to shut down. Answer with shutdown_response.")
             if reason := str(request.payload.get("reason") or ""):
@@ -195,6 +199,7 @@ class Loop(Life):
         if is_looping:
             instructions.append(_LOOPING.format(run_state.conversation.repeats))
         inbox.take_in(run_state, notices=notices, instructions=instructions, shutdowns=shutdowns, looping=is_looping)
+        take_released(run_state)
         for handle in ended:
             self._file_tools.background[handle].end_was_told = True
 
@@ -270,7 +275,11 @@ class Loop(Life):
             return self._begin_anew(wanted)
         if (tools := with_added(opening.tools, wanted.tools)) is None:
             return self._begin_anew(wanted)
-        if len(tools) > len(opening.tools):
+        if added := tools[len(opening.tools) :]:
+            # A tool that was found, went and is back would be referred to again, before thinking that stood behind a
+            # text in the place of the reference.
+            if not conversation.told_tools.isdisjoint(tool["name"] for tool in added):
+                return self._begin_anew(wanted)
             opening = opening.replace(ts=run_state.now(), tools=tools, adds=True)
             run_state.append(opening)
         if changed := changed_texts(conversation.preface, texts):
@@ -342,10 +351,17 @@ class Loop(Life):
             error = f"{describe_stop(reply).rstrip('.')}. {text}".strip()
             self._results.fail(error, ExitCode.FAILED, refused_by=self._run_state.spec.model)
             return
+        if self._model.is_api or (name := call_in_text(text, self._registry.definitions())) is None:
+            self._answer(text, reply)
+        else:
+            self._results.fail(models.with_remedy(_WRITTEN_CALL.format(name)), ExitCode.FAILED)
+
+    def _answer(self, text: str, reply: Reply) -> None:
+        """End the assignment with a text as its result, of which this is the last reply."""
         why = describe_stop(reply)
         silent = f"(the model ended its turn without text{f'; it {why}' if why else ''})"
-        understood = (reply.stop_details or {}).get("type") != NOT_UNDERSTOOD
+        understood = (reply.stop_details or {}).get("explanation") != NOT_UNDERSTOOD
         self._results.answer(
-            with_sources(text, conversation.sources) if text.strip() else silent,
+            with_sources(text, self._run_state.conversation.sources) if text.strip() else silent,
             ExitCode.DONE if understood else ExitCode.FAILED,
         )

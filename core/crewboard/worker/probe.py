@@ -1,7 +1,8 @@
-"""`python -I -m crewboard.worker.probe MODEL`: make one call as an agent makes it, and print what came as JSON.
+"""`python -I -m crewboard.worker.probe MODEL…`: call each model once as an agent does, and print what came as JSON.
 
-`doctor --try` and `--online` run it with the environment of a worker. The call goes through the worker's own client,
-with the instructions and tools of built-in types, from a team in a temporary folder. No tool is run.
+`doctor --try` and `--online` run it with the environment of a worker, and read a line for each model. A call goes
+through the worker's own client, with the instructions and tools of built-in types, from a team in a temporary folder.
+No tool is run.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +71,18 @@ async def _call(team: TeamDirectory, model: str) -> dict[str, Any]:
     }
 
 
-def main(model: str) -> int:
-    """Print the outcome of one call; return 0 if there was one, whatever it was."""
+def main(names: Sequence[str]) -> int:
+    """Print the outcome of one call to each model; return 0 if there was one, whatever it was."""
     redaction.register_secrets(os.environ)
-    with tempfile.TemporaryDirectory(prefix="crewboard-probe-") as folder:
-        found = asyncio.run(_call(TeamDirectory(Path(folder).resolve() / ".crewboard" / "default"), model))
-    sys.stdout.write(json.dumps(found) + "\n")
+    given = dict(os.environ)
+    for name in names:
+        # A worker forgets those of the API.
+        os.environ.update(given)
+        with tempfile.TemporaryDirectory(prefix="crewboard-probe-") as folder:
+            found = asyncio.run(_call(TeamDirectory(Path(folder).resolve() / ".crewboard" / "default"), name))
+        sys.stdout.write(json.dumps(found) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -18,7 +18,7 @@ from crewboard.records.events import Cleared, Event, Intake, RunEnded, RunStarte
 from crewboard.records.processes import Exit
 from crewboard.records.team import Task
 from crewboard.redaction import redact
-from crewboard.store import agents, files, hosts, journal, json_records, roster
+from crewboard.store import agents, files, hosts, journal, roster
 from crewboard.store.layout import AgentDirectory
 from crewboard.worker.conversation import Conversation, replay
 
@@ -60,9 +60,9 @@ class RunState:
         self.name = agent.name
         self.now = clock if clock is not None else partial(hosts.now, agent.team)
         self.damaged_events = 0
-        json_records.quarantine_if_damaged(agent.status, Status)
-        json_records.quarantine_if_damaged(agent.cursor, Cursor)
-        before = json_records.load_or_none(agent.status, Status)
+        agent.status.quarantine_if_damaged()
+        agent.cursor.quarantine_if_damaged()
+        before = agent.status.load_or_none()
         with _without_gc():
             self.conversation: Conversation = replay(self._history())
         self._unsaved: Event | None = None
@@ -74,13 +74,13 @@ class RunState:
         self.capabilities: Capabilities | None = None
         """The input that the model takes, as the API says; None if it did not say."""
         self.takes: dict[str, bool] = {}
-        """Whether it takes images and documents, by the type of block, as the project or a refusal says."""
+        """True for each type of block (`image`, `document`) that it takes, as the project or a refusal says."""
         self._last_tool = ""
         self._sandbox = ""
         # The journal of an older version does not name the task. The status does.
         self.had_task = None if self.fresh else self.conversation.task or (before.task if before else None)
         """The task that was in progress when the previous run ended."""
-        self._shown = json_records.CachedFile(agent.status, Status)
+        self._shown = agent.status.watch()
         self._live = b""
         self._live_at = 0.0
         self._live_size = 0
@@ -200,7 +200,7 @@ class RunState:
         if isinstance(event, (Intake, RunStarted)):
             damaged = self.conversation.damaged + self.damaged_events
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
-            json_records.save(self.agent.cursor, cursor)
+            self.agent.cursor.save(cursor)
 
     def append_unsaved(self) -> None:
         """Write the event that could not be written when the storage failed, so that its action is not repeated.
@@ -264,7 +264,7 @@ class RunState:
             work=conversation.work,
             last_tool=redact(self._last_tool[:200]),
         )
-        json_records.save(self.agent.status, self.status)
+        self.agent.status.save(self.status)
 
     def note_error(self, text: str) -> None:
         """Keep the error that ends the run for the next status."""
@@ -275,13 +275,13 @@ class RunState:
         text = redact(text) if text else None
         if text != self.status.setup_error:
             self.status = self.status.replace(setup_error=text)
-            json_records.save(self.agent.status, self.status)
+            self.agent.status.save(self.status)
 
     def show_mcp(self, servers: list[McpState]) -> None:
         """Show which MCP servers the agent has, and why others are missing."""
         if servers != self.status.mcp:
             self.status = self.status.replace(mcp=servers)
-            json_records.save(self.agent.status, self.status)
+            self.agent.status.save(self.status)
 
     def show_tool(self, call: str, timeout: float | None, others: int = 0) -> None:
         """Show a tool call that begins, with how many `others` begin at the same time."""
@@ -303,10 +303,10 @@ class RunState:
         """Write the status again if it was damaged or the memory changed: an idle agent may not write it for days."""
         self._shown.get()
         if self._read_memory() and not self._shown.damaged:
-            json_records.save(self.agent.status, self.status)
+            self.agent.status.save(self.status)
         if self._shown.damaged:
-            json_records.quarantine_if_damaged(self.agent.status, Status)
-            json_records.save(self.agent.status, self.status)
+            self.agent.status.quarantine_if_damaged()
+            self.agent.status.save(self.status)
 
     def stream(self, text: str) -> None:
         """Show readers the next piece of the reply that is being streamed, or of a command's output."""

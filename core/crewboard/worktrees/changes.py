@@ -6,7 +6,7 @@ File names need not be UTF-8: other bytes are surrogates, as in `os.fsdecode`.
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -44,12 +44,12 @@ _ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 _CONFLICT = 1
 """Exit code of `git merge-tree` for a merge with conflicts."""
 
-_SYNTHETIC = {
+FIXED_AUTHOR = {
     f"GIT_{role}_{field}": value
     for role in ("AUTHOR", "COMMITTER")
     for field, value in (("NAME", "crewboard"), ("EMAIL", "crewboard@crewboard.invalid"), ("DATE", "@0 +0000"))
 }
-"""The same author and date each time, so that the same merge makes the same objects."""
+"""The same author and date each time, so that the same files make the same commit."""
 
 
 @dataclass(frozen=True)
@@ -299,12 +299,8 @@ def added_keys(repository: Repository, changes: Changes) -> tuple[KeyLine, ...]:
     Raises:
         GitFailedError: An object is missing.
     """
-    return tuple(_added_keys(diff_of(repository, changes)))
-
-
-def _added_keys(diff: str) -> Iterator[KeyLine]:
-    path = ""
-    lines = iter(diff.split("\n"))
+    found, path = list[KeyLine](), ""
+    lines = iter(diff_of(repository, changes).split("\n"))
     for raw in lines:
         if raw.startswith("+++ "):
             # Behind a name with blanks git writes a tab.
@@ -314,7 +310,8 @@ def _added_keys(diff: str) -> Iterator[KeyLine]:
             # Together, because a key may have several lines.
             for at, redacted in hidden_lines("\n".join(line[1:] for line in new)).items():
                 if new[at].startswith("+"):
-                    yield KeyLine(path, int(head[2]) + at, new[at][1:], redacted)
+                    found.append(KeyLine(path, int(head[2]) + at, new[at][1:], redacted))
+    return tuple(found)
 
 
 def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
@@ -426,7 +423,7 @@ def merged(repository: Repository, ours: str, theirs: str, base: str) -> MergedT
 
 def synthetic_commit(repository: Repository, commit: str, *options: str) -> str:
     """Return a commit with a tree, or that of a commit, and with nothing else from it."""
-    return repository.git("commit-tree", f"{commit}^{{tree}}", *options, environment=_SYNTHETIC)
+    return repository.git("commit-tree", f"{commit}^{{tree}}", *options, environment=FIXED_AUTHOR)
 
 
 def _behind(repository: Repository, commit: str, head: str, merges: tuple[tuple[str, str], ...]) -> int:
@@ -447,16 +444,9 @@ def _commits(repository: Repository, without: str, of: str) -> frozenset[str]:
 @lru_cache(maxsize=256)
 def files_between(repository: Repository, base: str, commit: str) -> tuple[FileChange, ...]:
     """Return the files that differ between two commits, with renamed ones as one file."""
+    # First comes a record for each file about its kind of change, then one about its lines.
     answer = repository.git("diff-tree", "-r", "-z", "-M", "--raw", "--numstat", base, commit)
-    return tuple(_parse(answer, lambda blob: repository.git("cat-file", "blob", blob)))
-
-
-def _parse(answer: str, read: Callable[[str], str]) -> Iterator[FileChange]:
-    """Parse `--raw --numstat -z`: first a record for each file about its kind of change, then one about its lines.
-
-    `read` returns the content of a blob, for symbolic links.
-    """
-    about: dict[str, list[str]] = {}
+    found, about = list[FileChange](), dict[str, list[str]]()
     fields = iter(answer.split("\0"))
     for field in fields:
         if field.startswith(":"):
@@ -468,9 +458,10 @@ def _parse(answer: str, read: Callable[[str], str]) -> Iterator[FileChange]:
             old = None if path else next(fields)
             path = path or next(fields)
             old_mode, mode, _, blob, letter = about[path]
-            target = read(blob) if mode == LINK else None
+            target = repository.git("cat-file", "blob", blob) if mode == LINK else None
             status = _STATUS.get(letter[0], "modified")
-            yield FileChange(path, status, _lines(added), _lines(removed), old, mode, old_mode, target)
+            found.append(FileChange(path, status, _lines(added), _lines(removed), old, mode, old_mode, target))
+    return tuple(found)
 
 
 def _lines(count: str) -> int | None:

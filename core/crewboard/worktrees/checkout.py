@@ -41,8 +41,8 @@ class Prepared:
     note: str = ""
 
 
-def require_repository(root: Path, name: str) -> None:
-    """Check that an agent for which a worktree is asked can have one.
+def require_repository(root: Path, name: str, otherwise: str) -> None:
+    """Check that an agent that must have a worktree can have one; `otherwise` says what to do where it cannot.
 
     Raises:
         UsageError: There is no repository that it can be made of; the message says what to do.
@@ -51,7 +51,7 @@ def require_repository(root: Path, name: str) -> None:
         open_repository(root)
     except NoRepositoryError as error:
         raise UsageError(
-            f"{name} was not hired, as it cannot have a worktree: {error}; or hire it without --worktree and --base, "
+            f"{name} was not hired, as it cannot have a worktree: {error}; {otherwise}, "
             "to let it work in your own files"
         ) from None
 
@@ -153,7 +153,10 @@ def make_of(
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
                 objects = _fill(repository, new, target, branch_of(team, name), place.head, place.tree)
-                _make_folder(new / place.below)
+                # A link in the place of the folder, which a snapshot could contain, is left.
+                if (below := new / place.below).resolve() == below:
+                    with contextlib.suppress(FileExistsError):
+                        below.mkdir(parents=True)
                 _copy(team.root, new, place.below, copy)
                 team.worktree_ready(name).unlink(missing_ok=True)
                 index_of(team, name).unlink(missing_ok=True)
@@ -191,13 +194,6 @@ def remove_unfinished(target: Path) -> None:
             path.unlink()
         else:
             scratch.remove_tree(path, REMOVAL_TIMEOUT)
-
-
-def _make_folder(path: Path) -> None:
-    """Make a folder of a new checkout. A link in its place, which a snapshot could contain, is left."""
-    if path.resolve() == path:
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(parents=True)
 
 
 def _copy(root: Path, new: Path, below: Path, paths: Sequence[str]) -> None:

@@ -9,10 +9,10 @@ import contextlib
 import os
 from itertools import combinations
 
-from crewboard.records.agents import Spec, Worktree
+from crewboard.records.agents import Worktree
 from crewboard.records.team import Collisions, ComparedPair, Unmerged
 from crewboard.store import files as store_files
-from crewboard.store import json_records, roster
+from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import merging, snapshot
 from crewboard.worktrees.changes import begin_of, merge_base, merged, merged_ref_of
@@ -34,10 +34,10 @@ def update(team: TeamDirectory, now: float) -> Collisions:
         writable = not team.is_foreign()
         if writable:
             held.enter_context(store_files.locked(team.local_lock("collisions")))
-        known = json_records.load_or_none(team.collisions, Collisions) or Collisions()
+        known = team.collisions.load_or_none() or Collisions()
         found = _compare(team, repository, known, now)
         if writable and found != known:
-            json_records.save(team.collisions, found)
+            team.collisions.save(found)
     return found
 
 
@@ -57,7 +57,7 @@ def _compare(team: TeamDirectory, repository: Repository, known: Collisions, now
     accepted = merging.load(team).acceptances
     unmerged = {}
     for name in roster.load(team).names:
-        spec = json_records.load_or_none(team.agent(name).spec, Spec)
+        spec = team.agent(name).spec.load_or_none()
         commit = refs.get(snapshot.ref_of(team, name))
         if spec is None or spec.worktree is None or commit is None:
             continue

@@ -6,6 +6,8 @@ next merge or undo finishes the move or takes it back:
 
 - `index.lock` is held meanwhile, so that no other git changes the index. It is a hard link to a file of ours, by which
   it is known to be ours later. git works on a copy of the index, which then replaces it in one step.
+- No file of the working tree is ever half-written: git writes each new content into a folder of ours, from where it is
+  renamed. So any other content than the old or the new one is the user's.
 - The branch moves last. While it has not moved, the move is taken back.
 - git inherits the lease of this process. Where the lease is free, no git of ours is left.
 """
@@ -14,6 +16,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -25,8 +28,8 @@ from typing import TYPE_CHECKING
 from crewboard.errors import BadDataError, CrewboardError, TryLaterError, UsageError
 from crewboard.records.team import Acceptance, Acceptances, How, Move
 from crewboard.store import files as store_files
-from crewboard.store import json_records, leases
-from crewboard.store.interface import Held, Key
+from crewboard.store import leases
+from crewboard.store.interface import Held
 from crewboard.store.layout import HOME, TeamDirectory
 from crewboard.worktrees.changes import (
     ABSENT,
@@ -42,6 +45,7 @@ from crewboard.worktrees.changes import (
     name_some,
     synthetic_commit,
 )
+from crewboard.worktrees.put_back import Tree
 
 if TYPE_CHECKING:
     from crewboard.worktrees.repository import Repository
@@ -92,17 +96,12 @@ def load(team: TeamDirectory) -> Acceptances:
         BadDataError: The file is damaged.
         StorageError: It cannot be read.
     """
-    record = json_records.load(team.acceptances, Acceptances) or Acceptances()
+    record = team.acceptances.load() or Acceptances()
     if team.store == team.local:
         return record
     # A move of another machine is in a clone that this one cannot reach.
-    own = json_records.load(_place_of_move(team), Acceptances) or Acceptances()
+    own = team.acceptances_here.load() or Acceptances()
     return record.replace(move=own.move)
-
-
-def _place_of_move(team: TeamDirectory) -> Key:
-    """Return the record with the move of this machine's clone. On a team in files it is the one with all merges."""
-    return team.local_key(team.acceptances.name)
 
 
 def accepted_base(
@@ -479,15 +478,42 @@ class Mover:
             raise
         try:
             if move.files:
-                # Let the working tree and the index follow the branch. All else in them stays as it is.
-                copy = self._copy_of_index(move)
-                self._git("read-tree", "-m", "-u", move.old, move.new, index=copy)
-                copy.replace(self._repository.directory / "index")
+                self._follow(move)
             self._change_ref(move)
         except BaseException:
             self.recover(failed=True)
             raise
         self._finish(move)
+
+    def _follow(self, move: Move) -> None:
+        """Let the working tree and the index follow the branch. All else in them stays as it is."""
+        copy, staging = self._copy_of_index(move), self._staging(move)
+        # What is missing in a working tree is no reason to refuse, and only what is new is written.
+        self._git("read-tree", "-m", "-u", move.old, move.new, index=copy, instead=staging)
+        check = self._copy_of_index(move, "check")
+        self._git("read-tree", "-m", "-u", "-n", move.old, move.new, index=check)
+        changed = {path: new for path, (_, new) in entries_between(self._repository, move.old, move.new).items()}
+        self._unlink(path for path, (mode, _) in changed.items() if mode == ABSENT)
+        self._put(staging, changed)
+        self._refresh(copy)
+        copy.replace(self._repository.directory / "index")
+
+    def _staging(self, move: Move) -> Path:
+        """Return a new folder next to the index, for files that are complete before they get to their places."""
+        staging = self._path(move, "files")
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        return staging
+
+    def _put(self, staging: Path, wanted: dict[str, Entry]) -> None:
+        """Move the files from the folder to their places. What is not there stays, as in a sparse working tree."""
+        top = self._repository.top
+        with store_files.storage_errors(f"cannot write the files of {top}"), Tree(top) as files:
+            for path, (mode, _) in wanted.items():
+                if mode == SUBMODULE:
+                    (top / path).mkdir(parents=True, exist_ok=True)
+                elif os.path.lexists(staging / path):
+                    files.put(path, staging / path)
 
     def recover(self, *, failed: bool = False) -> None:
         """Finish or take back a move that was interrupted, if there is one. This may be interrupted, too.
@@ -554,22 +580,14 @@ class Mover:
 
     def _record(self, acceptance: Acceptance) -> None:
         """Record a merge or what became of it. Users on other machines may do so at the same time."""
-        changed = json_records.change(
-            self._team.acceptances, self._team.lock("acceptances"), Acceptances,
-            lambda old: (old or Acceptances()).replace(
+        changed = self._team.acceptances.edit(lambda old: (old or Acceptances()).replace(
                 acceptances=_with(old.acceptances if old is not None else [], acceptance)
-            ),
-            durable=True,
-        )  # fmt: skip
+            ), durable=True)  # fmt: skip
         self.record = changed.replace(move=self.record.move)
 
     def _save(self, *, move: Move | None) -> None:
         self.record = self.record.replace(move=move)
-        place = _place_of_move(self._team)
-        json_records.change(
-            place, self._team.local_key(self._team.lock("acceptances").name), Acceptances,
-            lambda old: (old or Acceptances()).replace(move=move), durable=True,
-        )  # fmt: skip
+        self._team.acceptances_here.edit(lambda old: (old or Acceptances()).replace(move=move), durable=True)
 
     def _path(self, move: Move, what: str) -> Path:
         """Return the path of a file that only this move uses, next to the index."""
@@ -580,6 +598,7 @@ class Mover:
         with contextlib.suppress(FileNotFoundError):
             if lock.samefile(ours):
                 lock.unlink()
+        shutil.rmtree(self._path(move, "files"), ignore_errors=True)
         for path in self._repository.directory.glob(f"crewboard-{move.id}.*"):
             path.unlink(missing_ok=True)
 
@@ -595,14 +614,21 @@ class Mover:
             except FileExistsError:
                 raise TryLaterError(_locked(self._repository, lock)) from None
 
-    def _git(self, *arguments: str, index: Path, stdin: str = "") -> str:
+    def _git(self, *arguments: str, index: Path, stdin: str = "", instead: Path | None = None) -> str:
         """Run git on the working tree with an index of its own; it holds the lease as long as it runs."""
         return self._repository.in_working_tree(
-            *arguments, environment={"GIT_INDEX_FILE": str(index)}, stdin=stdin, keep=(self._lease.descriptor,)
-        )
+            *arguments, environment={"GIT_INDEX_FILE": str(index)}, stdin=stdin, keep=(self._lease.descriptor,),
+            instead=instead,
+        )  # fmt: skip
 
-    def _copy_of_index(self, move: Move) -> Path:
-        copy, index = self._path(move, "index"), self._repository.directory / "index"
+    def _refresh(self, index: Path) -> None:
+        """Let an index know the files as they are now."""
+        # It reports files that the user changed.
+        with contextlib.suppress(CrewboardError):
+            self._git("update-index", "-q", "--refresh", index=index)
+
+    def _copy_of_index(self, move: Move, what: str = "index") -> Path:
+        copy, index = self._path(move, what), self._repository.directory / "index"
         copy.with_name(copy.name + ".lock").unlink(missing_ok=True)
         copy.write_bytes(index.read_bytes() if index.exists() else b"")
         if not copy.stat().st_size:
@@ -624,22 +650,25 @@ class Mover:
             raise TryLaterError(f"{move.ref} was changed by another program meanwhile: {error}") from error
 
     def _take_back(self, move: Move) -> None:
-        """Restore the old content of each file that is new or half-written. Another content is the user's: it stays."""
+        """Restore the old content of each file that is new or missing. Another content is the user's: it stays."""
         entries = entries_between(self._repository, move.old, move.new)
-        old_index, restore = self._index_of(move, "old", entries, 0), []
-        as_old = self._unchanged(old_index, entries, 0)
+        as_old = self._unchanged(self._index_of(move, "old", entries, 0), entries, 0)
         as_new = self._unchanged(self._index_of(move, "new", entries, 1), entries, 1)
-        for path, (_, new) in entries.items():
-            if path not in as_old and (path in as_new or self._is_part(path, entries)):
-                restore.append(path)
-                if new[0] != ABSENT:
-                    self._unlink(path)
+        restore = {
+            path: old
+            for path, (old, _) in entries.items()
+            if path not in as_old and (path in as_new or self._is_missing(path, entries))
+        }
+        self._unlink(path for path, (mode, _) in restore.items() if mode == ABSENT)
         # A folder is left only if it has files of the user.
-        top = self._repository.top
-        present = [path for path in restore if entries[path][0][0] != ABSENT and not _is_folder(top / path)]
-        if present:
-            names = "".join(f"{path}\0" for path in present)
-            self._git("checkout-index", "-f", "-z", "--stdin", index=old_index, stdin=names)
+        present = {path: old for path, old in restore.items() if not _is_folder(self._repository.top / path)}
+        # The attributes of all files say how these are written.
+        whole, staging = self._path(move, "whole"), self._staging(move)
+        whole.unlink(missing_ok=True)
+        self._git("read-tree", move.old, index=whole)
+        names = "".join(f"{path}\0" for path, (mode, _) in present.items() if mode not in (ABSENT, SUBMODULE))
+        self._git("checkout-index", "-f", "-z", "--stdin", index=whole, stdin=names, instead=staging)
+        self._put(staging, present)
         self._restore_index(move, entries)
 
     def _restore_index(self, move: Move, entries: dict[str, tuple[Entry, Entry]]) -> None:
@@ -653,9 +682,7 @@ class Mover:
         gone = (ABSENT, "0" * len(move.old))
         wrong = {path: old for path, (old, new) in entries.items() if found.get(path, gone) == new}
         self._git("update-index", "-z", "--index-info", index=copy, stdin=index_lines(wrong))
-        # It reports files that the user changed.
-        with contextlib.suppress(CrewboardError):
-            self._git("update-index", "-q", "--refresh", index=copy)
+        self._refresh(copy)
         if copy.exists():
             copy.replace(self._repository.directory / "index")
 
@@ -683,35 +710,27 @@ class Mover:
             if (path not in differing if each[side][0] != ABSENT else not os.path.lexists(top / path))
         }
 
-    def _is_part(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> bool:
-        """Return True if a file is missing, or half of its old or new content: git was killed while it wrote it."""
+    def _is_missing(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> bool:
+        """Return True if a file is not there, or a folder of other files of the move is in its place."""
         there = self._repository.top / path
-        if not os.path.lexists(there):
-            return True
-        if _is_folder(there):
-            return any(other.startswith(f"{path}/") for other in entries)
-        if there.is_symlink() or not there.is_file():
-            return False
-        data = there.read_bytes()
-        for mode, ident in entries[path]:
-            if mode != ABSENT:
-                whole = self._repository.in_working_tree("cat-file", "--filters", f"--path={path}", ident)
-                if os.fsencode(whole + "\n").startswith(data):
-                    return True
-        return False
+        return not os.path.lexists(there) or (
+            _is_folder(there) and any(other.startswith(f"{path}/") for other in entries)
+        )
 
-    def _unlink(self, path: str) -> None:
-        """Remove a new file, and the folders that are empty then."""
-        there = self._repository.top / path
-        if there.parent.resolve() != there.parent:
-            return
-        with contextlib.suppress(OSError):
-            there.unlink()
-        for parent in there.parents:
-            if parent == self._repository.top:
-                break
+    def _unlink(self, paths: Iterable[str]) -> None:
+        """Remove files, and the folders that are empty then."""
+        for path in paths:
+            there = self._repository.top / path
+            if there.parent.resolve() != there.parent:
+                continue
             with contextlib.suppress(OSError):
-                parent.rmdir()
+                # What is left of a repository in the working tree is an empty folder.
+                there.rmdir() if _is_folder(there) else there.unlink()
+            for parent in there.parents:
+                if parent == self._repository.top:
+                    break
+                with contextlib.suppress(OSError):
+                    parent.rmdir()
 
 
 def _with(known: list[Acceptance], each: Acceptance) -> list[Acceptance]:

@@ -244,7 +244,9 @@ def _without(repository: Repository, old: str, new: str, path: str, hunk: int | 
     with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
         environment = {"GIT_INDEX_FILE": str(Path(folder, "index"))}
         repository.git("read-tree", new, environment=environment)
-        repository.git("update-index", "-z", "--index-info", environment=environment, stdin=_ordered(chosen))
+        # Removals first: a file may take the place of a folder.
+        ordered = dict(sorted(chosen.items(), key=lambda each: each[1][0] != ABSENT))
+        repository.git("update-index", "-z", "--index-info", environment=environment, stdin=index_lines(ordered))
         return repository.git("write-tree", environment=environment)
 
 
@@ -285,12 +287,6 @@ def _lines(repository: Repository, ident: str) -> list[bytes]:
     content = os.fsencode(repository.git("cat-file", "--batch", stdin=f"{ident}\n")).partition(b"\n")[2]
     *whole, rest = content.split(b"\n")
     return [*(line + b"\n" for line in whole), *([rest] if rest else [])]
-
-
-def _ordered(entries: dict[str, Entry]) -> str:
-    """Return lines for an index, removals first: a file may take the place of a folder."""
-    gone = {path: each for path, each in entries.items() if each[0] == ABSENT}
-    return index_lines(gone) + index_lines({path: each for path, each in entries.items() if each[0] != ABSENT})
 
 
 def plan(repository: Repository, checkout: Path, present: str, tree: str) -> Plan:

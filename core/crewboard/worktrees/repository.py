@@ -112,13 +112,16 @@ class Repository:
         environment: Mapping[str, str] | None = None,
         stdin: str = "",
         keep: tuple[int, ...] = (),
+        instead: Path | None = None,
     ) -> str:
-        """Run git on the user's working tree; return its output without the last newline. It inherits `keep`.
+        """Run git on the user's working tree, or on a folder `instead`; return its output without the last newline.
+
+        It inherits `keep`.
 
         Raises:
             GitFailedError: git ended with another code than 0.
         """
-        return self._text((f"--work-tree={self.top}", *arguments), environment, stdin, keep)
+        return self._text((f"--work-tree={instead or self.top}", *arguments), environment, stdin, keep)
 
     def commit(self, name: str) -> str:
         """Return the id of the commit that `name` means: a branch, a tag, an id.
@@ -238,7 +241,8 @@ class Repository:
     def _receive(self, *arguments: str, stdin: int, deadline: float) -> None:
         receiver = self.start(*arguments, stdin=stdin)
         # A pack of some kilobytes can describe objects of any size, which git makes in memory.
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, AttributeError):
+            # AttributeError: only Linux limits another process.
             resource.prlimit(receiver.pid, resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
         try:
             _, said = receiver.communicate(timeout=max(deadline - time.monotonic(), 0))

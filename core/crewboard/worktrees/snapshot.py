@@ -8,6 +8,7 @@ come out as a pack, which the user's git checks as it would those of a foreign h
 import contextlib
 import hashlib
 import os
+import re
 import select
 import shutil
 import stat
@@ -40,6 +41,7 @@ MAX_PACK = 4 << 30
 _PACK_HEADER = 12
 _LONGEST_LINE = 300
 _MAX_INDEX = 256 << 20
+_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 _SCRIPT = """
 set -u
@@ -234,7 +236,7 @@ class _Taking:
             str(self._sandbox.policy.root), self._worktree.base, before.commit if before else self._worktree.base,
             f"{before.tree} {before.head}" if before else "", self._name,
         ]  # fmt: skip
-        output, into = os.pipe2(os.O_CLOEXEC)
+        output, into = os.pipe()
         child: Child | None = None
         try:
             child = self._sandbox.start_program(arguments, into, complaints.fileno())
@@ -274,11 +276,16 @@ class _Taking:
         """Take in the objects of a snapshot, check them, and let the ref keep it."""
         if header == ["same"] and self._before is not None:
             return self._before
-        if len(header) != 3 or not all(map(_is_id, header)):  # noqa: PLR2004  commit, head, tree
+        if len(header) != 3 or not all(map(_ID.fullmatch, header)):  # noqa: PLR2004  commit, head, tree
             raise BadDataError(f"no snapshot of {self._name}: git printed something unexpected")
         commit = header[0]
+        start = self._read(output, _PACK_HEADER)
+        if len(start) < _PACK_HEADER or start[:4] != b"PACK":
+            raise BadDataError(f"no snapshot of {self._name}: its objects did not arrive")
+        version, count = int.from_bytes(start[4:8], "big"), int.from_bytes(start[8:], "big")
+        options = (f"--max-input-size={MAX_PACK}", f"--pack_header={version},{count}")
         try:
-            self._unpack(output)
+            self._repository.take_in(output, count, *options, seconds=self._deadline - time.monotonic())
             # The repository must have every object of its history and its tree.
             known = [self._worktree.base, *([self._before.commit] if self._before else [])]
             self._repository.git("rev-list", "--objects", "--quiet", commit, "--not", *known)
@@ -289,14 +296,6 @@ class _Taking:
         except GitFailedError as error:
             raise BadDataError(f"the snapshot of {self._name} was refused: {error}") from error
         return Snapshot(commit, head, tree, self._worktree.base)
-
-    def _unpack(self, output: int) -> None:
-        head = self._read(output, _PACK_HEADER)
-        if len(head) < _PACK_HEADER or head[:4] != b"PACK":
-            raise BadDataError(f"no snapshot of {self._name}: its objects did not arrive")
-        version, count = int.from_bytes(head[4:8], "big"), int.from_bytes(head[8:], "big")
-        more = (f"--max-input-size={MAX_PACK}", f"--pack_header={version},{count}")
-        self._repository.take_in(output, count, *more, seconds=self._deadline - time.monotonic())
 
 
 @lru_cache(maxsize=64)
@@ -312,14 +311,12 @@ def _nested(repository: Repository, base: str, tree: str) -> tuple[str, ...]:
     )
 
 
-def _is_id(text: str) -> bool:
-    return len(text) in (40, 64) and all(letter in "0123456789abcdef" for letter in text)
-
-
 def _copy_index(source: Path, target: Path) -> None:
     """Copy an index, which speeds up the next snapshot. One that an agent exchanged for something else is left."""
     try:
-        folder = os.open(source.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder = os.open(
+            source.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
         try:
             fd = os.open(source.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         finally:

@@ -20,10 +20,10 @@ from crewboard import env
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records.agents import Spec, Worktree
 from crewboard.records.team import Bundle, Carried, Workspace
-from crewboard.store import agents, files, json_records, leases, roster
+from crewboard.store import agents, files, leases, roster
 from crewboard.store.layout import HOME, TeamDirectory
 from crewboard.worktrees import bundles, checkout
-from crewboard.worktrees.changes import is_ancestor, merge_base
+from crewboard.worktrees.changes import FIXED_AUTHOR, is_ancestor, merge_base
 from crewboard.worktrees.repository import (
     GitFailedError,
     NoRepositoryError,
@@ -57,13 +57,6 @@ _REMOTE = "refs/crew/+remote/*"
 _CARRIED = "refs/crew/+carried/"
 """Refs of the snapshots that a worker puts into the store."""
 
-_AUTHOR = {
-    f"GIT_{role}_{field}": value
-    for role in ("AUTHOR", "COMMITTER")
-    for field, value in (("NAME", "crewboard"), ("EMAIL", "crewboard@crewboard.invalid"), ("DATE", "@0 +0000"))
-}
-"""The same each time, so that the same files make the same commit."""
-
 
 def load(team: TeamDirectory) -> Workspace | None:
     """Return what was pushed last, None if nothing was.
@@ -72,7 +65,7 @@ def load(team: TeamDirectory) -> Workspace | None:
         BadDataError: The record is damaged.
         StorageError: It cannot be read.
     """
-    return json_records.load(team.workspace, Workspace)
+    return team.workspace.load()
 
 
 def newest(team: TeamDirectory, name: str) -> Carried | None:
@@ -82,7 +75,7 @@ def newest(team: TeamDirectory, name: str) -> Carried | None:
         BadDataError: The record is damaged.
         StorageError: It cannot be read.
     """
-    return json_records.load(team.carried(name), Carried)
+    return team.carried(name).load()
 
 
 def worktree_on_hosts(team: TeamDirectory, name: str, pushed: Workspace) -> Worktree:
@@ -188,7 +181,7 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
     before = load(team)
     listed = before.bundles if before is not None and before.url == (url or "") else []
     # Where agents began, here and at the users who pushed that.
-    specs = (json_records.load_or_none(team.agent(name).spec, Spec) for name in roster.load(team).names)
+    specs = (team.agent(name).spec.load_or_none() for name in roster.load(team).names)
     bases = {spec.worktree.base for spec in specs if spec and spec.worktree is not None and spec.worktree.carried}
     needed = [f"{_BASES}{each}" for each in sorted(bases - {commit})]
     here = [ref for ref in needed if repository.ref(ref) is not None]
@@ -204,7 +197,7 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
         commit=commit, head=head, branch=repository.branch() or "", folder="" if below == Path() else str(below),
         hash_name=repository.hash_name, url=url or "", bundles=[*listed, *([made] if made else [])], by=by, at=now,
     )  # fmt: skip
-    json_records.save(team.workspace, pushed, durable=True)
+    team.workspace.save(pushed, durable=True)
     if made is not None:
         bundles.sweep(team, _OWNER, pushed.bundles)
     return pushed
@@ -228,7 +221,7 @@ def _commit_of_all(repository: Repository, head: str) -> str:
         tree = repository.in_working_tree("write-tree", environment=environment)
     if tree == repository.git("rev-parse", f"{head}^{{tree}}"):
         return head
-    return repository.git("commit-tree", tree, "-p", head, "-m", "Uncommitted files", environment=_AUTHOR)
+    return repository.git("commit-tree", tree, "-p", head, "-m", "Uncommitted files", environment=FIXED_AUTHOR)
 
 
 def _require_at(repository: Repository, url: str, head: str) -> None:
@@ -449,7 +442,12 @@ def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
             if found is not None and not (mine := _is_here(team, name, before)):
                 _bring_work(team, repository, name, found)
         if found is None or not mine:
-            _make(team, repository, name, spec, found)
+            checkout.remove(team, name)
+            saved = kept(team, repository, name, worktree.base) if found is not None else None
+            if saved is None:
+                _forget_refs(team, repository, name)
+                saved = _beginning(team, repository, name, worktree, spec.flags.start_from)
+            _check_out(team, repository, name, worktree, saved)
         files.replace_file(team.worktree_run(name), str(spec.run).encode())
 
 
@@ -486,32 +484,21 @@ def _is_here(team: TeamDirectory, name: str, before: int) -> bool:
     return files.read_file(team.worktree_run(name)) == str(before).encode() and team.worktree(name).is_dir()
 
 
-def _make(team: TeamDirectory, repository: Repository, name: str, spec: Spec, found: Carried | None) -> None:
-    worktree = spec.worktree
-    if worktree is None:
-        return
-    checkout.remove(team, name)
-    saved = kept(team, repository, name, worktree.base) if found is not None else None
-    if saved is None:
-        _forget_refs(team, repository, name)
-        saved = _beginning(team, repository, name, spec)
-    _check_out(team, repository, name, worktree, saved)
-
-
 def _check_out(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree, saved: Snapshot) -> None:
     place = checkout.Place(saved.head, saved.tree, Path(worktree.folder))
     copy = roster.load(team).worktree_copy or ()
     checkout.make_of(team, repository, name, place, copy, first=False)
 
 
-def _beginning(team: TeamDirectory, repository: Repository, name: str, spec: Spec) -> Snapshot:
-    """Return what the work of an agent begins with: the newest snapshot of another agent, or what was pushed."""
-    base = spec.worktree.base if spec.worktree is not None else ""
-    begin, source = base, spec.flags.start_from
+def _beginning(
+    team: TeamDirectory, repository: Repository, name: str, worktree: Worktree, source: str | None
+) -> Snapshot:
+    """Return the beginning of an agent's work: the newest snapshot of the agent `source`, or what was pushed."""
+    begin = worktree.base
     if source is not None and (found := newest(team, source)) is not None:
         begin = _bring_objects(team, repository, source, found).commit
         repository.keep(setup_ref_of(team, name), begin)
-    return Snapshot(begin, begin, repository.git("rev-parse", f"{begin}^{{tree}}"), base)
+    return Snapshot(begin, begin, repository.git("rev-parse", f"{begin}^{{tree}}"), worktree.base)
 
 
 def bring_newest_base(team: TeamDirectory) -> None:
@@ -570,7 +557,7 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
             )
         checkout.remove(team, name)
         repository.git("update-ref", "-d", ref_of(team, name))
-        saved = _beginning(team, repository, name, spec)
+        saved = _beginning(team, repository, name, worktree, source)
     _check_out(team, repository, name, worktree, saved)
     files.replace_file(team.worktree_run(name), str(spec.run).encode())
     return f"Your checkout was replaced by the newest state of {source}."
@@ -615,7 +602,7 @@ class Carrier:
             commit=taken.commit, base=self._worktree.base, setup=setup, run=run, at=now,
             bundles=[*listed, *([made] if made else [])], missing=list(taken.missing),
         )  # fmt: skip
-        json_records.save(self._team.carried(self._name), new, durable=True)
+        self._team.carried(self._name).save(new, durable=True)
         self._known, self._is_known = new, True
         if not listed:
             bundles.sweep(self._team, self._name, new.bundles)

@@ -1,25 +1,26 @@
-"""Actions on agents and needs, for every view that selects one: hire, stop, pause, resume, acknowledge, answer."""
+"""Actions on agents, tasks and needs, for every view that selects one: hire, stop, assign, acknowledge and more."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from textual.app import SuspendNotSupported
 
-from crewboard import LEAD, AgentView, HireOptions, Need, Request, Team, TeamView, TryLaterError, models, pricing
+from crewboard import LEAD, AgentView, HireOptions, Need, Task, TryLaterError, pricing
 from crewboard.commands.context import command_for
-from crewboard.operations import OPERATIONS, Operation
+from crewboard.operations import OPERATIONS, Operation, split_text
 from crewboard.readmodel.needs import to_acknowledge
 from crewboard.redaction import is_secret
+from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import Action, Operations, Selection, aimed, check_yes, either, for_fitting, not_for
-from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
+from crewboard_tui.drafts import TASK, edit_of_task
 from crewboard_tui.keymap.bindings import BY_ID
 from crewboard_tui.render.lines import clip_middle, one_line
 
@@ -43,18 +44,33 @@ class AgentActions:
         self._context = context
         self._operations = Operations(context)
         self.actions = (
-            for_fitting("agent.answer", self._answer, lambda agent: bool(agent.asks)),
-            for_fitting("agent.resume", self._resume, _is_resumable, _resume_label),
-            for_fitting("agent.fresh", self._resume_fresh, _is_over),
+            for_fitting(
+                "agent.answer",
+                self._answer,
+                lambda agent: bool(agent.asks or _held_by(agent)),
+                _answer_label,
+                why_not="{} not waiting for your answer".format,
+            ),
+            for_fitting("agent.resume", self._resume, _is_resumable, _resume_label, "{} still running".format),
+            for_fitting("agent.fresh", self._resume_fresh, _is_over, why_not="{} still running".format),
             Action(
                 "agent.acknowledge",
                 self._acknowledge,
-                lambda selection: None if self._seen(selection) else not_for(selection),
+                self._why_not_seen,
                 self._acknowledge_label,
             ),
-            for_fitting("agent.limit", self._raise_limit, lambda agent: agent.limit is not None),
-            Action("agent.hire", self._hire),
-            Action("agent.clone", self._clone, _why_no_clone),
+            for_fitting(
+                "agent.limit",
+                self._raise_limit,
+                lambda agent: agent.limit is not None,
+                why_not="{} stopped by no limit".format,
+            ),
+            Action("agent.hire", lambda selection: context.navigator.open_hire_form(selection.show_agent)),
+            Action(
+                "agent.clone",
+                lambda selection: context.navigator.open_hire_form(selection.show_agent, selection.agent),
+                _why_no_clone,
+            ),
             *(
                 action
                 for each in OPERATIONS.values()
@@ -78,14 +94,10 @@ class AgentActions:
 
     # -------------------------------------------------------------------------------------------- hire and answer
 
-    async def _hire(self, selection: Selection) -> None:
-        await self._context.navigator.open_hire_form(selection.show_agent)
-
-    async def _clone(self, selection: Selection) -> None:
-        await self._context.navigator.open_hire_form(selection.show_agent, selection.agent)
-
     def _answer(self, selection: Selection) -> None:
         asks = [request for agent in selection.agents for request in agent.asks]
+        held = {ident for agent in selection.agents if (ident := _held_by(agent))}
+        asks += [request for request in self._context.snapshot.view.asked if request.id in held]
         if asks:
             self._context.navigator.open_request(asks[0])
 
@@ -96,7 +108,8 @@ class AgentActions:
         back = OPERATIONS.get(operation.back, operation)
 
         def way(selection: Selection) -> Operation:
-            return operation if any(map(operation.fits, selection.agents)) else back
+            agents = selection.agents
+            return operation if any(map(operation.fits, agents)) or not any(map(back.fits, agents)) else back
 
         yield for_fitting(
             operation.ident,
@@ -142,6 +155,9 @@ class AgentActions:
 
         def check(text: str) -> str | None:
             return None if text.strip() else "name a model, such as opus"
+
+        # Imported here: it knows the words of many servers, and the first picture needs none of them.
+        from crewboard import models
 
         text = models.instead_of(agent.refused_by or "", self._context.team.worker_environment) or agent.model
         prompt = PromptLine(f"{agent.name}: model", text, check=check, hint="the model that tries again")
@@ -249,6 +265,11 @@ class AgentActions:
         # All agents that were lost with one host have the same need.
         return [need for need in dict.fromkeys(needs) if need.is_acknowledgeable]
 
+    def _why_not_seen(self, selection: Selection) -> str | None:
+        if self._seen(selection):
+            return None
+        return "nothing there to acknowledge" if selection.agents or selection.needs else not_for(selection)
+
     def _acknowledge_label(self, selection: Selection) -> str | None:
         names = list(dict.fromkeys(need.agent for need in self._seen(selection)))
         return aimed(BY_ID["agent.acknowledge"].label, names) if selection.marked and names else None
@@ -258,8 +279,15 @@ class AgentActions:
         names = list(dict.fromkeys(f"#{need.task}" if need.task else need.agent for need in needs))
 
         def acknowledge() -> str:
+            from crewboard.commands import messages
+
             for need in needs:
-                _acknowledge_need(self._context.team, need)
+                if need.marks:
+                    about = f"#{need.task}" if need.task else need.agent
+                    messages.acknowledge_marks(self._context.team, dict(need.marks), about)
+                else:
+                    for name in need.agents or (need.agent,):
+                        messages.acknowledge(self._context.team, name)
             one = needs[0]
             what = f"{one.agent} {one.summary}" if len(needs) == 1 and not one.task else ", ".join(names)
             return f"acknowledged: {what}"
@@ -376,6 +404,121 @@ def _files_of(made: "PutBack") -> str:
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
+class TaskActions:
+    """The actions on the selected task, in `actions`."""
+
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
+        self._operations = Operations(context)
+        of_operations = {
+            each.ident: self._of(each, each.ident) for each in OPERATIONS.values() if each.is_on_tasks and each.keys
+        }
+        self.actions = tuple({**of_operations, "task.new": Action("task.new", self._new)}.values())
+        self.reopen = of_operations["task.reopen"]
+        self.retry = self._of(OPERATIONS["task.retry"], "agent.resume")
+        """Reopens a failed task for the agent that had it. Needs-you offers it in the place of `agent.resume`."""
+
+    def _new(self, selection: Selection) -> None:
+        from crewboard_tui.compose.draft_input import Prose
+
+        def done(text: str | None) -> None:
+            if text is not None and text.strip():
+                self._context.drafts.pop(TASK, None)
+                self._add(text, selection)
+
+        def keep(text: str) -> None:
+            self._context.drafts[TASK] = text
+
+        hint, prose = self._text_hint("adds it"), Prose.of(self._context)
+        prompt = PromptLine(TASK, lambda: self._context.drafts.get(TASK, ""), hint=hint, changed=keep, prose=prose)
+        prompt.pressed = self._context.key
+        self._context.navigator.ask(prompt, done)
+
+    def _add(self, text: str, selection: Selection) -> None:
+        operation, made = OPERATIONS["task.new"], list[int]()
+
+        def add() -> str:
+            done = operation.run(self._context.team, text)
+            made.append(done.data["id"])
+            return done.says + operation.after(done, self._context.key)
+
+        def added(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if worked:
+                selection.show_task(made[0])
+
+        keep = keep_unsent(self._context, lambda: TASK, text)
+        self._context.do(operation.doing, add, added, settle=keep)
+
+    def _edit(self, task: Task) -> None:
+        operation, drafts = OPERATIONS["task.edit"], self._context.drafts
+        from crewboard_tui.compose.draft_input import Prose
+
+        name, shown = edit_of_task(task.id), as_text(task.subject, task.description)
+
+        def keep(text: str) -> None:
+            if text == shown:
+                drafts.pop(name, None)
+            else:
+                drafts[name] = text
+
+        def save(text: str) -> str:
+            done = operation.run(self._context.team, task.id, shown, text)
+            return done.says + operation.after(done, self._context.key)
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                drafts.pop(name, None)
+                if text != shown:
+                    settle = keep_unsent(self._context, lambda: name, text)
+                    self._context.do(f"{operation.doing} #{task.id}", partial(save, text), settle=settle)
+
+        prompt = PromptLine(
+            f"#{task.id}", lambda: drafts.get(name, shown), hint=self._text_hint("saves"), changed=keep,
+            check=lambda text: None if split_text(text)[0] else "the first line is the subject",
+            prose=Prose.of(self._context),
+        )  # fmt: skip
+        prompt.pressed = self._context.key
+        self._context.navigator.ask(prompt, done)
+
+    def _text_hint(self, sends: str) -> str:
+        send, line, edit, leave = map(self._context.key, ("draft.send", "draft.newline", "draft.edit", "line.leave"))
+        return f"{send} {sends} · {line} adds a line: the description · {edit} editor · {leave} keeps it"
+
+    def _of(self, operation: Operation, ident: str) -> Action:
+        """Return the action of an operation on those of the selected tasks that it fits; its key is `ident`."""
+
+        def fitting(selection: Selection) -> dict[str, Task]:
+            return {f"#{task.id}": task for task in selection.marked_tasks if operation.fits(task)}
+
+        def act(selection: Selection) -> None:
+            if found := fitting(selection):
+                if operation.ident == "task.edit":
+                    self._edit(next(iter(found.values())))
+                else:
+                    self._operations.do(operation, ident, found, selection.unmark)
+
+        def available(selection: Selection) -> str | None:
+            if operation.one and len(selection.tasks) > 1:
+                return "one task at a time"
+            if fitting(selection):
+                return None
+            states = dict.fromkeys(task.status.replace("_", " ") for task in selection.marked_tasks)
+            return f"not while it is {' or '.join(states)}" if states else "select a task first"
+
+        def label(selection: Selection) -> str | None:
+            found = list(fitting(selection))
+            return aimed(BY_ID[ident].label, found) if len(selection.tasks) > 1 and found else None
+
+        return Action(ident, act, available, label)
+
+
+def as_text(subject: str, description: str) -> str:
+    """Return a task as one text to edit: the subject is the first line."""
+    from crewboard_tui.compose.draft_input import clean
+
+    return "\n".join(filter(None, (clean(subject, one_line=True).strip(), clean(description).strip())))
+
+
 class NeedActions:
     """The actions on selected needs, in `actions`: actions on their agents, on failed tasks and on marked permissions.
 
@@ -394,94 +537,6 @@ class NeedActions:
         )
 
 
-class MarkedPermissions:
-    """The marked permissions of a list, which are answered together, each in the version in which it was marked.
-
-    `approve` is an action; `actions` contains the one that denies. `is_unread` returns True if part of their text was
-    not on the screen, and then shows a warning once.
-    """
-
-    def __init__(self, context: AppContext, is_unread: Callable[[int], bool]) -> None:
-        self._context = context
-        self._is_unread = is_unread
-        self.requests: tuple[Request, ...] = ()
-        self.approve = Action(
-            "request.approve", self._approve, self._why_none, lambda selection: self._label("approve", selection)
-        )
-        self.actions = (
-            Action("request.deny", self._deny, self._why_none, lambda selection: self._label("deny", selection)),
-        )
-
-    def bind(self, view: TeamView, keys: Iterable[str]) -> None:
-        """Keep the version of the permissions among these needs that each had when it was marked."""
-        before = {request.id: request for request in self.requests}
-        needs = [need for key in keys if (need := view.need(key)) is not None and need.kind == "permission"]
-        found = (before.get(need.request_id or "") or view.request(need.request_id or "") for need in needs)
-        self.requests = tuple(request for request in found if request is not None)
-
-    def _chosen(self, selection: Selection) -> dict[str, Request]:
-        """Return by id the permissions that are still marked: marks change before they are painted."""
-        marked = {need.request_id for need in selection.needs} if selection.marked else set()
-        return {request.id: request for request in self.requests if request.id in marked}
-
-    def _why_none(self, selection: Selection) -> str | None:
-        return None if self._chosen(selection) else "mark permissions first"
-
-    def _label(self, word: str, selection: Selection) -> str:
-        return aimed(word, [request.from_ for request in self._chosen(selection).values()])
-
-    def _approve(self, selection: Selection) -> None:
-        chosen = self._chosen(selection)
-        if not self._is_unread(len(chosen)):
-            self._answer("approving", "approved", chosen, self._approve_one, selection)
-
-    def _deny(self, selection: Selection) -> None:
-        chosen = self._chosen(selection)
-
-        def done(text: str | None) -> None:
-            if text is not None:
-                self._answer("denying", "denied", chosen, partial(self._deny_one, text.strip()), selection)
-
-        def check(text: str) -> str | None:
-            return None if text.strip() else "say why: the agents need a reason to go on"
-
-        asking = ", ".join(dict.fromkeys(request.from_ for request in chosen.values()))
-        count = "this permission" if len(chosen) == 1 else f"these {len(chosen)} permissions"
-        self._context.navigator.ask(PromptLine(f"Why deny {count}?", hint=f"sent to {asking}", check=check), done)
-
-    def _approve_one(self, request: Request) -> str:
-        from crewboard.commands import answers
-
-        answers.approve(self._context.team, request.id, sha256=request.sha256)
-        return f"approved: {request.from_} goes on"
-
-    def _deny_one(self, reason: str, request: Request) -> str:
-        from crewboard.commands import answers
-
-        answers.reject(self._context.team, request.id, reason, sha256=request.sha256)
-        return f"denied: {request.from_} reads why"
-
-    def _answer(
-        self, label: str, done: str, chosen: dict[str, Request], answer: Callable[[Request], str], selection: Selection
-    ) -> None:
-        def answer_one(ident: str) -> str:
-            return answer(chosen[ident])
-
-        self._context.do(f"{label} {', '.join(chosen)}", partial(run_for_each, list(chosen), answer_one, done))
-        selection.unmark([request.from_ for request in chosen.values()])
-
-
-def _acknowledge_need(team: Team, need: Need) -> None:
-    """Record that the operator has seen a need that can be acknowledged."""
-    from crewboard.commands import messages
-
-    if need.marks:
-        messages.acknowledge_marks(team, dict(need.marks), f"#{need.task}" if need.task else need.agent)
-    else:
-        for name in need.agents or (need.agent,):
-            messages.acknowledge(team, name)
-
-
 def _is_over(agent: AgentView) -> bool:
     return not agent.alive and (agent.state != "starting" or agent.failed_start)
 
@@ -498,6 +553,15 @@ def _is_resumable(agent: AgentView) -> bool:
 def _needs_model(selection: Selection) -> bool:
     """Return True if one agent is selected, and its model refused its last assignment."""
     return len(selection.agents) == 1 and selection.agents[0].refused_by is not None
+
+
+def _held_by(agent: AgentView) -> str:
+    """Return the id of the plan of which the agent's approval holds steps; empty if it holds none."""
+    return agent.terms.request if agent.terms is not None and agent.terms.given.hold else ""
+
+
+def _answer_label(selection: Selection) -> str | None:
+    return None if any(agent.asks for agent in selection.agents) else "held steps" if selection.agents else None
 
 
 def _resume_label(selection: Selection) -> str | None:
@@ -544,7 +608,11 @@ class FirstSteps:
     ) -> None:
         self._context, self._app, self._lacks_key, self._chosen = context, app, lacks_key, chosen
         self.actions = (
-            Action("agent.demo", self._show_demo, self._why_no_demo),
+            Action(
+                "agent.demo",
+                self._show_demo,
+                lambda _: None if lacks_key() else "`crewboard demo` shows a team at work",
+            ),
             Action("agent.engine", self._use_engine, self._why_no_engine),
         )
 
@@ -563,9 +631,6 @@ class FirstSteps:
         if self._engine is not None:
             said += f" · {self._context.key('agent.engine')}  uses your {self._engine.title}"
         return said
-
-    def _why_no_demo(self, _: Selection) -> str | None:
-        return None if self._lacks_key() else "`crewboard demo` shows a team at work"
 
     def _show_demo(self, _: Selection) -> None:
         try:
@@ -588,9 +653,9 @@ class FirstSteps:
             return
 
         def use() -> str:
-            from crewboard.commands import answers
+            from crewboard.commands import settings
 
-            answers.change_setting(team.ensure(), "engine", engine.name)
-            return f"new agents work with {engine.title}: tick its network, over which it reaches its model"
+            settings.change_setting(team.ensure(), "engine", engine.name)
+            return f"new agents work with {engine.title}"
 
         self._context.do("choosing the engine", use, self._chosen)

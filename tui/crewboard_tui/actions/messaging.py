@@ -39,7 +39,12 @@ class Messaging:
                 self.why_no_broadcast,
                 lambda selection: aimed("write", selection.marked) if selection.marked else None,
             ),
-            for_fitting("agent.interrupt", self._interrupt, _INTERRUPT.fits),
+            for_fitting(
+                "agent.interrupt",
+                self._interrupt,
+                _INTERRUPT.fits,
+                why_not=lambda who: _INTERRUPT.why_not and _INTERRUPT.why_not(who, context.key),
+            ),
             Action("agent.talk", self.talk),
         )
 
@@ -156,24 +161,20 @@ class Messaging:
         if isinstance(said, Visit):
             navigator = self._context.navigator
             navigator.call_later(navigator.open_view, said.view, said.mailbox)
-        else:
-            self._send(list(said.names), said.text, unmark)
-
-    def _send(self, names: list[str], text: str, unmark: Unmark) -> None:
-        left = list(names)
-        unmark(names)
-
-        said, attached = split_attachments(text)
+            return
+        to, left = list(said.names), list(said.names)
+        unmark(to)
+        words, attached = split_attachments(said.text)
 
         def send() -> str:
-            messages.send_to_each(left, lambda name: messages.send(self._context.team, name, said, attached))
-            asleep = [name for name in names if not messages.is_listening(self._context.team, name)]
+            messages.send_to_each(left, lambda name: messages.send(self._context.team, name, words, attached))
+            asleep = [name for name in to if not messages.is_listening(self._context.team, name)]
             how = "is not running" if self._context.snapshot.view.attached is not None else "reads it when resumed"
             later = f"; {', '.join(asleep)} {how}" if asleep else ""
-            return f"sent to {', '.join(names)}{later}"
+            return f"sent to {', '.join(to)}{later}"
 
-        keep = keep_unsent(self._context, lambda: to_agents(left), text)
-        self._context.do(f"sending to {', '.join(names)}", send, settle=keep)
+        keep = keep_unsent(self._context, lambda: to_agents(left), said.text)
+        self._context.do(f"sending to {', '.join(to)}", send, settle=keep)
 
     # -------------------------------------------------------------------------------------------------- broadcast
 
@@ -244,19 +245,18 @@ class Messaging:
     def _obey_for_lead(self, text: str) -> None:
         """Run a command that opens a view, or send the text to the addressed agent, by default to the lead."""
         said = parse_line(text, [LEAD], self._names)
-        if isinstance(said, Note) and said.names == (LEAD,):
-            self._tell_lead(said.text)
-        else:
+        if not isinstance(said, Note) or said.names != (LEAD,):
             self._obey([LEAD], lambda _: None, text)
+            return
+        words = said.text
 
-    def _tell_lead(self, text: str) -> None:
         def tell() -> str:
             from crewboard.commands import hire
 
-            told = hire.tell_lead(self._context.team, text)
+            told = hire.tell_lead(self._context.team, words)
             return "a lead is hired and reads it" if told.fresh else "sent to the lead"
 
-        self._context.do("telling the lead", tell, settle=keep_unsent(self._context, lambda: TALK, text))
+        self._context.do("telling the lead", tell, settle=keep_unsent(self._context, lambda: TALK, words))
 
 
 def _opens_view(text: str) -> bool:

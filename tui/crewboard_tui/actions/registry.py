@@ -49,6 +49,17 @@ class Selection(Struct, frozen=True):
     show_agent: Callable[[str], None] = _ignore
     show_task: Callable[[int], None] = _ignore
 
+    @property
+    def marked_tasks(self) -> tuple[Task, ...]:
+        """Return the marked tasks, or the one under the cursor; empty if there is neither."""
+        return self.tasks or ((self.task,) if self.task is not None else ())
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Return what tells these rows from others: names, the ids of tasks, the keys of needs."""
+        names = self.targets or tuple(each.name for each in self.agents)
+        return names, tuple(task.id for task in self.marked_tasks), tuple(need.key for need in self.needs)
+
 
 def select(view: TeamView, name: str | None) -> Selection:
     """Return the selection of one agent, or of none."""

@@ -1,15 +1,18 @@
-"""Answer a request, and describe what happened to it after its page was opened."""
+"""Answer a request, or several permissions at once, and describe what happened to one after its page was opened."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Unpack
 
 from crewboard import Request, TeamView
-from crewboard.commands import answers
+from crewboard.commands import answers, rules
 from crewboard.protocol import reviews
 from crewboard.protocol.requests import Decision
 from crewboard.readmodel.mail import question_in
 from crewboard.records.requests import NewNote
-from crewboard_tui.actions.registry import Action, Selection
+from crewboard_tui.actions.registry import Action, Selection, aimed
+from crewboard_tui.background import run_for_each
+from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap.bindings import Pressed, default_key
 from crewboard_tui.render.formats import format_clock
@@ -40,9 +43,9 @@ class RequestActions:
         how += " with terms" if terms is not None and not terms.is_empty else ""
         return "; ".join([f"approved{how}: {then}", *reviews.what_changed(self._context.team.directory, request)])
 
-    def approve_with_rule(self, covers: str, rule_for: answers.RuleFor) -> str:
+    def approve_with_rule(self, covers: str, rule_for: rules.RuleFor) -> str:
         """Say yes, and from now on to everything that the rule `covers`."""
-        _, rule = answers.approve_with_rule(
+        _, rule = rules.approve_with_rule(
             self._context.team, self.request.id, sha256=self.request.sha256, rule_for=rule_for
         )
         return f"approved, and from now on {covers}; {self._context.key('app.rules')} lists and revokes {rule.id}"
@@ -52,6 +55,11 @@ class RequestActions:
         answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256, notes=notes)
         asks = question_in(feedback) is not None
         return f"asked back: {self.request.from_} reads it" if asks else f"denied: {self.request.from_} reads why"
+
+    def release(self, approved: Request, step: int) -> str:
+        """Release a step that the approval of a plan held."""
+        answers.release(self._context.team, approved.id, [step])
+        return f"step {step} released: {approved.from_} reads that it can be done"
 
     def answer(self, text: str) -> str:
         """Answer a question."""
@@ -75,6 +83,79 @@ class RequestActions:
             self._context.navigator.open_request(newest)
         else:
             await self._context.navigator.open_next_need()
+
+
+class MarkedPermissions:
+    """The marked permissions of a list, which are answered together, each in the version in which it was marked.
+
+    `approve` is an action; `actions` contains the one that denies. `is_unread` returns True if part of their text was
+    not on the screen, and then shows a warning once.
+    """
+
+    def __init__(self, context: AppContext, is_unread: Callable[[int], bool]) -> None:
+        self._context = context
+        self._is_unread = is_unread
+        self.requests: tuple[Request, ...] = ()
+        self.approve = Action(
+            "request.approve", self._approve, self._why_none, lambda selection: self._label("approve", selection)
+        )
+        self.actions = (
+            Action("request.deny", self._deny, self._why_none, lambda selection: self._label("deny", selection)),
+        )
+
+    def bind(self, view: TeamView, keys: Iterable[str]) -> None:
+        """Keep the version of the permissions among these needs that each had when it was marked."""
+        before = {request.id: request for request in self.requests}
+        needs = [need for key in keys if (need := view.need(key)) is not None and need.kind == "permission"]
+        found = (before.get(need.request_id or "") or view.request(need.request_id or "") for need in needs)
+        self.requests = tuple(request for request in found if request is not None)
+
+    def _chosen(self, selection: Selection) -> dict[str, Request]:
+        """Return by id the permissions that are still marked: marks change before they are painted."""
+        marked = {need.request_id for need in selection.needs} if selection.marked else set()
+        return {request.id: request for request in self.requests if request.id in marked}
+
+    def _why_none(self, selection: Selection) -> str | None:
+        return None if self._chosen(selection) else "mark permissions first"
+
+    def _label(self, word: str, selection: Selection) -> str:
+        return aimed(word, [request.from_ for request in self._chosen(selection).values()])
+
+    def _approve(self, selection: Selection) -> None:
+        chosen = self._chosen(selection)
+        if not self._is_unread(len(chosen)):
+            self._answer("approving", "approved", chosen, self._approve_one, selection)
+
+    def _deny(self, selection: Selection) -> None:
+        chosen = self._chosen(selection)
+
+        def done(text: str | None) -> None:
+            if text is not None:
+                self._answer("denying", "denied", chosen, partial(self._deny_one, text.strip()), selection)
+
+        def check(text: str) -> str | None:
+            return None if text.strip() else "say why: the agents need a reason to go on"
+
+        asking = ", ".join(dict.fromkeys(request.from_ for request in chosen.values()))
+        count = "this permission" if len(chosen) == 1 else f"these {len(chosen)} permissions"
+        self._context.navigator.ask(PromptLine(f"Why deny {count}?", hint=f"sent to {asking}", check=check), done)
+
+    def _approve_one(self, request: Request) -> str:
+        answers.approve(self._context.team, request.id, sha256=request.sha256)
+        return f"approved: {request.from_} goes on"
+
+    def _deny_one(self, reason: str, request: Request) -> str:
+        answers.reject(self._context.team, request.id, reason, sha256=request.sha256)
+        return f"denied: {request.from_} reads why"
+
+    def _answer(
+        self, label: str, done: str, chosen: dict[str, Request], answer: Callable[[Request], str], selection: Selection
+    ) -> None:
+        def answer_one(ident: str) -> str:
+            return answer(chosen[ident])
+
+        self._context.do(f"{label} {', '.join(chosen)}", partial(run_for_each, list(chosen), answer_one, done))
+        selection.unmark([request.from_ for request in chosen.values()])
 
 
 def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key) -> str | None:

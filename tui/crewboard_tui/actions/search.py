@@ -171,4 +171,4 @@ class Search:
 
     def nothing(self, otherwise: str) -> str:
         """Return the text for an empty list: how to clear the filter, or `otherwise` if no filter is set."""
-        return f"no match; {self._context.key('view.back')} shows all" if self.is_narrowed else otherwise
+        return f"no match · {self._context.key('view.back')} shows all" if self.is_narrowed else otherwise

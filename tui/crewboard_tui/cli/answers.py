@@ -82,13 +82,10 @@ def digest(request: Request) -> str:
 
 
 def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
-    """Return each possible answer to a need or request, with the command that gives it."""
+    """Yield each possible answer to a need or request, with the command that gives it."""
     if need.answered_in is not None:
-        return iter([("answer it", "answer in Claude Code's own terminal")])
-    return _commands(need, typed)
-
-
-def _commands(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
+        yield "answer it", "answer in Claude Code's own terminal"
+        return
     words: dict[str, str | int | None]
     if isinstance(need, Need):
         known = _known(need)
@@ -108,8 +105,9 @@ def _commands(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, s
         return
     if isinstance(need, Need) and need.wanted is not None and need.wanted.offline:
         typed = replace(typed, offline_hosts=True)
-    for what, how in _possible(known, typed):
-        yield what, typed(how.format(**words))
+    for what, how in known:
+        if not (typed.attached and how.partition(" ")[0] in _STEERS):
+            yield what, typed(how.format(**words))
 
 
 def _known(need: Need) -> tuple[tuple[str, str], ...]:
@@ -150,10 +148,6 @@ def _about_host(need: Need) -> tuple[tuple[str, str], ...]:
 
 _STEERS = frozenset({"resume", "send", "stop", "remove", "pause", "limit", "budget", "task", "check"})
 """Commands that are refused for agents of another program."""
-
-
-def _possible(known: tuple[tuple[str, str], ...], typed: CommandLine) -> list[tuple[str, str]]:
-    return [each for each in known if not (typed.attached and each[1].partition(" ")[0] in _STEERS)]
 
 
 def in_a_row(commands: Iterable[str]) -> str:

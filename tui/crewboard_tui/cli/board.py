@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from crewboard import Need, NeedKind, Request, StorageError, Task, Team, TeamReader, TeamView, UsageError, env
+from crewboard import Need, NeedKind, StorageError, Task, Team, TeamReader, TeamView, UsageError, env
 from crewboard.commands.context import CommandLine
 from crewboard.errors import how_to_install
 from crewboard.readmodel import watcher
@@ -24,7 +24,7 @@ from crewboard_tui.render.sanitize import safe_line
 @click.command()
 @common.board
 @click.pass_obj
-def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) -> None:
+def board(session: Session, plain_glyphs: bool, plain: bool, theme: str | None, read_only: bool) -> None:
     """Open the dashboard, as `crewboard` without a command does.
 
     q leaves it; the agents keep running. --plain is for screen readers and simple terminals: it prints one sentence
@@ -39,7 +39,7 @@ def board(session: Session, plain_glyphs: bool, plain: bool, read_only: bool) ->
     check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` do not")
     from crewboard_tui.session import run
 
-    raise click.exceptions.Exit(int(run(team, ascii=plain_glyphs, read_only=read_only)))
+    raise click.exceptions.Exit(int(run(team, ascii=plain_glyphs, theme=theme, read_only=read_only)))
 
 
 @click.command()
@@ -92,7 +92,12 @@ def serve(session: Session, host: str, port: int, read_only: bool) -> None:
     except ModuleNotFoundError as error:
         raise UsageError(f"`crewboard serve` needs {error.name}: {how_to_install('serve')}") from error
 
-    token, team = _own_token(host), session.team
+    token = os.environ.pop(env.SERVE_TOKEN, None) or None  # dashboards and agents do not get it
+    if token is not None and len(token) < SHORTEST_TOKEN:
+        raise UsageError(f"{env.SERVE_TOKEN} is too short: at least {SHORTEST_TOKEN} characters")
+    if token is None and not _is_loopback(host):
+        raise UsageError(f"--host {host} can be reached from other machines: set {env.SERVE_TOKEN} to a long secret")
+    team = session.team
     if not _is_loopback(host):
         note(f"{host} can be reached from other machines, and the connection is not encrypted: put TLS in front of it")
     try:
@@ -104,15 +109,6 @@ def serve(session: Session, host: str, port: int, read_only: bool) -> None:
 def _print_link(link: str) -> None:
     say(link)
     note("open the link in a browser; Ctrl-C ends, the agents keep running")
-
-
-def _own_token(host: str) -> str | None:
-    token = os.environ.pop(env.SERVE_TOKEN, None) or None  # dashboards and agents do not get it
-    if token is not None and len(token) < SHORTEST_TOKEN:
-        raise UsageError(f"{env.SERVE_TOKEN} is too short: at least {SHORTEST_TOKEN} characters")
-    if token is None and not _is_loopback(host):
-        raise UsageError(f"--host {host} can be reached from other machines: set {env.SERVE_TOKEN} to a long secret")
-    return token
 
 
 def _is_loopback(host: str) -> bool:
@@ -161,18 +157,25 @@ def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
     """Describe a need: since when, what it blocks, and the commands that answer it."""
     from crewboard_tui.cli.answers import answers
 
-    since = f"for {format_long_age(view.now - need.since)}"
-    happened = f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}"
-    clauses = "; ".join(part for part in (happened, since, _holds(need, view)) if part)
+    waiting = waiting_behind(view, need)
+    clauses = [
+        f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}",
+        f"for {format_long_age(view.now - need.since)}",
+        _tasks_behind(need, waiting.tasks),
+        f"{', '.join(waiting.agents)} {'waits' if len(waiting.agents) == 1 else 'wait'}" if waiting.agents else "",
+    ]
     asked = view.request(need.request_id) if need.request_id else None
+    choices = asked.payload.get("options") if asked else None
+    options = [f"Options: {'; '.join(map(str, choices))}"] if isinstance(choices, list) and choices else []
     ways = (f"To {what}: {how}" for what, how in answers(asked or need, typed))
-    return safe_line(". ".join([clauses, *_options(need, view), *ways]))
+    return safe_line(". ".join(["; ".join(filter(None, clauses)), *options, *ways]))
 
 
 def settled(need: Need, view: TeamView) -> str:
     """Describe what became of a need that is settled."""
     request = next((each for each in view.asked if each.id == need.request_id), None)
-    how = _decision(request) if request else _recovery(need, view)
+    by = f" by {request.decided_by}" if request and request.decided_by else ""
+    how = f"{request.status}{by}" if request else _recovery(need, view)
     return safe_line(f"settled: {need.agent} {_SAYS.get(need.kind, '')}{need.summary}; {how}")
 
 
@@ -183,13 +186,6 @@ def is_closed() -> bool:
     return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
 
 
-def _holds(need: Need, view: TeamView) -> str:
-    waiting = waiting_behind(view, need)
-    agents, tasks = waiting.agents, waiting.tasks
-    behind = f"{', '.join(agents)} {'waits' if len(agents) == 1 else 'wait'}" if agents else ""
-    return "; ".join(part for part in (_tasks_behind(need, tasks), behind) if part)
-
-
 def _tasks_behind(need: Need, tasks: tuple[Task, ...]) -> str:
     if not tasks:
         return ""
@@ -198,16 +194,6 @@ def _tasks_behind(need: Need, tasks: tuple[Task, ...]) -> str:
     if need.kind == "death":
         return f"task {tasks[0].id} went back to the board" + (f", {which} wait" if len(tasks) > 1 else "")
     return f"{which} {'waits' if len(tasks) == 1 else 'wait'}"
-
-
-def _options(need: Need, view: TeamView) -> list[str]:
-    request = view.request(need.request_id) if need.request_id else None
-    options = request.payload.get("options") if request else None
-    return [f"Options: {'; '.join(map(str, options))}"] if isinstance(options, list) and options else []
-
-
-def _decision(request: Request) -> str:
-    return request.status + (f" by {request.decided_by}" if request.decided_by else "")
 
 
 def _recovery(need: Need, view: TeamView) -> str:

@@ -30,7 +30,7 @@ from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line
 if TYPE_CHECKING:
     from crewboard.commands.changes import Merge, PullRequest
     from crewboard.commands.undo import PutBack
-    from crewboard.worktrees.changes import Changes, KeyLine, LastCheck
+    from crewboard.worktrees.changes import Changes, KeyLine
 
 _LAST = "last"
 """The value of `--assignment` without an id (`commands.undo.LAST`)."""
@@ -78,7 +78,8 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: 
                 if each.files and not each.is_merged:
                     _note_yes(_shown(team, each), command_for(team, f"merge {each.agent}"))
     elif not found:
-        _note_none(team, name)
+        gone = f"{name} has no checkout: it was discarded; `crewboard resume {name}` makes a new one"
+        note(gone if name is not None else _no_worktree(team))
     elif stat or name is not None:
         for each in found:
             _say_files(each)
@@ -99,18 +100,14 @@ def _say_patches(patches: list[str], reveals: str) -> None:
     if hiding:
         say(_REFUSED.format(f"{counted(hiding, 'line')} {'is' if hiding == 1 else 'are'}"))
     for each in patches:
-        _say_patch(each)
+        # On a terminal with marks for control characters, else byte by byte, as `git apply` needs it.
+        if sys.stdout.isatty():
+            say(diff_as_run(each))
+        else:
+            click.echo(os.fsencode(each if is_revealing() else redaction.redact(each)))
     if hiding:
         hold = commands_changes.count_with_key(hiding)
         note(f"{hold}, which is hidden: `git apply` refuses this patch; `{reveals}` shows it")
-
-
-def _say_patch(patch: str) -> None:
-    """Print a patch: on a terminal with marks for control characters, else byte by byte, as `git apply` needs it."""
-    if sys.stdout.isatty():
-        say(diff_as_run(patch))
-    else:
-        click.echo(os.fsencode(patch if is_revealing() else redaction.redact(patch)))
 
 
 def _shown(team: Team, work: "Changes", where: str = "", question: str = "") -> common.Shown:
@@ -125,25 +122,10 @@ def _note_yes(seen: common.Shown, merges: str) -> None:
     note(f"`{seen.yes(merges)}` {'merges exactly this' if is_shown else 'shows it first, then merges it'}")
 
 
-def _say_table(found: "list[Changes]") -> None:
-    for line in table(("AGENT", "CHANGES", "FILES", "BEHIND", "CHECK", "MERGES"), [_row(each) for each in found]):
-        say(line)
-    for each in found:
-        _note_review(each)
-        _note_missing(each)
-
-
 def _no_worktree(team: Team) -> str:
     if roster.is_attached(team.directory):
         return "Claude Code keeps the checkouts of its agents itself: use git to see what they changed"
     return "no agent has a worktree; `crewboard spawn NAME --worktree` gives one"
-
-
-def _note_none(team: Team, name: str | None) -> None:
-    if name is not None:
-        note(f"{name} has no checkout: it was discarded; `crewboard resume {name}` makes a new one")
-    else:
-        note(_no_worktree(team))
 
 
 def _read(team: Team, name: str | None) -> "list[Changes]":
@@ -175,12 +157,19 @@ def recover(team: Team) -> None:
         note(f"a merge or undo is under way or was interrupted: {error}")
 
 
-def _row(each: "Changes") -> tuple[str, ...]:
-    counts = f"+{each.added} -{each.removed}"
-    ran = each.check.checked if each.check is not None else None
-    command = cut(as_run(ran.command), _LONGEST_CHECK) if ran is not None else ""
-    check = describe_check(each.check, command) if each.check is not None else "–"
-    return (each.agent, counts, str(len(each.files)), str(each.behind), check, _state(each))
+def _say_table(found: "list[Changes]") -> None:
+    rows = []
+    for each in found:
+        ran = each.check.checked if each.check is not None else None
+        command = cut(as_run(ran.command), _LONGEST_CHECK) if ran is not None else ""
+        check = describe_check(each.check, command) if each.check is not None else "–"
+        counts = f"+{each.added} -{each.removed}"
+        rows.append((each.agent, counts, str(len(each.files)), str(each.behind), check, _state(each)))
+    for line in table(("AGENT", "CHANGES", "FILES", "BEHIND", "CHECK", "MERGES"), rows):
+        say(line)
+    for each in found:
+        _note_review(each)
+        _note_missing(each)
 
 
 def _state(each: "Changes") -> str:
@@ -233,6 +222,9 @@ def _note_missing(each: "Changes") -> None:
 
 def describe(each: "Changes") -> dict[str, Any]:
     """Return the changes of one agent as JSON."""
+    # While the first check runs, only its state is known.
+    ran = each.check.checked if each.check is not None else None
+    checked = ran.as_dict() if ran is not None else dict.fromkeys(Checked.__struct_fields__)
     return {
         "agent": each.agent,
         "branch": each.branch,
@@ -259,7 +251,7 @@ def describe(each: "Changes") -> dict[str, Any]:
         "conflicts": list(each.conflicts),
         "missing": list(each.missing),
         "collides_with": list(each.collides_with),
-        "check": _describe_last(each.check) if each.check is not None else None,
+        "check": {"state": each.check.state, **checked} if each.check is not None else None,
         "review": _describe_review(each),
     }
 
@@ -279,12 +271,6 @@ def _ask_to_resolve(team: Team, name: str, as_json: bool) -> None:
     if not messages.is_listening(team, name):
         resume = command_for(team, f"resume {name}")
         note(f"{name} is not running: the message is kept; `{resume}` resumes it")
-
-
-def _describe_last(last: "LastCheck") -> dict[str, Any]:
-    """Return the state of a check as JSON. While the first one runs, only the state is known."""
-    unknown = dict.fromkeys(Checked.__struct_fields__)
-    return {"state": last.state, **(last.checked.as_dict() if last.checked is not None else unknown)}
 
 
 @click.command()
@@ -351,13 +337,16 @@ def merge(
         seen = _shown(team, work, where, question)
         common.require_yes(sha256, seen, accept(branch), reveal=reveal, asks=not as_json)
 
+    def agree_to_push(work: "Changes", where: str, base: str) -> None:
+        to = f"to {as_run(where)}, for a pull request into {as_run(base)}"
+        agree(work, f"Push the work of {name} as shown {to}?", base, f" (it is pushed {to})")
+
     if pr:
         _require_squash(how, dry_run=dry_run)
         with _resolve_hint(team, name, unchecked=unchecked):
             opened = commands_changes.open_pull_request(
-                team, name, into=into, message=message, now=now, unchecked=unchecked, warn=warn,
-                agree=partial(_agree_to_push, agree, name),
-            )  # fmt: skip
+                team, name, into=into, message=message, now=now, unchecked=unchecked, warn=warn, agree=agree_to_push
+            )
         _tell_pull_request(name, opened, as_json)
         return
     act = partial(commands_changes.merge, team, name, how=how, into=into, message=message, now=now)
@@ -380,12 +369,6 @@ def merge(
 def _require_squash(how: How, *, dry_run: bool) -> None:
     if how != "squash" or dry_run:
         raise UsageError("--pr pushes one commit: use it without --merge, --rebase and --dry-run")
-
-
-def _agree_to_push(agree: Callable[..., None], name: str, work: "Changes", where: str, base: str) -> None:
-    """Ask about a push, and say where it goes."""
-    to = f"to {as_run(where)}, for a pull request into {as_run(base)}"
-    agree(work, f"Push the work of {name} as shown {to}?", base, f" (it is pushed {to})")
 
 
 def _command_of_merge(team: Team, name: str, options: list[str], message: str | None, branch: str | None) -> str:
@@ -478,7 +461,16 @@ def _tell_pull_request(name: str, made: "PullRequest | None", as_json: bool) -> 
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @as_json
 @click.pass_obj
-def undo(session: Session, /, name: str | None, dry_run: bool, as_json: bool, **chosen: Any) -> None:
+def undo(
+    session: Session,
+    name: str | None,
+    assignment: str | None,
+    path: str | None,
+    hunk: int | None,
+    snapshot: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Take the last merge back, the last one of the agent NAME, or what NAME changed.
 
     If nothing came after a merge, the branch is reset to where it was, else a commit reverts it. The work stays with
@@ -498,10 +490,22 @@ def undo(session: Session, /, name: str | None, dry_run: bool, as_json: bool, **
     """  # fmt: skip
     team = session.team
     if name is not None and commands_changes.works_in_shared_tree(team, name):
-        _say_put_back(team, _undo_shared(team, name, dry_run=dry_run, **chosen), dry_run=dry_run, as_json=as_json)
+        if hunk is not None or snapshot is not None:
+            raise UsageError(f"--hunk and --snapshot need an agent with a worktree; {name} works in the shared tree")
+        put_back = commands_undo.undo_file_tools(team, name, assignment=assignment, path=path, dry_run=dry_run)
+        _say_put_back(team, put_back, dry_run=dry_run, as_json=as_json)
         return
-    if any(value is not None for value in chosen.values()):
-        _say_put_back(team, _undo_checkout(team, name, dry_run=dry_run, **chosen), dry_run=dry_run, as_json=as_json)
+    if (assignment, path, hunk, snapshot) != (None, None, None, None):
+        if name is None:
+            raise UsageError("say whose files to put back: crewboard undo NAME")
+        if hunk is not None and path is None:
+            raise UsageError("--hunk needs --file, which has the hunk")
+        if snapshot is not None and (assignment is not None or path is not None):
+            raise UsageError("--snapshot puts the whole checkout back; use it without --assignment and --file")
+        put_back = commands_undo.undo_in_checkout(
+            team, name, assignment=assignment, path=path, hunk=hunk, commit=snapshot, dry_run=dry_run
+        )
+        _say_put_back(team, put_back, dry_run=dry_run, as_json=as_json)
         return
     undone = commands_changes.undo(team, name, dry_run=dry_run)
     if as_json:
@@ -510,30 +514,6 @@ def undo(session: Session, /, name: str | None, dry_run: bool, as_json: bool, **
         how = "reset to" if undone.undone == undone.before else "reverted by"
         what = "would take back" if dry_run else "took back"
         say(safe_line(f"{what} the merge of {undone.agent}: {_branch(undone)} {how} {(undone.undone or '')[:12]}"))
-
-
-def _undo_shared(
-    team: Team, name: str, *, assignment: str | None, path: str | None, hunk: int | None, snapshot: str | None,
-    dry_run: bool,
-) -> "PutBack":  # fmt: skip
-    if hunk is not None or snapshot is not None:
-        raise UsageError(f"--hunk and --snapshot need an agent with a worktree; {name} works in the shared tree")
-    return commands_undo.undo_file_tools(team, name, assignment=assignment, path=path, dry_run=dry_run)
-
-
-def _undo_checkout(
-    team: Team, name: str | None, *, assignment: str | None, path: str | None, hunk: int | None, snapshot: str | None,
-    dry_run: bool,
-) -> "PutBack":  # fmt: skip
-    if name is None:
-        raise UsageError("say whose files to put back: crewboard undo NAME")
-    if hunk is not None and path is None:
-        raise UsageError("--hunk needs --file, which has the hunk")
-    if snapshot is not None and (assignment is not None or path is not None):
-        raise UsageError("--snapshot puts the whole checkout back; use it without --assignment and --file")
-    return commands_undo.undo_in_checkout(
-        team, name, assignment=assignment, path=path, hunk=hunk, commit=snapshot, dry_run=dry_run
-    )
 
 
 def _say_put_back(team: Team, done: "PutBack", *, dry_run: bool, as_json: bool) -> None:

@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 import click
-from click.shell_completion import CompletionItem
 
 import crewboard as core
 from crewboard import BadDataError, CrewboardError, StorageError, UntrustedError, UsageError, env, redaction
@@ -26,17 +25,20 @@ from crewboard import BadDataError, CrewboardError, StorageError, UntrustedError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from click.shell_completion import CompletionItem
+
     from crewboard import Team
     from crewboard.store.layout import TeamDirectory
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-BOARD_OPTIONS = ("--ascii", "--plain", "--read-only")
+BOARD_OPTIONS = ("--ascii", "--plain", "--theme", "--read-only")
 
 BOARD = (
     click.option("--ascii", "plain_glyphs", is_flag=True, help="Draw with ASCII characters only."),
     click.option("--plain", is_flag=True, help="No screen: print each need as one line."),
+    click.option("--theme", metavar="NAME", help="Colours, as dark, light, contrast, tokyo-night; default: the last."),
     click.option("--read-only", is_flag=True, help="Read-only: no key changes anything."),
 )
 
@@ -125,7 +127,7 @@ def read_text(path: str) -> str:
         raise BadDataError(f"{path} is not UTF-8 text (byte {error.start})") from error
 
 
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
 def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator: str = "") -> Completer:
@@ -135,6 +137,8 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
     """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         from crewboard.store.layout import find_root
 
         options = ctx.find_root().params
@@ -150,6 +154,8 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
 
 def complete_team(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a team of the workspace; nothing if its teams cannot be listed."""
+    from click.shell_completion import CompletionItem
+
     from crewboard.store.layout import find_root, team_directories
 
     try:
@@ -165,69 +171,79 @@ def _agents(team: TeamDirectory) -> list[str]:
     return [member.name for member in roster.load(team).members]
 
 
-def _reviewers(team: TeamDirectory) -> list[str]:
+complete_agent = completer(_agents)
+
+
+@completer
+def complete_reviewer(team: TeamDirectory) -> list[str]:
+    """Complete the name of an agent, or that of the operator."""
     return [*_agents(team), core.OPERATOR]
 
 
-def _rules(team: TeamDirectory) -> list[str]:
+@completer
+def complete_rule(team: TeamDirectory) -> list[str]:
+    """Complete the id of a permission rule."""
     from crewboard.store import roster
 
     return [rule.id for rule in roster.load(team).rules]
 
 
-def _states(_: TeamDirectory) -> list[str]:
+@partial(completer, separator=",")
+def complete_states(_: TeamDirectory) -> list[str]:
+    """Complete the last of several states of agents."""
     from crewboard.readmodel.states import Shown
     from crewboard.records.agents import State
 
     return list(dict.fromkeys([*get_args(State), *get_args(Shown)]))
 
 
-def _agent_types(team: TeamDirectory) -> list[str]:
+@completer
+def complete_agent_type(team: TeamDirectory) -> list[str]:
+    """Complete the name of an agent type."""
     from crewboard import type_files
 
     return list(type_files.find_all(team.root)[0])
 
 
-def _settings(_: TeamDirectory) -> list[str]:
-    from crewboard.commands import answers
+@completer
+def complete_setting(_: TeamDirectory) -> list[str]:
+    """Complete the name of a setting of the team."""
+    from crewboard.commands import settings
 
-    return list(answers.SETTINGS)
+    return list(settings.SETTINGS)
 
 
-def _profiles(_: TeamDirectory) -> list[str]:
+@completer
+def complete_profile(_: TeamDirectory) -> list[str]:
+    """Complete the name of a profile."""
     from crewboard.commands import profiles
 
     return list(profiles.load(profiles.folder(os.environ)).profiles)
 
 
-def _engines(_: TeamDirectory) -> list[str]:
+@completer
+def complete_engine(_: TeamDirectory) -> list[str]:
+    """Complete the name of an engine."""
     from crewboard import engines
 
     return [*engines.KNOWN, engines.OTHER]
 
 
-def _requests(team: TeamDirectory) -> list[str]:
+@completer
+def complete_request(team: TeamDirectory) -> list[str]:
+    """Complete the id of a pending request."""
     from crewboard.protocol import requests
 
     return [request.id for request in requests.pending(team)]
 
 
-def _tasks(team: TeamDirectory) -> list[str]:
+@completer
+def complete_task(team: TeamDirectory) -> list[str]:
+    """Complete the id of a task."""
     from crewboard.store import tasks
 
     return [str(task_id) for task_id in tasks.ids(team)]
 
-
-complete_agent = completer(_agents)
-complete_reviewer = completer(_reviewers)
-complete_rule = completer(_rules)
-complete_setting = completer(_settings)
-complete_states = completer(_states, separator=",")
-complete_request = completer(_requests)
-complete_task = completer(_tasks)
-complete_agent_type = completer(_agent_types)
-complete_profile = completer(_profiles)
-complete_engine = completer(_engines)
 
 agent_name = click.argument("name", shell_complete=complete_agent)
 request_id = click.argument("ident", metavar="ID", shell_complete=complete_request)
@@ -268,6 +284,8 @@ class LazyGroup(click.Group):
 
     # click would import every command that fits, for its short help.
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         found = [
             CompletionItem(name, help=summary)
             for name, summary in self.summaries.items()
@@ -668,19 +686,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str =
     """Lay out rows under a header in columns; the last column takes the remaining width."""
     from rich.cells import cell_len
 
-    from crewboard_tui.render.lines import clip
+    from crewboard_tui.render.lines import clip, pad
     from crewboard_tui.render.sanitize import safe_line
 
     cells = [list(header), *([safe_line(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[place]) for row in cells) for place in range(len(header) - 1)]
-    return [indent + clip(_row(row, widths), columns() - len(indent)) for row in cells]
-
-
-def _row(row: Sequence[str], widths: Sequence[int]) -> str:
-    from crewboard_tui.render.lines import pad
-
-    cells = [pad(cell, size) for cell, size in zip(row, widths, strict=False)]
-    return "  ".join([*cells, row[-1]]).rstrip()
+    padded = ([pad(cell, size) for cell, size in zip(row, widths, strict=False)] + [row[-1]] for row in cells)
+    return [indent + clip("  ".join(row).rstrip(), columns() - len(indent)) for row in padded]
 
 
 def quoted(text: str) -> str:

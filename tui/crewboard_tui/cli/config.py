@@ -13,12 +13,10 @@ import click
 
 from crewboard import UsageError
 from crewboard import engines as crewboard_engines
-from crewboard.commands.answers import NONE
-from crewboard.commands.context import root_options
-from crewboard.engines import FoundEngine
+from crewboard.commands.context import NONE, root_options
 from crewboard.records.team import Config
 from crewboard.store import files
-from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard.store.layout import team_directories
 from crewboard_tui import settings
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json, table
@@ -31,12 +29,8 @@ _WHERE = {
 }  # fmt: skip
 
 
-def _names(_: TeamDirectory) -> list[str]:
-    return list(SETTINGS)
-
-
 @click.command()
-@click.argument("name", required=False, shell_complete=common.completer(_names))
+@click.argument("name", required=False, shell_complete=common.completer(lambda _: list(SETTINGS)))
 @click.option("--trust", is_flag=True, help=f"Accept the project's {FILE} as it is now, instead.")
 @common.sha256
 @as_json
@@ -63,24 +57,27 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
     if as_json:
         say_json(rows[0] if name is not None else rows)
     elif name is not None:
-        _show(rows[0])
+        say(safe_line(f"{name} {as_typed(name, rows[0]['value'])}"))
+        say(f"    from: {_place(rows[0])}")
+        say(f"    {SETTINGS[name].says}")
     else:
         told = [(row["name"], as_typed(row["name"], row["value"]), _place(row)) for row in rows]
         for line in table(("SETTING", "VALUE", "FROM"), told):
             say(line)
-    _note_problems(session, found)
+    for each in (*found.problems, *found.unknown):
+        note(safe_line(each))
+    if found.waiting or found.changed:
+        why = "is not accepted, and new teams do not use it"
+        if found.changed:
+            why = "has changed since you accepted it, and no new team is made before you accept it again"
+        said = f"{settings.project_file(session.root)} {why}"
+        note(safe_line(f"{said}: `{_accept(session)}` shows and accepts it"))
 
 
 def _place(row: Mapping[str, Any]) -> str:
     later = "" if row["new_teams"] is None else f", new teams: {as_typed(row['name'], row['new_teams']['value'])}"
     where = f": {row['where']}" if row["where"] else ""
     return safe_line(f"{_WHERE[row['source']]}{where}{later}")
-
-
-def _show(row: Mapping[str, Any]) -> None:
-    say(safe_line(f"{row['name']} {as_typed(row['name'], row['value'])}"))
-    say(f"    from: {_place(row)}")
-    say(f"    {SETTINGS[row['name']].says}")
 
 
 def _rows(session: Session, found: Files) -> Iterator[dict[str, Any]]:
@@ -105,17 +102,6 @@ def _rows(session: Session, found: Files) -> Iterator[dict[str, Any]]:
         yield {"name": name, **shown, "new_teams": new}
 
 
-def _note_problems(session: Session, found: Files) -> None:
-    for each in (*found.problems, *found.unknown):
-        note(safe_line(each))
-    if found.waiting or found.changed:
-        why = "is not accepted, and new teams do not use it"
-        if found.changed:
-            why = "has changed since you accepted it, and no new team is made before you accept it again"
-        said = f"{settings.project_file(session.root)} {why}"
-        note(safe_line(f"{said}: `{_accept(session)}` shows and accepts it"))
-
-
 def _accept(session: Session) -> str:
     return shlex.join(["crewboard", *root_options(session.root), "config", "--trust"])
 
@@ -138,7 +124,7 @@ _OPTIONS = {
     "budget": "Budget of a team, in money ('$5') or tokens (200k).",
     "check": "Command that must pass before a task is completed.",
     "worktree": "Checkouts of their own for agents that write files: always, never.",
-    "theme": "Colours of the dashboard: dark, light, contrast.",
+    "theme": "Colours of the dashboard: dark, light, contrast, catppuccin-mocha, …",
     "notify": "How a new need is told: off, bell, desktop.",
 }
 """The settings that have an option, and its help."""
@@ -173,7 +159,11 @@ def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) 
         raise UsageError(
             "init asks questions in a terminal: in a script give --yes, and options for what should differ"
         )
-    chosen = {name: _read(name, text) for name, text in options.items() if text is not None}
+    chosen = {
+        name: None if text.strip() in ("", NONE) else settings.read_setting(name, text.strip())
+        for name, text in options.items()
+        if text is not None
+    }
     if str(chosen.get("engine", "")).startswith(crewboard_engines.OTHER) and not is_users:
         raise UsageError("a project does not choose a command as its engine: write your own file, with --user")
     if not yes:
@@ -187,10 +177,6 @@ def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) 
     say(f"wrote {path}: what new teams begin with; `crewboard config` lists all settings")
     for team in team_directories(session.root):
         note(f"the team {team.path.name} keeps its settings: `crewboard settings` and `crewboard budget` change them")
-
-
-def _read(name: str, text: str) -> object:
-    return None if text.strip() in ("", NONE) else settings.read_setting(name, text.strip())
 
 
 def _ask(root: Path, chosen: dict[str, object]) -> None:
@@ -249,24 +235,23 @@ def engines(session: Session, as_json: bool) -> None:
     """
     found = crewboard_engines.find_all(session.root)
     if as_json:
-        say_json([_row(each) for each in found])
+        say_json([
+            {
+                "name": each.engine.name,
+                "title": each.engine.title,
+                "path": str(each.path) if each.path is not None else None,
+                "version": each.version or None,
+                "tested": each.is_tested,
+                "tested_versions": list(each.engine.tested),
+                "plans": each.engine.plans,
+                "tells_cost": each.engine.tells_cost,
+                "lacks": list(each.engine.lacks),
+                "why_not": each.why_not or None,
+            }
+            for each in found
+        ])  # fmt: skip
         return
     for each in found:
         say(safe_line(f"{each.engine.name} ({each.engine.title}): {each.describe()}"))
         for lack in each.engine.lacks:
             say(f"         {lack}")
-
-
-def _row(found: FoundEngine) -> dict[str, Any]:
-    return {
-        "name": found.engine.name,
-        "title": found.engine.title,
-        "path": str(found.path) if found.path is not None else None,
-        "version": found.version or None,
-        "tested": found.is_tested,
-        "tested_versions": list(found.engine.tested),
-        "plans": found.engine.plans,
-        "tells_cost": found.engine.tells_cost,
-        "lacks": list(found.engine.lacks),
-        "why_not": found.why_not or None,
-    }

@@ -20,7 +20,10 @@ from crewboard import (
     read_team,
     type_files,
 )
-from crewboard.commands import answers, control, hire, messages
+from crewboard.commands import control, hire, messages
+from crewboard.commands import rules as commands_rules
+from crewboard.commands import settings as commands_settings
+from crewboard.commands.context import NONE, require_spec
 from crewboard.linux import process as linux_process
 from crewboard.names import SYSTEM
 from crewboard.operations import OPERATIONS, Done
@@ -30,8 +33,7 @@ from crewboard.readmodel.usage import bill_team
 from crewboard.records.base import counted
 from crewboard.records.processes import Lease
 from crewboard.records.team import RuleEffect, task_mark
-from crewboard.store import agents, journal, leases, roster, tasks
-from crewboard.store.layout import AgentDirectory
+from crewboard.store import journal, leases, roster, tasks
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
 from crewboard_tui.cli.status import used
@@ -174,7 +176,7 @@ def _do(names: list[str], run: Callable[[str], Done], *, as_json: bool, as_list:
 def approver(session: Session, who: str | None, as_json: bool) -> None:
     """Show or set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
     if who is not None:
-        answers.set_approver(session.team.ensure(), who)
+        commands_settings.set_approver(session.team.ensure(), who)
     config = session.team.config
     if as_json:
         say_json({"approver": config.plan_approver})
@@ -198,7 +200,7 @@ def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) 
     Example: crewboard budget fixer 400k
     """
     name, amount = _whose_budget(session.team, words)
-    if amount == control.NO_BUDGET:
+    if amount == NONE:
         lift, amount = True, None
     elif lift and amount is not None:
         raise UsageError("give an amount or --none, not both")
@@ -206,7 +208,7 @@ def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) 
     if name is None:
         _team_budget(session, amount, lift=lift, as_json=as_json)
     else:
-        _agent_budget(session.team, name, control.NO_BUDGET if lift else amount, as_json=as_json)
+        _agent_budget(session.team, name, NONE if lift else amount, as_json=as_json)
 
 
 def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
@@ -243,7 +245,7 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
 
 def _memory(value: str | int) -> int:
     """Parse a size; `none` is 0."""
-    return 0 if value == answers.NONE else common.memory(value)
+    return 0 if value == NONE else common.memory(value)
 
 
 # So that a value with a minus sign is told what the setting takes, and not that there is no such option.
@@ -287,12 +289,12 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
     Example: crewboard settings check "make test"
     """
     team = session.team
-    if name is not None and value is None and name not in answers.SETTINGS:
-        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(answers.SETTINGS)}")
+    if name is not None and value is None and name not in commands_settings.SETTINGS:
+        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(commands_settings.SETTINGS)}")
     if name is not None and value is not None:
-        answers.change_setting(team.ensure(), name, value)
+        commands_settings.change_setting(team.ensure(), name, value)
     config = team.config
-    shown = {each: getattr(config, each) for each in answers.SETTINGS if name in (None, each)}
+    shown = {each: getattr(config, each) for each in commands_settings.SETTINGS if name in (None, each)}
     if as_json:
         say_json(shown)
         return
@@ -320,26 +322,19 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
     if memory is not None:
         control.limit_memory(team, name, memory or None)
     run = control.raise_limits(team, name, max_turns=turns) if turns is not None else None
-    spec = agents.spec(agent)
-    if spec is None:
-        raise UsageError(f"{name} has no spec file; spawn it again")
+    spec = require_spec(name, agent.spec.load())
     if as_json:
         say_json({"name": name, "max_turns": spec.flags.max_turns, "max_memory": spec.flags.max_memory, "run": run})
         return
     say(f"{name} may call the model {spec.flags.max_turns} times for one assignment")
     if spec.flags.max_memory is not None:
         size = roster.format_size(spec.flags.max_memory)
-        say(f"{name} may use {size} of memory ({_memory_limit_kept_by(agent)})")
+        # While it does not run, as the limit of its next run is kept.
+        holder, process = leases.holder(agent.lease, Lease), linux_process
+        kept = process.has_memory_cgroup(holder.pid) if holder is not None else process.find_memory_cgroup() is not None
+        say(f"{name} may use {size} of memory ({'cgroup' if kept else 'watched'})")
     if run is not None:
         say(f"{name} continues: run {run}")
-
-
-def _memory_limit_kept_by(agent: AgentDirectory) -> str:
-    """Return how the memory limit of an agent is kept; while it does not run, of its next run."""
-    holder = leases.holder(agent.lease, Lease)
-    process = linux_process
-    kept = process.has_memory_cgroup(holder.pid) if holder is not None else process.find_memory_cgroup() is not None
-    return "cgroup" if kept else "watched"
 
 
 def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: bool) -> None:
@@ -384,7 +379,7 @@ def rules(context: click.Context, as_json: bool) -> None:
         last = f", last {clock(each.last_hit)}" if each.last_hit is not None else ""
         hits = f"{counted(each.hits, 'hit')}{last}"
         added = f" · by {rule.by} {clock(rule.at)}" if rule.by else ""
-        say(safe_line(f"{rule.id} · {answers.describe_rule(rule)} · {hits}{added}"))
+        say(safe_line(f"{rule.id} · {commands_rules.describe_rule(rule)} · {hits}{added}"))
     if not found:
         note("no permission rules")
 
@@ -426,11 +421,11 @@ def add(
         raise UsageError("say for which agents it is: --agent NAME, --type T or --all")
     if agent_type is not None:
         type_files.find(session.root, agent_type)
-    rule = answers.add_rule(session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type)
+    rule = commands_rules.add_rule(session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type)
     if as_json:
         say_json(rule.as_dict())
     else:
-        say(safe_line(f"{rule.id}: {answers.describe_rule(rule)}"))
+        say(safe_line(f"{rule.id}: {commands_rules.describe_rule(rule)}"))
 
 
 @rules.command()
@@ -438,7 +433,7 @@ def add(
 @click.pass_obj
 def revoke(session: Session, ident: str) -> None:
     """Remove the rule with this ID. `remove` and `revoke` are the same."""
-    answers.revoke(session.team, ident)
+    commands_rules.revoke(session.team, ident)
     say(f"{ident} is revoked")
 
 

@@ -1,5 +1,6 @@
 """The command `doctor` and its checks."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -42,7 +43,7 @@ from crewboard import engines as crewboard_engines
 from crewboard import local_servers as crewboard_local_servers
 from crewboard.attach import formats
 from crewboard.commands import hire
-from crewboard.commands.context import check_credentials, command_for, how_to_follow
+from crewboard.commands.context import check_credentials, command_for, how_to_follow, root_options
 from crewboard.errors import how_to_install
 from crewboard.linux import mounts, process, programs
 from crewboard.readmodel import watcher as readmodel_watcher
@@ -57,6 +58,7 @@ from crewboard.store.interface import SCHEMA_VERSION
 from crewboard.store.layout import HOME, TeamDirectory, team_directories
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, say, say_json
+from crewboard_tui.render.sanitize import safe_line
 
 Mark = Literal["ok", "note", "bad"]
 
@@ -116,6 +118,7 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
             else tried(session.team, dict(environment), to_try)
         ),
         *local_servers(session, environment),
+        *system(),
         sandbox(session.root, environment),
         *root_user(),
         memory(),
@@ -123,6 +126,7 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
         files(session.team.directory),
         *database(session.team.directory),
         terminal(),
+        *settings_files(session.root, os.environ),
         *keymap(),
         *hook(),
         git(session.root),
@@ -309,7 +313,7 @@ def answer(team: Team, environment: Mapping[str, str], timeout: float) -> Answer
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
         words = "no answer in time" if isinstance(why, TimeoutError) else getattr(why, "strerror", None) or str(why)
-        remedy = (
+        remedy = models.remedy(str(why)) or (
             "look at HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
             if through
             else "look at your network"
@@ -391,7 +395,7 @@ def models_of(reached: Answer, wanted: Sequence[str]) -> Check:
     unlisted = [name for name in wanted if not any(each.startswith(name) for each in names)]
     if not unlisted:
         return Check("models", "ok", detail)
-    remedy = f"`crewboard settings model {names[0]}` lets all new agents of the team use that one"
+    remedy = f"`crewboard settings model {shlex.quote(names[0])}` lets all new agents of the team use that one"
     return Check("models", "note", f"not listed: {', '.join(unlisted)}; {detail}", remedy)
 
 
@@ -399,8 +403,7 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
     """Let a worker's own code call each of the models `names` once, and check what came, and what it cost."""
     prices = pricing.load(root) if endpoint.is_anthropic(endpoint.base_url(environment)) else None
     checks, costs = [], []
-    for name in names:
-        found = _called(environment, name)
+    for name, found in zip(names, _called(environment, names), strict=True):
         if isinstance(found, Check):
             checks.append(found)
             continue
@@ -426,25 +429,31 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
     return checks
 
 
-def _called(environment: Mapping[str, str], name: str) -> dict[str, Any] | Check:
-    """Return what the probe says of one call, or what went wrong with the probe itself."""
+def _called(environment: Mapping[str, str], names: Sequence[str]) -> list[dict[str, Any] | Check]:
+    """Return what the probe says of one call to each model, or what went wrong with the probe itself."""
     if sys.stderr.isatty():
-        common.note(f"calling {name} once, as an agent does: about 3000 tokens in, 100 out")
+        common.note(f"calling {', '.join(names)} once, as an agent does: about 3000 tokens in, 100 out each")
+    printed, complaints = _run_probe({**environment, env.RETRY_BUDGET: "0"}, names)
+    found: list[dict[str, Any] | Check] = []
+    with contextlib.suppress(ValueError):
+        found += map(json.loads, printed.splitlines())
+    last = redaction.redact((complaints.strip().splitlines() or ["no output"])[-1])
+    broken = Check("call", "bad", f"an error in crewboard: {last}", "please report it, with the whole line")
+    return [*found, *[broken] * (len(names) - len(found))]
+
+
+def _run_probe(environment: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:
+    """Run the probe with the environment of a worker, and return what it printed to stdout and stderr."""
     done = subprocess.run(
-        [sys.executable, "-I", "-m", "crewboard.worker.probe", name],
-        env={**environment, env.RETRY_BUDGET: "0"},
+        [sys.executable, "-I", "-m", "crewboard.worker.probe", *names],
+        env=environment,
         cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
-    try:
-        found: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        last = redaction.redact((done.stderr.strip().splitlines() or ["no output"])[-1])
-        return Check("call", "bad", f"an error in crewboard: {last}", "please report it, with the whole line")
-    return found
+    return done.stdout, done.stderr
 
 
 def _window(name: str, found: Mapping[str, Any]) -> Check:
@@ -528,6 +537,19 @@ def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
         return Check("sandbox", "ok", detail)
     why = "; ".join(found.reasons)
     return Check("sandbox", "note" if found.level == "landlock" else "bad", f"{detail} ({why})", level.REMEDY)
+
+
+def system() -> list[Check]:
+    """Say what is weaker without the parts that only Linux has."""
+    if not env.is_posix():
+        return []
+    why = f"{env.PLATFORM} is posix" if sys.platform == "linux" else f"this is {sys.platform}: not tested there yet"
+    detail = (
+        f"{why}: no sandbox, other programs of yours can read the memory of agents, each agent starts a new "
+        "interpreter, and how an agent ended that outlived its supervisor is not known"
+    )
+    remedy = f"unset {env.PLATFORM}" if sys.platform == "linux" else "docs/containers.md: the image has all of it"
+    return [Check("system", "note", detail, remedy)]
 
 
 def root_user() -> list[Check]:
@@ -640,7 +662,11 @@ def terminal() -> Check:
     if not sys.stdout.isatty():
         return Check("terminal", "note", "stdout is not a terminal", "run `crewboard` in one for the dashboard")
     size = shutil.get_terminal_size()
-    colours = "no colours" if os.environ.get("NO_COLOR") else _colours()
+    colours = "256 colours" if "256" in os.environ.get("TERM", "") else "16 colours"
+    if os.environ.get("COLORTERM") in ("truecolor", "24bit"):
+        colours = "16 million colours"
+    if os.environ.get("NO_COLOR"):
+        colours = "no colours"
     glyphs = "UTF-8" if env.speaks_utf8() else "ASCII"
     detail = f"{os.environ.get('TERM', 'no TERM')}, {size.columns} × {size.lines}, {colours}, {glyphs}"
     if glyphs == "ASCII":
@@ -648,6 +674,25 @@ def terminal() -> Check:
     if size < _SMALLEST:
         return Check("terminal", "note", detail, "60 × 12 or more shows everything that matters")
     return Check("terminal", "ok", detail)
+
+
+def settings_files(root: Path, environment: Mapping[str, str]) -> list[Check]:
+    """Check what the user's and the project's files of settings say, if there are any."""
+    from crewboard_tui import settings
+
+    found, mine = settings.read_files(root, environment), settings.user_file(environment)
+    files = [str(file) for file in (mine, settings.project_file(root)) if os.path.lexists(file)]
+    accept = f"`{shlex.join(['crewboard', *root_options(root), 'config', '--trust'])}` shows and accepts it"
+    if wrong := (*found.problems, *found.unknown):
+        remedy = "correct that, or remove the line; `crewboard config` lists all settings"
+        return [Check("settings", "bad" if found.problems else "note", "; ".join(wrong), remedy)]
+    if found.changed:
+        detail = f"{settings.project_file(root)} has changed since you accepted it, so no new team is made"
+        return [Check("settings", "bad", detail, accept)]
+    if found.waiting:
+        detail = f"{settings.project_file(root)} is not accepted, so new teams begin without {', '.join(found.waiting)}"
+        return [Check("settings", "note", detail, accept)]
+    return [Check("settings", "ok", f"{' and '.join(files)}: {counted(len(found.given), 'value')}")] if files else []
 
 
 def keymap() -> list[Check]:
@@ -679,12 +724,6 @@ def hook() -> list[Check]:
     if path.stat().st_mode & 0o077:
         return [Check("hook", "note", f"{path}: other users can read it", f"chmod 600 {path}")]
     return [Check("hook", "ok", f"{path}: runs {found.command[0]} (not tried)")]
-
-
-def _colours() -> str:
-    if os.environ.get("COLORTERM") in ("truecolor", "24bit"):
-        return "16 million colours"
-    return "256 colours" if "256" in os.environ.get("TERM", "") else "16 colours"
 
 
 def git(root: Path) -> Check:
@@ -754,8 +793,9 @@ def doctor(session: Session, try_: bool, online: bool, model_name: str | None, a
     """Check the setup and suggest fixes.
 
     Looks at Python, the API key, the sandbox, memory limits, file events, the workspace and its disk, the team's
-    database, clock and hosts, the terminal, your keys, your hook, git, who approves plans of attached teams, and the
-    project's models.toml and prices.toml. The exit code is 0 whatever it finds; in --json, `mark` is ok, note or bad.
+    database, clock and hosts, the terminal, your settings and the project's, your keys, your hook, git, who approves
+    plans of attached teams, and the project's models.toml and prices.toml. The exit code is 0 whatever it finds; in
+    --json, `mark` is ok, note or bad.
 
     With --try, also the server of the model: address, proxy, key, models, window, and one streamed call with tools,
     made by the code of a worker. It says whether the model thinks, and what was cached. On Anthropic's API that costs
@@ -767,21 +807,17 @@ def doctor(session: Session, try_: bool, online: bool, model_name: str | None, a
     """
     if model_name is not None and not try_:
         raise UsageError("--model is for --try")
-    to_try = [_model_to_try(session, model_name)] if try_ else []
+    # What a new agent of the cheapest type would use.
+    team, cheapest = session.team, agent_types.TYPES["explore"]
+    to_try = [hire.choose_model(cheapest, model_name, team.worker_environment, team.config)] if try_ else []
     found = all_checks(session, list(dict.fromkeys([*to_try, *(models_in_use(session.team) if online else ())])))
     if as_json:
         say_json([check.as_json() for check in found])
         return
     for check in found:
-        say(f"{check.mark:<5} {check.name:<9} {check.detail}")
+        say(f"{check.mark:<5} {check.name:<9} {safe_line(check.detail)}")
         if check.remedy:
             say(f"{'':<15} → {check.remedy}")
-
-
-def _model_to_try(session: Session, explicit: str | None) -> str:
-    """Return the model to call: what a new agent of the cheapest type would use."""
-    team, cheapest = session.team, agent_types.TYPES["explore"]
-    return hire.choose_model(cheapest, explicit, team.worker_environment, team.config)
 
 
 def models_in_use(team: Team) -> list[str]:

@@ -36,16 +36,17 @@ from crewboard.commands import context as commands_context
 from crewboard.commands import hire as commands_hire
 from crewboard.commands import hosts, messages
 from crewboard.commands import profiles as commands_profiles
+from crewboard.commands import trust as commands_trust
 from crewboard.commands.context import POLL_INTERVAL, CommandLine, command_for, create_command, wait_until
 from crewboard.linux import process
 from crewboard.names import check_agent
 from crewboard.protocol import requests, reviews, supervisor_client
 from crewboard.protocol.addressing import only_operator_answers
-from crewboard.readmodel.activity import Activity, describe
+from crewboard.readmodel.activity import describe
 from crewboard.readmodel.needs import summarise
 from crewboard.records.agents import HELD_REPEATS, Profile, Status
 from crewboard.records.events import Answer, Event, Reply, Sent
-from crewboard.records.processes import Exit, HeldStart, describe_exit
+from crewboard.records.processes import Exit, describe_exit
 from crewboard.store import agents, leases, roster
 from crewboard.store.journal import Follower
 from crewboard.store.layout import AgentDirectory
@@ -82,6 +83,9 @@ _OPTIONS = (
                  help="As --plan, and refuse every file and command that the plan does not name."),
     click.option("--ask", is_flag=True, help="Require your approval of each command and each write."),
     click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits."),
+    click.option("--engine", metavar="E", shell_complete=common.complete_engine,
+                 help="Let this program do its work: claude, codex, acp:COMMAND (`crewboard engines`); `none`: "
+                      "its model."),
     click.option("--budget", metavar="B", help="Limit in money ('$5') or tokens (200k); at the limit it ends (79)."),
     click.option("--network", is_flag=True, help="Allow its commands the network."),
     click.option("--web/--no-web", help="Let its model search and read the web, at the API: a way out for data."),
@@ -130,12 +134,6 @@ def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
     shell_complete=common.complete_task,
     help="Assign this task to the agent; it needs no prompt then.",
 )
-@click.option(
-    "--engine",
-    metavar="E",
-    shell_complete=common.complete_engine,
-    help="Let this program do its work: claude, codex, acp:COMMAND (`crewboard engines`); `none`: its model.",
-)
 @click.option("--base", metavar="REF", help="Begin that checkout at this commit, branch or tag, and not at HEAD.")
 @click.option("--no-wait", is_flag=True, help="Refuse (75) where a cap of the team would make it wait.")
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run without a sandbox where none works.")
@@ -152,7 +150,6 @@ def spawn(
     background: bool,
     timeout: float | None,
     no_wait: bool,
-    engine: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -173,7 +170,7 @@ def spawn(
     saved = commands_profiles.find(_profiles_folder(), profile) if profile is not None else None
     # First, because no option that is missing would help there.
     roster.require_own_agents(context.obj.team.directory)
-    hire = replace(_hire(context, name, saved, wait=not no_wait, **options), engine=engine)
+    hire = _hire(context, name, saved, wait=not no_wait, **options)
     if not hire.prompt and (options["prompt"], options["prompt_file"]) == (None, None):
         if hire.flags.task is None:
             raise UsageError("give the task with either --prompt or --prompt-file, or with --task")
@@ -184,7 +181,7 @@ def spawn(
         common.warn_of_network(team.directory)
     if not (context.obj.root_option or env.root()) and team.directory.root != Path.cwd().resolve():
         note(f"root {team.directory.root}, the nearest folder above that has a team; `--root .` makes one here")
-    if engine is None:
+    if hire.engine is None:
         tell_of_server(team)
     if background:
         _spawn_in_background(team, hire, as_json=as_json)
@@ -203,19 +200,19 @@ def tell_of_server(team: Team) -> None:
         note(f"this team stays on the offline model and does not use your API key; `{another}` makes one that does")
     elif not team.offline and (shadowed := endpoint.shadowed_key(team.worker_environment)) is not None:
         note(shadowed)
-    elif not team.offline and endpoint.keys(team.environment) and _uses_own_server(team):
+    elif (
+        not team.offline
+        and endpoint.keys(team.environment)
+        and endpoint.base_url(team.worker_environment) != endpoint.base_url(team.environment)
+    ):
         other = command_for(team, "settings server none")
         note(f"this team uses {team.config.server} and not your API key; `{other}` changes that")
-
-
-def _uses_own_server(team: Team) -> bool:
-    return endpoint.base_url(team.worker_environment) != endpoint.base_url(team.environment)
 
 
 def tell_new_servers(team: Team, name: str) -> None:
     """Print which MCP servers of the project an agent lacks because the user has not accepted them."""
     root = team.directory.root
-    spec = agents.spec(team.directory.agent(name))
+    spec = team.directory.agent(name).spec.load()
     if spec is None or not os.path.lexists(root / ".mcp.json"):
         return
     kind = agent_types.type_of(spec.type, spec.definition)
@@ -238,7 +235,7 @@ def tell_of_model(team: Team, name: str) -> None:
 
     It may list other models than that of the agent; and if the agent is the first, that it may serve few calls at once.
     """
-    spec, environment = agents.spec(team.directory.agent(name)), team.worker_environment
+    spec, environment = team.directory.agent(name).spec.load(), team.worker_environment
     url = endpoint.base_url(environment)
     if spec is None or spec.engine is not None or team.offline or endpoint.is_anthropic(url):
         return
@@ -261,10 +258,6 @@ def tell_of_model(team: Team, name: str) -> None:
         )
 
 
-def _was_given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
 def _hire(
     context: click.Context,
     name: str,
@@ -276,10 +269,12 @@ def _hire(
     prompt_file: str | None,
     role: str,
     model: str | None,
+    engine: str | None,
     **flags: Any,
 ) -> Hire:
     """Return the hire that the options of a command describe; each other option is a field of `HireOptions`."""
-    given = frozenset(flag for flag in _FLAGS if _was_given(context, flag))
+    source = context.get_parameter_source
+    given = frozenset(flag for flag in _FLAGS if source(flag) is ParameterSource.COMMANDLINE)
     domains = crewboard_web.parse_domains(flags["allowed_domains"] or "")
     if flags["allowed_domains"] is not None and not domains:
         raise UsageError("--allowed-domains names no domain: name one, or leave the option out for the whole web")
@@ -290,19 +285,15 @@ def _hire(
     if (budget := pricing.budget_or_none(flags["budget"])) is not None:
         note(pricing.doubt(flags["budget"]) or f"budget: {budget}")
     options = HireOptions(**{**flags, **implied, "allowed_domains": domains, "needs": [*flags["needs"]]})
-    said = _prompt(prompt, prompt_file)
-    hire = Hire(name, agent_type, said or "", role, model, options, given, wait=wait)
+    if prompt is not None and prompt_file is not None:
+        raise UsageError("give the task with either --prompt or --prompt-file")
+    said = common.read_text(prompt_file) if prompt_file is not None else prompt
+    hire = Hire(name, agent_type, said or "", role, model, options, given, wait=wait, engine=engine)
     if profile is not None:
         hire = commands_profiles.fill(hire, profile)
     if not hire.type:
         raise UsageError("name the type with --type")
     return hire
-
-
-def _prompt(prompt: str | None, prompt_file: str | None) -> str | None:
-    if prompt is not None and prompt_file is not None:
-        raise UsageError("give the task with either --prompt or --prompt-file")
-    return common.read_text(prompt_file) if prompt_file is not None else prompt
 
 
 def _profiles_folder() -> Path:
@@ -350,7 +341,7 @@ def save(context: click.Context, /, name: str, like: str | None, **options: Any)
     session: Session = context.obj
     base = Profile(type="")
     if like is not None:
-        spec = agents.spec(session.team.agent(like))
+        spec = session.team.agent(like).spec.load()
         if spec is None:
             raise UsageError(f"{like} has no spec file; name another agent")
         base = commands_profiles.of_agent(spec)
@@ -378,11 +369,12 @@ def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
     if assignment.note:
         note(assignment.note)
     code = _early_end(team, agent, assignment)
-    status = agents.status(agent)
+    status = agent.status.load()
     pid = status.pid if status else None
     if as_json:
+        place = agents.held_starts(team.directory).place(hire.name, assignment.run)
         known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
-        say_json({**known, "fresh": assignment.fresh, "queued": _place(team, hire.name, assignment.run)})
+        say_json({**known, "fresh": assignment.fresh, "queued": place or None})
     elif waits := hosts.queued(team, hire.name, assignment.run):
         say(f"{hire.name} is {waits}")
     elif not code:
@@ -391,21 +383,16 @@ def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
         raise click.exceptions.Exit(code)
 
 
-def _place(team: Team, name: str, run: int) -> int | None:
-    """Return the place of a run in the queue, None if it does not wait."""
-    return agents.held_starts(team.directory).place(name, run) or None
-
-
 def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
     """Return the exit code of a run that failed before it was up, and print why; else return 0."""
-    ended = agents.exit_record(agent)
+    ended = agent.exit.load()
     if ended is None or ended.run < assignment.run:
         return 0
     if ended.code == 0 and not ended.signal:
         return 0
 
     log = command_for(team, f"log {agent.name}")
-    status = agents.status(agent)
+    status = agent.status.load()
     why = f": {status.last_error}" if status is not None and status.last_error else f"; `{log}` may show why"
     note(f"{agent.name} did not start: {describe_exit(ended)}{why}")
     return ended.code or 1
@@ -503,17 +490,13 @@ def _resume_one(
 
 
 def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
-    status = agents.status(agent)
+    status, held = agent.status.load(), agents.held_starts(agent.team).held
     return {
         "name": agent.name,
         "run": status.run if status else agents.last_run(agent),
         "pid": status.pid if status else None,
-        "queued": next((at for at, each in enumerate(_held(agent), 1) if each.name == agent.name), None),
+        "queued": next((at for at, each in enumerate(held, 1) if each.name == agent.name), None),
     }
-
-
-def _held(agent: AgentDirectory) -> list[HeldStart]:
-    return agents.held_starts(agent.team).held
 
 
 @click.group(invoke_without_command=True)
@@ -621,7 +604,7 @@ def trust(session: Session, name: str, sha256: str | None, reveal: bool) -> None
         raise UsageError(f"{name} is a built-in type; there is nothing to accept")
     accept = command_for(session.team, f"types trust {name}")
     common.require_yes(sha256, _shown_type(kind), accept, reveal=reveal)
-    commands_hire.trust(session.team, kind)
+    commands_trust.trust_type(session.team, kind)
     say(f"{name} ({kind.file}) is accepted until its file changes: {agent_types.describe_powers(kind)}")
     for problem in kind.not_understood:
         note(on_one_line(f"not understood: {problem}"))
@@ -784,7 +767,7 @@ class Following:
 
     def _tell_wait(self) -> None:
         """Print until when the agent waits for the API, if that is long, and what holds it."""
-        status = agents.status(self.follower.agent)
+        status = self.follower.agent.status.load()
         if (why := self._why_held(status)) != self.held:
             self.held = why
             if why:
@@ -867,7 +850,7 @@ def follow(
 
 def tell_lacking_servers(agent: AgentDirectory) -> None:
     """Print which MCP servers the agent worked without; those that are new were named when it was hired."""
-    status = agents.status(agent)
+    status = agent.status.load()
     for state in status.mcp if status is not None else ():
         if state.problem and not state.new:
             note(safe_line(f"{agent.name} worked without the MCP server {state.name}: {state.problem}"))
@@ -919,10 +902,6 @@ def _judge(name: str, outcome: Answer | Exit | None, team: Team) -> tuple[int, s
 def _show(name: str, event: Event, quiet: frozenset[str] = _QUIET) -> None:
     for activity in describe(event):
         if activity.kind not in quiet and activity.text:
-            note(_line(name, activity))
-
-
-def _line(name: str, activity: Activity) -> str:
-    seconds = f" ({activity.seconds:.1f}s)" if activity.seconds and activity.kind == "done" else ""
-    head = f"{clock(activity.ts)} {name} {activity.kind:<5} "
-    return head + cut(activity.text, columns() - len(head) - len(seconds)) + seconds
+            seconds = f" ({activity.seconds:.1f}s)" if activity.seconds and activity.kind == "done" else ""
+            head = f"{clock(activity.ts)} {name} {activity.kind:<5} "
+            note(head + cut(activity.text, columns() - len(head) - len(seconds)) + seconds)

@@ -1,16 +1,26 @@
-"""The commands `host` and `hosts`: the machines that run the agents of a team in PostgreSQL."""
+"""The commands `host`, `hosts`, `workspace` and `fetch`: the machines that run the agents of a team in PostgreSQL.
+
+Also which files of yours agents begin with there, and how their work comes back.
+"""
 
 import os
+import time
+from dataclasses import asdict
+from typing import Any
 
 import click
 
 import crewboard as core
-from crewboard import TeamView, env
+from crewboard import TeamView, UsageError, env
 from crewboard.readmodel.hosts import no_hosts
 from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.readmodel.team import HostView
+from crewboard.records.team import Workspace
+from crewboard.store import roster
+from crewboard_tui.cli import common
 from crewboard_tui.cli.common import LazyGroup, Session, age, as_json, note, say, say_json, table
-from crewboard_tui.render.formats import format_load, format_size
+from crewboard_tui.render.formats import format_load, format_moment, format_size
+from crewboard_tui.render.sanitize import safe_line
 
 
 @click.group(
@@ -96,3 +106,104 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
         url,
     )
     os.execve(command[0], command, dict(team.worker_environment))
+
+
+@click.group(
+    cls=LazyGroup,
+    sections={"Commands": {"push": ("hosts:push", "Put HEAD and your uncommitted files into the team's store.")}},
+    invoke_without_command=True,
+)
+@as_json
+@click.pass_context
+def workspace(context: click.Context, as_json: bool) -> None:
+    """Show what agents on hosts begin with, or push it."""
+    from crewboard.commands import workspace as commands_workspace
+
+    if context.invoked_subcommand is not None:
+        return
+    session: Session = context.obj
+    found = commands_workspace.pushed(session.team)
+    if as_json:
+        say_json(_workspace_as_json(found) if found is not None else None)
+    elif found is None:
+        note("no workspace was pushed: agents on hosts work in the roots of these; `crewboard workspace push`")
+    else:
+        _say_workspace(found)
+        if stale := commands_workspace.describe_unpushed(session.team, found):
+            note(stale)
+
+
+@click.command()
+@click.option("--git", "url", metavar="URL", help="Let hosts fetch what is committed from this remote.")
+@click.option("--force", is_flag=True, help="Push although the history is not that of the last push.")
+@as_json
+@click.pass_obj
+def push(session: Session, url: str | None, force: bool, as_json: bool) -> None:
+    """Put HEAD and your uncommitted files into the team's store.
+
+    New agents on hosts begin with them. Files that git ignores are left out. Nothing in your working tree, index or
+    branches changes. Push again after a merge; agents that have begun keep their beginning.
+
+    With more than 256 MiB, use --git: hosts then fetch the commits from a remote with their own credentials, and the
+    store has your uncommitted files alone.
+
+    A repository that shares no history with what was pushed before is refused without --force.
+    """
+    from crewboard.commands import workspace as commands_workspace
+
+    made = commands_workspace.push(session.team, url, force=force)
+    if as_json:
+        say_json(_workspace_as_json(made))
+    else:
+        _say_workspace(made)
+
+
+def _workspace_as_json(found: Workspace) -> dict[str, Any]:
+    return {
+        "commit": found.commit, "head": found.head, "branch": found.branch or None, "url": found.url or None,
+        "size": sum(each.size for each in found.bundles), "by": found.by, "at": found.at,
+    }  # fmt: skip
+
+
+def _say_workspace(found: Workspace) -> None:
+    size = roster.format_size(sum(each.size for each in found.bundles))
+    # A number alone is bytes.
+    size += " bytes" if size.isdecimal() else ""
+    uncommitted = " and uncommitted files" if found.commit != found.head else ""
+    branch = f" ({found.branch})" if found.branch else ""
+    say(safe_line(f"agents on hosts begin with {found.head[:12]}{branch}{uncommitted}"))
+    source = f", history from {found.url}" if found.url else ""
+    say(safe_line(f"pushed {format_moment(found.at, time.time())} by {found.by or 'you'}, {size} in the store{source}"))
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=common.complete_agent)
+@click.option("--all", "everyone", is_flag=True, help="Fetch the work of every agent.")
+@as_json
+@click.pass_obj
+def fetch(session: Session, name: str | None, everyone: bool, as_json: bool) -> None:
+    """Bring the work of the agent NAME from its host into your repository.
+
+    Its newest snapshot is the branch crewboard/NAME then. Your working tree is not changed. `changes` and `merge` fetch
+    by themselves.
+
+    Example: crewboard fetch fixer
+    """
+    from crewboard.commands import workspace as commands_workspace
+
+    if (name is None) != everyone:
+        raise UsageError("name an agent, or use --all")
+    team = session.team
+    one = commands_workspace.fetch(team, name) if name is not None else None
+    found = commands_workspace.fetch_all(team) if name is None else [one] if one is not None else []
+    if as_json:
+        say_json([asdict(each) for each in found])
+        return
+    for each in found:
+        of = f"{each.commit[:12]}, of {format_moment(each.at, time.time())}{'' if each.new else ', as before'}"
+        say(safe_line(f"{each.agent}: {each.branch} is at {of}"))
+        for problem in (each.note, *(f"not taken in: {missing}" for missing in each.missing)):
+            if problem:
+                note(safe_line(f"{each.agent}: {problem}"))
+    if not found:
+        note(f"{name} has no work yet" if name is not None else "no agent on a host has work yet")

@@ -10,7 +10,7 @@ import click
 
 import crewboard as core
 from crewboard import BadDataError, UsageError, mcp_servers, read_team, redaction, type_files
-from crewboard.commands import hire
+from crewboard.commands import trust
 from crewboard.commands.context import command_for
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import payload_sha256
@@ -167,10 +167,14 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256:
     accept = command_for(session.team, shlex.join(["mcp", "approve", *(["--all"] if all_servers else names)]))
     common.require_yes(sha256, _shown(servers, session), accept, reveal=reveal)
     for server in servers:
-        hire.accept_server(session.team, server)
+        trust.accept_server(session.team, server)
         for line in _lines(server, " is accepted until its entry changes"):
             say(line)
-        if server.command and "${" not in server.command and not _is_found(server.command, session):
+        if not server.command or "${" in server.command:
+            continue
+        # As seen from the workspace, if it has a path; an absolute one stays as it is.
+        named = str(session.root / server.command) if "/" in server.command else server.command
+        if shutil.which(named, path=session.team.environment.get("PATH")) is None:
             what = f"{server.command} is not found: install it where the agent's commands find it"
             note(f"{server.name}: {safe_line(what)}")
 
@@ -193,13 +197,6 @@ def _lines(server: mcp_servers.McpServer, accepted: str = "") -> list[str]:
     ]
 
 
-def _is_found(command: str, session: Session) -> bool:
-    """Return True if a program is on the PATH, or at its path as seen from the workspace."""
-    # An absolute path stays as it is.
-    named = str(session.root / command) if "/" in command else command
-    return shutil.which(named, path=session.team.environment.get("PATH")) is not None
-
-
 @mcp.command()
 @click.argument("name")
 @click.pass_obj
@@ -208,5 +205,5 @@ def revoke(session: Session, name: str) -> None:
 
     It can also be one that .mcp.json no longer names. Agents that run lose it with their next assignment.
     """
-    hire.revoke_server(session.team, name)
+    trust.revoke_server(session.team, name)
     say(f"{name} is no longer accepted")

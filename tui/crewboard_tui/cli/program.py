@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 import click
-from click.shell_completion import shell_complete
 
 from crewboard import CrewboardError, ExitCode, StorageError, __version__, env, redaction
 from crewboard.operations import OPERATIONS
@@ -31,8 +30,8 @@ SECTIONS = {
         "watch": ("watching:watch", "Print changes as they happen, one per line, until Ctrl-C."),
         "wait": ("watching:wait", "Wait until agents reach a state, or until something needs you."),
         "inbox": ("mail:inbox", "Show the mailbox of NAME; nothing is marked as read."),
-        "requests": ("mail:requests", "List the requests that wait for an answer, in full."),
-        "plan": ("mail:plan", "Show the plan with this ID, line by line, with the notes on it."),
+        "requests": ("requests:requests", "List the requests that wait for an answer, in full."),
+        "plan": ("requests:plan", "Show the plan with this ID, line by line, with the notes on it."),
         "tasks": ("tasks:tasks", "Show the task board."),
         "changes": ("changes:changes", "Show what agents with a worktree changed, committed or not."),
         "journal": ("watching:journal", "Print everything that the agent NAME did, oldest first."),
@@ -42,7 +41,7 @@ SECTIONS = {
     },
     "Hire and talk": {
         "spawn": ("hiring:spawn", "Hire the agent NAME, or give more work to an idle one."),
-        "workspace": ("workspace:workspace", "Show what agents on hosts begin with, or push it."),
+        "workspace": ("hosts:workspace", "Show what agents on hosts begin with, or push it."),
         "resume": ("hiring:resume", "Start the stopped or dead agents NAME... again."),
         "send": ("mail:send", "Send TEXT to the agent NAME, as the operator."),
         "broadcast": ("mail:broadcast", "Send TEXT to every agent, one copy each."),
@@ -59,13 +58,13 @@ SECTIONS = {
         "rules": ("control:rules", "List the permission rules, which allow or deny calls, or ask you first."),
     },
     "Answer": {
-        "approve": ("mail:approve", "Approve the plan or permission with this ID."),
-        "reject": ("mail:reject", "Reject the plan or permission with this ID, and say why."),
-        "answer": ("mail:answer", "Answer the question with this ID."),
+        "approve": ("requests:approve", "Approve the plan or permission with this ID."),
+        "reject": ("requests:reject", "Reject the plan or permission with this ID, and say why."),
+        "answer": ("requests:answer", "Answer the question with this ID."),
         "ack": ("control:ack", "Acknowledge what needs you about the agent NAME."),
     },
     "Bring home": {
-        "fetch": ("workspace:fetch", "Bring the work of the agent NAME from its host into your repository."),
+        "fetch": ("hosts:fetch", "Bring the work of the agent NAME from its host into your repository."),
         "merge": ("changes:merge", "Bring the work of the agent NAME into your branch, committed or not."),
         "undo": ("changes:undo", "Take the last merge back, the last one of the agent NAME, or what NAME changed."),
         "discard": ("changes:discard", "Throw away the worktree of the agent NAME, with all work that is not merged."),
@@ -137,7 +136,13 @@ QUICK = frozenset({"status", "inbox", "requests", "plan", "tasks", "send", "boar
 @click.version_option(__version__, prog_name="crewboard", message="%(prog)s %(version)s")
 @click.pass_context
 def crewboard(
-    context: click.Context, /, root: str | None, team: str | None, store: str | None, offline: bool, **look: bool
+    context: click.Context,
+    /,
+    root: str | None,
+    team: str | None,
+    store: str | None,
+    offline: bool,
+    **look: bool | str | None,
 ) -> None:
     """Hire, watch, steer and stop a team of Claude agents, one process each.
 
@@ -158,7 +163,7 @@ def crewboard(
         if board is not None:
             context.invoke(board, **look)
     elif context.invoked_subcommand == "board":
-        context.default_map = {"board": {name: True for name, given in look.items() if given}}
+        context.default_map = {"board": {name: given for name, given in look.items() if given}}
     elif any(look.values()):
         raise click.UsageError(f"{_FOR_DASHBOARD}, not for a command", context)
 
@@ -179,6 +184,8 @@ def completion(shell: str) -> None:
 
     Example: eval "$(crewboard completion bash)"
     """
+    from click.shell_completion import shell_complete
+
     shell_complete(crewboard, {}, "crewboard", env.COMPLETE, f"{shell}_source")
 
 
@@ -187,6 +194,8 @@ def run(arguments: Sequence[str]) -> int:
     _never_fail_to_print()
     redaction.register_secrets(os.environ)
     if instruction := os.environ.get(env.COMPLETE):
+        from click.shell_completion import shell_complete
+
         # Anything on stderr would appear in the user's command line.
         with contextlib.redirect_stderr(io.StringIO()):
             return shell_complete(crewboard, {}, "crewboard", env.COMPLETE, instruction)

@@ -8,8 +8,6 @@ from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.readmodel.team import describe_runner, describe_storage
 from crewboard.readmodel.usage import bill_team
-from crewboard.records.team import Acceptances
-from crewboard.store import json_records
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.hosts import describe as describe_hosts
 from crewboard_tui.render.formats import format_bill, format_percent, format_places, format_tokens
@@ -26,7 +24,14 @@ def status(session: Session, as_json: bool) -> None:
     team = session.team
     directory = team.directory
     revive(directory)
-    _end_interrupted_merge(team)
+    # A merge or undo that was killed holds the lock of the user's index. It is of this machine's clone, also on a team
+    # in a database.
+    merges = directory.acceptances_here.load_or_none()
+    if merges is not None and merges.move is not None and directory.is_own():
+        # Imported here, because that is rare, and loads git and worktrees.
+        from crewboard_tui.cli.changes import recover
+
+        recover(team)
     # Only JSON tells CPU and memory.
     view = TeamReader(directory, probe=None if as_json else NoUsageProbe()).read()
     if as_json:
@@ -41,28 +46,25 @@ def status(session: Session, as_json: bool) -> None:
         raise click.exceptions.Exit(int(ExitCode.BAD_DATA))
 
 
-def _end_interrupted_merge(team: Team) -> None:
-    """Finish or take back a merge or undo that was killed: it holds the lock of the user's index."""
-    directory = team.directory
-    # Of this machine's clone, also on a team in a database.
-    merges = json_records.load_or_none(directory.local_key(directory.acceptances.name), Acceptances)
-    if merges is not None and merges.move is not None and directory.is_own():
-        # Imported here, because that is rare, and loads git and worktrees.
-        from crewboard_tui.cli.changes import recover
-
-        recover(team)
-
-
 def describe(view: TeamView, team: Team) -> list[str]:
     """Describe the team in lines that fit the terminal; only commands are never cut."""
     typed = CommandLine.of(team)
+    requests = [
+        (request.id, request.type, f"{request.from_} → {request.to}", age(view.now - request.created_at))
+        for request in view.requests
+    ]
+    tasks = []
+    if view.tasks:
+        from crewboard_tui.cli.tasks import describe as describe_tasks
+
+        tasks = describe_tasks(team, list(view.tasks), "  ")
     return [
         *_head(view, typed),
         *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),
         *_section("hosts", describe_hosts(view, "  ") if view.hosts else []),
         *_section("agents", _agents(view)),
-        *_section("requests", _requests(view)),
-        *_section("tasks", _tasks(view, team)),
+        *_section("requests", table(("ID", "TYPE", "FROM → TO", "FOR"), requests, indent="  ") if requests else []),
+        *_section("tasks", tasks),
     ]
 
 
@@ -106,14 +108,6 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return ["", title, *lines] if lines else []
 
 
-def _tasks(view: TeamView, team: Team) -> list[str]:
-    if not view.tasks:
-        return []
-    from crewboard_tui.cli.tasks import describe as describe_tasks
-
-    return describe_tasks(team, list(view.tasks), "  ")
-
-
 def _need(need: Need, view: TeamView, typed: CommandLine) -> list[str]:
     from crewboard_tui.cli.answers import answers, in_a_row
 
@@ -137,18 +131,16 @@ def _agents(view: TeamView) -> list[str]:
         for row, agent in zip(rows, view.urgent_first, strict=True):
             row.insert(_HOST_AT, agent.host or "–")
     head, *lines = table(titles, rows, indent="  ")
-    below = (_terms(agent) for agent in view.urgent_first)
-    return [head, *(each for line, terms in zip(lines, below, strict=True) for each in (line, *terms))]
+    told = [head]
+    for line, agent in zip(lines, view.urgent_first, strict=True):
+        told.append(line)
+        # Those of an approval under which it works.
+        if agent.terms is not None and agent.spec is not None:
+            from crewboard import agent_types
 
-
-def _terms(agent: AgentView) -> list[str]:
-    """Return the line below an agent that works under the terms of an approval."""
-    from crewboard import agent_types
-
-    if agent.terms is None or agent.spec is None:
-        return []
-    kind = agent_types.known_type(agent.spec.type, agent.spec.definition)
-    return ["      " + cut(f"terms: {agent_types.describe_terms(agent.terms.given, kind)}", columns() - 6)]
+            kind = agent_types.known_type(agent.spec.type, agent.spec.definition)
+            told.append("      " + cut(f"terms: {agent_types.describe_terms(agent.terms.given, kind)}", columns() - 6))
+    return told
 
 
 _HOST_AT = 4
@@ -173,11 +165,3 @@ def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
         str(agent.unread) if agent.unread else "–",
         doing,
     ]
-
-
-def _requests(view: TeamView) -> list[str]:
-    rows = [
-        (request.id, request.type, f"{request.from_} → {request.to}", age(view.now - request.created_at))
-        for request in view.requests
-    ]
-    return table(("ID", "TYPE", "FROM → TO", "FOR"), rows, indent="  ") if rows else []

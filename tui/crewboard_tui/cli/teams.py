@@ -21,8 +21,8 @@ from crewboard.records.agents import Cursor, HireOptions
 from crewboard.records.base import JsonValue, counted
 from crewboard.records.events import Answer, Gate
 from crewboard.records.requests import Request, payload_sha256
-from crewboard.records.team import Acceptances, Config, Task, Workspace
-from crewboard.store import agents, journal, json_records, leases, mailbox, roster, tasks
+from crewboard.records.team import Config, Task
+from crewboard.store import journal, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
 from crewboard_tui.cli import common
@@ -238,11 +238,11 @@ def _powers(directory: TeamDirectory) -> Iterator[_Said]:
     for name in stop.all_agents(Team(directory)):
         yield _describe_agent(directory.agent(name), [each for each in asked if each.from_ == name])
     yield from (_Said(lines) for task in tasks.load_all(directory) if (lines := _describe_task(task)))
-    merges = json_records.load(directory.acceptances, Acceptances)
+    merges = directory.acceptances.load()
     if merges is not None and merges.move is not None:
         move = merges.move
         yield _Said([f"a merge that is completed at the next one: {move.ref} goes from {move.old} to {move.new}"])
-    pushed = json_records.load(directory.workspace, Workspace)
+    pushed = directory.workspace.load()
     if pushed is not None and pushed.url:
         yield _Said([f"files of agents on hosts come from {pushed.url}"])
 
@@ -261,11 +261,15 @@ def _describe_task(task: Task) -> list[str]:
 def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
     """Describe what an agent may do, what it is told, and what of its work is approved."""
     try:
-        spec = agents.spec(agent)
+        spec = agent.spec.load()
         kind = agent_types.known_type(spec.type, spec.definition) if spec else None
     except BadDataError as error:
         return _Said([f"agent {agent.name}: {error}"])
-    mail = _unread(agent)
+    read = agent.cursor.load() or Cursor()
+    mail = [
+        f"    mail that it has not read, from {letter.from_}:\n{letter.content}"
+        for letter in mailbox.read(agent.team, agent.name, read.offset).messages
+    ]
     if spec is None:
         return _Said([f"agent {agent.name}: no spec, no options", *mail], is_power=bool(mail))
     usual = HireOptions().as_dict()
@@ -290,13 +294,6 @@ def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
     has_more = spec.definition is not None or spec.worktree is not None or given.keys() - _LIMITS
     # What an agent is told by mail it does, also if it only reads, and the mail may be in the user's name.
     return _Said([*lines, *approved], bool(may_act or has_more or approved or mail))
-
-
-def _unread(agent: AgentDirectory) -> list[str]:
-    """Return the mail that an agent has not read, each letter with its text on lines of its own."""
-    read = json_records.load(agent.cursor, Cursor) or Cursor()
-    letters = mailbox.read(agent.team, agent.name, read.offset).messages
-    return [f"    mail that it has not read, from {letter.from_}:\n{letter.content}" for letter in letters]
 
 
 def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request]) -> list[str]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import click
 from msgspec import Struct
@@ -24,9 +24,9 @@ from crewboard.readmodel.states import Shown
 from crewboard.records.agents import State
 from crewboard.records.events import Event
 from crewboard.records.messages import LastVisit
-from crewboard.store import files, json_records, operators
+from crewboard.store import files, operators
 from crewboard.store import journal as store_journal
-from crewboard.store.layout import TeamDirectory, key_of
+from crewboard.store.layout import TeamDirectory, record_of
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import (
     Session,
@@ -103,14 +103,11 @@ def _words(change: Change) -> str:
     if change.kind == "task":
         return f"#{what['id']} {what['status'].replace('_', ' ')} · {what['subject']}"
     if change.kind == "request":
-        return f"{what['id']} {what['status']}{_decider(what)} · {what['summary']}"
+        by = f" by {what['decided_by']}" if what["decided_by"] else ""
+        return f"{what['id']} {what['status']}{by} · {what['summary']}"
     if change.kind == "status":
         return str(what["state"]) + (f": {what['doing']}" if what["doing"] else "")
     return str(what["result"]) if change.kind == "result" else f"run {what['run']}: {what['how']}"
-
-
-def _decider(what: dict[str, Any]) -> str:
-    return f" by {what['decided_by']}" if what["decided_by"] else ""
 
 
 @click.command()
@@ -246,9 +243,12 @@ class _Waiting(Struct):
             raise UsageError(f"{self.name} is not on the team any more")
         now = time.monotonic()
         self._unread_since = (self._unread_since or now) if agent.state == "idle" and agent.unread else None
-        self.reached = not self.wanted.isdisjoint(_words_for(agent))
+        # An acknowledged crash still counts as `dead`, a run that ended because of a limit or with its host as `done`.
+        also = [*(["dead"] if agent.is_dead else []), *(["done"] if agent.state == "exited" else [])]
+        self.reached = not self.wanted.isdisjoint({agent.state, agent.shown, *also})
         self.done = self.reached and (self._unread_since is None or now - self._unread_since > SETTLED)
-        self._ended_since = (self._ended_since or now) if _is_over(agent) else None
+        has_process = agent.alive or agent.is_starting
+        self._ended_since = None if has_process else self._ended_since or now
         is_known = agent.exit is not None or (self._ended_since is not None and now - self._ended_since > SETTLED)
         self.ended = not self.done and self._ended_since is not None and is_known
 
@@ -282,31 +282,18 @@ def _wait(
                 return [each.agent for each in waiting if each.done and each.agent is not None]
             left = readmodel_watcher.SWEEP if timeout is None else started + timeout - time.monotonic()
             if timeout is None and hopeless(each.ended for each in waiting):
-                ended = [each.agent for each in waiting if each.ended and each.agent is not None]
-                raise TryLaterError("; ".join(_why_never(team, agent) for agent in ended))
+                raise TryLaterError(
+                    "; ".join(
+                        f"{agent.name} is {agent.state}{f': {agent.reason}' if agent.reason else ''}; "
+                        f"{hire.how_to_resume(team, agent.name)}"
+                        for each in waiting
+                        if each.ended and (agent := each.agent) is not None
+                    )
+                )
             if left <= 0:
                 late = ", ".join(each.describe() for each in waiting if not each.done)
                 raise TryLaterError(f"{late} after {timeout:g} s, not {' or '.join(sorted(wanted))}")
             wake.wait(min(left, readmodel_watcher.SWEEP))
-
-
-def _words_for(agent: AgentView) -> set[str]:
-    """Return every word that `wait` accepts for the agent's state.
-
-    An acknowledged crash still counts as `dead`, and a run that ended because of a limit or with its host as `done`.
-    """
-    also = [*(["dead"] if agent.is_dead else []), *(["done"] if agent.state == "exited" else [])]
-    return {agent.state, agent.shown, *also}
-
-
-def _is_over(agent: AgentView) -> bool:
-    """Return True if an agent has no process and none is starting."""
-    return not agent.alive and not agent.is_starting
-
-
-def _why_never(team: Team, agent: AgentView) -> str:
-    reason = f": {agent.reason}" if agent.reason else ""
-    return f"{agent.name} is {agent.state}{reason}; {hire.how_to_resume(team, agent.name)}"
 
 
 POLL = 0.1
@@ -343,7 +330,12 @@ def _lines(path: Path, *, follow: bool) -> Iterator[str]:
     """Yield the lines of a growing file. A last line without its newline is yielded only if not following."""
     offset = 0
     while True:
-        data = _from(path, offset)
+        try:
+            with open(path, "rb", opener=files.open_existing) as file:
+                file.seek(offset)
+                data = file.read()
+        except FileNotFoundError:
+            data = b""
         whole, newline, rest = data.rpartition(b"\n")
         offset += len(whole) + len(newline)
         yield from whole.decode(errors="replace").split("\n") if newline else []
@@ -351,15 +343,6 @@ def _lines(path: Path, *, follow: bool) -> Iterator[str]:
             yield from [rest.decode(errors="replace")] if rest else []
             return
         time.sleep(POLL)
-
-
-def _from(path: Path, offset: int) -> bytes:
-    try:
-        with open(path, "rb", opener=files.open_existing) as file:
-            file.seek(offset)
-            return file.read()
-    except FileNotFoundError:
-        return b""
 
 
 @click.command()
@@ -423,7 +406,7 @@ def away(session: Session, as_json: bool) -> None:
     team = session.team
     visits = env.visits_folder(team.environment)
     file = operators.file_for(visits, team.directory.path, team.operator)
-    found_visit = json_records.load_or_none(key_of(file), LastVisit) if file is not None else None
+    found_visit = record_of(file, LastVisit).load_or_none() if file is not None else None
     visit = found_visit or LastVisit()
     found = Absence(visit.at)
     if visit.at:
@@ -445,7 +428,6 @@ def away(session: Session, as_json: bool) -> None:
 
 
 def _show(event: Event) -> None:
-
     for activity in activity_describe(event):
         seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
         first, *more = activity.text.splitlines() or [""]

@@ -210,6 +210,7 @@ class PromptLine(ModalScreen[str | None]):
     callable, it returns the label for the text so far.
     """
 
+    CSS_PATH = "composer.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("line")]
 
     def __init__(

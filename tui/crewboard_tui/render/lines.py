@@ -154,7 +154,7 @@ def wrap(text: str, width: int, indent: str = "") -> tuple[str, ...]:
     return _wrapped(text, width, indent, is_revealing())
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=512)
 def _wrapped(text: str, width: int, indent: str, reveals: bool) -> tuple[str, ...]:  # noqa: ARG001, FBT001  for the cache
     wrapped: list[str] = []
     for raw in safe_lines(text):

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.css.stylesheet import Stylesheet
 from textual.filter import LineFilter
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from crewboard_tui.render.looks import to_ascii
 
@@ -112,9 +112,66 @@ CONTRAST = Theme(
     },
 )
 
-ThemeName = Literal["dark", "light", "contrast"]
 
-THEMES: dict[ThemeName, Theme] = {"dark": DARK, "light": LIGHT, "contrast": CONTRAST}
+def _adopted(name: str, info: str, *, key: str = "", bad: str = "") -> Theme:
+    """Return a theme in the colours of one of Textual's, with what it lacks: `info`, and grounds that are less bright.
+
+    `key` and `bad` take the place of colours that cannot be read on each of these grounds.
+    """
+    of = BUILTIN_THEMES[name]
+    ground = Color.parse(of.background or "")
+
+    def blend(colour: str | None, share: float) -> str:
+        return ground.blend(Color.parse(colour or ""), share).hex
+
+    primary, error, frame = key or of.primary, bad or of.error or "", blend(of.foreground, 0.25)
+    return Theme(
+        name=f"crewboard-{name}",
+        primary=primary,
+        secondary=of.secondary,
+        accent=of.accent,
+        warning=of.warning,
+        error=error,
+        success=of.success,
+        foreground=of.foreground,
+        background=of.background,
+        surface=blend(of.foreground, 0.03),
+        panel=blend(of.foreground, 0.06),
+        dark=True,
+        variables={
+            "info": info,
+            "muted": blend(of.foreground, 0.82),
+            "frame": frame,
+            "frame-focus": primary,
+            "cursor-row": blend(of.primary, 0.12),
+            "bad": error,
+            "on-bad": ground.hex,
+            "trace": blend(of.foreground, 0.52),
+            "add": blend(of.success, 0.15),
+            "del": blend(error, 0.15),
+            "need": of.warning or "",
+            "on-need": ground.hex,
+            "good": of.success or "",
+            "on-good": ground.hex,
+            "border": primary,
+            "border-blurred": frame,
+        },
+    )
+
+
+ThemeName = Literal[
+    "dark", "light", "contrast", "catppuccin-mocha", "catppuccin-macchiato", "catppuccin-frappe", "tokyo-night"
+]
+
+THEMES: dict[ThemeName, Theme] = {
+    "dark": DARK,
+    "light": LIGHT,
+    "contrast": CONTRAST,
+    "catppuccin-mocha": _adopted("catppuccin-mocha", "#89dceb"),
+    "catppuccin-macchiato": _adopted("catppuccin-macchiato", "#91d7e3", bad="#f3a0ac"),
+    "catppuccin-frappe": _adopted("catppuccin-frappe", "#99d1db", key="#cfa7e8", bad="#efaead"),
+    "tokyo-night": _adopted("tokyo-night", "#7dcfff"),
+}
 """The themes by their user-facing names, in the order in which the theme key cycles through them."""
 
 

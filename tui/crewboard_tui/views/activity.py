@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from time import localtime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crewboard import executed_files
 from crewboard.executed_files import is_prose
 from crewboard.untrusted import as_run
-from crewboard_tui.render.diff import diff_lines
 from crewboard_tui.render.formats import format_age, format_clock, format_duration, format_moment
 from crewboard_tui.render.lines import (
     Line,
@@ -58,7 +57,21 @@ def activity_lines(work: Work, width: int, *, recent: int = 0, most: int = 3, ca
 
 def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
     """Return one action with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
-    return _kept_activity(what, outcome, width, most, format_clock(what.ts))
+    fields = _shown(what), _shown(outcome) if outcome is not None else None
+    return _kept_activity(*fields, width, most, format_clock(what.ts))
+
+
+class _Shown(NamedTuple):
+    """The fields of an activity that its lines show: not its detail, which has up to thousands of characters."""
+
+    kind: str
+    text: str
+    seconds: float | None
+    is_error: bool
+
+
+def _shown(what: Activity) -> _Shown:
+    return _Shown(what.kind, what.text, what.seconds, what.is_error)
 
 
 def paired(
@@ -91,8 +104,8 @@ def _said_again(run: Sequence[Activity]) -> bool:
 
 
 def _activity(
-    what: Activity,
-    outcome: Activity | None,
+    what: Activity | _Shown,
+    outcome: Activity | _Shown | None,
     width: int,
     most: int,
     moment: str,
@@ -114,7 +127,8 @@ def _activity(
     return (spread(left, (Span(seconds, "dim"),), width),)
 
 
-_kept_activity = lru_cache(maxsize=1024)(_activity)
+# As many as an agent's page shows at once.
+_kept_activity = lru_cache(maxsize=512)(_activity)
 
 
 def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -> tuple[Line, ...]:
@@ -175,12 +189,13 @@ def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: b
 class FeedRows:
     """The rows of the Feed: what all agents did, newest last, one line each, unfolding to the full text.
 
-    Rows of lines that were shown before are kept while they look the same.
+    A call has one row, with its outcome. A name stands where it changes, and of a time the seconds alone while the
+    minute is the same. Rows of lines that were shown before are kept while they look the same.
     """
 
     def __init__(self) -> None:
         self._looks: tuple[object, ...] = ()
-        self._made: dict[int, tuple[FeedLine, CollapsibleRow]] = {}
+        self._made: dict[int, tuple[_FeedEntry, CollapsibleRow]] = {}
         """The rows by the identity of their lines, which are the same objects as long as they are kept."""
 
     def read(self, feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
@@ -189,16 +204,49 @@ class FeedRows:
         looks = (localtime(now)[:3], width, names)
         known = self._made if looks == self._looks else {}
         self._looks = looks
-        self._made = {id(each): known.get(id(each)) or (each, _fed(each, now, width - MARK, names)) for each in feed}
-        return [row for _, row in self._made.values()]
+        begun = {(each.agent, each.what.call) for each in feed if each.what.kind == "tool"}
+        outcomes = {(each.agent, each.what.call): each for each in feed if each.what.kind == "done"}
+        made: dict[int, tuple[_FeedEntry, CollapsibleRow]] = {}
+        before: FeedLine | None = None
+        for each in feed:
+            call = each.agent, each.what.call
+            if each.what.kind == "done" and call in begun:
+                continue
+            outcome = outcomes.get(call) if each.what.kind == "tool" else None
+            same_minute = before is not None and each.what.ts // 60 == before.what.ts // 60
+            entry = _FeedEntry(each, outcome, before is None or each.agent != before.agent, same_minute)
+            kept = known.get(id(each))
+            made[id(each)] = (
+                kept if kept is not None and kept[0] == entry else (entry, _feed_row(entry, now, width - MARK, names))
+            )
+            before = each
+        self._made = made
+        return [row for _, row in made.values()]
 
 
-def _fed(each: FeedLine, now: float, width: int, names: int) -> CollapsibleRow:
-    what = each.what
-    (head,) = _activity(what, None, width, 1, format_moment(what.ts, now), each.agent.ljust(names))
+class _FeedEntry(NamedTuple):
+    """A line of the Feed with the outcome of its call, and what of its name and time differs from the line before."""
+
+    line: FeedLine
+    outcome: FeedLine | None
+    is_named: bool
+    same_minute: bool
+
+
+def _feed_row(entry: _FeedEntry, now: float, width: int, names: int) -> CollapsibleRow:
+    what, outcome = entry.line.what, entry.outcome.what if entry.outcome is not None else None
+    moment = format_moment(what.ts, now)
+    # A time with its date has no seconds.
+    shown = moment[-3:].rjust(len(moment)) if entry.same_minute and moment.count(":") > 1 else moment
+    author = (entry.line.agent if entry.is_named else "").ljust(names)
+    (head,) = _activity(what, outcome, width, 1, shown, author)
+    key = f"{entry.line.agent} {_key(what)}"
+    if outcome is not None:
+        texts = (what.text, what.detail, outcome.text, outcome.detail)
+        return CollapsibleRow(key, head, body=partial(_whole_call, what, outcome, width), texts=texts)
     cut = _is_cut(what, head)
     body = partial(_whole_line, what, width, cut=cut) if cut or what.detail else None
-    return CollapsibleRow(f"{each.agent} {_key(what)}", head, body=body, texts=(what.text, what.detail))
+    return CollapsibleRow(key, head, body=body, texts=(what.text, what.detail))
 
 
 def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
@@ -305,6 +353,9 @@ def file_marks(path: str, shared: Sequence[FileAccess]) -> Line:
 
 
 def _file_body(touch: FileAccess, touches: FileActivity, now: float, width: int) -> list[Line]:
+    # Imported here because the first picture shows no diff.
+    from crewboard_tui.render.diff import diff_lines
+
     lines = [shared_line(each, now) for each in touches.others(touch.path, touch.agent, now)]
     if touch.removed is None:
         lines.append((Span("whole file written; its previous content is unknown", "dim"),))

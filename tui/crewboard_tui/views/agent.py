@@ -75,6 +75,8 @@ class AgentPage(BaseScreen):
     With `since` (epoch seconds), the result of what it does since then is awaited here.
     """
 
+    CSS_PATH = "agent.tcss"
+
     def __init__(self, context: AppContext, name: str, tab: str = "Now", since: float | None = None) -> None:
         super().__init__(context)
         self.agent_name = name

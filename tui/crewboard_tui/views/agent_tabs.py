@@ -14,6 +14,7 @@ from crewboard.readmodel import mail
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import MessageView, describe_message, display_name, headline
 from crewboard.readmodel.usage import Bill, Call, bill_agent, hit_rate
+from crewboard.records.agents import VERDICTS
 from crewboard.records.base import counted
 from crewboard.records.processes import Exit
 from crewboard.records.requests import steps_of
@@ -203,10 +204,13 @@ def _terms(agent: AgentView, view: TeamView) -> str:
     given = agent.terms.given
     words = agent_types.describe_terms(given, agent_types.known_type(agent.spec.type, agent.spec.definition))
     request = next((each for each in view.asked if each.id == agent.terms.request), None)
-    plan = (request.edited or str(request.payload.get("plan", ""))) if request is not None else ""
+    plan = (request.edited or request.plan) if request is not None else ""
     steps = steps_of(plan)
-    held = "; ".join(f"{number}. {steps[number]}" for number in given.hold if number in steps)
-    return f"{words} until its result{f'; held: {held}' if held else ''}"
+    words += " until its result"
+    for verdict, numbers in given.left_out.items():
+        named = "; ".join(f"{number}. {steps[number]}" for number in numbers if number in steps)
+        words += f"; {VERDICTS[verdict].decided}: {named}" if named else ""
+    return "; ".join([words, *agent_types.describe_steps(given)])
 
 
 def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:

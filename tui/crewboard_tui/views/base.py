@@ -19,7 +19,7 @@ from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
 from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, WHERE, Key, bindings_of, command_name
+from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS, WHERE, Key, bindings_of, command_name, known_keys
 from crewboard_tui.queries import UNUSED, Query, Snapshot
 from crewboard_tui.render.lines import Line, Span, clip, width_of
 from crewboard_tui.render.sanitize import safe_text
@@ -30,11 +30,12 @@ from crewboard_tui.widgets.bars import (
     StaticLines,
     alert_line,
     footer_of,
+    press,
     strip_line,
     tabs_line,
 )
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
-from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.painter import binding_of, forget_painted, painted_lightly
 from crewboard_tui.widgets.reading import ReadText
@@ -49,7 +50,6 @@ __all__ = [
     "Subject",
     "first_hire",
     "is_form",
-    "nothing_row",
     "why_gone",
 ]
 
@@ -62,7 +62,7 @@ SHORT, TALL, HIGH = 14, 22, 50
 ONLY_LOOKING = "not while you only look (--read-only)"
 """The reason why a key that changes the team does nothing in a read-only dashboard."""
 
-_CAME_BY_ITSELF = "not taken: what is under the cursor has only just come there; press it again"
+CAME_BY_ITSELF = "not taken: what is under the cursor has only just come there; press it again"
 
 _WHY_NOTHING = {"app.next": "nothing needs you", "app.absence": "nothing happened while you were away"}
 """The reason why a key that works in all views does nothing, by the id of the key."""
@@ -71,6 +71,12 @@ _NOTHING_TO_FIND = "nothing to find here"
 
 _WRITES = frozenset({"changes.note", "request.note"})
 """Keys that a user types on after, although they may be refused: the cursor must be on a line for them."""
+
+_NO_VERBS = frozenset({"view", "menu", "copy", "back"})
+"""Scopes of keys of a view that act on no selection."""
+
+_RIGHT = 3
+"""The right button of a mouse."""
 
 _TYPES_ON = 0.7
 """Seconds after such a refusal, and after each character since, in which characters are no keys."""
@@ -165,8 +171,15 @@ class BaseScreen(Screen[None]):
         for action in itertools.chain(*groups, own):
             by_key.setdefault(BY_ID[action.id].keys, action)
         self.actions = {action.id: action for action in by_key.values()}
+        if self.verbs:
+            self.actions["view.menu"] = Action("view.menu", lambda _: self.context.navigator.open_menu())
         bound = BindingsMap(BY_ID[ident].binding for ident in self.actions)
         self._bindings.key_to_bindings.update(bound.key_to_bindings)
+
+    @property
+    def verbs(self) -> Sequence[Key]:
+        """Return the keys that act on what is selected here, whether they work now or not."""
+        return [key for key in known_keys(self.actions) if key.scope not in _NO_VERBS]
 
     def _reveal(self) -> None:
         """Show what is redacted in the texts of this screen, or hide it again."""
@@ -354,6 +367,7 @@ class BaseScreen(Screen[None]):
         badges = Badges(
             read_only=self.context.read_only,
             root=process.runs_as_root(),
+            posix=env.is_posix(),
             foreign=self.context.read_only and self.context.team.directory.is_foreign(),
             offline=env.is_offline(self.context.team.environment) and snapshot.view.attached is None,
             others=tuple(dict.fromkeys(each.who for each in self.context.others)),
@@ -505,7 +519,7 @@ class BaseScreen(Screen[None]):
         if (forbidden := self._forbidden(BY_ID[ident])) is not None:
             return forbidden
         if changes and isinstance(self.focused, LineList) and self.focused.came_by_itself:
-            return _CAME_BY_ITSELF
+            return CAME_BY_ITSELF
         return self.actions[ident].available(self._judged or self.selection())
 
     def _forbidden(self, key: Key) -> str | None:
@@ -560,6 +574,13 @@ class BaseScreen(Screen[None]):
             self.context.say(f"{command_name(key)}: {self.why_not(key)}", "warning")
             if key.id in _WRITES and key.id in self.actions:
                 self._types_until = monotonic() + _TYPES_ON
+
+    @on(events.Click)
+    async def _open_menu_of_row(self, event: events.Click) -> None:
+        """Open the menu of the row to which a click with the right button moved the cursor."""
+        rows = self.focused
+        if event.button == _RIGHT and isinstance(rows, LineList) and event.get_content_offset(rows) is not None:
+            await press(self.app, self, "view.menu")
 
     def _meant(self, event: events.Key, bound: str | None) -> Key | None:
         """Return the key of the table that was pressed: the one that is bound here, else one that works elsewhere.
@@ -699,11 +720,6 @@ class Panes:
         self._screen.call_after_refresh(self._screen.refresh_all)
 
 
-def nothing_row(text: str) -> Row:
-    """Return the only row of an empty list."""
-    return Row("", (Span(text, "dim"),))
-
-
 def why_gone(context: AppContext) -> str | None:
     """Return that the team was deleted, and what to do; None if it was not. A hire would make another of that name."""
     view = context.snapshot.view
@@ -715,4 +731,5 @@ def first_hire(context: AppContext) -> str:
     if (gone := why_gone(context)) is not None:
         return gone
     key = context.key("agent.hire")
-    return "no agents yet" + ("" if context.read_only else f"; {key} hires an agent")
+    hire = f"; {key} hires an agent; `crewboard spawn scout --prompt 'Look round'` does it from a shell"
+    return "no agents yet" + ("" if context.read_only else hire)

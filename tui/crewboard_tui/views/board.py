@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from textual import on, work
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from crewboard import CredentialsError, endpoint
+from crewboard import AgentView, CredentialsError, TeamView, endpoint
 from crewboard.commands.context import check_credentials, command_for
 from crewboard.store.layout import team_directories
 from crewboard_tui.actions.agents import FirstSteps, NeedActions
@@ -19,18 +20,30 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, select, select_in, select_needs
 from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search
 from crewboard_tui.compose.composer import Composer, shown_composer
-from crewboard_tui.queries import Lanes, MailTo, Query, Snapshot, SpendingRate, Work, WorkOf
-from crewboard_tui.render.formats import format_clock, format_path, format_spending
-from crewboard_tui.render.lines import Line, Span, hang, one_line, say
-from crewboard_tui.render.looks import tally
+from crewboard_tui.queries import Lanes, MailTo, Query, Snapshot, SpendingByMinute, SpendingRate, Work, WorkOf
+from crewboard_tui.render.formats import (
+    context_share,
+    format_age,
+    format_clock,
+    format_count,
+    format_money,
+    format_path,
+    format_percent,
+    format_size,
+    format_spending,
+    limit_tone,
+    share_bar,
+)
+from crewboard_tui.render.lines import Line, Span, crop, hang, one_line, rule_line, say, width_of
+from crewboard_tui.render.looks import look_of, tally
 from crewboard_tui.views.activity import activity_lines
-from crewboard_tui.views.base import HIGH, HUGE, AppContext, BaseScreen, why_gone
-from crewboard_tui.views.cost import CostRows
+from crewboard_tui.views.base import HIGH, HUGE, TALL, AppContext, BaseScreen, why_gone
+from crewboard_tui.views.cost import PULSE, CostRows, pulse
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
-from crewboard_tui.views.roster import Roster
+from crewboard_tui.views.roster import BESIDE_WIDTH, Roster, doing
 from crewboard_tui.views.rows import need_rows, task_rows
-from crewboard_tui.widgets.bars import follow_words, title
-from crewboard_tui.widgets.line_list import LineList, Row, keep_order
+from crewboard_tui.widgets.bars import StaticLines, follow_words, title
+from crewboard_tui.widgets.line_list import LineList, keep_order
 from crewboard_tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
@@ -55,13 +68,39 @@ _LISTS_BESIDE = frozenset({"board-needs", "board-cost"})
 _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
 
+_LEAST_ROSTER, _LEAST_DETAIL = 64, 60
+"""Cells at least of the roster beside the selected agent, and of that agent, which gets fewer on a narrow terminal."""
+
+_FACT, _BAR = 8, 5
+"""Cells for the name of a fact about the selected agent, and of the bar of its context."""
+
+_PULSE = SpendingByMinute(PULSE)
+
+_LEAST_PULSE, _MOST_PULSE = 3, 8
+"""Lines of the bars of the team's pulse: with fewer there is no room for it, and more say no more."""
+
+_LEAST_FREE = 4
+"""Free lines below the roster from which on a list has room there."""
+
 LOOK_AGAIN = 5.0
 """Seconds between two looks for a server of models on this machine, while there is no key and no agent."""
+
+
+class ResizingColumn(Vertical):
+    """Panes below each other. What stands in them depends on their room: `resized` is called when it has changed."""
+
+    def __init__(self, resized: Callable[[], None], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._resized = resized
+
+    def on_resize(self) -> None:
+        self._resized()
 
 
 class BoardScreen(BaseScreen):
     """The Board view, which most users keep open."""
 
+    CSS_PATH = "board.tcss"
     MODE = "board"
     AUTO_FOCUS = "#roster"
 
@@ -76,6 +115,12 @@ class BoardScreen(BaseScreen):
         marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
         away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
         self.back_layers = (marks, self.panes.layer, self.search.layer, away)
+        self._pulse_rows = 0
+        """Lines that the bars of the team's pulse have room for; 0 where it is not shown."""
+        self._pulsed: tuple[tuple[object, ...], list[Line]] = ((), [])
+        """What decides how the pulse looks, and its lines."""
+        self._arranged: object = None
+        """How the panes were arranged last."""
         self._local_server: LocalServer | None = None
         """A server of models that runs on this machine, if there is no key."""
         local = Action(
@@ -96,13 +141,16 @@ class BoardScreen(BaseScreen):
         self.refresh_bindings()
 
     def body(self) -> Iterable[Widget]:
-        yield Roster(self.context.key, ascii_only=self.context.ascii_only, id="roster", classes="pane")
-        with Horizontal(id="below"):
-            yield LineView(id="peek", classes="pane")
-            with Vertical(id="beside"):
-                yield LineList(id="board-tasks", classes="pane")
+        with Container(id="panes", classes="-table"):
+            yield Roster(self.context.key, ascii_only=self.context.ascii_only, id="roster", classes="pane")
+            with ResizingColumn(self.refresh_soon, id="detail"):
+                yield StaticLines(id="agent-facts")
+                yield LineView(id="peek", classes="pane")
                 yield MessageList(id="board-inbox", classes="pane")
-            with Vertical(id="side"):
+            with ResizingColumn(self.refresh_soon, id="lists"):
+                with Container(id="board-work"):
+                    yield LineList(id="board-tasks", classes="pane")
+                    yield StaticLines(id="board-pulse", classes="-low")
                 yield LineList(id="board-needs", classes="pane")
                 yield CostRows(id="board-cost", classes="pane")
         yield Composer(self.context)
@@ -117,10 +165,38 @@ class BoardScreen(BaseScreen):
             yield from (WorkOf(name), MailTo(name))
         if self._tells_cost:
             yield SpendingRate()
+        if self._pulse_rows:
+            yield _PULSE
 
     @property
     def _tells_cost(self) -> bool:
         return self.size.width >= HUGE and self.size.height >= HIGH
+
+    @property
+    def _shows_beside(self) -> bool:
+        """Return True if the selected agent stands beside the roster, in the full height."""
+        is_large = self.size.width >= BESIDE_WIDTH and self.size.height >= TALL
+        return is_large and not self.query_one(Roster).wide and bool(self.context.snapshot.view.agents)
+
+    def _arrange(self) -> None:
+        """Give the roster its rows, and the lists below it those that are free, if it stands beside the agent."""
+        panes, roster = self.query_one("#panes"), self.query_one(Roster)
+        is_beside, one = self._shows_beside, self.panes.zoomed is not None
+        height, wanted = panes.size.height, len(roster.rows) + 1
+        width = max(_LEAST_ROSTER, self.size.width - max(_LEAST_DETAIL, self.size.width * 36 // 100))
+        columns = f"{width} 1fr" if is_beside else "6fr 5fr"
+        rows = min(wanted, height) if is_beside else min(max(5, wanted), height * 62 // 100)
+        is_alone = self.has_class("-short") or self.has_class("-narrow")
+        is_low = is_beside and height - rows < _LEAST_FREE
+        layout = (is_beside, one, columns, "1fr" if is_alone else f"{rows} 1fr", is_low)
+        if layout == self._arranged or not height:
+            return
+        self._arranged = layout
+        panes.set_class(is_beside, "-beside")
+        panes.set_class(not is_beside, "-table")
+        panes.set_class(one, "-one")
+        panes.styles.grid_columns, panes.styles.grid_rows = layout[2], layout[3]
+        self.query_one("#lists").set_class(is_low, "-low")
 
     def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
         if (gone := why_gone(self.context)) is not None:
@@ -159,8 +235,11 @@ class BoardScreen(BaseScreen):
         Read once, because the screen waits for the store.
         """
         spawn = command_for(self.context.team, _SPAWN)
-        if self.context.team.config.engine is not None and not self.context.team.offline:
-            return f"{spawn} --network", ""
+        engine = self.context.team.config.engine
+        if engine is not None and not self.context.team.offline:
+            from crewboard import engines
+
+            return spawn if engines.known(engine).hosts else f"{spawn} --network", ""
         try:
             check_credentials(self.context.team.worker_environment)
         except CredentialsError as error:
@@ -195,9 +274,9 @@ class BoardScreen(BaseScreen):
             return
 
         def use() -> str:
-            from crewboard.commands import answers
+            from crewboard.commands import settings
 
-            answers.use_server(team.ensure(), found)
+            settings.use_server(team.ensure(), found)
             return f"new agents use {found.best} of {found.name}: `crewboard doctor --try` tries it"
 
         self.context.do("choosing the model", use, self._chose_server)
@@ -286,6 +365,7 @@ class BoardScreen(BaseScreen):
         self._paint_peek(snapshot)
         self._paint_inbox(snapshot)
         self._paint_cost(snapshot)
+        self._paint_pulse(snapshot)
         if not self.query_one(Roster).has_focus:
             self.paint_keys_soon()
 
@@ -296,6 +376,7 @@ class BoardScreen(BaseScreen):
         self._paint_inbox(snapshot)
         self._paint_needs(snapshot)
         self._paint_cost(snapshot)
+        self._paint_pulse(snapshot)
         self._messaging.follow(self.selection())
 
     def tick(self) -> None:
@@ -304,6 +385,7 @@ class BoardScreen(BaseScreen):
         self.context.look_at(self.queries())
         self._paint_tasks(self.context.snapshot)
         self._paint_needs(self.context.snapshot)
+        self._paint_pulse(self.context.snapshot)
 
     def _paint_roster(self, snapshot: Snapshot) -> None:
         roster = self.query_one(Roster)
@@ -312,11 +394,13 @@ class BoardScreen(BaseScreen):
         count = len(snapshot.view.agents)
         shown = f"{sum(map(bool, roster.keys))} of " if self.search.is_narrowed else ""
         title(roster, f"Team {shown}{count}{roster.state}{self.search.narrowed_to}")
+        self._arrange()
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
         peek = self.query_one("#peek", LineView)
         name = self._selected
         agent = snapshot.view.agent(name) if name else None
+        self._paint_facts(snapshot)
         if agent is None:
             title(peek, "Welcome" if not snapshot.view.agents else "Peek", "")
             peek.show(self._welcome(snapshot, peek.line_width) if not snapshot.view.agents else [])
@@ -331,6 +415,16 @@ class BoardScreen(BaseScreen):
             nothing = f"nothing in its journal yet; {one_line(agent.reason or agent.state)}{since}"
             peek.show(self._peeked[2] or [(Span(nothing, "dim"),)])
 
+    def _paint_facts(self, snapshot: Snapshot) -> None:
+        """Show of the selected agent what has no room in its row, while it stands beside the roster."""
+        facts = self.query_one("#agent-facts", StaticLines)
+        agent = snapshot.view.agent(self._selected or "")
+        width = facts.size.width
+        if not self._shows_beside or agent is None or not width:
+            facts.show([])
+            return
+        facts.show(agent_facts(agent, snapshot.view, self.context.now, width))
+
     def _paint_tasks(self, snapshot: Snapshot) -> None:
         rows = self.query_one("#board-tasks", LineList)
         if not rows.display or not rows.size.width:
@@ -338,9 +432,7 @@ class BoardScreen(BaseScreen):
         tasks = tally(snapshot.view.tasks)
         opens = f"{self.context.key('list.open')} open" if rows.has_focus else ""
         title(rows, f"Tasks · {tasks}" if tasks else "Tasks", opens)
-        rows.show(
-            task_rows(snapshot.view, self.context.now, rows.row_width) or [Row("", (Span(self._no_tasks, "dim"),))]
-        )
+        rows.show(task_rows(snapshot.view, self.context.now, rows.row_width) or rows.empty_rows(self._no_tasks))
 
     @property
     def _no_tasks(self) -> str:
@@ -355,7 +447,7 @@ class BoardScreen(BaseScreen):
             return
         if agent is None:
             title(inbox, "Inbox", "")
-            inbox.show([Row("", (Span("the selected agent's mail stands here", "dim"),))])
+            inbox.show(inbox.empty_rows("the selected agent's mail stands here"))
             return
         title(inbox, f"Inbox · {agent.name}")
         mailbox = snapshot.get(MailTo(agent.name))
@@ -367,11 +459,16 @@ class BoardScreen(BaseScreen):
             inbox.read(mailbox.letters, box, nothing, snapshot.view.asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#board-needs", LineList)
+        rows, view, results = self.query_one("#board-needs", LineList), snapshot.view, self.size.width < HUGE
+        if results:
+            # The others are in the roster, and the worst is in the alert line.
+            view = replace(view, needs=tuple(need for need in view.needs if need.kind == "result"))
+        count = len(view.needs)
+        rows.set_class(results and not count, "-low")
         if rows.size.width:
-            count = len(snapshot.view.needs)
-            title(rows, f"Needs you · {count}", f"{self.context.key('app.next')} next" if count else "")
-            found = {row.key: row for row in need_rows(snapshot.view, self.context.now, rows.row_width)}
+            name = "Results to read" if results else "Needs you"
+            title(rows, f"{name} · {count}", f"{self.context.key('app.next')} next" if count and not results else "")
+            found = {row.key: row for row in need_rows(view, self.context.now, rows.row_width)}
             shown = [row.key for row in rows.rows] if rows.has_focus else []
             rows.show([found[key] for key in keep_order(shown, list(found))])
 
@@ -383,6 +480,29 @@ class BoardScreen(BaseScreen):
         elif rows.size.width:
             title(rows, "Cost", format_spending(snapshot.view, snapshot.get(SpendingRate())))
             rows.read(snapshot.view, with_total=True)
+
+    def _paint_pulse(self, snapshot: Snapshot) -> None:
+        """Show the tokens of each minute beside the tasks, or below them in lines that are free."""
+        pane, lists = self.query_one("#board-pulse", StaticLines), self.query_one("#lists")
+        tasks, needs = (self.query_one(f"#board-{name}", LineList) for name in ("tasks", "needs"))
+        if self.size.width >= HUGE:
+            height, width = tasks.size.height, lists.size.width // 2 - 1
+        else:
+            below = 0 if needs.has_class("-low") else len(needs.rows) + 1
+            height, width = lists.size.height - len(tasks.rows) - 1 - below, lists.size.width
+        rows = min(_MOST_PULSE, height - 2)
+        self._pulse_rows = rows if rows >= _LEAST_PULSE and self.panes.zoomed is None else 0
+        found = snapshot.get(_PULSE) if self._pulse_rows else None
+        decides = found, int(self.context.now // 60), width, self._pulse_rows
+        if self._pulse_rows and found is None and decides[2:] == self._pulsed[0][2:]:
+            # It is not read yet, and what stood there before is not wrong.
+            return
+        if decides != self._pulsed[0]:
+            self._pulsed = decides, pulse(found, self.context.now, width, rows) if found is not None else []
+            if pane.has_class("-low") == bool(self._pulsed[1]):
+                pane.set_class(not self._pulsed[1], "-low")
+                self.refresh_soon()  # the tasks have other room
+            pane.show(self._pulsed[1])
 
     # ------------------------------------------------------------------------------------------------- events
 
@@ -438,3 +558,37 @@ class BoardScreen(BaseScreen):
         super().refresh_bindings()
         if self.is_ready and not self.is_due:
             self._paint_roster(self.context.snapshot)
+
+
+def agent_facts(agent: AgentView, view: TeamView, now: float, width: int) -> list[Line]:
+    """Return under a rule what of an agent has no room in its row: context, cost, process, changes, mail."""
+    look, usage, lines, task = look_of(agent), agent.usage, agent.unmerged, view.task(agent.task)
+    age = f" {format_age(now - agent.since)}" if agent.since else ""
+    share = context_share(agent.context)
+    used = f" {format_percent(share)} of {format_count(agent.context.limit)}" if share is not None else ""
+    facts: dict[str, Line] = {
+        "context": (*share_bar(share, _BAR), Span(used, limit_tone(share))),
+        "cost": (Span(f" {format_money(agent.cost_usd)}" if agent.cost_usd is not None else ""),),
+        "cpu": (Span(f" {usage.cpu_percent:.0f}%" if usage is not None else ""),),
+        "memory": (Span(f" {format_size(usage.memory)}" if usage is not None else ""),),
+        "changed": (
+            Span(f" +{format_count(lines.added)} −{format_count(lines.removed)}" if lines is not None else ""),
+        ),
+        "mail": (Span(f" {agent.unread} unread" if agent.unread else ""),),
+    }
+    known = [
+        (Span(f" {name:<{_FACT}}", "dim"), *value) for name, value in facts.items() if any(each.text for each in value)
+    ]
+    # What it does, in a row cut short, and its task.
+    does = doing(agent, now)
+    texts = [("does", does)] * bool(does) + ([("task", f"#{task.id} {task.subject}")] if task is not None else [])
+    told = [
+        piece
+        for fact, text in texts
+        for piece in hang((Span(f" {fact:<{_FACT}} ", "dim"), say(text)), width, _FACT + 2, 2)
+    ]
+    across = max(map(width_of, known[::2]), default=0) + 1
+    for left, right in zip_longest(known[::2], known[1::2], fillvalue=()):
+        told.append(crop((*left, Span(" " * (across - width_of(left))), *right), width))
+    name, state = f"{one_line(agent.name)} · {one_line(agent.type)}", f"{look.glyph} {look.word}{age}"
+    return [rule_line(name, state, (), 1, width, is_focused=False), *told]

@@ -157,26 +157,64 @@ def chart(spending: Spending, known: str, width: int, rows: int) -> list[Line]:
     digits = 4 if top < 0.1 else 2  # noqa: PLR2004
     counted = not dollars or top >= 1000  # noqa: PLR2004
     sign = "$" if dollars else ""
-    beside = {
-        at: sign + (format_count(round(value)) if counted else f"{value:.{digits}f}")
-        for at, value in ((0, top), (rows // 2, top / 2))
-    }
-    times = [60 * step * (begin + at) for at in (0, len(bars) // 2, len(bars) - 1)]
-    moments = [format_minute(ts, with_day=not is_same_day(times[0], times[2])) for ts in times]
-    length = len(bars) * wide
-    middle = moments[1] if 4 * len(moments[1]) <= length else ""
-    axis = f"{moments[0]}{middle:─^{length - 2 * len(moments[0])}}{moments[2]}"
     unit = f"{'Dollars' if dollars else 'Tokens'} per {'minute' if step == 1 else f'{step} min'}"
-    since = f" since {format_minute(60 * spending.since, with_day=True)}" if spending.since else ""
     return [
-        rule_line(f"{unit}{since}", known, (), 1, width, is_focused=False),
+        rule_line(f"{unit}{_since(spending)}", known, (), 1, width, is_focused=False),
+        *_plot(
+            [bar for bar in bars for _ in range(wide)],
+            rows,
+            [60 * step * (begin + at) for at in (0, len(bars) // 2, len(bars) - 1)],
+            lambda value: sign + (format_count(round(value)) if counted else f"{value:.{digits}f}"),
+        ),
+    ]
+
+
+def pulse(spending: Spending, now: float, width: int, rows: int) -> list[Line]:
+    """Return the tokens of each of the last minutes in a chart of `rows` lines, under a rule with the most of them.
+
+    The bar at the right is the present minute, so that a team at rest moves to the left. Nothing is returned if there
+    is no room, or if nothing is known of these minutes.
+    """
+    last, count = int(now // 60), min(PULSE, width - _AXIS)
+    if rows < 1 or width < _NARROWEST:
+        return []
+    minutes = range(last - count + 1, last + 1)
+    bars = [float(spent.tokens) if (spent := spending.minutes.get(at)) is not None else 0 for at in minutes]
+    if not any(bars):
+        return []
+    times = [60 * minutes[at] for at in (0, count // 2, -1)]
+    title = f"Pulse · tokens a minute, {count} min{_since(spending) if spending.since > minutes[0] else ''}"
+    return [
+        rule_line(title, f"peak {format_count(int(max(bars)))}", (), 1, width, is_focused=False),
+        *_plot(bars, rows, times, lambda value: format_count(round(value))),
+    ]
+
+
+def _since(spending: Spending) -> str:
+    return f" since {format_minute(60 * spending.since, with_day=True)}" if spending.since else ""
+
+
+def _plot(bars: Sequence[float], rows: int, times: Sequence[float], label: Callable[[float], str]) -> list[Line]:
+    """Return a chart of `bars` with `rows` lines above its axis, which shows the first, the middle and the last time.
+
+    `label` gives the words for the top and for half of it.
+    """
+    top = max(bars)
+    beside = {at: label(value) for at, value in ((0, top), (rows // 2, top / 2))}
+    moments = [format_minute(ts, with_day=not is_same_day(times[0], times[2])) for ts in times]
+    middle = moments[1] if 4 * len(moments[1]) <= len(bars) else ""
+    axis = f"{moments[0]}{middle:^{len(bars) - 2 * len(moments[0])}}{moments[2]}"
+    return [
         *(
             (Span(f" {beside.get(at, ''):>{_LABEL}} {'┤' if at in beside else '│'}", "dim"), Span(row, "info"))
-            for at, row in enumerate(bar_rows([bar for bar in bars for _ in range(wide)], rows, top))
+            for at, row in enumerate(bar_rows(bars, rows, top))
         ),
         (Span(f" {'0':>{_LABEL}} ┼{axis}", "dim"),),
     ]
 
+
+PULSE = 120
+"""Minutes at most that the pulse of a team shows."""
 
 _LABEL = 7
 """Cells of a number beside the chart."""
@@ -207,7 +245,7 @@ class CostRows(LineList):
         ]
         total = (team.shape, mark_span(marked=False), *table.cells(columns, team, "bold"))
         lines += [Row("", total)] if with_total else []
-        self.show(lines if view.agents else [Row("", (Span("no agents yet", "dim"),))],
+        self.show(lines if view.agents else self.empty_rows("no agents yet; what each one costs appears here"),
                   table.head(columns, by) if view.agents else None)  # fmt: skip
         return total
 
@@ -215,6 +253,7 @@ class CostRows(LineList):
 class CostScreen(BaseScreen):
     """What was spent over time; one row for each agent, and the team below; Enter opens an agent's Cost tab."""
 
+    CSS_PATH = "cost.tcss"
     MODE = "cost"
     AUTO_FOCUS = "#cost"
 

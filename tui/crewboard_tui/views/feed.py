@@ -15,7 +15,7 @@ from crewboard_tui.render.formats import format_moment
 from crewboard_tui.render.lines import Line, Span, clip_middle, matches, pad, say
 from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look
 from crewboard_tui.views.activity import FeedRows
-from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, first_hire
 from crewboard_tui.widgets.bars import crumbs_line, follow_words, title
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList, Row
@@ -30,6 +30,7 @@ _OLDER = "older"
 class FeedScreen(BaseScreen):
     """One stream of all journals, and of mail from other programs; Enter unfolds a line to all of it."""
 
+    CSS_PATH = "feed.tcss"
     MODE = "feed"
     AUTO_FOCUS = "#feed"
 
@@ -112,6 +113,7 @@ _NAME = 12
 class AbsencePage(BaseScreen):
     """A list of the events while the user was away, newest last. Enter opens the agent, the request or the task."""
 
+    CSS_PATH = "feed.tcss"
     AUTO_FOCUS = "#absence"
 
     def __init__(self, context: AppContext) -> None:
@@ -150,7 +152,7 @@ class AbsencePage(BaseScreen):
             )
             if matches(f"{each.agent} {each.kind} {each.text}", self.search.words):
                 found.append(Row(str(at), line))
-        rows.show(found or [nothing_row(self.search.nothing("only money was spent"))])
+        rows.show(found or rows.empty_rows(self.search.nothing("only money was spent")))
         said = self._absence.describe(self.context.now)
         title(rows, f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
 

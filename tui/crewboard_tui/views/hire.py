@@ -11,7 +11,7 @@ from textual.widgets import Input, TextArea
 from crewboard import AgentView, CrewboardError, HireOptions, UsageError, agent_types, env, models, type_files
 from crewboard.commands import context as commands_context
 from crewboard.commands import hire as commands_hire
-from crewboard.commands import hosts, profiles
+from crewboard.commands import hosts, profiles, trust
 from crewboard.commands.context import CommandLine
 from crewboard.records.agents import Profile
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
@@ -31,6 +31,7 @@ class HireScreen(BaseScreen):
     With `like`, the form starts with the options of that agent, and with `host` with that host.
     """
 
+    CSS_PATH = "hire.tcss"
     IS_FORM = True
     AUTO_FOCUS = "#hire-name"
 
@@ -129,6 +130,8 @@ class HireScreen(BaseScreen):
             wrong.append(Problem("limits", str(error)))
         if self.form.refused_effort is not None:
             wrong.append(Problem("limits", self.form.refused_effort))
+        if self.form.refused_engine is not None:
+            wrong.append(Problem("engine", self.form.refused_engine))
         return [*wrong, *self.form.wrong_fields(), *problems(hire, self.context.snapshot.view, self.context.key)]
 
     def command(self) -> str:
@@ -266,7 +269,7 @@ class HireScreen(BaseScreen):
         def spawn() -> str:
             """Runs in a thread."""
             if kind is not None and kind.sha256 == self._shown_type != "":
-                commands_hire.trust(self.context.team, kind)
+                trust.trust_type(self.context.team, kind)
             assignment = commands_hire.spawn(self.context.team, hire)
             waits = hosts.queued(self.context.team, assignment.agent, assignment.run)
             return f"hired {assignment.agent}: {waits or f'run {assignment.run} is up'}"

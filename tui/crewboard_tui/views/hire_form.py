@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar, NamedTuple, cast
 
 from textual.app import ComposeResult
@@ -20,6 +21,7 @@ from crewboard import (
     TeamView,
     UsageError,
     agent_types,
+    engines,
     env,
     mcp_servers,
     models,
@@ -28,7 +30,7 @@ from crewboard import (
     web,
 )
 from crewboard.commands import hire as commands_hire
-from crewboard.commands.context import CommandLine, Team
+from crewboard.commands.context import NONE, CommandLine, Team
 from crewboard.names import check_agent
 from crewboard.readmodel.states import why_no_host
 from crewboard.records.agents import Effort, Profile, Thinking
@@ -44,8 +46,11 @@ from crewboard_tui.widgets.painter import Rule
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
 _LONGEST_STEM = 28
-_MARKED = ("name", "limits", "memory", "domains", "labels")
+_MARKED = ("name", "engine", "limits", "memory", "domains", "labels")
 """Fields with space below for an error message."""
+
+_MODEL = ("", "none: a model")
+"""The choice of no engine."""
 
 _ANY_DOMAIN = "any domain; or only some: docs.python.org pypi.org"
 _ABOUT_WEB = "the API searches without asking you; queries leave this machine"
@@ -114,7 +119,13 @@ class HireForm(Vertical):
         self._types = types
         self._view = view
         self._environment = team.worker_environment
+        self._team = team
         self._config = team.config
+        self._engines = [each for each in engines.find_all(team.directory.root) if each.path is not None]
+        self._engine = ""
+        """The engine that the form was filled with, which may not be here."""
+        self._had_engine: str | None = None
+        """The usual engine of the type that was painted last, for a choice that the user did not make."""
         self._on_hosts = view.supervisor.hosts is not None
         """The team has or had hosts, which start its agents."""
         self._host = ""
@@ -169,9 +180,12 @@ class HireForm(Vertical):
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
+        yield _row("Engine", Select([_MODEL], id="hire-engine"), id="row-engine")
+        yield _row("", Label("", classes="aside", id="engine-costs"), id="row-engine-costs")
+        yield _row("", Label("", classes="wrong"), id="wrong-engine")
         # A segmented control would be cut in a narrow terminal.
         effort, thinking = (Select(_or_usual(ways), id=f"hire-{ident}") for ident, ways in _EFFORT_FIELDS.items())
-        yield _row("Effort", effort, Label(" thinking ", classes="aside"), thinking)
+        yield _row("Effort", effort, Label(" thinking ", classes="aside"), thinking, id="row-effort")
         yield from self._places()
 
     def _places(self) -> Iterable[Widget]:
@@ -250,11 +264,14 @@ class HireForm(Vertical):
         limits = agent_types.describe_limits(kind) if self.is_accepted else []
         self.query_one("#hire-may", Label).update(Content(one_line(" · ".join([kind.summary, *limits]))))
         self._warn_of_type()
-        self.query_one("#hire-network").display = kind.executes
-        self.query_one("#row-ask").display = kind.executes or kind.writes
-        is_offline = env.is_offline(self._environment) or (self._on_hosts and view.model_backend == "offline")
+        engine = self._offer_engines()
+        self.query_one("#hire-network").display = kind.executes or engine is not None
+        self.query_one("#row-ask").display = engine is None and (kind.executes or kind.writes)
+        self.query_one("#row-effort").display = engine is None
         usual_model = commands_hire.choose_model(kind, None, self._environment, self._config)
-        self.query_one("#hire-model", Input).placeholder = "offline model" if is_offline else one_line(usual_model)
+        self.query_one("#hire-model", Input).placeholder = (
+            "offline model" if self._is_offline else one_line(usual_model) if engine is None else "its own"
+        )
         self._offer_what_the_model_takes()
         usual = self._usual
         for ident, had in self._had.items():
@@ -266,6 +283,45 @@ class HireForm(Vertical):
             self.query_one(row).display = self._ticked("web")
         domains = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_DOMAIN
         self.query_one("#hire-domains", Input).placeholder = domains
+
+    def _offer_engines(self) -> str | None:
+        """Offer the engines that are here, where the type takes one; return the chosen one."""
+        can = not self._is_offline and not self._on_hosts and commands_hire.why_no_engine(self.kind) is None
+        usual, field = self._usual_engine, self.query_one("#hire-engine", Select)
+        names = dict.fromkeys([each.engine.name for each in self._engines] if can else [])
+        names |= dict.fromkeys(each for each in (usual, self._engine) if each and can)
+        titles = [(name, one_line(engines.KNOWN[name].title if name in engines.KNOWN else name)) for name in names]
+        before = field.value
+        field.offer([_MODEL, *titles])
+        if before == (self._had_engine or _MODEL[0]):
+            # The user left it as it is usual.
+            field.choose(usual or _MODEL[0])
+        self._had_engine = usual
+        chosen = self._chosen("engine")
+        self.query_one("#row-engine").display = bool(names)
+        row = self.query_one("#row-engine-costs")
+        row.display = chosen is not None
+        if chosen is not None:
+            costs = engines.describe_costs(chosen, Path.home(), self._environment, network=self._ticked("network"))
+            row.query_one("#engine-costs", Label).update(Content(one_line(costs)))
+        return chosen
+
+    @property
+    def _usual_engine(self) -> str | None:
+        """Return the engine that the agent gets where its hire names none."""
+        is_for_model = self._is_offline or self._on_hosts or bool(self._text("model"))
+        return commands_hire.usual_engine(self._config, self.kind, is_for_model=is_for_model)
+
+    @property
+    def refused_engine(self) -> str | None:
+        """Return what of the form the chosen engine cannot do; None if it can do all, or a model works."""
+        engine = self._chosen("engine")
+        try:
+            if engine is not None:
+                commands_hire.check_engine(self._team, self.hire(max_turns=1), self.kind, engine)
+        except UsageError as error:
+            return str(error)
+        return None
 
     def _show_places(self) -> None:
         """Offer the hosts that are up, and say why no host would begin the agent now."""
@@ -324,7 +380,13 @@ class HireForm(Vertical):
     def _usual(self) -> dict[str, bool]:
         """Return what the chosen type gets unless the user says otherwise: a checkout of its own, the web."""
         kind = self.kind
-        return {"worktree": commands_hire.has_worktree_by_default(self._config, kind), "web": kind.web}
+        own = commands_hire.has_worktree_by_default(self._config, kind, has_engine=self._chosen("engine") is not None)
+        return {"worktree": own, "web": kind.web}
+
+    @property
+    def _is_offline(self) -> bool:
+        """Return True if the agent would work on the offline model."""
+        return env.is_offline(self._environment) or (self._on_hosts and self._view.model_backend == "offline")
 
     def mark(self, problems: Sequence[Problem]) -> list[str]:
         """Show errors below their fields; return the fields that have space for one."""
@@ -368,11 +430,21 @@ class HireForm(Vertical):
             host.offer(_host_options(self._view, self._host))
             host.choose(self._host)
             self.query_one("#hire-labels", Input).value = " ".join(flags.needs)
+        self._fill_engine(profile.engine)
         self._had = self._usual
         for ident, usual in self._had.items():
             is_fixed = is_new or (ident == "worktree" and self._on_hosts)
             self.query_one(f"#hire-{ident}", Checkbox).value = usual if is_fixed else getattr(flags, ident)
         self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
+
+    def _fill_engine(self, named: str | None) -> None:
+        self._had_engine = self._usual_engine
+        chosen = self._had_engine if named is None else named if named != NONE else None
+        # Another one than those that are here, such as a command.
+        self._engine = chosen or ""
+        field = self.query_one("#hire-engine", Select)
+        field.offer([_MODEL, *([(chosen, chosen)] if chosen else [])])
+        field.choose(chosen or _MODEL[0])
 
     def profile(self, max_turns: int | None = None) -> Profile:
         """Return the fields without name and task as a profile; `max_turns` replaces an invalid turn limit.
@@ -386,6 +458,7 @@ class HireForm(Vertical):
             role=hire.role,
             prompt=hire.prompt,
             model=hire.model,
+            engine=hire.engine,
             flags=hire.flags.replace(task=None),
             foreground=self.foreground,
         )
@@ -396,21 +469,21 @@ class HireForm(Vertical):
         Raises:
             UsageError: The turn limit is not a number.
         """
-        kind = self.kind
+        kind, engine = self.kind, self._chosen("engine")
         task = self.query_one("#hire-task", Select).value
         flags = HireOptions(
             plan=self._ticked("plan"),
             strict_plan=self._ticked("strict_plan"),
-            ask=(kind.executes or kind.writes) and self._ticked("ask"),
-            network=kind.executes and self._ticked("network"),
+            ask=engine is None and (kind.executes or kind.writes) and self._ticked("ask"),
+            network=(kind.executes or engine is not None) and self._ticked("network"),
             web=self._ticked("web"),
             allowed_domains=self._domains()[0] if self._ticked("web") else [],
             autoclaim=self._ticked("autoclaim"),
             once=self._ticked("once"),
             restart=self._ticked("restart"),
             worktree=self._ticked("worktree"),
-            effort=cast("Effort | None", self._chosen("effort")),
-            thinking=cast("Thinking | None", self._chosen("thinking")),
+            effort=cast("Effort | None", self._chosen("effort")) if engine is None else None,
+            thinking=cast("Thinking | None", self._chosen("thinking")) if engine is None else None,
             window=self._stated_size[0],
             max_reply=self._stated_size[1],
             max_memory=self._memory()[0],
@@ -427,8 +500,9 @@ class HireForm(Vertical):
         left_out |= {name for name in ("host", "needs") if not getattr(flags, name)}
         given = frozenset(HireOptions.__struct_fields__) - left_out
         return commands_hire.Hire(
-            self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags, given
-        )
+            self.agent_name, kind.name, self.prompt, self._text("role"), self._text("model") or None, flags, given,
+            engine=None if engine == self._usual_engine else engine or NONE,
+        )  # fmt: skip
 
     def wrong_fields(self) -> list[Problem]:
         """Return which of memory limit, domains and labels are invalid. Until they are corrected, `hire` has none."""
@@ -498,6 +572,7 @@ def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> 
     terms: list[tuple[str, object]] = [
         ("--role", hire.role),
         ("--model", hire.model),
+        ("--engine", hire.engine),
         ("--effort", flags.effort),
         ("--thinking", flags.thinking),
         ("--window", flags.window),

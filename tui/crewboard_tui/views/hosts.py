@@ -19,7 +19,7 @@ from crewboard_tui.render.formats import format_age, format_clock, format_load, 
 from crewboard_tui.render.lines import Line, Span, crop, matches, pad_name, say
 from crewboard_tui.render.looks import LOOKS, Look, look_of
 from crewboard_tui.render.table import Column
-from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.roster import doing
 from crewboard_tui.views.rows import fact_lines, would_wait
 from crewboard_tui.widgets.bars import away_for, crumbs_line, title
@@ -106,6 +106,7 @@ def host_line(host: HostView, view: TeamView, columns: Sequence[Column[HostRow]]
 class HostsPage(BaseScreen):
     """The hosts of the team, and what the selected one is and runs. Enter shows its agents on the Board."""
 
+    CSS_PATH = "hosts.tcss"
     AUTO_FOCUS = "#hosts"
 
     def __init__(self, context: AppContext) -> None:
@@ -156,7 +157,7 @@ class HostsPage(BaseScreen):
         except StorageError as error:
             nothing = str(error)
         rows.show(
-            found or [nothing_row(part) for part in self.search.nothing(nothing).split("; ")],
+            found or rows.empty_rows(self.search.nothing(nothing)),
             table.head(columns, rest="AGENTS") if found else None,
         )
         title(

@@ -42,6 +42,7 @@ LOOKED_AT = 1.5
 class InboxScreen(BaseScreen):
     """Mailboxes left, their mail right; Enter reads one message in full."""
 
+    CSS_PATH = "inbox.tcss"
     MODE = "inbox"
     AUTO_FOCUS = "#boxes"
 
@@ -157,7 +158,7 @@ class InboxScreen(BaseScreen):
         narrowed = f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
         follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
         whose = _whose(box, pane.size.width - 5, snapshot.view.lead)
-        title(pane, f"{whose}{pane.state}", " · ".join(filter(None, (narrowed, follow))))
+        title(pane, f"{whose}{pane.state}", " · ".join(filter(None, (narrowed, pane.below, follow))))
         self._note_seen()
         below, thread, letter = self.query_one("#letter", LineView), pane.thread, pane.letter
         title(below, "Thread" if thread else "Message")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import Message, Request
-from crewboard.protocol.approvals import ineffective_reason
+from crewboard.protocol.requests import ineffective_reason
 from crewboard.readmodel import mail
 from crewboard.readmodel.mail import MessageView, display_name, headline, is_notice, question_in, request_announced
 from crewboard.readmodel.needs import summarise
@@ -388,6 +388,12 @@ class MessageList(LineList):
             return known
         return max(known, *shown)
 
+    @property
+    def below(self) -> str:
+        """Return how many messages are further down than the screen, in words; nothing if the last one is in sight."""
+        count = len(self._ends) - self.scroll_offset.y - self.size.height
+        return f"{count} below" if count > 0 and self.size.height else ""
+
     def void_of(self, letter: MessageView) -> str | None:
         """Return why a message has no effect; None if it has one."""
         return self._void.get(letter.message.id)
@@ -451,7 +457,7 @@ class MessageList(LineList):
         made, self._made = self._made, {}
         self._own_rows = LazyRows(keys, lambda at: self._line(*parts[at], made))
         if not self._entries:
-            self._own_rows = [*self._own_rows, Row("", (Span(self._nothing, "dim"),))]
+            self._own_rows = [*self._own_rows, *self.empty_rows(self._nothing)]
         self.show(self._own_rows, letter_head(self._box, self._width) if self._entries else None)
 
     def _is_fresh(self, entry: MessageView | Thread) -> bool:

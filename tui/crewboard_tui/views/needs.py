@@ -8,21 +8,23 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard import Need, TeamView
-from crewboard.commands import answers, messages
+from crewboard.commands import messages
+from crewboard.commands import rules as commands_rules
 from crewboard.commands.context import CommandLine
 from crewboard.readmodel.needs import response_times_today, waiting_behind
 from crewboard.readmodel.team import NeedKind
 from crewboard.records.base import counted
 from crewboard.records.team import Rule, RuleEffect
 from crewboard.store import journal
-from crewboard_tui.actions.agents import MarkedPermissions, NeedActions
+from crewboard_tui.actions.agents import NeedActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Selection, marks_layer, select_in, select_needs
+from crewboard_tui.actions.requests import MarkedPermissions
 from crewboard_tui.actions.search import NEED_GROUPS, Search, need_in_group
 from crewboard_tui.queries import CrashOf, MailTo, Query, Rules, Snapshot, WorkOf
 from crewboard_tui.render.formats import format_long_age, format_moment
 from crewboard_tui.render.lines import Line, Span, hang, matches, pad, say
-from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.rows import explanation_lines, fact_lines, need_rows, permission_text
 from crewboard_tui.widgets.bars import crumbs_line, title
 from crewboard_tui.widgets.line_list import LineList, Row, keep_order
@@ -48,6 +50,7 @@ SORTS: dict[str, Callable[[TeamView, Need], Any]] = {
 class NeedsScreen(BaseScreen):
     """The list of needs, and the evidence for the selected one. New needs are added at the end while it is open."""
 
+    CSS_PATH = "needs.tcss"
     MODE = "needs"
     AUTO_FOCUS = "#needs"
 
@@ -134,7 +137,8 @@ class NeedsScreen(BaseScreen):
         rank = partial(SORTS[rows.order.by], view)
         wanted = [need.key for need in rows.in_order(shown, lambda need: need.key, rank)]
         self._order = keep_order(self._order, wanted)
-        rows.show([found[key] for key in self._order] or [nothing_row(self.search.nothing(_NOTHING))])
+        nothing = f"{_NOTHING}; {self.context.key('app.next')} opens the most urgent one from any view"
+        rows.show([found[key] for key in self._order] or rows.empty_rows(self.search.nothing(nothing)))
         self._permissions.bind(view, rows.shown_marks)
         count = f"{len(wanted)} of {len(view.needs)}" if self.search.is_narrowed else len(wanted)
         # New needs come last while the view is open, so that no row moves under the cursor.
@@ -230,6 +234,7 @@ _EFFECT_TONES: dict[RuleEffect, str] = {"allow": "success", "ask": "warning", "d
 class RulesPage(BaseScreen):
     """The permission rules of the team, how often each decided a call, and all about the selected one."""
 
+    CSS_PATH = "needs.tcss"
     AUTO_FOCUS = "#rules"
 
     def __init__(self, context: AppContext) -> None:
@@ -260,12 +265,12 @@ class RulesPage(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         rows, rules = self.query_one("#rules", LineList), snapshot.get(Rules())
         if rules is None:
-            rows.show([nothing_row("reading the rules …")])
+            rows.show(rows.empty_rows("reading the rules …"))
             return
         (_, effect), (_, hits), (_, moment) = _RULE_HEAD
         found = []
         for rule, used in rules:
-            says = answers.describe_rule(rule)
+            says = commands_rules.describe_rule(rule)
             last = format_moment(used.last_hit, self.context.now) if used.last_hit is not None else ""
             line = (
                 Span(pad(rule.effect, effect), _EFFECT_TONES[rule.effect]),
@@ -276,9 +281,9 @@ class RulesPage(BaseScreen):
             if matches(f"{rule.id} {says}", self.search.words):
                 found.append(Row(rule.id, line))
         approve = self.context.key("request.rule")
-        nothing = f"no permission rules; {approve} on a permission adds one, or `crewboard rules add`"
+        nothing = f"no permission rules; {approve} on a permission adds one; so does `crewboard rules add`"
         head = "".join(pad(name, width) for name, width in _RULE_HEAD) + "RULE"
-        rows.show(found or [nothing_row(self.search.nothing(nothing))], (Span(head, "dim"),) if found else None)
+        rows.show(found or rows.empty_rows(self.search.nothing(nothing)), (Span(head, "dim"),) if found else None)
         title(rows, f"Permission rules · {len(found)}{self.search.narrowed_to}", "deny wins, then ask")
         self._paint_rule()
 
@@ -292,7 +297,7 @@ class RulesPage(BaseScreen):
         hits = counted(used.hits, "call")
         last = f", the last at {format_moment(used.last_hit, self.context.now)}" if used.last_hit is not None else ""
         facts = [
-            ("rule", say(answers.describe_rule(rule)).text),
+            ("rule", say(commands_rules.describe_rule(rule)).text),
             ("decided", hits + last),
             ("added", f"at {format_moment(rule.at, self.context.now)}" if rule.at else ""),
             ("by", say(rule.by).text),
@@ -304,8 +309,8 @@ class RulesPage(BaseScreen):
             self.context.do("revoking the rule", partial(self._revoke_one, self._selected[0]))
 
     def _revoke_one(self, rule: Rule) -> str:
-        answers.revoke(self.context.team, rule.id)
-        return f"revoked: {answers.describe_rule(rule)}"
+        commands_rules.revoke(self.context.team, rule.id)
+        return f"revoked: {commands_rules.describe_rule(rule)}"
 
     def tick(self) -> None:
         """Nothing here has an age."""

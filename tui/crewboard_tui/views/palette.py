@@ -1,20 +1,33 @@
-"""The command palette: every command that works now, and why the others do not."""
+"""The command palette and the menu of the selection: what can be done now, and why the rest cannot."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from typing import ClassVar
 
 from msgspec import Struct
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.geometry import Offset
+from textual.screen import ModalScreen
 
-from crewboard_tui.keymap.bindings import KEYS, WHERE, Key, command_name, palette_commands
-from crewboard_tui.render.lines import pad
-from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.widgets.bars import press, working_keys
+from crewboard.operations import OPERATIONS
+from crewboard_tui.actions.registry import Selection
+from crewboard_tui.keymap.bindings import BY_ID, KEYS, WHERE, Key, bindings_of, command_name, palette_commands
+from crewboard_tui.render.lines import Line, Span, one_line, pad, say, width_of
+from crewboard_tui.render.looks import look_of
+from crewboard_tui.views.base import CAME_BY_ITSELF, BaseScreen
+from crewboard_tui.widgets.bars import press, title, working_keys
+from crewboard_tui.widgets.line_list import LineList, Row
+from crewboard_tui.widgets.painter import binding_of
 
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14
 _UNLIKELY = 0.5
+_BEGIN_SCORE, _PART_SCORE = 4.0, 1.5
+"""Scores of a hit that is an agent or a task: if its text begins with the words, it comes before each command."""
 
 
 class _Command(Struct, frozen=True):
@@ -48,11 +61,31 @@ class Commands(Provider):
             yield DiscoveryHit(command.title, command.run, text=command.title.plain)
 
     async def search(self, query: str) -> Hits:
+        for text, says, go in self._places():
+            if all(word in text.lower() for word in query.lower().split()):
+                title = Content(f"{pad(text, _LABEL)}{says}")
+                score = _BEGIN_SCORE if text.lower().startswith(query.lower()) else _PART_SCORE
+                yield Hit(score, title, go, text=title.plain)
         working = self._commands()
         for command in [*working, *self._others(working)]:
             score = command.score(query)
             if score > 0:
                 yield Hit(score, command.title, command.run, text=command.title.plain)
+
+    def _places(self) -> Iterator[tuple[str, str, Callable[[], Awaitable[None]]]]:
+        """Yield what can be gone to: agents and tasks, each with what it is, and how it is opened."""
+        if not isinstance(self.screen, BaseScreen) or self.screen.IS_FORM:
+            return
+        context = self.screen.context
+        view, navigator = context.snapshot.view, context.navigator
+
+        async def open_agent(name: str) -> None:
+            navigator.open_agent(name)
+
+        for agent in view.agents:
+            yield one_line(agent.name), f"agent · {look_of(agent).word}", partial(open_agent, agent.name)
+        for task in view.tasks:
+            yield f"#{task.id} {one_line(task.subject)}", "task", partial(navigator.open_view, "tasks", str(task.id))
 
     def _commands(self) -> list[_Command]:
         return [
@@ -87,3 +120,164 @@ class Commands(Provider):
             await self.app.run_action(action)
 
         return run
+
+
+_OFFERS = frozenset({"agent.local_model", "agent.demo", "agent.engine"})
+"""Keys that only a team without agents has a use for: they are listed if they work."""
+
+_PRESSED, _VERB = 3, 12
+"""Cells for a key and for its name in the menu."""
+
+_BESIDE = 16
+"""Cells of the selected row that the menu leaves free: they name what it is about."""
+
+_ABOVE, _BELOW = 2, 2
+"""Lines at the edges of the screen that a menu never covers: status bar and tabs, alert and footer."""
+
+_NAMED = 3
+"""Names of the selection in the title of its menu."""
+
+
+class Menu(ModalScreen[str | None]):
+    """What the keys of a screen do with its selection, each with its consequence, or why it does nothing now.
+
+    A letter, Enter or a click does it; the result is the id of the key. It lists what was so when it was opened: what
+    no longer holds is refused by the screen `behind`.
+    """
+
+    CSS_PATH = "palette.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("verbs")]
+
+    def __init__(self, behind: BaseScreen) -> None:
+        super().__init__()
+        self._behind = behind
+        selection = behind.selection()
+        self._about = selection.identity
+        self._row = _row_of(behind)
+        self._names = _names(selection)
+        self._verbs = dict(_verbs(behind, selection))
+
+    def compose(self) -> ComposeResult:
+        rows = LineList(id="verbs", classes="pane")
+        key, names = self._behind.context.key, list(self._names)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        about = ", ".join(names[:_NAMED]) + more
+        title(rows, about or "What can be done here", f"{key('list.open')} does it · {key('menu.leave')} back")
+        yield rows
+
+    def on_mount(self) -> None:
+        self.query_one(LineList).show([Row(ident, line) for ident, line in self._verbs.items()])
+        self._place()
+        self._behind.paint_keys_of(self)
+
+    def on_resize(self) -> None:
+        self._place()
+
+    def _place(self) -> None:
+        """Put the list beside the selected row, or in the corner if no row is selected."""
+        rows, (width, height) = self.query_one(LineList), self.app.size
+        lines = min(len(self._verbs) + 1, max(2, height - _ABOVE - _BELOW))
+        wide = min(width, 2 + max(map(width_of, self._verbs.values()), default=0))
+        at = _cursor_of(self._behind) or Offset(0, height)
+        rows.styles.width, rows.styles.height = wide, lines
+        rows.styles.offset = min(at.x + _BESIDE, width - wide), max(0, min(at.y, height - _BELOW - lines))
+
+    def on_key(self, event: events.Key) -> None:
+        pressed = {event.key, event.character}
+        keys_of = self._behind.context.keys_of
+        chosen = next((ident for ident in self._verbs if not pressed.isdisjoint(keys_of(ident))), None)
+        # The keys of the list itself come first.
+        if chosen is not None and binding_of(self, event.key) is None:
+            event.stop()
+            self.dismiss(chosen)
+
+    @on(LineList.Opened)
+    def _choose(self, event: LineList.Opened) -> None:
+        self.dismiss(event.key)
+
+    def on_click(self, event: events.Click) -> None:
+        rows = self.query_one(LineList)
+        if not rows.region.contains(event.screen_x, event.screen_y):
+            self.dismiss(None)
+        elif event.get_content_offset(rows) is not None:
+            self.dismiss(rows.selected)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    async def do(self, ident: str | None) -> None:
+        """Do what was chosen with what the menu is about, or say why that is not done."""
+        behind = self._behind
+        if ident is None or not behind.is_current:
+            return
+        why = behind.refusal(ident) if ident in behind.actions else None
+        # A key acts on the selection, but the one that opens acts on the row under the cursor.
+        is_other_row = ident == "list.open" and _row_of(behind) != self._row
+        if is_other_row or behind.selection().identity != self._about:
+            why = CAME_BY_ITSELF
+        if why is not None:
+            behind.context.say(f"{command_name(BY_ID[ident])}: {why}", "warning")
+        else:
+            await press(self.app, behind, ident)
+
+
+def _row_of(screen: BaseScreen) -> str | None:
+    """Return the key of the row under the cursor; None if there is none."""
+    return screen.focused.selected if isinstance(screen.focused, LineList) else None
+
+
+def _names(selection: Selection) -> tuple[str, ...]:
+    """Return the names of the selected tasks or agents."""
+    named = [need.agent for need in selection.needs] or selection.targets or [each.name for each in selection.agents]
+    return tuple(f"#{task.id}" for task in selection.marked_tasks) or tuple(dict.fromkeys(named))
+
+
+def _verbs(screen: BaseScreen, selection: Selection) -> list[tuple[str, Line]]:
+    """Return a line for each key that acts on the selection of a screen, by its id: first those that work now."""
+    labels, works, others = screen.key_labels, list[tuple[str, Line]](), list[tuple[str, Line]]()
+    opens = BY_ID["list.open"]
+    rows = screen.focused if isinstance(screen.focused, LineList) else None
+    for key in [*([opens] if rows is not None and rows.selected else []), *sorted(screen.verbs, key=_place)]:
+        why_not = screen.refusal(key.id) if key.id in screen.actions else None
+        pressed = screen.context.key(key.id)
+        if why_not is None:
+            verb, does = labels.get(key.id) or command_name(key), _consequence(key, selection, screen)
+            works.append(
+                (key.id, (Span(f"{pressed:<{_PRESSED}} ", "key"), Span(f"{verb:<{_VERB}} "), say(does, "dim")))
+            )
+        elif key.id not in _OFFERS and not _lacks(key, selection):
+            name = f"{pressed:<{_PRESSED}} {command_name(key):<{_VERB}} – "
+            others.append((key.id, (Span(name, "dim"), say(why_not, "dim"))))
+    return works + others
+
+
+def _place(key: Key) -> tuple[bool, int]:
+    """Return the place of a key in the menu: that of the footer, and those behind it that no footer shows."""
+    return key.footer is None, key.footer or 0
+
+
+def _lacks(key: Key, selection: Selection) -> bool:
+    """Return True for a key on tasks or agents of which none is selected."""
+    if key.scope == "tasks":
+        return not selection.marked_tasks
+    return key.scope == "agents" and not (selection.targets or selection.agents)
+
+
+def _consequence(key: Key, selection: Selection, screen: BaseScreen) -> str:
+    """Return what a key does to the selection: what its operation says of these agents or tasks, else its help."""
+    operation = OPERATIONS.get(key.id)
+    if operation is None:
+        return key.says
+    chosen = selection.marked_tasks if operation.is_on_tasks else selection.agents
+    fitting = [each for each in chosen if operation.fits(each)]
+    says = operation.consequence(fitting, screen.context.snapshot.view, screen.context.key) if fitting else ""
+    return says or key.says
+
+
+def _cursor_of(screen: BaseScreen) -> Offset | None:
+    """Return where the row under the cursor begins on the screen; None if there is none."""
+    rows = screen.focused
+    if not isinstance(rows, LineList) or rows.selected is None:
+        return None
+    line = rows.keys.index(rows.selected) - rows.scroll_offset.y
+    return rows.content_region.offset + Offset(0, line)

@@ -21,7 +21,7 @@ from crewboard_tui.render.lines import Span, say
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.render.table import Column, mark_span
 from crewboard_tui.views.agent_tabs import process_lines
-from crewboard_tui.views.base import AppContext, BaseScreen, first_hire, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, first_hire
 from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
@@ -55,6 +55,7 @@ SORTS: dict[str, Callable[[AgentView], Any]] = {
 class ProcessesScreen(BaseScreen):
     """The Processes view: each worker's process with its children."""
 
+    CSS_PATH = "processes.tcss"
     MODE = "processes"
     AUTO_FOCUS = "#processes"
 
@@ -110,7 +111,7 @@ class ProcessesScreen(BaseScreen):
             )
             found.append(Row(agent.name, line))
         rows.show(
-            found or [nothing_row(self.search.nothing(first_hire(self.context)))],
+            found or rows.empty_rows(self.search.nothing(first_hire(self.context))),
             table.head(columns, rest="HOW") if shown else None,
         )
         living = sum(agent.alive for agent in snapshot.view.agents)

@@ -20,7 +20,7 @@ from crewboard_tui.render.formats import BARS, bar, format_age, format_count, fo
 from crewboard_tui.render.lines import Line, Span, one_line
 from crewboard_tui.render.looks import NEED_LOOKS, URGENT, look_of
 from crewboard_tui.render.table import Column, mark_span
-from crewboard_tui.views.base import HUGE, MEDIUM, NARROW, SHORT, WIDE
+from crewboard_tui.views.base import HUGE, MEDIUM, NARROW, SHORT, TALL, WIDE
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
 
 if TYPE_CHECKING:
@@ -35,11 +35,15 @@ _SHORT_HOST = 8
 LANE = "LANE"
 """The column of the lanes. Its head says how many minutes they show."""
 
-_LANE_CELLS = {NARROW: 8, 110: 12, HUGE: 16}
+BESIDE_WIDTH = 110
+"""The width of the terminal from which on the selected agent stands beside the roster."""
+
+_LANE_CELLS = {NARROW: 8, BESIDE_WIDTH: 12, HUGE: 16}
 """Cells of a lane from a terminal width on: 4, 6 or 8 minutes."""
 
 _LANE_LOOKS: dict[CellKind, tuple[str, str, str]] = {
     "works": ("▁", "_", "trace"),
+    "stuck": ("◇", "!", "trace"),
     "asks": ("─", "?", "warning"),
     "waits": ("┄", "~", "info"),
     "rests": ("·", " ", "trace"),
@@ -209,34 +213,37 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
 )  # fmt: skip
 """The roster's columns from left to right. The peek and the page of an agent show those that are left out, too."""
 
+_KEPT = {"STATE": 0, LANE: 3}
+"""The ranks of columns that are kept longer than others unless the user asks for these."""
+
 _DOING_ALONE = Column("DOING", 0, _doing_with_word)
 """What an agent does where there is no room for the word of its state."""
 
 
 def lay_out(
-    agents: list[AgentView], terminal: int, width: int, *, wide: bool = False, hosts: Sequence[str] = ()
+    agents: list[AgentView], across: int, width: int, *, lane: int = 0, wide: bool = False, hosts: Sequence[str] = ()
 ) -> list[Column[AgentRow]]:
-    """Return the columns for a terminal of `terminal` columns and a list of `width` cells.
+    """Return the columns for a list `across` so many cells, of which a row has `width`.
 
-    `wide` adds the columns of the next size class and omits others for them. With `hosts`, the host of each agent
-    is shown.
+    The lanes are as long as on a terminal of `lane` columns, if it is wider than the list. `wide` adds the columns of
+    the next size class and omits others for them. With `hosts`, the host of each agent is shown.
     """
-    kind = max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if terminal >= start)
+    kind = max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if across >= start)
     shown = min((start for start in (MEDIUM, WIDE, HUGE) if start > kind), default=HUGE) if wide else kind
     longest = max((len(agent.name) for agent in agents), default=0)
     names = max(8, min(longest, _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
     widths = {
         "AGENT": names,
         "HOST": max(4, min(_SHORT_HOST if kind < WIDE else _LONGEST_HOST, max(map(len, hosts), default=0))),
-        LANE: _LANE_CELLS[max(start for start in _LANE_CELLS if terminal >= start)],
+        LANE: _LANE_CELLS[max(start for start in _LANE_CELLS if max(across, lane) >= start)],
     }
     wanted = [column for column in COLUMNS if column.since <= shown and (hosts or column.title != "HOST")]
     chosen = [
-        # Only where the user asked for other columns, one may take the place of the state.
+        # Only where the user asked for other columns, one may take the place of the state or of the lane.
         replace(
             column,
             width=widths.get(column.title, column.width),
-            rank=column.rank if wide or column.title != "STATE" else 0,
+            rank=column.rank if wide else _KEPT.get(column.title, column.rank),
         )
         for column in table.with_data(wanted, [AgentRow(agent) for agent in agents])
     ]
@@ -267,7 +274,7 @@ def lane_line(cells: Sequence[Cell], tone: str, *, ascii_only: bool = False) -> 
         else:
             shown, in_ascii, look = _LANE_LOOKS[cell.kind]
             glyph = in_ascii if ascii_only else shown
-        if at == len(cells) - 1 and cell.kind in ("work", "works"):
+        if at == len(cells) - 1 and cell.kind in ("work", "works", "stuck"):
             look = tone
         if spans and spans[-1].tone == look:
             glyph = spans.pop().text + glyph
@@ -351,10 +358,10 @@ class Roster(LineList):
             ]
             self._agents = self.in_order(shown, lambda agent: agent.name, SORTS[self.order.by][1])
         agents, terminal, hosts = self._agents, self.app.size, view.told_apart
-        laid_out_for = (self._arranged_for, terminal.width, self.row_width, self.wide, hosts)
+        laid_out_for = (self._arranged_for, terminal.width, self.size.width, self.row_width, self.wide, hosts)
         if laid_out_for != self._laid_out_for:
             self._laid_out_for = laid_out_for
-            columns = lay_out(agents, terminal.width, self.row_width, wide=self.wide, hosts=hosts)
+            columns = lay_out(agents, self.size.width, self.row_width, lane=terminal.width, wide=self.wide, hosts=hosts)
             # Rows that were drawn for equal columns are right for them.
             self._columns = self._columns if columns == self._columns else columns
         if agents or not view.agents:
@@ -362,7 +369,7 @@ class Roster(LineList):
         else:
             rows = [Row("", self._no_match)]
         head = None
-        if agents and terminal.width >= MEDIUM and terminal.height >= SHORT:
+        if agents and self.size.width >= MEDIUM and terminal.height >= SHORT:
             minutes = f"{self._lane_width // 2} min"
             titled = [replace(each, title=minutes) if each.title == LANE else each for each in self._columns]
             head = table.head(titled, SORTS[self.order.by][0])
@@ -372,7 +379,8 @@ class Roster(LineList):
         """Return an agent's row; the same line while all that decides how it looks is the same."""
         now, marked, look = self._seen.now, agent.name in self.marked, look_of(agent)
         minutes = self._minutes(agent)
-        decides = (agent, self._columns, marked, format_age(now - agent.since), doing(agent, now), minutes)
+        again = format_span(agent.retry_at - now) if agent.state == "retrying" and agent.retry_at is not None else ""
+        decides = (agent, self._columns, marked, format_age(now - agent.since), again, minutes)
         known = self._drawn.get(agent.name)
         if known is None or known[0] != decides:
             row = AgentRow(agent, now, lane_line(minutes, look.tone, ascii_only=self._ascii_only))
@@ -389,7 +397,7 @@ class Roster(LineList):
         from crewboard.readmodel.activity import SLOT
 
         slot = int(self._seen.now // SLOT)
-        decides = (lane, count, slot, agent.state, agent.since, agent.alive, agent.is_dead)
+        decides = (lane, count, slot, agent.state, agent.is_held, agent.since, agent.alive, agent.is_dead)
         known = self._shown_cells.get(agent.name)
         if known is None or known[0] != decides:
             known = self._shown_cells[agent.name] = (decides, lane.cells(agent, slot, count))
@@ -410,4 +418,5 @@ class Roster(LineList):
 
     @property
     def has_more_columns(self) -> bool | None:
-        return self.app.size.width < HUGE or None
+        width, height = self.app.size
+        return width < HUGE or (width >= BESIDE_WIDTH and height >= TALL) or None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from crewboard import AgentView, Need, Request, Task, TeamView
+from crewboard import AgentView, Need, NeedKind, Request, Task, TeamView
 from crewboard.commands.context import CommandLine
 from crewboard.executed_files import diff_as_run
 from crewboard.readmodel.needs import (
@@ -25,7 +26,6 @@ from crewboard.store import tasks as store_tasks
 from crewboard.store.tasks import CLOSED, terminal_state
 from crewboard.untrusted import as_run
 from crewboard_tui.queries import CrashOf, MailTo, Snapshot, WorkOf
-from crewboard_tui.render.diff import diff_lines
 from crewboard_tui.render.formats import (
     format_age,
     format_clock,
@@ -81,19 +81,23 @@ def need_rows(
     longest = max(map(len, frees.values()), default=0)
     rows = []
     for need in shown:
-        look, what = NEED_LOOKS[need.kind], pad(frees[need.key], longest)
-        right = (
-            Span(pad(format_age(now - need.since), 4, "right")),
-            Span(f"  {what}" if what else "", "dim"),
-        )
-        left = (
-            Span(look.glyph, look.tone),
-            mark_span(marked=need.key in marked),
-            Span(pad_name(need.agent, 11 if width < WIDE else 20) + " ", "bold"),
-            say(need.summary),
-        )
-        rows.append(Row(need.key, spread(left, right, width)))
+        what, age = pad(frees[need.key], longest), format_age(now - need.since)
+        line = _need_line(need.kind, need.agent, need.summary, age, what, width, marked=need.key in marked)
+        rows.append(Row(need.key, line))
     return rows
+
+
+# With each reading of a team that works, most of them look as they did.
+@lru_cache(maxsize=256)
+def _need_line(kind: NeedKind, agent: str, summary: str, age: str, what: str, width: int, *, marked: bool) -> Line:
+    look = NEED_LOOKS[kind]
+    left = (
+        Span(look.glyph, look.tone),
+        mark_span(marked=marked),
+        Span(pad_name(agent, 11 if width < WIDE else 20) + " ", "bold"),
+        say(summary),
+    )
+    return spread(left, (Span(pad(age, 4, "right")), Span(f"  {what}" if what else "", "dim")), width)
 
 
 def held_by(view: TeamView, need: Need) -> str:
@@ -273,6 +277,9 @@ _KNOWN = frozenset({"tool", "input", "summary", "diff", "scope", "collision"})
 
 def review_text(request: Request, width: int) -> list[Line]:
     """Return what is to be reviewed: what its owner says, the diff, and where the whole diff is."""
+    # Imported here because the first picture shows no diff.
+    from crewboard_tui.render.diff import diff_lines
+
     payload = request.payload
     lines = [*exact_lines(str(payload.get("summary", "")), width, "bold"), ()]
     lines += diff_lines(diff_as_run(str(payload.get("diff", ""))), width)
@@ -292,6 +299,8 @@ def permission_text(request: Request, width: int) -> list[Line]:
     if isinstance(command, str):
         lines += [(), *exact_lines(as_run(command), width, "bold")]
     if isinstance(diff, str) and diff:
+        from crewboard_tui.render.diff import diff_lines
+
         lines += [(), *diff_lines(diff_as_run(diff), width)]
         call = {name: value for name, value in call.items() if name not in _CHANGE}
     elif not isinstance(command, str) and payload.get("summary"):

@@ -8,15 +8,14 @@ from textual import on
 from textual.widget import Widget
 
 from crewboard import Task
-from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.agents import AgentActions, TaskActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in, unavailable
 from crewboard_tui.actions.search import FINDS_TASKS, TASK_GROUPS, Search, matches_task, task_in_group
-from crewboard_tui.actions.tasks import TaskActions
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render.lines import Line
 from crewboard_tui.render.looks import tally
-from crewboard_tui.views.base import AppContext, BaseScreen, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_line, task_rank
 from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LazyRows, LineList
@@ -38,6 +37,7 @@ SORTS: dict[str, Callable[[Task], Any]] = {
 class TasksScreen(BaseScreen):
     """The task board."""
 
+    CSS_PATH = "tasks.tcss"
     MODE = "tasks"
     AUTO_FOCUS = "#tasks"
 
@@ -107,8 +107,10 @@ class TasksScreen(BaseScreen):
         tasks = rows.in_order(shown, lambda task: str(task.id), SORTS[rows.order.by])
         keys, now, width = [str(task.id) for task in tasks], self.context.now, rows.row_width
         found = LazyRows(keys, lambda at: task_line(tasks[at], view, now, width, marked=keys[at] in rows.marked))
-        puts = "" if self.context.read_only else f"; {self.context.key('task.new')} puts the first one on the board"
-        rows.show(found or [nothing_row(self.search.nothing(f"no tasks yet{puts}"))])
+        key = self.context.key("task.new")
+        puts = f"; {key} puts the first one on the board; a subject, then what is to be done, as `fix the login`"
+        puts = "" if self.context.read_only else puts
+        rows.show(found or rows.empty_rows(self.search.nothing(f"no tasks yet{puts}")))
         done = tally(snapshot.view.tasks, " completed")
         title(rows, f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}")
         self._paint_task()

@@ -36,6 +36,7 @@ class TeamChoice(Struct, frozen=True):
 class TeamsScreen(ModalScreen[TeamChoice | None]):
     """The list of teams; what needs the user in each is read in a thread, because that may take a while."""
 
+    CSS_PATH = "teams.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("teams")]
 
     class Seen(Message):

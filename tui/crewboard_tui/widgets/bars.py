@@ -104,7 +104,10 @@ MOST_OF_SELECTION, MOST_OF_APP = 6, 5
 _OF_APP = ("app.next", "view.tab", "request.next", "view.filter", "app.palette", "app.help")
 """The keys at the right of the footer, before the one that leads out."""
 
-_WAYS_OUT = ("view.back", "hire.cancel", "composer.leave", "teams.leave", "app.leave")
+_MORE = "view.menu"
+"""The last key of the selection: it opens the list of all of them."""
+
+_WAYS_OUT = ("view.back", "hire.cancel", "composer.leave", "teams.leave", "menu.leave", "app.leave")
 """The keys that lead out, the one that is shown first."""
 
 _FIRST = 3
@@ -150,7 +153,10 @@ class Footer(Struct, frozen=True):
     """Those that the screen shows in its body."""
 
     def line(self, width: int) -> Line:
-        """Return the keys in one line: help and the way out are kept longest, then the first ones of the selection."""
+        """Return the keys in one line.
+
+        Help and the way out are kept longest, then the first keys of the selection and its last, which lists them all.
+        """
         return _line_of_keys(self, width)
 
     def lines_of(self, text: str, tone: str, width: int) -> list[Line]:
@@ -176,7 +182,7 @@ _GLYPHS = {"success": "✓", "error": "✗"}
 def _line_of_keys(footer: Footer, width: int) -> Line:
     left, right = footer.of_selection, footer.of_app
     kept: set[Line] = set()
-    for piece in (*right[-2:], *left[:_FIRST], *right[:-2], *left[_FIRST:]):
+    for piece in (*right[-2:], *left[:_FIRST], *left[-1:], *right[:-2], *left[_FIRST:]):
         sides = [_side_by_side(pieces, kept | {piece}) for pieces in (left, right)]
         if sum(map(width_of, sides)) < width:
             kept.add(piece)
@@ -201,8 +207,10 @@ def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = ""
     of_body = tuple(pieces.pop(ident) for ident in in_body if ident in pieces)
     out = next((ident for ident in _WAYS_OUT if ident in pieces), "")
     of_app = [ident for ident in (*_OF_APP, out) if ident in pieces]
-    others = [pieces[ident] for ident in pieces if ident not in (*_OF_APP, *_WAYS_OUT)]
-    return Footer(tuple(others[:MOST_OF_SELECTION]), tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]), of_body)
+    others = [pieces[ident] for ident in pieces if ident not in (*_OF_APP, *_WAYS_OUT, _MORE)]
+    more = [pieces[_MORE]] if _MORE in pieces else []
+    of_selection = (*others[: MOST_OF_SELECTION - len(more)], *more)
+    return Footer(of_selection, tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]), of_body)
 
 
 VIEWS: tuple[tuple[str, str, str], ...] = (
@@ -349,19 +357,21 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
 
 
 def _own_keys(need: Need, view: TeamView, pressed: Pressed, *, words: bool, acts: bool) -> Line:
-    """Return the keys that answer a need. An arrow shows that the need must be opened before they work."""
+    """Return the keys that answer a need, each with its word: an arrow shows that it must be opened before they work.
+
+    Without room for all `words`, that is the first one, if it `acts` now.
+    """
     if need.agent == SYSTEM and need.kind == "failed":
         return ()  # a supervisor is not an agent: the need shows the command that replaces it
-    spans = [] if acts else [Span(" ›", "dim")]
+    spans = [Span(" ›", "dim")] if words and not acts else []
     if need.answered_in is not None:
         return (*spans, Span(" answer in its terminal"))
     made_by = "limit" if need.limit is not None else "refusal" if need.refused_by is not None else need.kind
-    for ident, label in KEYS_OF_NEED[made_by]:
-        if view.attached is not None and BY_ID[ident].steers:
-            continue
+    keys = [each for each in KEYS_OF_NEED[made_by] if view.attached is None or not BY_ID[each[0]].steers]
+    for ident, label in keys if words else keys[: int(acts)]:
         # A click must act on this need and not on another row.
         target = ident if acts else ""
-        spans += [Span(f" {pressed(ident)}", "key", target), Span(f" {label}" if words else "", "", target)]
+        spans += [Span(f" {pressed(ident)}", "key", target), Span(f" {label}", "", target)]
     return tuple(spans)
 
 
@@ -380,6 +390,8 @@ class Badges(Struct, frozen=True):
 
     read_only: bool = False
     root: bool = False
+    posix: bool = False
+    """True without what only Linux has."""
     foreign: bool = False
     offline: bool = False
     """True if agents hired from here use the offline model, while none is running yet."""
@@ -471,6 +483,7 @@ def _badges(snapshot: "Snapshot", badges: Badges) -> list[_Piece]:
         (unsafe, 2, " sandbox none ", "error-pill"),
         (view.damaged > 0, 2, f" {view.damaged} damaged ", "error-pill"),
         (badges.root, 3, "ROOT", "warning"),
+        (badges.posix, 3, "POSIX", "warning"),
         (view.storage is not None, 2, f"{view.storage}", "error"),
         (view.attached is not None, 2, describe_runner(view), "warning"),
         (badges.offline or view.model_backend == "offline", 4, "OFFLINE", "warning"),

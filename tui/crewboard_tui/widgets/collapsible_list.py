@@ -7,7 +7,7 @@ from textual.binding import BindingType
 
 from crewboard_tui.keymap.bindings import bindings_of
 from crewboard_tui.render.lines import Line, Span, matches, plain
-from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
+from crewboard_tui.widgets.line_list import LazyRows, LineList
 
 MARK = 2
 """Cells before each line, for the mark of foldable rows."""
@@ -94,7 +94,7 @@ class CollapsibleList(LineList):
             fold, number = lines[at]
             return self._lines_of(fold, made)[number]
 
-        self.show(LazyRows(keys, line_of) if folds else [Row("", (Span(nothing, "dim"),))], indented)
+        self.show(LazyRows(keys, line_of) if folds else self.empty_rows(nothing), indented)
 
     def _lines_of(
         self, fold: CollapsibleRow, before: Mapping[str, tuple[CollapsibleRow, bool, list[Line]]]

@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from crewboard_tui.keymap.bindings import bindings_of
-from crewboard_tui.render.lines import Line, Span, plain, width_of
+from crewboard_tui.render.lines import Line, Span, plain, width_of, wrap
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
 from crewboard_tui.widgets.painter import Painter, Rule, set_height
 
@@ -254,7 +254,8 @@ class LineList(ScrollView, can_focus=True):
             if self._selected != wanted:
                 self._selected = wanted
                 self.post_message(self.Moved(self, wanted))
-        if self.follow and self._rows and self._at != len(self._rows) - 1:
+        # The rows of an empty list have no key: none of them is the last one.
+        if self.follow and any(self._keys[-1:]) and self._at != len(self._rows) - 1:
             self._at = len(self._rows) - 1
             self._selected = self._keys[-1]
             self.post_message(self.Moved(self, self._selected))
@@ -266,6 +267,17 @@ class LineList(ScrollView, can_focus=True):
         else:
             self._paint_changes(before_at)
         self._keep_visible()
+
+    def empty_rows(self, text: str) -> list[Row]:
+        """Return what an empty list shows, in the middle: each part of the text, up to a `; `, on a line of its own."""
+        if not self.row_width:
+            # Before the first layout.
+            return []
+        pieces = [piece for part in text.split("; ") for piece in wrap(part, self.row_width)]
+        # A list that is as high as its rows would grow.
+        above = 0 if self.styles.auto_dimensions else max(0, self.size.height - len(pieces)) // 2
+        lines = [" " * ((self.row_width - width_of((Span(piece),))) // 2) + piece for piece in pieces]
+        return [Row("", (Span(line, "dim"),)) for line in [""] * above + lines]
 
     def select(self, key: str | None) -> None:
         """Move the cursor to `key` if it is in the list."""

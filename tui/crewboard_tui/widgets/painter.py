@@ -232,6 +232,8 @@ def _hold_paint(app: App[Any]) -> Callable[[], None]:
             end_batch()
             for screen in [] if app._batch_count else app.screen_stack[-1:]:
                 screen.refresh()
+                # A layout that comes before that paint would paint what it moved alone, over the screen before.
+                screen._compositor._dirty_regions.add(screen._compositor.size.region)
 
     app.set_timer(SWITCHED, end, name="switched")
     return end

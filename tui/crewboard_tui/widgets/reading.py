@@ -34,6 +34,8 @@ class Passage(NamedTuple):
 
     name: str
     lines: Sequence[Line]
+    place: range = range(0)
+    """The lines of the text that it shows, counted from 1; none if it shows something else."""
 
 
 def named(request: "Request", what: str) -> str:
@@ -82,6 +84,8 @@ class ReadText:
         """True while nothing in the text is redacted."""
         self.hides = False
         """True if something in the text is redacted."""
+        self.places: list[range] = []
+        """The place of each line of the pane in the text, as that of its passage."""
 
     @property
     def _pane(self) -> "LineView":
@@ -92,7 +96,7 @@ class ReadText:
     def show(self, passages: Iterable[Passage]) -> None:
         """Show this text in the pane."""
         lines: list[Line] = []
-        self._places, self.hides = [], False
+        self._places, self.hides, self.places = [], False, []
         with revealing(wanted=self.reveals):
             passages = list(passages)
         for passage in passages:
@@ -105,6 +109,7 @@ class ReadText:
                 ends.append(ends[-1] + len(text))
             self._places += [_Place(shown, start, end) for start, end in pairwise(ends)]
             lines += passage.lines
+            self.places += [passage.place] * len(passage.lines)
         if len(lines) != len(self._lines):
             self._sought, self._out_of_reach = None, None
         self._lines, self._widths = lines, [width_of(line) for line in lines]

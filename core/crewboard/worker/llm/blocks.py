@@ -8,6 +8,7 @@ that what is journalled can be run, shown and sent back.
 import codecs
 import json
 import math
+import re
 import uuid
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from anthropic import AsyncStream
 from crewboard.records.agents import Tokens
 from crewboard.records.base import check_depth
 from crewboard.records.events import INCOMPLETE, NOT_RUN
+from crewboard.store.files import MAX_LINE
 
 MAX_INPUT = 1024 * 1024
 """Bytes that the input of one tool call may have: more than the longest reply can hold."""
@@ -29,14 +31,39 @@ _MOST_TOKENS = 10**9
 _MOST_QUOTED = 200
 """Characters of a call's input that are quoted if it is no JSON."""
 
-_OTHER_NAMES = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
-"""Reasons to stop that gateways hand on in the words of the API behind them."""
+_OTHER_NAMES = {
+    "stop": "end_turn", "eos": "end_turn", "length": "max_tokens", "max_output_tokens": "max_tokens",
+    "model_length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal", "safety": "refusal",
+}  # fmt: skip
+"""Reasons to stop that gateways hand on in the words of the API behind them, some in capitals."""
+
+_KINDS_OF_PIECES = {"text": "text", "thinking": "thinking", "partial_json": "input_json"}
+"""The kind of a piece that does not say it, by the field that it has."""
 
 _KEPT_OF_MESSAGE = ("id", "model", "stop_reason", "stop_details", "input_transformations", "diagnostics")
-"""What a server says of a whole message that is used, beside its blocks and counts."""
+"""The fields of a whole message that are used, beside its blocks and counts."""
 
 _TOOK_OVER = "fallback_message"
 """The type of the counts of a model that took over from one that refused."""
+
+_MOST_BESIDE_CALL = 200
+"""Characters before a call that a model writes as text, up to which that is a call, and no answer that quotes one."""
+
+_THOUGHT = re.compile(r"\A.*?</think>", re.DOTALL)
+_WRITTEN_CALL = re.compile(
+    r"<(tool_call|function_call)>(?P<tagged>.*?)(?:</\1>|\Z)"
+    r"|(?P<function><function=.*?)(?:</function>|\Z)"
+    r"|\[TOOL_CALLS\](?P<listed>.*)"
+    r"|```(?:json|tool_call|tool_code)?\s*(?P<fenced>[{\[].*?)(?:```|\Z)"
+    r"|\A\s*(?P<bare>[{\[].*)",
+    re.DOTALL,
+)
+"""A call as models write it, which a server without a parser for it hands on as text: those of Qwen and GLM, Llama,
+Mistral, and of models that write JSON alone."""
+_WRITTEN_NAME = re.compile(r"\A\s*([\w.-]+)|<function=([\w.-]+)|\"name\"\s*:\s*\"([\w.-]+)\"")
+_INPUTS = frozenset({"arguments", "parameters", "input"})
+_PARTS_OF_CALL = _INPUTS | {"name", "type", "id", "function"}
+"""The keys of JSON that is a call: a name with one of these inputs. A tool's definition has more."""
 
 _TEXTS = {"text": "text", "thinking": "thinking"}
 """The field that a block of this type must have as a text."""
@@ -81,7 +108,7 @@ class ReplyStream:
     inputs: dict[int, str] = field(default_factory=dict)
     """Those inputs as JSON, by the place of their block. Of a long one, a little more than `MAX_INPUT`."""
     said: dict[str, Any] = field(default_factory=dict)
-    """What the server said of the whole message: `_KEPT_OF_MESSAGE`."""
+    """The fields of the whole message that came: `_KEPT_OF_MESSAGE`."""
     usage: dict[str, Any] = field(default_factory=dict)
     """The newest counts: they are totals."""
     ended: bool = False
@@ -142,8 +169,8 @@ class ReplyStream:
     def _take_whole(self, message: Mapping[str, Any]) -> str:
         self._note(message)
         content = message.get("content")
-        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
-            self._begin(None, _object(block))
+        for block in [content] if isinstance(content, str | dict) else content or ():
+            self._begin(None, {"type": "text", "text": block} if isinstance(block, str) else _object(block))
         self.ended = True
         return "".join(str(block.get("text") or "") for block in self.blocks)
 
@@ -161,13 +188,17 @@ class ReplyStream:
 
     def _add(self, index: object, piece: dict[str, Any]) -> tuple[str, str]:
         """Add a piece to its block, which is the newest one if the server does not say."""
-        kind = str(piece.get("type", "")).removesuffix("_delta")
+        given = piece.get("type") or next((kind for name, kind in _KINDS_OF_PIECES.items() if name in piece), "")
+        kind = str(given).removesuffix("_delta")
         place = self._places.get(index) if index is not None else len(self.blocks) - 1 if self.blocks else None
         if kind == "input_json" and (place is None or not _is_call(self.blocks[place])):
             # Some gateways count calls from 0, and blocks too.
             place = next((at for at in reversed(range(len(self.blocks))) if _is_call(self.blocks[at])), None)
             if place is None:
                 raise ValueError("an input of a call that did not begin")
+        if kind in ("", "text") and isinstance(said := piece.get("content"), str):
+            # Some servers call the text of a piece so, some send both.
+            kind, piece = "text", {"type": "text_delta", "text": piece.get("text") or said}
         if place is None and kind not in _TEXTS:
             return "", ""
         place = self._begin(index, {"type": kind}) if place is None else place
@@ -231,7 +262,7 @@ class ReplyStream:
         """Return why the model stopped; None if the server neither says that nor that the message is whole."""
         stop = self.said.get("stop_reason")
         if isinstance(stop, str) and stop:
-            return _OTHER_NAMES.get(stop, stop)
+            return _OTHER_NAMES.get(stop.lower(), stop.lower())
         return "end_turn" if self.ended else None
 
     def finish(self, tools: list[dict[str, Any]], used_ids: Collection[str]) -> Finished | None:
@@ -331,6 +362,8 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
     if head.lstrip()[:1] == b"{":
         async for chunk in chunks:
             head += chunk
+            if len(head) > MAX_LINE:
+                raise ValueError(f"a reply of more than {MAX_LINE} bytes cannot be stored")
             yield {}
         yield _message_of(_parse_whole(head))
         return
@@ -444,6 +477,8 @@ def _add_piece(block: dict[str, Any], piece: dict[str, Any]) -> None:
         if name in _TEXTS and not isinstance(value, str):
             raise ValueError(f"a piece of {name} is no text")
         old: Any = block.get(name)
+        if name in _TEXTS and len(old or "") > MAX_LINE:
+            raise ValueError(f"a {name} of more than {MAX_LINE} characters cannot be stored")
         grows = type(value) is type(old) and isinstance(old, str | list) and name != "signature"
         block[name] = old + value if grows else value
 
@@ -455,7 +490,11 @@ def _is_call(block: dict[str, Any]) -> bool:
 def _with_texts(block: dict[str, Any]) -> dict[str, Any]:
     """Return a block whose text is one, if its type has one."""
     name = _TEXTS.get(block["type"])
-    return block if name is None or isinstance(block.get(name), str) else {**block, name: ""}
+    if name is None or isinstance(block.get(name), str):
+        return block
+    if name == "text" and isinstance(said := block.get("content"), str):
+        return {**{each: value for each, value in block.items() if each != "content"}, name: said}
+    return {**block, name: ""}
 
 
 def _settle_names(call: dict[str, Any], ids: set[str]) -> None:
@@ -504,6 +543,45 @@ def read_input(text: str) -> dict[str, Any]:
     return value
 
 
+def call_in_text(text: str, tools: list[dict[str, Any]]) -> str | None:
+    """Return the name of one of the tools if a text is little else than calls of them; None if it is an answer."""
+    said = _THOUGHT.sub("", text).strip()
+    first = _WRITTEN_CALL.search(said)
+    if first is None or first.start() > _MOST_BESIDE_CALL:
+        return None
+    calls = said[first.start() :]
+    if _WRITTEN_CALL.sub("", calls).strip():
+        return None
+    offered = {tool["name"] for tool in tools}
+    named = [_offered_in(found, offered) for found in _WRITTEN_CALL.finditer(calls)]
+    return named[0] if all(named) else None
+
+
+def _offered_in(call: re.Match[str], offered: set[str]) -> str | None:
+    """Return the name in a call that a model wrote as text, if it is one of those `offered`."""
+    if (text := call["fenced"] or call["bare"]) is not None:
+        names = _names_in_json(text)
+    else:
+        body = call["tagged"] or call["function"] or call["listed"] or ""
+        names = ["".join(each.groups("")) for each in _WRITTEN_NAME.finditer(body)]
+    return next((each for name in names if (each := name.removeprefix("functions.")) in offered), None)
+
+
+def _names_in_json(text: str) -> list[str]:
+    """Return the names in JSON that is one call, or a list of calls; none if it is anything else."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    calls = [
+        _object(_object(each).get("function")) or _object(each) for each in (said if isinstance(said, list) else [said])
+    ]
+    are_calls = all(
+        isinstance(each.get("name"), str) and _INPUTS & each.keys() and each.keys() <= _PARTS_OF_CALL for each in calls
+    )
+    return [each["name"] for each in calls] if are_calls else []
+
+
 def without_lone_surrogates(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the blocks of a reply with `?` for halves of surrogate pairs, which the API does not accept back."""
     try:
@@ -518,7 +596,7 @@ _CACHED_BLOCKS = frozenset({"text", "image", "document", "tool_use", "tool_resul
 """Types of blocks at which the prompt cache may have a breakpoint."""
 
 CACHE_SECONDS = 300.0
-"""How long the prompt cache keeps an entry after its last use, unless it is asked for an hour."""
+"""Seconds that the prompt cache keeps an entry after its last use, unless it is asked for an hour."""
 
 
 def with_breakpoints(

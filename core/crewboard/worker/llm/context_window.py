@@ -6,6 +6,7 @@ conversation, so that it reads nearly all of it from the prompt cache.
 """
 
 import json
+import math
 import re
 from typing import Any
 
@@ -136,10 +137,11 @@ class ContextWindow:
         """
         if self._too_large is not None:
             # The same bytes would be refused again. What may be too long is made shorter once, so by more.
-            is_sure = isinstance(self._too_large, TooLongError)
-            if not ((is_sure and self._remove_old_results()) or await self._summarise()):
-                raise ModelError(str(self._too_large), self._too_large.code)
+            refused = self._too_large
+            is_shorter = (isinstance(refused, TooLongError) and self._remove_old_results()) or await self._summarise()
             self._too_large, self._part = None, 1.0
+            if not is_shorter:
+                raise ModelError(str(refused), refused.code)
             return
         usual = self._usual
         if (size := self._size()) > usual * CLEAR_AT:
@@ -148,10 +150,21 @@ class ContextWindow:
         if self._size() > usual * SUMMARISE_AT and await self._summarise():
             return
         if self._size() > self._room:
-            raise ModelError(
-                f"the conversation does not fit into the window of {self._run_state.window} tokens",
-                ExitCode.FAILED,
-            )
+            raise ModelError(self._describe_too_small(), ExitCode.FAILED)
+
+    def _describe_too_small(self) -> str:
+        """Return that the conversation does not fit; on a server of others also the smallest window in which it works.
+
+        In that one the next request is not summarised at once.
+        """
+        known = f"the window of {self._run_state.window} tokens"
+        if self._model.is_api:
+            return f"the conversation does not fit into {known}"
+        # Refusals that name no window change the estimate, and not the request.
+        tokens = self._characters / (self._learned or CHARACTERS_PER_TOKEN)
+        least = 1000 * math.ceil(tokens / (SUMMARISE_AT * (1 - 1 / _REPLY_SHARE)) / 1000)
+        where = known if self._shrink == 1 else "the window of the server, which it does not name,"
+        return f"the conversation does not fit into {where} and takes one of {least} tokens or more"
 
     def learn(self, reply: Reply) -> None:
         """Learn from a reply how many tokens the request had and, if it filled the window, how large that is."""
@@ -223,7 +236,9 @@ class ContextWindow:
             # The server does not say how small the window is: assume more tokens per character.
             self._shrink *= SHRINK_FACTOR
             if self._shrink < MIN_SHRINK:
-                raise refused
+                if self._model.is_api:
+                    raise refused
+                raise ModelError(f"{refused}; {self._describe_too_small()}", refused.code)
 
     def _shorten(self, refused: ModelError, part: float) -> None:
         """Have the conversation made shorter, by a summary that is made of a `part` of it."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import math
 import os
 import random
@@ -29,10 +31,8 @@ from crewboard.names import LEAD
 from crewboard.protocol import cooldown
 from crewboard.records.agents import Tokens
 from crewboard.records.events import BrokenReply, CacheMiss, Reply, Retry
-from crewboard.records.team import Config
 from crewboard.redaction import redact
 from crewboard.store import codec, files
-from crewboard.store.json_records import CachedFile
 from crewboard.worker.interrupts import (
     FIRST_DELAY,
     MAX_DELAY,
@@ -124,7 +124,8 @@ _STALE_THINKING = re.compile(
 """The API's words for thinking that it does not accept, of another conversation, account or model, or not as it was."""
 _OF_FORM = re.compile(
     r"\b(?:messages|tools|system|content)[.\[]\d|\b(?:tool_\w+|input_schema|is_error|output_config|max_tokens)\b"
-    r"|\bextra (?:inputs?|fields?|keys?)\b|\bnot (?:supported|permitted|allowed|implemented)\b|\bonly supports?\b"
+    r"|\bextra (?:inputs?|fields?|keys?)\b|\binput should be\b|\bonly supports?\b"
+    r"|\bnot (?:supported|permitted|allowed|implemented)\b"
     r"|\b(?:unsupported|invalid|malformed|unrecogni[sz]ed)\b|\b(?:does not|doesn't) support\b|\bmust (?:be|have|not)\b"
     r"|\b(?:unknown|unexpected) (?:field|key|parameter|argument|property|role)\b|\bis required\b",
     re.IGNORECASE,
@@ -132,7 +133,7 @@ _OF_FORM = re.compile(
 """Words of a refusal for what a request has in it: a field or a kind of content, and not for how long it is."""
 _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
-_BREAKPOINTS, _IS_ERROR = "cache_control", "is_error"
+_BREAKPOINTS, _IS_ERROR, _ODD_IDS, _BLOCKS_OF_TEXT = "cache_control", "is_error", "odd ids", "blocks of text"
 _LEFT_OUT = {
     _BREAKPOINTS: re.compile(
         r"cache_control|prompt.cach|\bsystem\b.{0,80}\bstr(?:ing)?\b"
@@ -140,11 +141,15 @@ _LEFT_OUT = {
         r"|\b(?:array|list|sequence)\b.{0,30}\bexpected (?:a )?[`'\"]?str(?:ing)?\b",
         re.IGNORECASE | re.DOTALL,
     ),
+    _BLOCKS_OF_TEXT: models.WANTS_TEXT,
     _IS_ERROR: re.compile(r"\bis_error\b"),
+    _ODD_IDS: re.compile(r"(?:\b|_)id\b.{0,80}\bpattern\b", re.IGNORECASE | re.DOTALL),
 }
 """Fields that are left out where a server does not know them, each with the words of such a server. The marks of the
 prompt cache have the system prompt in blocks, and a server may say only that it wants a string somewhere. The text of a
-result says itself that its call failed."""
+result says itself that its call failed. The content of a message that is text alone can be a string. Ids of calls that
+another model gave are replaced where they have characters that the API does not take."""
+_PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _SHARED = frozenset({429, 529})
 _UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504, *range(520, 528)})
 """Statuses of an outage. A proxy in front of a server has those from 520 on for one that it cannot reach."""
@@ -168,6 +173,10 @@ _SAME_FAILURES = 3
 
 _LARGE = 100_000
 """Bytes of a request that may be too large for a server that has not answered any in this run."""
+_SMALLEST_LIMIT = 16_000
+"""Bytes of a request that no server finds too large: the first one of an agent has half as many."""
+_SAFE_SHARE = 0.8
+"""Share of the bytes that a server did not take up to which a request is sent: its limit is below them."""
 
 _LONGEST_ID = 256
 """Characters of an id that the API takes back, as its OpenAPI document says."""
@@ -196,8 +205,7 @@ class ModelError(Exception):
     """The call cannot succeed. `code` is the exit code for the reason."""
 
     def __init__(self, text: str, code: ExitCode) -> None:
-        helps = models.remedy(text)
-        super().__init__(text if helps is None or helps in text else f"{text.rstrip('.')}; {helps}")
+        super().__init__(models.with_remedy(text))
         self.code = code
 
 
@@ -266,6 +274,8 @@ class _Refusal:
     """The HTTP status of the answer, if there was one."""
     is_page: bool = False
     """True if the answer was a web page."""
+    size: int = 0
+    """Bytes of the request, if it was answered."""
     closed_on: int | None = None
     """Bytes of the request on which the server closed the connection without an answer."""
 
@@ -295,7 +305,7 @@ class _Outage:
     until: float = 0
     failures: int = 0
     ends: float = 0
-    """When it ends, if the API said so: for that the agent waits also longer than the team's `outage_hours`."""
+    """Its end (monotonic) if the API named one, else 0: until then the agent waits even beyond `outage_hours`."""
 
 
 def make_client(*, api_key: str | None = None, base_url: str | None = None) -> AsyncAnthropic:
@@ -347,6 +357,10 @@ class Model:
     """True if the server does not answer questions about its models."""
     _largest_taken = 0
     """Bytes of the largest request that the server answered in this run."""
+    _taken = 0
+    """Bytes of the last one that it answered."""
+    _limit = 0
+    """Bytes of a request that it did not take because of them, 0 if none is known."""
     _closed = 0
     """Times in a row that the server closed the connection without an answer."""
 
@@ -373,13 +387,13 @@ class Model:
         self.defers_tools = self.is_api and models.defers_tools(spec.model)
         """True if tools can be loaded on demand, until the server refuses that."""
         self._project = models.of_project(run_state.team.root).get(spec.model, models.ProjectModel())
-        """What the project's `models.toml` says of the model."""
+        """The model's entry in the project's `models.toml`."""
         self._stated = models.Size(spec.flags.window, spec.flags.max_reply).or_else(self._project.size)
-        """What the hire and the project say of its size."""
+        """Its size as the hire and the project state it."""
         if self._project.images is not None:
             run_state.takes = dict.fromkeys(("image", "document"), self._project.images)
         self._told = models.Size()
-        """What the server says of it."""
+        """Its size as the server tells it."""
         self._most_reply: int | None = None
         """Tokens of a reply that the server named when it refused a request for more."""
         self._was_asked_again = False
@@ -391,7 +405,7 @@ class Model:
         }
         """Fields that the server does not know."""
         self._has_called = False
-        self._config = CachedFile(run_state.team.config, Config)
+        self._config = run_state.team.config.watch()
         self._settings: dict[str, Any] | None = None
         """The effort and thinking of this run's requests, from the first one on: a change would cost the cache."""
         self.thinking_was_dropped = False
@@ -464,9 +478,11 @@ class Model:
     async def _get(self, path: str) -> Mapping[str, Any]:
         """Return the object that a server sends for a path; an empty one if it sends none."""
         try:
-            answer = await self._client.get(path, cast_to=httpx2.Response, options={"timeout": _ASK_TIMEOUT})
+            # The client's own time is that between two pieces of an answer.
+            async with asyncio.timeout(_ASK_TIMEOUT):
+                answer = await self._client.get(path, cast_to=httpx2.Response, options={"timeout": _ASK_TIMEOUT})
             said = answer.json()
-        except anthropic.APITimeoutError:
+        except (anthropic.APITimeoutError, TimeoutError):
             self._hangs = True
             sys.stderr.write(
                 f"{self._run_state.name}: {self._server} does not answer {path} within {_ASK_TIMEOUT:g} s, so it is "
@@ -517,6 +533,10 @@ class Model:
     ) -> dict[str, Any]:
         if _IS_ERROR in self._left_out:
             messages = [_without_is_error(message) for message in messages]
+        if self.is_api or _ODD_IDS in self._left_out:
+            messages = [_with_plain_ids(message) for message in messages]
+        if takes_text := _BLOCKS_OF_TEXT in self._left_out:
+            messages = [_with_string(message) for message in messages]
         request = {
             "model": self._run_state.spec.model,
             "max_tokens": longest,
@@ -529,7 +549,7 @@ class Model:
         if tools and self.is_api:
             # The API compares the request with the last one of the conversation; others may refuse to.
             request["diagnostics"] = {"previous_message_id": self._run_state.conversation.last_id or None}
-        if tools and _BREAKPOINTS not in self._left_out:
+        if tools and not takes_text and _BREAKPOINTS not in self._left_out:
             request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
         return request
 
@@ -576,6 +596,8 @@ class Model:
 
         Servers tell in any language, or not at all, that a request is too long.
         """
+        if outcome.is_large and outcome.is_page:
+            self._note_limit(outcome.size)
         if last is not None and self._may_be_media(outcome, last, repeated=True):
             return MediaRefusedError(outcome.text, ExitCode.FAILED)
         # What fails again and again in the same way may be too long whatever its status: some have 200 for all.
@@ -616,6 +638,7 @@ class Model:
         while True:
             paused = await self._wait_for_cooldown()
             waited += paused if failing_since else 0
+            self._hold_back(request)
             self._has_called = True
             self._show("thinking")
             try:
@@ -623,8 +646,7 @@ class Model:
             finally:
                 self._count_broken()
             if isinstance(outcome, Reply):
-                self._end_outage()
-                self._has_answered = True
+                self._note_answer()
                 return outcome
             outcome = self._of_request(outcome)
             self.refused_status, self.refused_with_page = outcome.status, outcome.is_page
@@ -667,7 +689,7 @@ class Model:
         """
         self._closed = self._closed + 1 if outcome.closed_on is not None else 0
         size = outcome.closed_on or 0
-        is_larger = size > (self._largest_taken or _LARGE)
+        is_larger = size > max(self._largest_taken or _LARGE, _SMALLEST_LIMIT)
         if (
             self._closed < _SAME_FAILURES
             or not is_larger
@@ -675,21 +697,52 @@ class Model:
         ):
             return
         self._end_outage()
-        named = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1000:.0f} kB"  # noqa: PLR2004  a megabyte
+        self._note_limit(size)
+        raise self._too_large(f"closes the connection on a request of {_in_words(size)}, and answers smaller ones")
+
+    def _note_limit(self, size: int) -> None:
+        """Record that the server does not take a request because it has `size` bytes."""
+        agent, server = self._run_state.agent, self._server
+        if size > _SMALLEST_LIMIT:
+            cooldown.note_too_large(agent, server, min(size, cooldown.too_large(agent, server) or size))
+
+    def _note_answer(self) -> None:
+        """Note that the server took a request: it is available, and a limit that the request exceeds is gone."""
+        self._end_outage()
+        self._has_answered = True
+        if 0 < self._limit <= self._taken:
+            cooldown.note_too_large(self._run_state.agent, self._server, 0)
+
+    def _hold_back(self, request: dict[str, Any]) -> None:
+        """Do not send a request of nearly as many bytes as one that the server did not take because of them.
+
+        The first request of a run is sent whatever its size: the limit may have been raised.
+
+        Raises:
+            TooLongError: It has.
+        """
+        self._limit = known = cooldown.too_large(self._run_state.agent, self._server)
+        if known and self._has_answered:
+            size = len(json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+            if size > max(known * _SAFE_SHARE, self._largest_taken):
+                raise self._too_large(f"did not take a request of {_in_words(known)}, and this has {_in_words(size)}")
+
+    def _too_large(self, what: str) -> TooLongError:
         error = TooLongError(
-            f"{self._server} closes the connection on a request of {named}, and answers smaller ones: let it, or the "
-            "proxy before it, take larger ones, or resume with a smaller `--window`",
+            f"{self._server} {what}: let it, or the proxy before it, take larger ones, or resume with a smaller "
+            "`--window`",
             ExitCode.FAILED,
         )
         error.is_large = True
-        raise error
+        return error
 
     async def _is_up(self) -> bool:
         try:
-            await self._client.get("/v1/models", cast_to=httpx2.Response, options={"timeout": _ASK_TIMEOUT})
+            async with asyncio.timeout(_ASK_TIMEOUT):
+                await self._client.get("/v1/models", cast_to=httpx2.Response, options={"timeout": _ASK_TIMEOUT})
         except anthropic.APIStatusError as error:
             return error.status_code not in _UNAVAILABLE
-        except (anthropic.AnthropicError, httpx2.HTTPError, ValueError):
+        except (anthropic.AnthropicError, httpx2.HTTPError, TimeoutError, ValueError):
             return False
         return True
 
@@ -837,7 +890,8 @@ class Model:
         finally:
             await response.aclose()
         run_state.flush()
-        self._largest_taken = max(self._largest_taken, _bytes_of(response.request))
+        self._taken = _bytes_of(response.request)
+        self._largest_taken = max(self._largest_taken, self._taken)
         found = coming.finish(request.get("tools", []), run_state.conversation.call_ids)
         if found is None:
             return _Refusal("the reply ended early", retry=True, may_be_outage=False)
@@ -952,6 +1006,31 @@ def _without_is_error(message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _with_string(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose content is a string, if it is text alone."""
+    content = message["content"]
+    if not isinstance(content, list) or any(block["type"] != "text" for block in content):
+        return message
+    return {**message, "content": "\n\n".join(block["text"] for block in content)}
+
+
+def _with_plain_ids(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message in which ids of calls have only characters that the API takes, the same ones each time."""
+    if not isinstance(message["content"], list):
+        return message
+    return {**message, "content": [{**block, **_plain_ids(block)} for block in message["content"]]}
+
+
+def _plain_ids(block: dict[str, Any]) -> dict[str, str]:
+    """Return the ids of a block that must be replaced, by the names of their fields."""
+    given = {name: block[name] for name in ("id", "tool_use_id") if name in block}
+    return {
+        name: f"toolu_{hashlib.sha256(ident.encode()).hexdigest()[:24]}"
+        for name, ident in given.items()
+        if _PLAIN_ID.fullmatch(ident) is None
+    }
+
+
 def _dropped_thinking(changes: object) -> bool:
     """Return True if a reply says that thinking of the request was left out because of its prefix.
 
@@ -1013,7 +1092,7 @@ def _judge(error: Exception) -> _Refusal:  # noqa: PLR0911  one for each kind of
                 remedy = f": set {endpoint.BASE_URL} to {base}" if base != url else ""
                 found = replace(found, text=f"{found.text}; redirected to {url}{remedy}")
             is_page = error.response.headers.get("content-type", "").startswith("text/html")
-            return replace(found, status=error.status_code, is_page=is_page)
+            return replace(found, status=error.status_code, is_page=is_page, size=_bytes_of(error.request))
         case anthropic.APIConnectionError():
             return _judge_connection(error)
         case UnicodeEncodeError():
@@ -1072,6 +1151,10 @@ def _judge_connection(error: anthropic.APIConnectionError) -> _Refusal:
 def _bytes_of(request: httpx2.Request) -> int:
     """Return the length of a request's body."""
     return int(request.headers.get("content-length", 0))
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1000:.0f} kB"  # noqa: PLR2004  a megabyte
 
 
 def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "") -> _Refusal:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from crewboard.agent_types import WRITE_TOOLS
 from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import BackgroundCommand
@@ -72,8 +73,6 @@ sys.path.append({str(Path(__file__).resolve().parents[3])!r})
 from crewboard.worker.tools.file_server import main
 main()
 """
-
-_WRITING = frozenset({"write_file", "edit_file"})
 
 _MAX_RESPONSE = 16 * 1024 * 1024
 """Bytes. More than a file of the largest size with every character escaped."""
@@ -184,7 +183,7 @@ class FileToolClient:
     async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
         """Run a file tool."""
         async with self._server() as server:
-            return _outcome(await self._request(server, name, {"input": arguments}, writing=name in _WRITING))
+            return _outcome(await self._request(server, name, {"input": arguments}, writing=name in WRITE_TOOLS))
 
     async def change(self, name: str, arguments: dict[str, Any], keep: Callable[[PlannedChange], None]) -> Outcome:
         """Run a file tool that changes a file, after `keep` has recorded what is in that file before."""

@@ -68,7 +68,7 @@ class ToolExecutor:
         self._snapshots = snapshots
         self._max_result = MAX_RESULT
         self._began: dict[str, float] = {}
-        """When calls of this run began (monotonic), by id."""
+        """The times at which calls of this run began (monotonic), by id."""
         self._cut_off: dict[str, str] = {}
 
     async def run_pending(self, max_result: int) -> None:

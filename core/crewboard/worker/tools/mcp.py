@@ -87,7 +87,7 @@ FIND_TOOLS = "find_tools"
 
 _WORD = re.compile(r"[^\W_]+")
 _IN_NAME, _IN_PART = 4, 2
-"""How much more a word says of a tool as a word of its name, or as a part of one, than in its description."""
+"""Weights of a word that is a word of a tool's name, or a part of one; in its description it has 1."""
 
 
 class McpServers:

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR, is_name
-from crewboard.protocol import addressing, approvals
+from crewboard.protocol import addressing, requests
 from crewboard.records.events import Sent
 from crewboard.store import leases, mailbox, roster
 from crewboard.worker import inbox
@@ -64,7 +64,7 @@ async def ask_operator(context: Context, given: AskOperator) -> Outcome:
     """Ask the human operator a question and wait for the answer. Use it only for what a person must decide."""
     if not given.question.strip():
         raise UsageError("the question is empty")
-    request = approvals.ask(
+    request = requests.ask(
         context.team,
         f"question-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "question",
@@ -75,7 +75,7 @@ async def ask_operator(context: Context, given: AskOperator) -> Outcome:
     )
     decided = await context.interrupts.wait_for_decision(request, "waits for your answer")
     if decided.status == "answered":
-        return Outcome(f"the operator answers: {decided.feedback}", consumed=(approvals.response_id(decided),))
+        return Outcome(f"the operator answers: {decided.feedback}", consumed=(requests.response_id(decided),))
     return Outcome(f"the question was {decided.status}; continue without an answer", is_error=True)
 
 
@@ -83,14 +83,14 @@ async def ask_operator(context: Context, given: AskOperator) -> Outcome:
 async def shutdown_response(context: Context, given: ShutdownResponse) -> Outcome:
     """Answer a request to shut down, while a notice says that there is one: approve it, or refuse it with a reason."""
     team, now = context.team, context.now()
-    request = approvals.pending_shutdown(team, context.name, now)
+    request = requests.pending_shutdown(team, context.name, now)
     if request is None:
         raise UsageError("there is no pending request to shut down")
     if given.approve:
-        approvals.respond(team, request.id, "approved", context.name, now, feedback=given.reason or None)
+        requests.respond(team, request.id, "approved", context.name, now, feedback=given.reason or None)
         raise WorkerExit("shutdown", 0)
     reason = given.reason.strip() or "no reason given"
-    approvals.respond(team, request.id, "rejected", context.name, now, feedback=reason)
+    requests.respond(team, request.id, "rejected", context.name, now, feedback=reason)
     return Outcome("refused; continue your work")
 
 

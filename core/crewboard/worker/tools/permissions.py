@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from crewboard import edits
-from crewboard.agent_types import MCP_PREFIX, is_gated
+from crewboard.agent_types import MCP_PREFIX, WRITE_TOOLS, is_gated
 from crewboard.names import OPERATOR
-from crewboard.protocol import approvals, collisions
+from crewboard.protocol import collisions, requests
 from crewboard.records.base import JsonValue, first_line
 from crewboard.records.requests import Request
 from crewboard.records.team import Rule
 from crewboard.store import mailbox
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
-from crewboard.worker.tools.plans import deviates, deviation_refusal, expire_approval
+from crewboard.worker.tools.plans import deviates, deviation_refusal, expire_approval, take_released
 from crewboard.worker.tools.rules import (
     Verdict,
     file_changed_by,
@@ -46,6 +46,7 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
         WorkerExit: The run ends.
     """
     run_state = context.run_state
+    take_released(run_state)
     beyond_plan = deviates(run_state, tool, arguments)
     verdict = judge(run_state, tool, arguments) if is_gated(tool) else None
     objection = _objection(context, tool, arguments)
@@ -67,7 +68,7 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
     by_terms = asks and (terms := run_state.conversation.terms) is not None and terms.ask
     collision = objection.text if objection is not None else ""
     decided = await ask_permission(context, tool, arguments, why, collision, by_terms=by_terms)
-    consumed = (approvals.response_id(decided),)
+    consumed = (requests.response_id(decided),)
     if decided.status != "approved":
         reason = f": {decided.feedback}" if decided.feedback else ""
         text = f"{tool} was not run: permission {decided.status} by {decided.decided_by}{reason}"
@@ -90,7 +91,7 @@ def _refused(
 ) -> Outcome | None:
     """Return what the model is told about a call that a rule or a claim refuses, also if the operator allowed it."""
     if verdict is not None and verdict.effect == "deny":
-        return replace(rule_refusal(tool, verdict.rule), consumed=consumed)
+        return replace(rule_refusal(tool, verdict), consumed=consumed)
     if objection is not None and not objection.asks:
         return Outcome(f"{tool} was not run: {objection.text}", is_error=True, consumed=consumed)
     return None
@@ -139,7 +140,7 @@ async def ask_permission(
         **({"collision": collision} if collision else {}),
         **({"why": "the terms of its approved plan ask before each call"} if by_terms else {}),
     }
-    request = approvals.ask(
+    request = requests.ask(
         context.team,
         f"permission-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
         "permission",
@@ -153,7 +154,7 @@ async def ask_permission(
 
 async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str | None:
     """Return what a write or an edit would change, as a unified diff."""
-    if tool not in ("edit_file", "write_file"):
+    if tool not in WRITE_TOOLS:
         return None
     path = str(arguments.get("path", ""))
     old = await context.file_tools.ask("read_text", {"path": path})

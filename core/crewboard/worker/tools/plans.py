@@ -6,9 +6,9 @@ from typing import Any
 from pydantic import Field
 
 from crewboard.agent_types import MCP_PREFIX, is_gated, kept_by_terms
-from crewboard.errors import UsageError
+from crewboard.errors import BadDataError, UsageError
 from crewboard.names import OPERATOR
-from crewboard.protocol import approvals, collisions, requests
+from crewboard.protocol import collisions, requests
 from crewboard.records.agents import Terms, TermsInForce
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Gate
@@ -30,6 +30,24 @@ def is_gate_closed(run_state: RunState) -> bool:
     """Return True if the agent may not write or run anything, because its plan is not approved."""
     assignment = run_state.conversation.assignment
     return is_plan_required(run_state) and not (assignment and assignment.gate_open)
+
+
+def take_released(run_state: RunState) -> None:
+    """Put the terms in force that the operator gave the approved plan since: those that hold fewer steps.
+
+    Nothing that is closed opens by it: the gate of a new plan that waits stays as it is.
+    """
+    conversation = run_state.conversation
+    assignment, terms = conversation.assignment, conversation.terms_in_force
+    if assignment is None or terms is None or not (assignment.gate_open and terms.given.hold):
+        return
+    try:
+        request = requests.load(run_state.team, terms.request)
+    except BadDataError:
+        # What is held stays held.
+        return
+    if request is not None and request.terms is not None and request.terms != terms.given:
+        run_state.append(Gate(ts=run_state.now(), open=True, terms=terms.replace(given=request.terms)))
 
 
 def expire_approval(run_state: RunState) -> Outcome | None:
@@ -171,14 +189,14 @@ def ask_for_plan(
     # A call that is refused changes nothing: the plan before stays approved.
     if answers is None:
         answers = answers_in(before, str(payload["plan"])) if before is not None else {}
-    approvals.require_notes(before, answers)
+    requests.require_notes(before, answers)
     if assignment.gate_open:
         # What was approved is not the plan any more.
         run_state.append(Gate(ts=run_state.now(), open=False))
     config = roster.load(run_state.team)
     # No agent reviews its own plan.
     is_reviewed_by_operator = config.plan_approver == OPERATOR or config.lead == run_state.name
-    return approvals.ask(
+    return requests.ask(
         run_state.team,
         plan_request_id(run_state.name, assignment.id, revision),
         "plan_approval",
@@ -205,20 +223,30 @@ def _explain_terms(run_state: RunState) -> list[str]:
         lines.append("- Your commands reach the network.")
     if terms.budget:
         lines.append(f"- You may use {terms.budget} for it. The work ends when that is used up.")
-    if terms.hold:
-        held = ", ".join(map(str, terms.hold))
-        more = "" if run_state.spec.engine is not None else "submit a plan of what is left with submit_plan, or "
-        lines.append(
-            f"- Approved are all steps but {held}. Do not begin {held}, nor anything that is only for it. When the "
-            f"other steps are done, {more}end with your result."
-        )
+    if terms.hold or terms.refused:
+        lines += _explain_steps(terms, engine=run_state.spec.engine is not None)
     return lines
+
+
+def _explain_steps(terms: Terms, *, engine: bool) -> list[str]:
+    """Return what the model is told of steps that are not approved: what it shall do, and what is refused to it."""
+    left_out = ", ".join(map(str, sorted([*terms.hold, *terms.refused])))
+    text = f"- Approved are all steps but {left_out}. Do not begin {left_out}, nor anything that is only for it."
+    if terms.hold:
+        more = "" if engine else "submit a plan of what is left with submit_plan, or "
+        text += f" Held for now: {', '.join(map(str, terms.hold))}."
+        text += f" When the other steps are done, {more}end with your result."
+    if terms.refused:
+        text += f" Not to be done at all: {', '.join(map(str, terms.refused))}. Do not submit it again."
+    asks = ", where your permission is asked for it" if engine else ""
+    refused = [f"- Refused to you{asks}, because only step {each.step} names it: {each}." for each in terms.denied]
+    return [text, *refused, "- All else about these steps is an instruction: nothing else enforces it."]
 
 
 def plan_outcome(run_state: RunState, request: Request) -> Outcome:
     """Open or close the plan gate as a request was decided; return what the agent is told."""
     feedback = f"\nFeedback: {request.said}" if request.said else ""
-    consumed = (approvals.response_id(request),)
+    consumed = (requests.response_id(request),)
     if request.status == "approved":
         terms = None
         # An agent's approval changes nothing about the terms in force.
@@ -229,8 +257,8 @@ def plan_outcome(run_state: RunState, request: Request) -> Outcome:
             )
         run_state.append(Gate(ts=run_state.now(), open=True, request_id=request.id, terms=terms))
         edited = f"\nThe plan was edited. Carry out this version:\n{request.edited}" if request.edited else ""
-        text = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}{edited}"
-        return Outcome("\n".join([text, *_explain_terms(run_state)]), consumed=consumed)
+        text = f"The plan is approved by {request.decided_by}. Carry it out.{feedback}"
+        return Outcome("\n".join([text, *_explain_terms(run_state)]) + edited, consumed=consumed)
     if request.status == "rejected":
         # For an agent that may act without a plan too: the answer to the one that it submitted is no.
         run_state.append(Gate(ts=run_state.now(), open=False, request_id=request.id))

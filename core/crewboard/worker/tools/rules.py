@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import posixpath
-import re
 import shlex
 from collections.abc import Sequence
 from enum import IntEnum
@@ -16,9 +15,10 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from crewboard.agent_types import MCP_PREFIX
+from crewboard.agent_types import MCP_PREFIX, WRITE_TOOLS
 from crewboard.executed_files import runs_on_your_machine
-from crewboard.records.team import Rule, RuleEffect
+from crewboard.records.agents import StepVerdict, Terms
+from crewboard.records.team import Rule, RuleEffect, matches_path, matches_text
 from crewboard.store import roster
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Outcome
@@ -32,12 +32,23 @@ _MOST_COMMANDS = 1000
 """Commands in one call that are compared with each rule. More would hold up the worker."""
 
 
+class StepRule(NamedTuple):
+    """A rule that an approval made for what only a step names that is not approved, with the `verdict` on the step."""
+
+    rule: Rule
+    verdict: StepVerdict
+
+
 class Verdict(NamedTuple):
-    """The decision of the rules about a call, and the rule that decided. `asks` is the reason for asking."""
+    """The decision of the rules about a call, and the rule that decided. `asks` is the reason for asking.
+
+    `step` is the verdict on the step that the rule is for; None if it is a rule of the operator or of a type.
+    """
 
     effect: RuleEffect
     rule: Rule
     asks: str = ""
+    step: StepVerdict | None = None
 
 
 class _Match(IntEnum):
@@ -57,18 +68,46 @@ def judge(run_state: RunState, tool: str, arguments: dict[str, Any]) -> Verdict 
     found += [
         Rule(id=f"{_TYPE_RULE}{spec.type}", effect="deny", tool=each.tool, pattern=each.pattern) for each in denied
     ]
-    return judge_call(found, tool, arguments, str(run_state.workspace))
+    return judge_call(found, tool, arguments, str(run_state.workspace), run_state.conversation.terms)
 
 
-def judge_call(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str) -> Verdict | None:
-    """Return what these rules of an agent say about a call: deny wins over ask, ask wins over allow.
+def step_rules(terms: Terms | None) -> list[StepRule]:
+    """Return the rules that deny what only steps name that the terms of an approval leave out."""
+    found = list[StepRule]()
+    if terms is None:
+        return found
+    for each in terms.denied:
+        verdict = terms.verdict(each.step)
+        denies = [("files", file) for file in each.files]
+        for command in each.commands:
+            is_mcp = command.startswith(MCP_PREFIX)
+            denies.append((command.split()[0], "") if is_mcp else ("bash", f"{command} *"))
+        ident = f"{'held' if verdict == 'hold' else 'refused'} step {each.step}"
+        found += [
+            StepRule(Rule(id=ident, effect="deny", tool=tool, pattern=pattern), verdict) for tool, pattern in denies
+        ]
+    return found
 
-    What a rule may deny, but not for certain, is asked for. No rule allows a write of a file that runs on the user's
-    machine.
+
+def judge_call(
+    rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str, terms: Terms | None = None
+) -> Verdict | None:
+    """Return what these rules of an agent say about a call, with those that the terms of its plan make.
+
+    Deny wins over ask, ask wins over allow. What a rule may deny, but not for certain, is asked for. No rule allows a
+    write of a file that runs on the user's machine.
     """
+    of_steps = step_rules(terms)
+    found = _judge([*rules, *(each.rule for each in of_steps)], tool, arguments, root)
+    if found is None:
+        return None
+    return found._replace(step=next((each.verdict for each in of_steps if each.rule is found.rule), None))
+
+
+def _judge(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str) -> Verdict | None:
     # A rule may be about a pattern of tools of MCP servers, or about all file tools.
     if tool.startswith(MCP_PREFIX):
-        rules = [rule for rule in rules if rule.tool.startswith(MCP_PREFIX) and _matches(rule.tool, tool)]
+        rules = [rule for rule in rules if rule.tool.startswith(MCP_PREFIX) and matches_text(rule.tool, tool)]
     else:
         rules = [rule for rule in rules if rule.tool == tool or (rule.tool == "files" and tool != "bash")]
     strict = _strict_matches([rule for rule in rules if rule.effect != "allow"], tool, arguments, root)
@@ -102,7 +141,7 @@ def _allows(rule: Rule, tool: str, arguments: dict[str, Any], root: str) -> bool
     if tool == "bash":
         words, pattern = simple_command(str(arguments.get("command", ""))), _pattern_words(rule)
         return bool(words and pattern) and _match_words(pattern, words or [], any_folder=False) is _Match.YES
-    return all(_match_path(rule.pattern, name) for name in _names_of(str(arguments.get("path", "")), root))
+    return all(matches_path(rule.pattern, name) for name in _names_of(str(arguments.get("path", "")), root))
 
 
 def _strict_matches(rules: list[Rule], tool: str, arguments: dict[str, Any], root: str) -> list[tuple[_Match, Rule]]:
@@ -124,8 +163,7 @@ def _strict_matches(rules: list[Rule], tool: str, arguments: dict[str, Any], roo
     else:
         names = _names_of(str(arguments.get("path", "")), root) if rules else []
         for rule in rules:
-            patterns = rule.pattern.rstrip("/"), f"{rule.pattern.rstrip('/')}/**"
-            matched = not rule.pattern or any(_match_path(each, name) for name in names for each in patterns)
+            matched = not rule.pattern or any(matches_path(rule.pattern, name, or_inside=True) for name in names)
             found.append((_Match.YES if matched else _Match.NO, rule))
     return sorted((each for each in found if each[0] is not _Match.NO), key=lambda each: -each[0])
 
@@ -153,12 +191,12 @@ def _match_words(pattern: list[str], words: Sequence[str | None], *, any_folder:
         if index >= len(words):
             return _Match.NO
         name = posixpath.basename(word) if any_folder and index == 0 else word
-        if _matches(wanted, word) or _matches(wanted, name):
+        if matches_text(wanted, word) or matches_text(wanted, name):
             continue
         has_option = any_folder and index > 0 and word.startswith("-")
         # The words may still contain those of the pattern, in this order.
         left = iter(words[index:])
-        fits = all(any(each is None or _matches(further, each) for each in left) for further in pattern[index:])
+        fits = all(any(each is None or matches_text(further, each) for each in left) for further in pattern[index:])
         return _Match.MAYBE if has_option and fits else _Match.NO
     if more or len(words) == len(pattern):
         return _Match.YES
@@ -169,25 +207,8 @@ def _match_arguments(pattern: str, arguments: dict[str, Any]) -> bool:
     """Return True if a pattern `name=text` matches an argument of a call; `*` matches every call."""
     texts = (value if isinstance(value, str) else json.dumps(value) for value in arguments.values())
     return pattern == "*" or any(
-        _matches(pattern, f"{name}={text}") for name, text in zip(arguments, texts, strict=True)
+        matches_text(pattern, f"{name}={text}") for name, text in zip(arguments, texts, strict=True)
     )
-
-
-def _matches(pattern: str, text: str) -> bool:
-    return re.fullmatch(_glob(pattern, "."), text, re.DOTALL) is not None
-
-
-def _glob(pattern: str, character: str) -> str:
-    """Return a pattern with `*` and `?`, which stand for this `character`, as a regular expression."""
-    return "".join({"*": f"{character}*", "?": character}.get(each) or re.escape(each) for each in pattern)
-
-
-def _match_path(pattern: str, path: str) -> bool:
-    """Return True if a path relative to the root matches; `**` stands for any folders, at the end for all inside."""
-    *folders, last = posixpath.normpath(pattern).split("/")
-    steps = ["(?:[^/]+/)*" if each == "**" else _glob(each, "[^/]") + "/" for each in folders]
-    steps.append(".+" if last == "**" else _glob(last, "[^/]"))
-    return re.fullmatch("".join(steps), path, re.DOTALL) is not None
 
 
 def _names_of(path: str, root: str) -> list[str]:
@@ -199,7 +220,7 @@ def _names_of(path: str, root: str) -> list[str]:
 
 def file_changed_by(tool: str, arguments: dict[str, Any], root: str) -> str | None:
     """Return the file that a call of a file tool changes, from the root, with links resolved; None for other tools."""
-    if tool not in ("write_file", "edit_file"):
+    if tool not in WRITE_TOOLS:
         return None
     try:
         return os.fsencode(_names_of(str(arguments.get("path", "")), root)[-1]).decode("utf-8", "replace")
@@ -220,8 +241,18 @@ def refused_by_type(run_state: RunState, tool: str, arguments: dict[str, Any]) -
     return Outcome(f"{text} ({how}).", is_error=True)
 
 
-def rule_refusal(tool: str, rule: Rule) -> Outcome:
+def rule_refusal(tool: str, verdict: Verdict) -> Outcome:
     """Return what the model is told about a call that a rule denies."""
+    rule = verdict.rule
+    if verdict.step is not None:
+        told = "do it in another way" if verdict.step == "not" else "do it now, nor in another way"
+        about = (rule.pattern or rule.tool).removesuffix(" *")
+        return Outcome(
+            f"{tool} was not run: {rule.id} of your plan is not approved, and only that step names {about}. "
+            f"Do not {told}. Go on with the approved steps, or say in your result that you need it.",
+            is_error=True,
+            rule=rule.id,
+        )
     about = rule.pattern
     if rule.tool.startswith(MCP_PREFIX):
         about = rule.tool if rule.pattern in ("", "*") else f"{rule.tool} with {rule.pattern}"

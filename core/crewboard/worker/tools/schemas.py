@@ -35,7 +35,7 @@ _LONGEST = 1_000
 """The highest bound of a length that is sent. llama.cpp repeats a rule so often, and refuses 2,000 repetitions."""
 
 _LEVELS = (8, 3, 2, 1)
-"""How deep references in what a reference leads to are followed: the most that fits into the limits."""
+"""Levels of nested references that are followed: the first of these with which the schema fits the limits."""
 
 _MOST_PARTS = 2_000
 """Parts of a schema without references. A short schema can have more than there is time for."""

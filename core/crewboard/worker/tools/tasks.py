@@ -15,7 +15,7 @@ from crewboard import edits
 from crewboard.agent_types import type_of
 from crewboard.errors import UsageError
 from crewboard.names import OPERATOR
-from crewboard.protocol import approvals, reviews
+from crewboard.protocol import requests, reviews
 from crewboard.records.events import FileKept, Intake, SnapshotTaken, ToolResult
 from crewboard.records.team import Checked, Shown, Task
 from crewboard.sandbox import shell
@@ -242,7 +242,7 @@ async def review_task(context: Context, given: TaskReview) -> Outcome:
     changed = []
     if given.approve:
         changed = await context.interrupts.run_interruptibly(asyncio.to_thread(reviews.what_changed, team, request))
-    decided = approvals.respond(
+    decided = requests.respond(
         team, request.id, "approved" if given.approve else "rejected", name, context.now(),
         feedback=given.feedback or None,
     )  # fmt: skip
@@ -264,7 +264,7 @@ async def _bound(context: Context, checked: Checked) -> Checked:
 
 def _executes(context: Context, name: str) -> bool:
     """Return True if an agent runs commands, or if that is not known any more."""
-    spec = agents.spec(context.team.agent(name))
+    spec = context.team.agent(name).spec.load()
     return spec is None or type_of(spec.type, spec.definition).executes
 
 

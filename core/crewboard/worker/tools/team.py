@@ -15,11 +15,11 @@ from crewboard.commands import answers, hire, hosts, messages, stop, tasks
 from crewboard.commands import changes as commands_changes
 from crewboard.commands.context import Team, name_team
 from crewboard.errors import CrewboardError, UsageError
-from crewboard.protocol import approvals, requests, reviews
+from crewboard.protocol import requests, reviews
 from crewboard.records.agents import Effort, HireOptions, Thinking
 from crewboard.records.base import counted
 from crewboard.records.requests import Request
-from crewboard.store import agents, leases, mailbox, roster
+from crewboard.store import leases, mailbox, roster
 from crewboard.store import tasks as store_tasks
 from crewboard.store.journal import Follower
 from crewboard.web import check_domains, narrow
@@ -68,6 +68,9 @@ class SpawnAgent(Input):
     plan_required: bool = False
     worktree: bool = Field(default=False, description="give it a checkout of its own, on a branch of its own")
     model: str | None = None
+    engine: str | None = Field(
+        default=None, description="the program that works in place of a model: the one that the operator gave the team"
+    )
     effort: Effort | None = Field(default=None, description="how much the model works on it; usually left out")
     thinking: Thinking | None = Field(default=None, description="whether the model thinks before it acts")
     web: bool = Field(default=False, description="let it search and read the web; only if you can")
@@ -167,6 +170,7 @@ async def spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         prompt=given.prompt,
         role=given.role,
         model=given.model,
+        engine=given.engine,
         flags=HireOptions(
             worktree=given.worktree,
             effort=given.effort,
@@ -260,7 +264,7 @@ def _result(follower: Follower) -> Outcome:
     answer = follower.answer
     if answer is None:
         return Outcome(f"{follower.agent.name} gave no answer", is_error=True)
-    mail_id = approvals.answer_id(follower.agent.name, answer)
+    mail_id = requests.answer_id(follower.agent.name, answer)
     task = reviews.awaited_by(follower.agent.team, follower.agent.name)
     text = answer.error or answer.text + (f"\n[{reviews.describe(task)}]" if task is not None else "")
     return Outcome(f"{follower.agent.name}: {text}", is_error=answer.error is not None, consumed=(mail_id,))
@@ -272,7 +276,7 @@ async def list_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG00
     lines = []
     for member in roster.load(context.team).members:
         agent = context.team.agent(member.name)
-        status = agents.status(agent)
+        status = agent.status.load()
         state = (status.state if status else "starting") if leases.is_held(agent.lease) else "not running"
         doing = f": {status.doing}" if status and status.doing and state != "not running" else ""
         task = store_tasks.in_progress(context.team, member.name)
@@ -321,7 +325,7 @@ async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
             return Outcome(f"{name} refuses: {answer.feedback}")
         if answer is None or answer.status in ("expired", "cancelled"):
             return Outcome(f"{name} did not answer and continues", is_error=True)
-        approvals.pending_shutdown(team, name, context.now())
+        requests.pending_shutdown(team, name, context.now())
         await asyncio.sleep(POLL_INTERVAL)
     return Outcome(f"{name} has shut down")
 

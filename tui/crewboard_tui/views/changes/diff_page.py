@@ -21,7 +21,7 @@ from crewboard_tui.compose.draft_input import Prose
 from crewboard_tui.drafts import LineNote, notes_on
 from crewboard_tui.render.diff import FileDiff, Hunk, hunk_lines
 from crewboard_tui.render.lines import Line, Span, exact_lines, matches, one_line, say, say_run, wrap
-from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot
 from crewboard_tui.views.changes.merge_page import Merging
 from crewboard_tui.views.changes.work import (
     DOT,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 class ChangesPage(BaseScreen):
     """The work of one agent: its files, and the diff of the selected one."""
 
+    CSS_PATH = "diff_page.tcss"
     AUTO_FOCUS = "#files"
 
     def __init__(self, context: AppContext, reader: "ChangesReader", name: str) -> None:
@@ -144,7 +145,7 @@ class ChangesPage(BaseScreen):
             Row(path, (*note_count(notes[path]), say_run(path), Span(" is not changed any more", "dim")))
             for path in sorted(notes.keys() - known)
         ]
-        files.show(rows or [nothing_row(self.search.nothing(self._nothing()))])
+        files.show(rows or files.empty_rows(self.search.nothing(self._nothing())))
         opens, note, send = map(self.context.key, ("list.open", "changes.note", "changes.send"))
         state = f"{opens} diff · {note} notes a line · {send} sends"
         if changes is not None and changes.missing:

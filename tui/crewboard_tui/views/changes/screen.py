@@ -12,7 +12,7 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Selection, select
 from crewboard_tui.actions.search import FINDS_AGENTS, Search, matches_agent
 from crewboard_tui.render.lines import hang, say
-from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, first_hire, nothing_row
+from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, first_hire
 from crewboard_tui.views.changes.diff_page import ChangesPage
 from crewboard_tui.views.changes.merge_page import Merging
 from crewboard_tui.views.changes.work import ChangesReader, change_rows, detail_lines, has_worktree
@@ -35,22 +35,22 @@ _ORDER: dict[str, Callable[["Changes"], Any]] = {
 }
 
 
-def nothing_lines(context: AppContext) -> list[Row]:
-    """Return what a team without worktrees shows, and how an agent gets one."""
+def nothing_here(context: AppContext) -> str:
+    """Return in words what a team without worktrees shows, and how an agent gets one."""
     if not context.snapshot.view.agents:
-        return [nothing_row(first_hire(context))]
+        return first_hire(context)
     if context.snapshot.view.attached is not None:
-        return [nothing_row("Claude Code keeps the checkouts of its agents itself"), nothing_row("use git to see them")]
-    return [
-        nothing_row("no agent has a worktree: all work in the shared tree"),
-        nothing_row("`crewboard spawn NAME --worktree` hires one with a checkout of its own;"),
-        nothing_row("what it changes is shown here"),
-    ]
+        return "Claude Code keeps the checkouts of its agents itself; use git to see them"
+    return (
+        "no agent has a worktree: all work in the shared tree; "
+        "`crewboard spawn NAME --worktree` hires one with a checkout of its own; what it changes is shown here"
+    )
 
 
 class ChangesScreen(BaseScreen):
     """One row for each agent with a worktree, the work of the selected one below; Enter opens its files and diff."""
 
+    CSS_PATH = "screen.tcss"
     MODE = "changes"
     AUTO_FOCUS = "#changes"
 
@@ -103,21 +103,21 @@ class ChangesScreen(BaseScreen):
         shown = [(agent, each) for agent, each in agents if agent and matches_agent(agent, self.search.words)]
         by = _ORDER[rows.order.by]
         ordered = rows.in_order(shown, lambda pair: pair[1].agent, lambda pair: (by(pair[1]), pair[1].agent))
-        rows.show(change_rows(ordered, rows.row_width, self._reader.merged) or self._nothing())
+        rows.show(change_rows(ordered, rows.row_width, self._reader.merged) or self._nothing(rows))
         age = "reading …" if self._reader.is_reading else f"{self.context.key('changes.read')} reads again"
         if self._reader.problem and known:
             age = f"not read: {self._reader.problem}"
         title(rows, f"Changes · {counted(len(known), 'worktree')}{rows.state}{self.search.narrowed_to}", age)
         self._paint_work()
 
-    def _nothing(self) -> list[Row]:
+    def _nothing(self, rows: LineList) -> list[Row]:
         reader = self._reader
         if reader.problem:
             return [Row("", part) for part in hang((say(reader.problem, "error"),), max(20, self.size.width - 6), 0, 4)]
         if not any(map(has_worktree, self.context.snapshot.view.agents)):
-            return nothing_lines(self.context)
+            return rows.empty_rows(nothing_here(self.context))
         nothing = self.search.nothing("") if reader.known else "the work of all agents with a worktree was discarded"
-        return [nothing_row(nothing if reader.is_read else "reading …")]
+        return rows.empty_rows(nothing if reader.is_read else "reading …")
 
     def _paint_work(self) -> None:
         pane = self.query_one("#work", LineView)

@@ -12,8 +12,8 @@ from crewboard import AgentView, CrewboardError, TeamView
 from crewboard.commands import changes as commands_changes
 from crewboard.commands.changes import describe_review
 from crewboard.records.base import counted
-from crewboard.records.team import Acceptance, Acceptances
-from crewboard.store import json_records, leases
+from crewboard.records.team import Acceptance
+from crewboard.store import leases
 from crewboard.untrusted import as_run
 from crewboard_tui.render import table
 from crewboard_tui.render.diff import FileDiff, parse_diff
@@ -330,7 +330,7 @@ class ChangesReader:
             try:
                 # Of all, because the work of one agent decides with whom the others collide.
                 found.changes = commands_changes.list_changes(team)
-                kept = json_records.load_or_none(team.directory.acceptances, Acceptances)
+                kept = team.directory.acceptances.load_or_none()
                 found.merged = {each.agent: each for each in (kept.acceptances if kept else ()) if not each.undone}
                 found.is_listed = True
                 for each in found.changes:

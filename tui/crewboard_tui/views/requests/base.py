@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from types import MappingProxyType
 
 from rich.cells import cell_len
 from textual.timer import Timer
@@ -11,13 +12,13 @@ from crewboard.protocol import collisions
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records.agents import Deviations
 from crewboard.records.base import JsonValue, counted
-from crewboard.records.requests import Note, notes_in
+from crewboard.records.requests import Note, lines_of, notes_in
 from crewboard.untrusted import as_run
 from crewboard_tui.actions.registry import NOT_NOW, Selection
 from crewboard_tui.actions.requests import RequestActions, outcome_of
 from crewboard_tui.render.diff import changed, diff_lines
 from crewboard_tui.render.formats import format_age
-from crewboard_tui.render.lines import Line, Span, hang, markdown_blocks, markdown_lines, say, spread, width_of, wrap
+from crewboard_tui.render.lines import Line, Span, hang, markdown_blocks, say, spread, width_of, wrap
 from crewboard_tui.render.sanitize import safe_line, safe_lines
 from crewboard_tui.views.activity import file_marks, shared_line
 from crewboard_tui.views.base import TALL, BaseScreen, Snapshot
@@ -197,10 +198,15 @@ def asked(request: Request) -> str:
 
 
 def plan_text(
-    request: Request, touches: FileActivity | None, now: float, width: int, drafts: Sequence[Note] | None = None
+    request: Request,
+    touches: FileActivity | None,
+    now: float,
+    width: int,
+    drafts: Sequence[Note] | None = None,
+    verdicts: Mapping[int, str] = MappingProxyType({}),
 ) -> Iterator[Passage]:
     """Yield a plan, as `plan_alone`, and what was submitted with it; `touches` is None until it is read."""
-    yield plan_alone(request, width, drafts)
+    yield from plan_alone(request, width, drafts, verdicts)
     yield from plan_lists(request, touches, now, width)
 
 
@@ -208,28 +214,37 @@ _GUTTER = 5
 """Cells of the number of a line."""
 
 
-def plan_alone(request: Request, width: int, drafts: Sequence[Note] | None = None) -> Passage:
-    """Return a plan without what was submitted with it, each note below its lines, those that moved at the end.
+def plan_alone(
+    request: Request,
+    width: int,
+    drafts: Sequence[Note] | None = None,
+    verdicts: Mapping[int, str] = MappingProxyType({}),
+) -> Iterator[Passage]:
+    """Yield a plan without what was submitted with it, each note below its lines, those that moved at the end.
 
-    The lines are numbered if there are notes, or `drafts` of them, as there may be none yet.
+    The lines are numbered if there are notes, or `drafts` of them, as there may be none yet. Below the line that a step
+    begins with stands what is decided about it, of `verdicts` by that line.
     """
-    text, name = str(request.payload.get("plan", "")), named(request, "plan")
     notes = [*notes_in(request.payload), *request.notes, *(drafts or ())]
-    if not notes and drafts is None:
-        return Passage(name, markdown_lines(text, width))
-    lines: list[Line] = []
-    blocks = markdown_blocks(text, max(1, width - _GUTTER))
+    is_numbered = bool(notes) or drafts is not None
+    blocks = markdown_blocks(request.plan, max(1, width - _GUTTER * is_numbered))
     ends = [number - 1 for number, _ in blocks[1:]]
     for (number, block), end in zip_longest(blocks, ends):
-        for at, line in enumerate(block):
-            lines.append((Span(f"{'' if at else number:>{_GUTTER - 1}} ", "dim"), *line))
+        place = range(number, (end or max(number, len(lines_of(request.plan)))) + 1)
+        lines = [
+            ((Span(f"{'' if at else number:>{_GUTTER - 1}} ", "dim"), *line) if is_numbered else line)
+            for at, line in enumerate(block)
+        ]
+        yield Passage(named(request, f"plan {number}"), lines, place)
+        if (verdict := verdicts.get(number)) is not None:
+            said = [(Span(" " * _GUTTER), Span(piece, "warning")) for piece in wrap(verdict, max(1, width - _GUTTER))]
+            yield Passage(named(request, f"verdict {number} {verdict}"), said, place)
         for note in notes:
             if number <= note.end and (end is None or note.end <= end):
-                lines += _note_lines(note, width)
+                yield Passage(named(request, f"note {note.id} {note.place}"), _note_lines(note, width), place)
     for note in notes:
         if not note.line:
-            lines += _note_lines(note, width)
-    return Passage(name, lines)
+            yield Passage(named(request, f"note {note.id}"), _note_lines(note, width))
 
 
 _CONTINUES = "│ "
@@ -272,7 +287,7 @@ def revision_text(before: Request, after: Request, names: tuple[str, str], width
 
 
 def _as_text(request: Request) -> str:
-    lines = [str(request.payload.get("plan", ""))]
+    lines = [request.plan]
     others = [(title, _run(request.payload.get(name))) for name, title in _LISTS]
     for title, values in [(_FILES, _files(request.payload)), *others]:
         if values:

@@ -17,8 +17,9 @@ from textual.widgets import TextArea
 
 from crewboard import CrewboardError, Request, agent_types
 from crewboard.commands import answers
+from crewboard.protocol import collisions
 from crewboard.readmodel import mail
-from crewboard.records.agents import Spec, Terms
+from crewboard.records.agents import VERDICTS, Spec, StepNames, StepVerdict, Terms, next_verdict
 from crewboard.records.requests import steps_of
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput, Prose
@@ -208,7 +209,7 @@ class PlanEditor(TextArea):
     def __init__(self, context: AppContext, request: Request) -> None:
         self._drafts = context.drafts
         self._draft = edit_of(request.id)
-        self._original = safe_text(str(request.payload.get("plan", "")))
+        self._original = safe_text(request.plan)
         self._is_sent = False
         super().__init__(self.rewritten or self._original, id="editor", classes="pane", soft_wrap=True)
         self.cursor_blink = False
@@ -260,12 +261,16 @@ class TermsList(LineList):
         super().__init__(id="terms", classes="pane -hidden")
         self._app_context = context
         self._request = request
-        self._plan = str(request.payload.get("plan", ""))
+        self._plan = request.plan
         self._steps = steps_of(self._plan)
         self._turned_on: set[str] = set()
         """The choices that are switched on and were off at first."""
         self._turned_off: set[str] = set()
-        """The tools and steps that are switched off and were on at first."""
+        """The tools that are switched off and were on at first."""
+        self._verdicts: dict[int, StepVerdict] = {}
+        """What is decided about steps that are not simply to be done."""
+        self._denied: list[StepNames] = []
+        """What is refused because of them."""
         self._budget: str | None = None
 
     @property
@@ -311,8 +316,24 @@ class TermsList(LineList):
             tools=tools if len(tools) < len(self._tools) else None,
             network=_NETWORK in self._turned_on,
             budget=self._budget,
-            hold=[number for number in self._steps if f"{_STEP}{number}" in self._turned_off],
+            hold=[number for number in self._steps if self.verdict(number) == "hold"],
+            refused=[number for number in self._steps if self.verdict(number) == "not"],
+            denied=self._denied,
         )
+
+    def verdict(self, step: int) -> StepVerdict:
+        """Return what is decided about a step."""
+        return self._verdicts.get(step, "do")
+
+    def turn_step(self, step: int) -> None:
+        """Decide the next about a step: to do it, to hold it, not to do it at all."""
+        verdict = next_verdict(self.verdict(step))
+        self._verdicts.pop(step, None)
+        if verdict != "do":
+            self._verdicts[step] = verdict
+        root = str(answers.workspace_of(self._app_context.team, self._request.from_))
+        self._denied = collisions.denied_by_steps(self._plan, self._request.payload, root, self._verdicts)
+        self._show_change()
 
     def describe(self, terms: Terms | None) -> str:
         """Return terms of this plan on one line; empty without any."""
@@ -339,10 +360,10 @@ class TermsList(LineList):
             key = _TOOL + tool
             rows.append((key, (_box(on=key not in self._turned_off), Span("tool ", "dim"), say(tool))))
         for number, text in self._steps.items():
-            held = f"{_STEP}{number}" in self._turned_off
+            verdict = self.verdict(number)
             words: Line = (Span("step ", "dim"), say(f"{number}. {text}"))
-            mark: Line = (Span("held: ", "warning"),) if held else ()
-            rows.append((f"{_STEP}{number}", (_box(on=not held), *mark, *words)))
+            mark: Line = (Span(f"{VERDICTS[verdict].decided}: ", "warning"),) if verdict != "do" else ()
+            rows.append((f"{_STEP}{number}", (_box(on=verdict == "do"), *mark, *words)))
         if not self._steps:
             rows.append(("", (Span("no steps: the plan has no list that is numbered from 1", "dim"),)))
         self.show([Row(key, crop(content, self.row_width)) for key, content in rows])
@@ -350,6 +371,9 @@ class TermsList(LineList):
     def action_turn(self) -> None:
         """Switch what is under the cursor on or off, or ask for the amount of the budget."""
         if not self.selected:
+            return
+        if self.selected.startswith(_STEP):
+            self.turn_step(int(self.selected.removeprefix(_STEP)))
             return
         if self.selected != _BUDGET:
             changed = self._turned_on if self.selected in (_ASK, _NETWORK) else self._turned_off

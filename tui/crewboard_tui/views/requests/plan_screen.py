@@ -2,24 +2,28 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.containers import Horizontal
+from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard import CrewboardError, Request
-from crewboard.commands import answers
+from crewboard import CrewboardError, Request, agent_types
+from crewboard.commands import rules
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import display_name, question_in
-from crewboard.records.agents import Deviations
-from crewboard.records.base import counted
-from crewboard.records.requests import NewNote, Note, lines_of, parse_note
+from crewboard.records.agents import VERDICTS, Deviations, Terms, next_verdict
+from crewboard.records.base import JsonValue, counted
+from crewboard.records.requests import NewNote, Note, lines_of, notes_in, parse_note, step_lines
 from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.requests import newest_of, revision_of
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.drafts import note_on, notes_on_plan
+from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.formats import share_bar
 from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, rule_line, say
@@ -64,7 +68,7 @@ _METER = 10
 
 _ANSWERS = (
     "request.approve", "request.rule", "request.rule_for", "request.deny", "request.edit", "edit.send",
-    "request.note", "request.ask_back", "request.compare", "request.terms",
+    "request.note", "plan.step", "request.ask_back", "request.compare", "request.terms",
 )  # fmt: skip
 """The keys that stand below the meter, in this order."""
 
@@ -88,9 +92,140 @@ def _is_bare(text: str) -> bool:
     return bool(lines and colon) and not words.strip()
 
 
+class PlanText(LineView):
+    """The text of what is asked. Once it was moved, there is a cursor, and a range of lines from where it was.
+
+    `moved` is called after each move. `turns` says what the key of a step does at a line, None if it does nothing, and
+    `turn` does it.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("plan"), *bindings_of("log")]
+
+    def __init__(
+        self, moved: Callable[[], None], turns: Callable[[int], str | None], turn: Callable[[int], None]
+    ) -> None:
+        super().__init__(id="plan", classes="pane", follow=False, follows=False)
+        self._moved = moved
+        self._turns = turns
+        self._turn = turn
+        self._at: int | None = None
+        """The row of the cursor."""
+        self._from: int | None = None
+        """The row at which a range began."""
+        self._away: tuple[int, int | None] | None = None
+        """The cursor and the begin of the range in the plan, while another text stands here."""
+        self._places: Sequence[range] = ()
+
+    @property
+    def chosen(self) -> range:
+        """Return the lines of the plan that are under the cursor, or in the range; none without a cursor."""
+        places = [self._places[at] for at in self._rows if at < len(self._places) and self._places[at]]
+        return range(places[0].start, places[-1].stop) if places else range(0)
+
+    @property
+    def turns(self) -> str | None:
+        """Return what the key of a step does at the cursor."""
+        return self._turns(self._places[self._at].start) if self._at is not None and self._is_placed else None
+
+    @property
+    def _is_placed(self) -> bool:
+        return self._at is not None and self._at < len(self._places) and bool(self._places[self._at])
+
+    @property
+    def _rows(self) -> range:
+        if self._at is None:
+            return range(0)
+        ends = sorted((self._at, self._at if self._from is None else self._from))
+        return range(ends[0], ends[1] + 1)
+
+    def mark(self, places: Sequence[range]) -> None:
+        """Set which lines of the plan stand in which row; none for another text. The cursor stays on its line."""
+        before, self._places = self._places, places
+        if self._away is not None and any(places):
+            (self._at, self._from), self._away = self._away, None
+        elif self._at is None or before == places:
+            return
+        elif not any(places):
+            self._away = self._at, self._from
+            self._at = self._from = None
+        else:
+            self._at = self._follow(self._at, before)
+            self._from = None if self._from is None else self._follow(self._from, before)
+        self.refresh()
+        self._moved()
+
+    def _follow(self, row: int, before: Sequence[range]) -> int:
+        """Return the row where the line now stands that stood in this one."""
+        line = before[row].start if row < len(before) and before[row] else 0
+        same = next((at for at, place in enumerate(self._places) if line and place and line in place), row)
+        first = next((at for at, place in enumerate(before) if line and place and line in place), row)
+        return min(same + row - first, len(self._places) - 1) if same != row else min(row, len(self._places) - 1)
+
+    @property
+    def line_width(self) -> int:
+        return max(1, super().line_width - (self._at is not None))
+
+    def render_line(self, y: int) -> Strip:
+        if self._at is None:
+            return super().render_line(y)
+        row = y + self.scroll_offset.y
+        here = self.has_focus and row in self._rows
+        content = self._lines[row] if row < len(self._lines) else ()
+        mark = Span("▌" if here else " ", "key")
+        return self._painter.strip(content, self.line_width + 1, under="cursor" if here else "", before=(mark,))
+
+    def action_scroll_line(self, rows: int) -> None:
+        self._from = None
+        self._move(rows)
+
+    def action_more(self, rows: int) -> None:
+        """Move the cursor, and keep what was under it in the range."""
+        if self._at is not None and self._from is None:
+            self._from = self._at
+        self._move(rows)
+
+    def _move(self, rows: int) -> None:
+        if not any(self._places):
+            super().action_scroll_line(rows)
+            return
+        height = self.size.height
+        if self._at is None:
+            in_sight = [at for at in self.in_sight if at < len(self._places) and self._places[at]]
+            if not in_sight:
+                super().action_scroll_line(rows)
+                return
+            self._at = in_sight[0 if rows > 0 else -1]
+        else:
+            self._at = max(0, min(self._at + rows, len(self._lines) - 1))
+        # What comes next is in sight, too.
+        top, margin = self.scroll_offset.y, height // 3
+        wanted = min(self._at - margin, top) if rows < 0 else max(self._at + margin + 1 - height, top)
+        if wanted != top:
+            super()._scroll(wanted - top)
+        self.refresh()
+        self._moved()
+
+    def _scroll(self, rows: int) -> None:
+        super()._scroll(rows)
+        if self._at is not None:
+            self._at, self._from = max(0, min(self._at + rows, len(self._lines) - 1)), None
+            self.refresh()
+            self._moved()
+
+    def action_step(self) -> None:
+        if self._at is not None and self.turns is not None:
+            self._turn(self._places[self._at].start)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "step":
+            return self.turns is not None
+        return super().check_action(action, parameters)
+
+
 class ReviewScreen(BaseScreen):
     """A plan (or a single tool call) that waits for a yes or a no."""
 
+    CSS_PATH = "plan_screen.tcss"
     AUTO_FOCUS = "#plan"
 
     def __init__(self, context: AppContext, request: Request) -> None:
@@ -113,7 +248,7 @@ class ReviewScreen(BaseScreen):
         self.texts = (self._asked, self._beside, self._compared)
         self._numbers = False
         """True once a note was begun: then the lines of the plan are numbered."""
-        self._rule_for: answers.RuleFor = "agent"
+        self._rule_for: rules.RuleFor = "agent"
         """For which agents the rule is that is offered: at first for as few as possible."""
         self.editor = PlanEditor(context, request)
         self.terms = TermsList(context, request)
@@ -138,7 +273,7 @@ class ReviewScreen(BaseScreen):
             Action(
                 "request.terms",
                 lambda _: self._choose_terms(),
-                lambda selection: self._why_no_revision(selection) or self.terms.why_none,
+                self._why_no_terms,
                 lambda _: "plan" if self._choosing else None,
             ),
             Action("request.rule", lambda _: self._approve_rule(), self._why_no_rule),
@@ -154,7 +289,7 @@ class ReviewScreen(BaseScreen):
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
         with Horizontal(id="text"):
-            yield LineView(id="plan", classes="pane", follow=False, follows=False)
+            yield PlanText(self._cursor_moved, self._next_verdict, self._turn_step)
             yield self.terms
             yield self.editor
             impact = LineView(id="impact", classes="pane", follow=False, follows=False)
@@ -200,7 +335,7 @@ class ReviewScreen(BaseScreen):
     @property
     def _scope(self) -> str | None:
         """Return the scope of the rule that is offered; None if none is."""
-        return answers.scope_of(self.page.seen)
+        return rules.scope_of(self.page.seen)
 
     @property
     def _before(self) -> Request | None:
@@ -216,10 +351,10 @@ class ReviewScreen(BaseScreen):
 
     @property
     def copied(self) -> str:
-        """Return the text to copy: the difference while revisions are compared, else the plan."""
+        """Return the text to copy: the difference while revisions are compared, else what is asked, as it is shown."""
         if self._comparing:
             return self.query_one("#plan", LineView).copied
-        return super().copied
+        return super().copied if self._shown is self.page.seen else self._shown.plan
 
     def _title_word(self) -> str:
         if not self._is_plan:
@@ -254,15 +389,17 @@ class ReviewScreen(BaseScreen):
         if self._choosing:
             self.terms.paint()
         is_beside = self._show_beside()
-        plan = self.query_one("#plan", LineView)
+        plan = self.query_one("#plan", PlanText)
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             if self._comparing and (pair := self._pair):
                 names = [f"v{revision_of(each, snapshot.view)}" for each in pair]
                 lines = revision_text(*pair, (names[0], names[1]), plan.line_width)
                 self._compared.show([Passage(named(pair[1], f"after {pair[0].id}"), lines)])
+                plan.mark(())
             else:
                 self._is_apart = is_beside
                 self._asked.show(self._whole(min(plan.line_width, _MEASURE) if self._is_plan else plan.line_width))
+                plan.mark(self._asked.places if self._is_plan else ())
             self._show_progress()
 
     def _show_beside(self) -> bool:
@@ -306,6 +443,12 @@ class ReviewScreen(BaseScreen):
         tail = " · until its result" if self.size.width >= MEDIUM else ""
         lines: list[Line] = [(Span(f"{'TERMS':<{LABEL}}", "warning bold"), say(words, "bold"), Span(tail, "dim"))]
         lines += [(Span(f"{'LACKS':<{LABEL}}", "warning bold"), say(lacking, "warning"))] if lacking else []
+        # Below the steps of a plan that waits it stands, too.
+        is_listed = self._choosing or bool(self.page.outcome)
+        said = agent_types.describe_steps(terms) if terms is not None and is_listed else []
+        lines += [
+            (Span(f"{'STEPS' if not at else '':<{LABEL}}", "warning bold"), say(each)) for at, each in enumerate(said)
+        ]
         return lines if words else []
 
     def _answer_before(self) -> list[Line]:
@@ -349,7 +492,7 @@ class ReviewScreen(BaseScreen):
         return found
 
     def _covers(self) -> str:
-        return answers.covers(self.page.seen, self._scope or "", self._rule_for, self._agent_type)
+        return rules.covers(self.page.seen, self._scope or "", self._rule_for, self._agent_type)
 
     @property
     def _agent_type(self) -> str:
@@ -362,9 +505,9 @@ class ReviewScreen(BaseScreen):
         The facts, if they do not stand beside it, are at its top: they scroll away, so that the text gets most of the
         screen.
         """
-        request = self.page.seen
+        request = self._shown
         if self._is_apart:
-            yield plan_alone(request, width, self._draft_notes)
+            yield from plan_alone(request, width, self._draft_notes, self._verdicts)
             yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
             return
         yield Passage(named(request, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
@@ -373,7 +516,7 @@ class ReviewScreen(BaseScreen):
             yield Passage(named(request, plain(fact)), hang_facts([fact], width, _FACT_LINES))
         yield Passage("", [()])
         if self._is_plan:
-            yield from plan_text(request, self._touches, self.context.now, width, self._draft_notes)
+            yield from plan_text(request, self._touches, self.context.now, width, self._draft_notes, self._verdicts)
             return
         text = review_text if request.type == "task_review" else permission_text
         yield Passage(named(request, "call"), text(request, width))
@@ -389,6 +532,8 @@ class ReviewScreen(BaseScreen):
         what = "Plan" if self._is_plan else "Work" if self.page.seen.type == "task_review" else "Permission"
         if self._comparing:
             what = f"What changed · {compare} shows the plan"
+        elif self._shown is not self.page.seen:
+            what = "Plan, as it was edited and approved"
         elif self.editor.rewritten:
             what = f"Plan, as it came · your edit of it is kept: {edit} shows it"
         title(self.query_one("#plan", LineView), what, "" if self._has_meter else text.progress)
@@ -436,7 +581,11 @@ class ReviewScreen(BaseScreen):
 
     @property
     def key_labels(self) -> Mapping[str, str]:
-        return {**super().key_labels, "list.open": "change"}
+        return {
+            **super().key_labels,
+            "list.open": "change",
+            "plan.step": self.query_one("#plan", PlanText).turns or "",
+        }
 
     # ------------------------------------------------------------------------------------------------ answers
 
@@ -504,10 +653,82 @@ class ReviewScreen(BaseScreen):
 
     def _widen_rule(self) -> None:
         """Offer the rule for the next larger group of agents, after all of them for this agent again."""
-        known: list[answers.RuleFor] = ["agent", "type", "all"] if self._agent_type else ["agent", "all"]
+        known: list[rules.RuleFor] = ["agent", "type", "all"] if self._agent_type else ["agent", "all"]
         self._rule_for = known[(known.index(self._rule_for) + 1) % len(known)]
         self.context.say(f"{self.context.key('request.rule')} would say yes to {self._covers()}")
         self.paint(self.context.snapshot)
+
+    # ------------------------------------------------------------------------------------------------ steps
+
+    @property
+    def _approved(self) -> Request | None:
+        """Return the plan as it was approved, with its terms; None while it is not."""
+        if not (self._is_plan and self.page.outcome):
+            return None
+        seen = self.page.seen
+        now = next((each for each in self.context.snapshot.view.asked if each.id == seen.id), seen)
+        return now if now.status == "approved" else None
+
+    @property
+    def _shown(self) -> Request:
+        """Return what is asked, a plan with the text that it was approved with, if that was edited."""
+        approved = self._approved
+        if approved is None or approved.edited is None:
+            return self.page.seen
+        # Notes on earlier versions are on lines of the plan as it came.
+        notes: list[JsonValue] = [each.replace(line=0, end=0).as_dict() for each in notes_in(approved.payload)]
+        return approved.replace(payload={**approved.payload, "plan": approved.edited, "notes": notes})
+
+    @property
+    def _step_lines(self) -> dict[int, range]:
+        return step_lines(self._shown.plan) if self._is_plan else {}
+
+    @property
+    def _verdicts(self) -> dict[int, str]:
+        """Return in words what is decided about steps that are not approved, by the line that they begin at."""
+        approved = self._approved
+        terms = self.terms.terms if approved is None else approved.terms or Terms()
+        denied = {each.step: f"refused: {each}; the rest is an instruction" for each in terms.denied}
+        return {
+            within.start: f"{VERDICTS[verdict].decided} · {denied.get(number, 'an instruction only')}"
+            if (verdict := terms.verdict(number)) != "do"
+            else "released: it was held at first"
+            for number, within in self._step_lines.items()
+            if terms.verdict(number) != "do" or number in terms.released
+        }
+
+    def _step_at(self, line: int) -> int | None:
+        return next((number for number, within in self._step_lines.items() if line in within), None)
+
+    def _next_verdict(self, line: int) -> str | None:
+        """Return what the key of a step would do at a line of the plan; None if it would do nothing."""
+        step = self._step_at(line)
+        if step is None or self._forbidden(BY_ID["request.terms"]):
+            return None
+        if (approved := self._approved) is not None:
+            held = approved.terms.hold if approved.terms is not None else []
+            return "release" if step in held and self.page.settled else None
+        if self._why_no_terms(self.selection()) is not None:
+            return None
+        return VERDICTS[next_verdict(self.terms.verdict(step))].key
+
+    def _turn_step(self, line: int) -> None:
+        if (step := self._step_at(line)) is None:
+            return
+        if (approved := self._approved) is not None:
+            release = partial(self.page.commands.release, approved, step)
+            self.context.do(f"releasing step {step}", release, undone=f"step {step} not released")
+            return
+        self.terms.turn_step(step)
+        self.paint(self.context.snapshot)
+        self._cursor_moved()
+
+    def _cursor_moved(self) -> None:
+        self.refresh_bindings()
+        self.refresh_soon()
+
+    def _why_no_terms(self, selection: Selection) -> str | None:
+        return self._why_no_revision(selection) or self.terms.why_none
 
     # ------------------------------------------------------------------------------------------------ notes
 
@@ -533,12 +754,21 @@ class ReviewScreen(BaseScreen):
     def _draft_of_note(self, text: str) -> str:
         return note_on(self.page.seen.id, _note_in(text))
 
+    def _note_at_cursor(self) -> str:
+        """Return the lines under the cursor, as a note begins, with the note that they have; empty without a cursor."""
+        chosen = self.query_one("#plan", PlanText).chosen
+        if not chosen:
+            return ""
+        first, last = chosen.start, chosen.stop - 1
+        where = f"{first}:" if first == last else f"{first}-{last}:"
+        return where + self.context.drafts.get(self._draft_of_note(where), "")
+
     def _write_note(self) -> None:
         """Ask for a note on lines of the plan; it is a draft from the first letter on."""
         self._numbers = True
+        written = self._note_at_cursor()
         self.paint(self.context.snapshot)
-        kept: list[str] = []
-        written = ""
+        kept = [] if not written or _is_bare(written) else [self._draft_of_note(written)]
 
         def keep(text: str) -> None:
             nonlocal written

@@ -15,8 +15,10 @@ from crewboard import Request, redaction
 from crewboard_tui.actions.registry import Action, Layer, unavailable
 from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.keymap.bindings import Key, bindings_of
+from crewboard_tui.queries import Query, WorkOf
 from crewboard_tui.render.lines import Line, Span, crop, markdown_lines, one_line, say, width_of, wrap
 from crewboard_tui.render.sanitize import revealing, safe_line
+from crewboard_tui.views.activity import paired, shown
 from crewboard_tui.views.base import ONLY_LOOKING, TALL, AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
 from crewboard_tui.widgets.bars import StaticLines, title
@@ -30,9 +32,17 @@ _ABOUT_PLANS = (
 )  # fmt: skip
 """Keys of the other requests."""
 
+_IN_WORDS = "words"
+"""The row of the choices that becomes the line for words of one's own."""
+
+_STEPS = 5
+"""Steps of the agent before its question."""
+
 
 class QuestionScreen(BaseScreen):
     """A question of an agent, which waits for the answer."""
+
+    CSS_PATH = "question_screen.tcss"
 
     def __init__(self, context: AppContext, request: Request) -> None:
         super().__init__(context)
@@ -57,16 +67,21 @@ class QuestionScreen(BaseScreen):
         question = LineView(id="question", classes="pane", follow=False, follows=False)
         yield question
         choices = Choices(id="choices", classes="pane")
-        if not self.options:
-            choices.display = False
+        choices.set_class(not self.options, "-hidden")
         yield choices
-        with AnswerFrame(id="answer-frame", classes="pane"):
+        frame = AnswerFrame(id="answer-frame", classes="pane")
+        frame.set_class(bool(self.options) and not self._kept, "-hidden")
+        with frame:
             hint = self._how_to_write() if self.app.size.height < TALL else ""
             kept = self.context.drafts.get(self.page.seen.id, "")
             answer = DraftInput(kept, prose=Prose.of(self.context), id="answer", placeholder=hint)
             answer.keep = self._keep
             answer.refuse = partial(self.context.say, tone="error")
             yield answer
+        yield LineView(id="why", classes="pane", follow=False, follows=False)
+
+    def queries(self) -> Iterable[Query[object]]:
+        yield WorkOf(self.page.seen.from_)
 
     def _how_to_write(self) -> str:
         if not self.may_answer:
@@ -102,14 +117,33 @@ class QuestionScreen(BaseScreen):
         answer.can_focus = answer.sends = self.may_answer
         with revealing(wanted=self._asked.reveals):
             rows = [Row(str(at), crop(_choice(option), choices.row_width)) for at, option in enumerate(self.options)]
+        if self.may_answer and self.query_one("#answer-frame").has_class("-hidden"):
+            rows.append(Row(_IN_WORDS, (Span(" … in my own words", "dim"),)))
         choices.show(rows)
         self._asked.show(self._whole(question.line_width, choices.row_width, choices.size.height or len(self.options)))
+        # As high as its text, if there is room, so that the choices stand right below it.
+        fits = len(question.lines) + question.styles.padding.height
+        question.styles.max_height = None if self.panes.zoomed is question else fits
         self._show_progress()
+        self._show_why(snapshot)
+
+    def _show_why(self, snapshot: Snapshot) -> None:
+        """Show what the agent did before it asked."""
+        why, work = self.query_one("#why", LineView), snapshot.get(WorkOf(self.page.seen.from_))
+        if work is None:
+            return
+        before = [what for what in work.activity if what.ts <= self.page.seen.created_at]
+        # A call and its outcome are one step.
+        steps = [*paired(before[-4 * _STEPS :])][-_STEPS:]
+        title(why, "Why it asks · its last steps")
+        lines = [each for what, outcome in steps for each in shown(what, outcome, why.line_width, 2)]
+        why.show(lines or [(Span("nothing in its journal before it asked", "dim"),)])
 
     def _whole(self, width: int, room: int, rows: int) -> Iterator[Passage]:
         """Yield the question, and all choices if `rows` rows of `room` cells do not show them all, or hide a key."""
         request = self.page.seen
-        yield Passage(named(request, "question"), markdown_lines(str(request.payload.get("question", "")), width))
+        lines = markdown_lines(str(request.payload.get("question", "")), width)
+        yield Passage(named(request, "question"), _bold(lines))
         hides = any(
             redaction.redact(option) != option
             # A choice with blanks in it may be long, too.
@@ -118,7 +152,7 @@ class QuestionScreen(BaseScreen):
             for option in self.options
         )
         if hides or len(self.options) > rows:
-            lines: list[Line] = [(), (Span("The choices in full", "bold"),)]
+            lines = [(), (Span("The choices in full", "bold"),)]
             lines += [(Span(piece),) for option in self.options for piece in wrap(f"- {option}", width, "  ")]
             yield Passage(named(request, "choices"), lines)
 
@@ -138,10 +172,16 @@ class QuestionScreen(BaseScreen):
 
     def _write(self) -> None:
         self.panes.unzoom()
+        # It stands in the place of its choice.
+        self.query_one("#answer-frame").remove_class("-hidden")
         self.query_one("#answer").focus()
+        self.paint(self.context.snapshot)
 
     @on(LineList.Opened, "#choices")
     def _choose(self, event: LineList.Opened) -> None:
+        if event.key == _IN_WORDS:
+            self._write()
+            return
         if self._kept and not self._warned:
             self._warned = True
             words, choose = self.context.key("request.words"), self.context.key("list.open")
@@ -187,7 +227,9 @@ class QuestionScreen(BaseScreen):
 
     def _stop_writing(self) -> None:
         self.query_one("#answer", DraftInput).leave()
+        self.query_one("#answer-frame").set_class(bool(self.options) and not self._kept, "-hidden")
         self._rest()
+        self.paint(self.context.snapshot)
 
     def _keep(self, text: str) -> None:
         """Save the draft on every change, because the input is removed before the page. Delete an empty one."""
@@ -227,3 +269,9 @@ class Choices(LineList):
 
 def _choice(option: str) -> Line:
     return (Span(" "), say(option))
+
+
+def _bold(lines: list[Line]) -> list[Line]:
+    """Return lines with the first paragraph in bold: the rest explains it."""
+    end = lines.index(()) if () in lines else len(lines)
+    return [tuple(span._replace(tone=f"{span.tone} bold") for span in line) for line in lines[:end]] + lines[end:]

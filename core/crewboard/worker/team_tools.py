@@ -1,0 +1,542 @@
+"""The two ways of an engine out of its sandbox: to tools of the team, by the Model Context Protocol, and to its API.
+
+The engine starts a relay as its MCP server: a few lines of Python that pass bytes on. Its sandbox allows no Unix
+sockets, because one of another program could be reached with them, so there are named pipes in the engine's home: one
+in which relays say that they are there, and two for each. The worker answers, with the tools that its own model has.
+
+The API is reached through a socket that listens in the sandbox, and on which the worker answers: it was opened there,
+and passed to the worker, before the engine began. The worker adds the user's key to requests, or passes on what goes
+between a login and the host that it is for. So the engine needs neither a network nor the key.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import re
+import socket
+import ssl
+import stat
+import sys
+import tomllib
+import urllib.parse
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from crewboard import endpoint, mcp_servers
+from crewboard.agent_types import MCP_PREFIX
+from crewboard.errors import BadDataError, CrewboardError, StorageError
+from crewboard.sandbox.scratch import remove_tree
+from crewboard.store import mailbox
+from crewboard.worker.acp import pruned
+from crewboard.worker.tools.base import Context, Outcome
+from crewboard.worker.tools.registry import TOOLS, ToolRegistry
+
+SERVER = "crewboard"
+"""The name of the MCP server."""
+
+OFFERED = ("send_message", "task_list", "task_claim", "task_update", "ask_operator", "review_task")
+"""The tools that engines have. Mail reaches them by itself, and their own list of steps is shown."""
+
+RELAY = """\
+import os, select, sys
+os.chdir(sys.argv[1])
+name = "team-%d" % os.getpid()
+for end in (".up", ".down"):
+    if os.path.lexists(name + end):
+        os.unlink(name + end)
+    os.mkfifo(name + end, 0o600)
+up, down = (os.open(name + end, os.O_RDWR) for end in (".up", ".down"))
+os.write(os.open("team", os.O_WRONLY | os.O_NONBLOCK), name.encode() + b"\\n")
+while True:
+    for source in select.select([0, down], [], [])[0]:
+        data = os.read(source, 65536)
+        if not data:
+            sys.exit()
+        while data:
+            data = data[os.write(1 if source else up, data):]
+"""
+"""The program that an engine starts. It opens both ends of its pipes, so that neither waits for the worker."""
+
+LISTEN = """\
+import os, socket, sys
+api = socket.create_server(("127.0.0.1", 0))
+port = str(api.getsockname()[1])
+told = socket.socket(fileno=0)
+socket.send_fds(told, [b"."], [api.fileno()])
+told.detach()
+for name in sys.argv[1].split(","):
+    os.environ[name] = os.environ[name].replace("{port}", port)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""The program that becomes the engine. It passes a socket to the worker, and writes its port into variables."""
+
+LONGEST_CALL = 1 << 20
+"""Bytes of one line of an engine."""
+
+_MOST_RELAYS = 8
+"""Relays at once: an engine may start one for each of its own agents."""
+
+_MOST_UNREAD = 4 << 20
+"""Bytes of answers that an engine may leave unread."""
+
+_HEAD_TIMEOUT = 30.0
+"""Seconds that the engine may take for the head of a request, and a server to accept a connection."""
+
+_PIECE = 1 << 16
+
+_MOST_CONNECTIONS = 64
+"""Connections to the API at once: an engine has one for each of its own agents, and a few more."""
+
+_REQUEST = re.compile(r"(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) (/[!-~]*) HTTP/1\.1")
+"""The first line of a request that is passed on. TRACE is none: its answer would have the key in it."""
+
+_FIELD = re.compile(r"[!#-'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
+_UPWARD = re.compile(r"/\.\.(?:[/;]|$)")
+
+_VERSIONS = ("2025-06-18", "2025-11-25", "2025-03-26", "2024-11-05")
+"""Versions of the protocol. What is used here is the same in all."""
+
+_CALL_ID_KEYS = ("claudecode/toolUseId", "callId")
+"""Keys of the `_meta` of a call under which engines give their own id of it."""
+
+_CODEX_SETTINGS = ".codex/config.toml"
+_CLAUDE_SETTINGS = ".claude.json"
+_LARGEST_SETTINGS = 32 << 20
+"""Bytes: Claude Code keeps a history in its file."""
+
+_PREFIX = f"{MCP_PREFIX}{SERVER}__"
+_MOST_OF_ID = 200
+_ANNOUNCED = re.compile(rb"team-\d{1,9}")
+_NO_METHOD = -32601
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class TeamCall:
+    """A call of a tool of the team. `id` is the engine's; `answer` takes its outcome."""
+
+    id: str
+    name: str
+    input: Json
+    answer: Callable[[Outcome], None]
+
+
+def is_ours(name: str) -> bool:
+    """Return True if a call that an engine tells of is one of a tool of the team, by the name that the engine gives it.
+
+    Its input says nothing about that: the model writes it.
+    """
+    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in OFFERED
+
+
+def find_declaration(workspace: Path, home: Path) -> Path | None:
+    """Return a file that engines read which declares a server of our name, or may: calls of it look like ours.
+
+    These are the files of a project and of the folders above it, and those in the `home` of the engine, which may write
+    there. Both are real paths. Links are followed only where the engine cannot make any: above the project.
+    """
+    files: list[tuple[Path, Callable[[str], Collection[str]]]] = []
+    for folder in (workspace, *workspace.parents):
+        files += [(folder / mcp_servers.FILE, _named_in_project), (folder / _CODEX_SETTINGS, _named_for_codex)]
+    files += [(home / _CODEX_SETTINGS, _named_for_codex), (home / _CLAUDE_SETTINGS, _named_for_claude)]
+    for path, names in files:
+        follows = not path.is_relative_to(workspace) and not path.is_relative_to(home)
+        try:
+            text = _read(path, follows=follows)
+            if text is not None and SERVER in names(text):
+                return path
+        except (BadDataError, OSError, ValueError, RecursionError):
+            return path
+    return None
+
+
+def _named_in_project(text: str) -> Collection[str]:
+    found = mcp_servers.parse(text)
+    return {*found.servers, *found.invalid}
+
+
+def _named_for_codex(text: str) -> Collection[str]:
+    return _object(tomllib.loads(text).get("mcp_servers"))
+
+
+def _named_for_claude(text: str) -> Collection[str]:
+    settings = _object(json.loads(text))
+    parts = (settings, *_object(settings.get("projects")).values())
+    return {name for each in parts for name in _object(_object(each).get("mcpServers"))}
+
+
+def _read(path: Path, *, follows: bool) -> str | None:
+    """Return the text of a file; None if there is no file.
+
+    Raises:
+        BadDataError: It is no regular file, or too large, or behind a link that is not followed: in the sandbox it may
+            be another one.
+        OSError: It cannot be read.
+        ValueError: It is no UTF-8.
+    """
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        if not follows and (path.is_symlink() or path.parent.is_symlink()):
+            raise BadDataError(f"{path} is behind a link") from None
+        return None
+    with os.fdopen(opened, "rb") as file:
+        about = os.fstat(opened)
+        is_linked = not follows and os.path.realpath(path) != str(path)
+        if is_linked or not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST_SETTINGS:
+            raise BadDataError(f"{path} cannot be used")
+        return file.read().decode()
+
+
+def _object(value: Any) -> Json:  # noqa: ANN401  any value of a file
+    return value if isinstance(value, dict) else {}
+
+
+async def run(context: Context, name: str, arguments: Json) -> Outcome:
+    """Run a tool of the team; an error of its input is its outcome.
+
+    Raises:
+        StorageError: Something could not be written; the call may be half done.
+        Interrupted: The agent must read its mail.
+        WorkerExit: The run ends.
+    """
+    tool = TOOLS[name]
+    given = ToolRegistry.parse(tool, arguments)
+    if isinstance(given, Outcome):
+        return given
+    try:
+        return await tool.run(context, given)
+    except StorageError:
+        raise
+    except CrewboardError as error:
+        return Outcome(str(error), is_error=True)
+
+
+def remove(path: Path) -> None:
+    """Remove what an engine left in its home under a name that is needed: also a folder, but nothing behind a link.
+
+    Raises:
+        OSError: It cannot be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+class TeamTools:
+    """The tools of the team for one engine, while that runs. `home` is the home of the engine."""
+
+    def __init__(self, home: Path, heard: Callable[[TeamCall], None]) -> None:
+        """Make the pipe in which relays say that they are there.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        self._heard = heard
+        self._home = home
+        # The engine before may have left anything there.
+        remove(home / "team")
+        self._folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._relays: set[asyncio.Task[None]] = set()
+        self.listed = asyncio.Event()
+        """The engine has asked which tools there are."""
+        try:
+            os.mkfifo("team", 0o600, dir_fd=self._folder)
+            # Open at both ends, so that it has no end.
+            self._calls = self._open("team", os.O_RDWR)
+        except OSError:
+            os.close(self._folder)
+            raise
+        asyncio.get_running_loop().add_reader(self._calls, self._take_announced)
+
+    @property
+    def server(self) -> Json:
+        """Return the MCP server as an engine is told of it."""
+        return {"name": SERVER, "command": sys.executable, "args": ["-IS", "-c", RELAY, str(self._home)], "env": []}
+
+    async def close(self) -> None:
+        """Take no more calls."""
+        asyncio.get_running_loop().remove_reader(self._calls)
+        for relay in self._relays:
+            relay.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
+        os.close(self._calls)
+        os.close(self._folder)
+
+    def _open(self, name: str, flags: int) -> int:
+        """Open a pipe in the home of the engine, which may have put anything else in its place.
+
+        Raises:
+            OSError: It is no pipe.
+        """
+        pipe = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+        if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            os.close(pipe)
+            raise OSError(f"{name} is no pipe")
+        return pipe
+
+    def _take_announced(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for name in os.read(self._calls, 4096).splitlines():
+                if _ANNOUNCED.fullmatch(name) and len(self._relays) < _MOST_RELAYS:
+                    relay = asyncio.ensure_future(self._serve(name.decode()))
+                    self._relays.add(relay)
+                    relay.add_done_callback(self._relays.discard)
+
+    async def _serve(self, name: str) -> None:
+        """Answer one relay until it ends."""
+        loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as stack:
+            # What is no pipe, or has ended, is left alone.
+            stack.enter_context(contextlib.suppress(OSError))
+            ends = []
+            for end, flags, mode in ((".up", os.O_RDONLY, "rb"), (".down", os.O_WRONLY, "wb")):
+                ends.append(stack.enter_context(os.fdopen(self._open(name + end, flags), mode, buffering=0)))
+                os.unlink(name + end, dir_fd=self._folder)
+            reader = asyncio.StreamReader(limit=LONGEST_CALL)
+            up, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ends[0])
+            stack.callback(up.close)
+            down, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, ends[1])
+            stack.callback(down.abort)
+
+            def send(message: Json) -> None:
+                if down.get_write_buffer_size() < _MOST_UNREAD:
+                    down.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+            # A line that is too long ends it.
+            with contextlib.suppress(ValueError):
+                while line := await reader.readline():
+                    self._take(line, send)
+
+    def _take(self, line: bytes, send: Callable[[Json], None]) -> None:
+        try:
+            message = pruned(json.loads(line))
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(message, dict) or "id" not in message or "method" not in message:
+            return
+        result: Json
+        params = message["params"] if isinstance(message.get("params"), dict) else {}
+        match message["method"]:
+            case "initialize":
+                asked = params.get("protocolVersion")
+                about = {"name": SERVER, "version": metadata.version("crewboard")}
+                version = asked if asked in _VERSIONS else _VERSIONS[0]
+                result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+            case "ping":
+                result = {}
+            case "tools/list":
+                result = {"tools": [_described(name) for name in OFFERED]}
+                self.listed.set()
+            case "tools/call":
+                self._heard(_read_call(params, message["id"], send))
+                return
+            case _:
+                send({"id": message["id"], "error": {"code": _NO_METHOD, "message": "there is no such method"}})
+                return
+        send({"id": message["id"], "result": result})
+
+
+def _described(name: str) -> Json:
+    tool = TOOLS[name].definition()
+    return {"name": name, "description": tool["description"], "inputSchema": tool["input_schema"]}
+
+
+def _read_call(params: Json, ident: Any, send: Callable[[Json], None]) -> TeamCall:  # noqa: ANN401  any JSON value
+    def answer(outcome: Outcome) -> None:
+        content = [{"type": "text", "text": outcome.content}]
+        send({"id": ident, "result": {"content": content, "isError": outcome.is_error}})
+
+    meta = params["_meta"] if isinstance(params.get("_meta"), dict) else {}
+    told = next((meta[key] for key in _CALL_ID_KEYS if isinstance(meta.get(key), str) and meta[key]), "")
+    name = params.get("name")
+    given = params.get("arguments")
+    # A call without an id of the engine's own is one of its own.
+    return TeamCall(
+        told[:_MOST_OF_ID] or f"team-{mailbox.new_id()}",
+        name if name in OFFERED else "",
+        given if isinstance(given, dict) else {},
+        answer,
+    )
+
+
+class ApiRelay:
+    """Answers an engine in the place of its API: with a key that the engine does not have, or as a tunnel.
+
+    `keys` are the user's keys by the stand-ins that the engine has for them; requests with one of these go to `url`.
+    `hosts` are those to which it may open a tunnel.
+    """
+
+    def __init__(
+        self, url: str, keys: Mapping[str, str], hosts: Collection[str], environment: Mapping[str, str]
+    ) -> None:
+        self._url = urllib.parse.urlsplit(url)
+        self._below = f"{self._url.path.rstrip('/')}/"
+        self._keys = {stand_in.encode(): key.encode() for stand_in, key in keys.items()}
+        self._hosts = frozenset(hosts)
+        self._environment = environment
+        self._tls: ssl.SSLContext | None = None
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def listen(self, listening: socket.socket) -> None:
+        """Answer on a socket from now on."""
+        self._server = await asyncio.start_server(self._accept, sock=listening, limit=_PIECE)
+
+    async def close(self) -> None:
+        """Close the socket and all connections."""
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
+        for each in self._open:
+            each.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed or len(self._open) >= _MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        # Not a coroutine: Python 3.11 reports one that is cancelled as an error.
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer(reader, writer)
+        except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
+            _refuse(writer, "502 Bad Gateway", f"crewboard could not pass it on: {str(error) or type(error).__name__}")
+        except asyncio.CancelledError:
+            # An engine that reads nothing would keep it open.
+            writer.transport.abort()
+            raise
+        finally:
+            # What was answered is sent before it is closed.
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_HEAD_TIMEOUT):
+            first, *fields = (await reader.readuntil(b"\r\n\r\n"))[:-4].decode("latin-1").split("\r\n")
+        method, target = [*first.split(" "), ""][:2]
+        if method == "CONNECT":
+            host, _, port = target.rpartition(":")
+            if host not in self._hosts or port != "443":
+                _refuse(writer, "403 Forbidden", f"this engine reaches {', '.join(self._hosts) or 'its API'} alone")
+                return
+            ours, theirs = await self._connect(host, 443)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            if not self._is_plain(first, fields):
+                _refuse(writer, "400 Bad Request", f"only plain requests below {self._below} are passed on")
+                return
+            head = self._head(first, fields)
+            if head is None:
+                _refuse(writer, "401 Unauthorized", "the request has no key of this engine")
+                return
+            is_tls, host = self._url.scheme == "https", self._url.hostname or ""
+            ours, theirs = await self._connect(host, self._url.port or (443 if is_tls else 80))
+            if is_tls:
+                self._tls = self._tls or ssl.create_default_context()
+                await theirs.start_tls(self._tls, server_hostname=host)
+            theirs.write(head)
+        passing = [asyncio.ensure_future(_pass_on(*ends)) for ends in ((reader, theirs), (ours, writer))]
+        try:
+            # A client that closes its end wants no answer.
+            await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            theirs.transport.abort()
+            raise
+        finally:
+            for each in passing:
+                each.cancel()
+            await asyncio.gather(*passing, return_exceptions=True)
+            theirs.close()
+
+    def _is_plain(self, first: str, fields: list[str]) -> bool:
+        """Return True if a request is for a path below that of the API, and no server can read it in another way.
+
+        What stands behind the address may pass requests on: one for another server or path would take the key there.
+        """
+        request = _REQUEST.fullmatch(first)
+        if request is None or not all(map(_FIELD.fullmatch, fields)):
+            return False
+        path = plain = request[1].partition("?")[0]
+        while (decoded := urllib.parse.unquote(plain)) != plain:
+            plain = decoded
+        # Behind two slashes, a host may be read.
+        is_below = path.startswith(self._below) and not (self._below == "/" and path.startswith("//"))
+        return is_below and not _UPWARD.search(plain) and not {"\\", "#"}.intersection(request[1] + plain)
+
+    def _head(self, first: str, fields: list[str]) -> bytes | None:
+        """Return the head of a request as the API gets it; None if it has no stand-in for a key.
+
+        The API closes the connection behind its answer: the head of another request would have to be read, too.
+        """
+        kept, is_authorized, is_upgrade = [first.encode("latin-1")], False, False
+        for field in fields:
+            name = field.partition(":")[0].strip().lower()
+            line = field.encode("latin-1")
+            if name in ("host", "connection", "keep-alive"):
+                continue
+            if name in ("authorization", "x-api-key"):
+                for stand_in, key in self._keys.items():
+                    is_authorized = is_authorized or stand_in in line
+                    line = line.replace(stand_in, key)
+            is_upgrade = is_upgrade or name == "upgrade"
+            kept.append(line)
+        if not is_authorized:
+            return None
+        kept.append(f"Host: {self._url.netloc.rpartition('@')[2]}".encode())
+        kept.append(b"Connection: Upgrade" if is_upgrade else b"Connection: close")
+        return b"\r\n".join(kept) + b"\r\n\r\n"
+
+    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a server, through the user's proxy if there is one for it."""
+        proxy = endpoint.proxy(self._environment, f"{self._url.scheme if port != 443 else 'https'}://{host}:{port}")  # noqa: PLR2004
+        async with asyncio.timeout(_HEAD_TIMEOUT):
+            if proxy is None:
+                return await asyncio.open_connection(host, port)
+            parts = urllib.parse.urlsplit(proxy)
+            is_tls = parts.scheme == "https"
+            reader, writer = await asyncio.open_connection(
+                parts.hostname, parts.port or (443 if is_tls else 80), ssl=is_tls or None
+            )
+            login = ""
+            if parts.username:
+                both = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+                login = f"Proxy-Authorization: Basic {base64.b64encode(both.encode()).decode()}\r\n"
+            try:
+                writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n".encode())
+                answer = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("latin-1")
+                if answer.split(" ")[1:2] != ["200"]:
+                    raise OSError(f"the proxy answers {answer}")
+            except BaseException:
+                writer.transport.abort()
+                raise
+        return reader, writer
+
+
+def _refuse(writer: asyncio.StreamWriter, status: str, why: str) -> None:
+    body = json.dumps({"error": {"type": "crewboard", "message": why}}).encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    )
+    with contextlib.suppress(OSError):
+        writer.write(f"{head}\r\n".encode() + body)
+
+
+async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Write what comes to another connection until it ends, or breaks."""
+    with contextlib.suppress(OSError):
+        while data := await source.read(_PIECE):
+            target.write(data)
+            await target.drain()
