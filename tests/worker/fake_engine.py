@@ -3,10 +3,11 @@
 Its model does what stands between `[[` and `]]` in what it is told, step by step: `say TEXT`, `think TEXT`, `write FILE
 TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP server, `once TOOL JSON`, one that it does
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
-no turn, `limit SECONDS`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input,
-`odd`, `die`. Without a step that is left it says "ok". In its home it keeps sessions, and in `model.jsonl` what its
-model was told for the first time: an independent witness. At the point NAME of `--hold NAME`, and of a step `wait
-NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
+no turn, `behind TEXT`, a plan whose text follows the question for its approval, `limit SECONDS`, a usage limit that
+ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input, `odd`, `die`. Without a step that is left it
+says "ok". In its home it keeps sessions, and in `model.jsonl` what its model was told for the first time: an
+independent witness. At the point NAME of `--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and
+waits for the file `go-NAME`.
 
 As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
 is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost
@@ -20,6 +21,7 @@ what a command prints is told in pieces beside the call; a turn that was cancell
 """
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -315,7 +317,7 @@ class FakeEngine:
                 break
             did = True
             verb, _, rest = step.partition(" ")
-            is_begun_once = verb in ("plan", "insist", "once")
+            is_begun_once = verb in ("plan", "behind", "insist", "once")
             if is_begun_once:
                 # Told of the decision, a model does not ask again, also if it was ended before it got an answer.
                 self.store("done")
@@ -484,21 +486,29 @@ class FakeEngine:
             file.write(given["content"] + "\n")
         return "written"
 
-    def do_plan(self, plan: str) -> bool:
+    def do_plan(self, plan: str, *, behind: bool = False) -> bool:
         ident = f"plan-{os.getpid()}-{next(self.numbers)}"
         about: dict[str, Any] = {"toolCallId": ident, "title": "Approve Plan", "kind": "switch_mode"}
         if not self.options.codex:
             self.update("tool_call", **about, rawInput={}, status="pending")
             self.store("call", id=ident)
-            # What was told of a call is not told again when it is asked for.
-            self.update("tool_call_update", toolCallId=ident, rawInput={"plan": plan})
-            about = {"toolCallId": ident}
-        if not self.permitted({**about, "rawInput": {"plan": plan}, "status": "pending"}):
+            # A plan that the model wrote into its call is told with the call alone: `claude-agent-acp` 0.101.0.
+            tell = functools.partial(self.update, "tool_call_update", toolCallId=ident, rawInput={"plan": plan})
+            if behind:
+                threading.Timer(0.2, tell).start()
+            elif plan:
+                tell()
+        given = {"plan": plan} if self.options.codex else {}
+        if not self.permitted({**about, "rawInput": given, "status": "pending"}):
             self.update("tool_call_update", toolCallId=ident, status="completed" if self.options.codex else "failed")
             return False
         self.mode = "default"
         self.update("tool_call_update", toolCallId=ident, status="completed")
         return True
+
+    def do_behind(self, plan: str) -> bool:
+        """Ask for approval of a plan before its text is told, as its updates may be slower than its questions."""
+        return self.do_plan(plan, behind=True)
 
     def do_insist(self, plan: str) -> bool:
         self.do_plan(plan)

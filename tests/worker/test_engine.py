@@ -331,6 +331,18 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
 
 
 @pytest.mark.usefixtures("known")
+def test_no_plan_is_asked_about_before_its_text_is_there(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[plan; behind Late.; force a.txt x; say done]]", engine="claude", plan=True)
+    request = crew.pending("plan_approval")
+    assert request.payload["plan"] == "Late."
+    # The first had no text, so there was no question.
+    assert [each.type for each in requests.load_all(crew.directory)] == ["plan_approval"]
+    assert told(crew, "e").count("without a text of it") == 1
+    answers.approve(crew.team, request.id)
+    assert crew.answer(assignment).text == "done"
+
+
+@pytest.mark.usefixtures("known")
 def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
     crew.answer(spawn(crew, "e", "[[run echo hi; run echo no >&2; force a.txt x; say done]]", engine="codex"))
     assert [each.content for each in of(crew, "e", ToolResult)] == ["hi\n", "", "written"]

@@ -74,7 +74,21 @@ def asked(crew: Crew, kind: str, before: Request | None = None) -> Request:
     def look() -> Request | None:
         return next((each for each in requests.pending(crew.directory) if each.type == kind and each != before), None)
 
-    return eventually(look, f"a {kind} request", TIMEOUT)
+    try:
+        return eventually(look, f"a {kind} request", TIMEOUT)
+    except AssertionError as error:
+        error.add_note(story(crew))
+        raise
+
+
+def story(crew: Crew) -> str:
+    """Return what happened so far: by the agent's journal, and by what the model was asked."""
+    events = [f"{type(each).__name__}: {str(each)[:300]}" for each in crew.events("e")[-12:]]
+    turns = [
+        f"{len(each.get('tools') or ())} tools, {len(each['messages'])} messages: …{str(each['messages'])[-300:]}"
+        for each in crew.model.requests[-6:]
+    ]
+    return "\n".join([f"state: {crew.see('e').state}", *events, "asked of the model:", *turns])
 
 
 def test_claude_code_asks_before_it_writes_and_runs(real: Crew) -> None:

@@ -496,6 +496,10 @@ class Engine:
         self._asked.append(ask)
         self.news.put_nowait(ask)
 
+    def waits_for(self, ask: Ask) -> bool:
+        """Return True if a request for permission is not answered, nor given up."""
+        return ask in self._asked
+
     def answer(self, ask: Ask, *, allow: bool) -> bool:
         """Answer a request for permission, for this one time. Return False if it was refused for lack of that answer.
 

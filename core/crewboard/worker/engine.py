@@ -115,6 +115,9 @@ _TOOLS_TIMEOUT = 3.0
 _PATIENCE_LEFT = 10.0
 """Seconds before an engine gives up a call of a tool, in which it is told to call it again."""
 
+_PLAN_FOLLOWS = 5.0
+"""Seconds within which the text of a plan has to follow the question for its approval."""
+
 _LATER = "The operator has not answered yet. Call this again with the same input, which goes on waiting."
 
 _LOGIN_NEEDED = -32000
@@ -132,6 +135,7 @@ UNKNOWN_OUTCOME = "interrupted, outcome unknown: the engine ended while this ran
 
 _GO_ON = "Your work was interrupted. Check what was done, then continue it."
 _LOST = "Your earlier session could not be loaded again, so this is a new one. You know nothing of what was before."
+_NO_PLAN = "You asked for approval of your plan without a text of it. Ask again, with the whole plan as its text."
 _REFUSED = "{} was not permitted: {}. Do not try to do it in another way."
 
 _WHO = """\
@@ -165,6 +169,8 @@ class _Turn:
     steered: list[str] = field(default_factory=list)
     resets: float | None = None
     """When the usage limit that it reached ends, in epoch seconds; None if that was not told."""
+    planless: dict[str, Ask] = field(default_factory=dict)
+    """Requests to leave the plan mode whose plan was not told yet, by the ids of their calls."""
 
     def add(self, kind: str, message: str, text: str) -> None:
         """Add a piece of text. The pieces of one message, by the engine's id, are one block."""
@@ -616,10 +622,15 @@ class EngineLife(Life):
         if isinstance(heard, TeamCall):
             await self._run_tool(heard)
             return
+        planless, calls = self._turn.planless, self._turn.calls
         if not isinstance(heard, Ask):
             self._take(heard)
+            if isinstance(heard, Call) and heard.id in planless and (plan := calls[heard.id].plan) is not None:
+                await self._decide_plan(engine, planless.pop(heard.id), plan)
             return
-        known = self._turn.calls.get(heard.call.id)
+        if not engine.waits_for(heard):
+            return
+        known = calls.get(heard.call.id)
         whole = known.merged(heard.call) if known is not None else heard.call
         plan = whole.plan
         if self._is_ours(whole):
@@ -627,6 +638,14 @@ class EngineLife(Life):
             engine.answer(heard, allow=True)
         elif plan is not None:
             await self._decide_plan(engine, heard, plan)
+        elif whole.kind == "switch_mode" and planless.pop(whole.id, None) is None:
+            # Claude Code asks beside its stream of updates, so a plan may come behind its question.
+            planless[whole.id] = heard
+            asyncio.get_running_loop().call_later(_PLAN_FOLLOWS, engine.news.put_nowait, heard)
+        elif whole.kind == "switch_mode" and is_gate_closed(self._run_state):
+            # No one can approve a plan that is not there.
+            engine.answer(heard, allow=False)
+            self._tell(_NO_PLAN)
         else:
             await self._decide(engine, heard)
 
