@@ -31,7 +31,8 @@ class KnownEngine(Struct, frozen=True):
     """What is known of an engine: how it is started, which versions were tested, what it can do and lacks.
 
     `work` and `plan` set a session to work, and to plan only; both are sent after each start, because some engines
-    forget. `variables` are those of the user's environment that it needs. `keys` are those with a key for its API, at
+    forget. `variables` are those of the user's environment that it needs, and `set_variables` those that it is given by
+    us, so that it asks its model for nothing that no one sees. `keys` are those with a key for its API, at
     the address in the variable `address` or at `api`; with `redirected` it sends its requests to another `{url}`. With
     a login it needs `hosts`; without any it reaches nothing unless its agent has the network. `prefers_login` says that
     it uses one also where there is a key. `login` is the file with the user's login, below the home, `log_in` says how
@@ -49,6 +50,7 @@ class KnownEngine(Struct, frozen=True):
     work: tuple[Setting, ...] = ()
     plan: tuple[Setting, ...] = ()
     variables: tuple[str, ...] = ()
+    set_variables: Mapping[str, str] = {}
     keys: tuple[str, ...] = ()
     address: str = ""
     api: str = ""
@@ -82,6 +84,8 @@ KNOWN = {
             work=(("session/set_mode", {"modeId": "default"}),),
             plan=(("session/set_mode", {"modeId": "plan"}),),
             variables=("ANTHROPIC_BASE_URL", "CLAUDE_CODE_EXECUTABLE", "CLAUDE_CODE_OAUTH_TOKEN"),
+            # It would ask for a next prompt of the user behind each turn, with the whole conversation.
+            set_variables={"CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false"},
             keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
             address="ANTHROPIC_BASE_URL",
             api="https://api.anthropic.com",

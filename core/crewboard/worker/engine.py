@@ -204,7 +204,8 @@ class EngineLife(Life):
         self._command = run_state.spec.engine.command
         self._known = known
         self._environment = environment
-        self._variables = {name: environment[name] for name in known.variables if name in environment}
+        given = {name: environment[name] for name in known.variables if name in environment}
+        self._variables = {**known.set_variables, **given}
         self._keys = {name: environment[name] for name in known.keys if environment.get(name)}
         self._kind = type_of(run_state.spec.type, run_state.spec.definition)
         self._service: Service | None = None
