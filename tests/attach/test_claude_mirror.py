@@ -95,7 +95,7 @@ def expected(mark: str) -> Counter[str]:
 
 
 def in_mirror(team: TeamDirectory) -> int:
-    return sum(agent.tokens.total for agent in read_team(team).agents)
+    return sum(agent.status.tokens.total for agent in read_team(team).agents)
 
 
 def in_transcripts(world: World) -> int:

@@ -193,9 +193,9 @@ def test_conversation_cost_and_mail_come_from_the_transcripts(replay: Replay, ro
             record = json.loads(line)
             if record["type"] == "assistant":
                 calls[record["message"]["id"]] = record["message"]["usage"]
-    assert sum(a.tokens.input for a in view.agents) == sum(used["input_tokens"] for used in calls.values())
-    assert sum(a.tokens.output for a in view.agents) == sum(used["output_tokens"] for used in calls.values())
-    assert all((a.cost_usd or 0) > 0 for a in view.agents)
+    assert sum(a.status.tokens.input for a in view.agents) == sum(used["input_tokens"] for used in calls.values())
+    assert sum(a.status.tokens.output for a in view.agents) == sum(used["output_tokens"] for used in calls.values())
+    assert all((a.status.cost_usd or 0) > 0 for a in view.agents)
     letters = MailReader(team, "alpha").read()
     assert {(each.message.from_, each.message.content) for each in letters} == {
         ("team-lead", "#script:alpha# Read a.txt & <report> to the lead."),
@@ -250,11 +250,11 @@ def test_a_killed_mirror_imports_nothing_twice(replay: Replay, root: Path, monke
         first = mirrored(team)
         first.close()
     before = {path.parent.name: path.read_bytes() for path in team.agents.glob("*/journal.jsonl")}
-    tokens = [agent.tokens for agent in read_team(team).agents]
+    tokens = [agent.status.tokens for agent in read_team(team).agents]
     second = mirrored(team)
     second.refresh()
     assert {path.parent.name: path.read_bytes() for path in team.agents.glob("*/journal.jsonl")} == before
-    assert [agent.tokens for agent in read_team(team).agents] == tokens
+    assert [agent.status.tokens for agent in read_team(team).agents] == tokens
     assert len(marks_of(team, "alpha")) == 2
 
 
@@ -511,7 +511,7 @@ def test_a_conversation_in_two_transcripts_is_mirrored_once(replay: Replay, root
     replay.copy("in_process")
     team = replay.attach(root)
     here = mirrored(team)
-    before = contents(team.agents / "alpha"), read_team(team).agents[1].tokens
+    before = contents(team.agents / "alpha"), read_team(team).agents[1].status.tokens
     if restarts:
         here.close()
         here = mirror.Mirror(team)
@@ -520,7 +520,7 @@ def test_a_conversation_in_two_transcripts_is_mirrored_once(replay: Replay, root
     copy.write_bytes(transcript.read_bytes())
     copy.with_suffix(".meta.json").write_text('{"agentType":"alpha"}')
     here.refresh()
-    journal, tokens = str(team.agent("alpha").journal), read_team(team).agents[1].tokens
+    journal, tokens = str(team.agent("alpha").journal), read_team(team).agents[1].status.tokens
     assert (contents(team.agents / "alpha")[journal], tokens) == (before[0][journal], before[1])
     assert len(read_team(team).agents) == 3
 
@@ -529,10 +529,10 @@ def test_a_lost_note_of_the_mirror_mixes_no_conversations_up(replay: Replay, roo
     replay.copy("panes")
     team = replay.attach(root)
     mirrored(team).close()
-    before = {agent.name: agent.tokens for agent in read_team(team).agents}
+    before = {agent.name: agent.status.tokens for agent in read_team(team).agents}
     team.mirror.on_disk.unlink()
     mirrored(team)
-    assert {agent.name: agent.tokens for agent in read_team(team).agents} == before
+    assert {agent.name: agent.status.tokens for agent in read_team(team).agents} == before
 
 
 def test_a_prompt_whose_answer_was_not_seen_is_closed_by_the_result(replay: Replay, root: Path) -> None:

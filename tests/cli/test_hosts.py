@@ -541,7 +541,7 @@ def test_a_queued_run_begins_when_a_host_comes(real: Hosts, monkeypatch: pytest.
     assert [data for *_, data in sources(crew.model.asked_by("scout")[-1])] == [PNG]
     stop.stop_now(crew.team, "scout")
     assert hiring.resume(crew.team, "scout") == 2
-    assert crew.see("scout").host == "one"
+    assert crew.see("scout").status.host == "one"
     assert not supervisor_client.is_alive(crew.directory)
 
 
@@ -587,4 +587,4 @@ def test_an_agent_of_a_lost_host_is_stopped_and_goes_on_elsewhere(real: Hosts, d
     eventually(lambda: crew.see("scout").alive, "scout on the other host")
     sent = messages.send(crew.team, "scout", "where are you?")
     assert crew.answer_to("scout", sent.id).text == "here again"
-    assert crew.see("scout").host == "two"
+    assert crew.see("scout").status.host == "two"

@@ -103,6 +103,6 @@ def test_an_agent_thinks_uses_tools_and_the_cache_and_is_resumed(crew: Crew) -> 
     ]
     assert not missed, "the API compared the requests, and found only appended messages"
     assert sum(isinstance(event, Opening) for event in events) == 1, "no thinking was refused or dropped"
-    cost = crew.see("ann").cost_usd
+    cost = crew.see("ann").status.cost_usd
     assert cost is not None
     assert cost <= MOST_USD

@@ -53,7 +53,9 @@ def test_another_model_is_given_to_an_agent_that_is_idle(crew: Crew, live: Cli) 
     assert live("resume", "prim").out == "prim is already running: run 1\n"
     with pytest.raises(UsageError):
         control.retry_with(crew.team, "prim", model="opus")
-    assert crew.see("prim").refused_by == "claude-haiku-5-5", "a model that does not take its options ends nothing"
+    assert crew.see("prim").status.refused_by == "claude-haiku-5-5", (
+        "a model that does not take its options ends nothing"
+    )
     assert live("resume", "prim", "--model", "claude-opus-4-8").out == "prim is running: run 2\n"
     eventually(lambda: crew.model.asked_by("prim")[-1]["model"] == "claude-opus-4-8", "the next try")
 

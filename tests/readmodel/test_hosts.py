@@ -121,7 +121,7 @@ def test_usage_of_another_machine_is_what_its_host_says(team: Frozen, monkeypatc
     monkeypatch.setattr(team.probe, "measure", lambda workers: dict.fromkeys(workers, Usage(0, 0)))
     view = read(team)
     assert view.agents[0].usage == Usage(140.0, 3 << 30, 5)
-    assert (view.agents[0].host, view.agents[0].is_here) == ("big", False)
+    assert (view.agents[0].status.host, view.agents[0].is_here) == ("big", False)
 
 
 def test_a_pid_of_another_machine_is_not_looked_up(team: Frozen) -> None:

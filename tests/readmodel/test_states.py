@@ -125,3 +125,15 @@ def test_who_begins_while_the_team_is_read_is_not_taken_for_dead(tmp_path: Path)
     frozen.hire("quick", "code", "idle", "", ago=0, pid=9)
     view = TeamReader(frozen.directory, clock=lambda: NOW, probe=Beginning()).read()
     assert (view.agents[0].state, view.needs) == ("idle", ())
+
+
+def test_a_sign_of_life_changes_nothing_that_is_shown(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "w")
+    status = frozen.hire("scout", "code", "working", "bash ls", ago=9, pid=9).status
+    reader = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe)
+    shown = reader.read().agents[0]
+    alive = {"beat": NOW + 9, "deadline": NOW + 99, "deadline_monotonic": 1e12, "repeats": 2, "private_bytes": 9}
+    status.save((status.load() or _status()).replace(**alive))
+    assert reader.read().agents[0] is shown, "the screen repaints what is another object"
+    status.save((status.load() or _status()).replace(turn=9))
+    assert reader.read().agents[0] is not shown

@@ -51,7 +51,7 @@ def test_a_worker_runs_its_tools_in_the_sandbox(
     )
     (crew.root / "made").write_text("")
     crew.run(name, "code", "work")
-    assert crew.see(name).sandbox == level
+    assert crew.see(name).status.sandbox == level
     output, written = results_of(crew, name)
     assert (crew.root / "made").read_text() == "made\n"
     assert written == f"created written-{level} (1 lines)"
@@ -73,9 +73,9 @@ def test_a_type_that_executes_is_not_hired_without_a_sandbox(
         crew.hire("maker", "code", "work")
     assert roster.load(crew.directory).member("maker") is None
     crew.run("scout", "explore", "List all Python files")
-    assert crew.see("scout").sandbox == "none"
+    assert crew.see("scout").status.sandbox == "none"
     crew.run("unsafe", "code", "work", unsafe_no_sandbox=True)
-    assert crew.see("unsafe").sandbox == SANDBOX_OFF
+    assert crew.see("unsafe").status.sandbox == SANDBOX_OFF
     assert results_of(crew, "unsafe") == ["free\n[exit code 0]"]
     assert "--unsafe-no-sandbox" in crew.agent("unsafe").log.read_text()
     monkeypatch.setattr(ladder, "check", lambda *_, **__: None)

@@ -519,7 +519,7 @@ def test_a_lane_reads_the_journal_only_after_a_new_status(frozen: Frozen) -> Non
     frozen.did("api", -SLOT, "grep", {"pattern": "x"}, "found", 0.1)
     # A worker writes its status after its journal, so that nothing is looked for until then.
     assert reader.read(agent, ()) is lane
-    assert reader.read(replace(agent, turn=agent.turn + 1), ()) != lane
+    assert reader.read(replace(agent, status=agent.status.replace(turn=agent.status.turn + 1)), ()) != lane
 
 
 async def test_other_views_read_no_lanes(frozen: Frozen) -> None:

@@ -62,7 +62,7 @@ def test_terms_hold_until_the_result_and_no_longer(shared_crew: Crew) -> None:
     assert question.payload["tool"] == "write_file"
     assert question.payload["why"] == "the terms of its approved plan ask before each call"
     assert not made.exists()
-    seen = crew.see("termed").terms
+    seen = crew.see("termed").status.terms
     assert seen is not None
     assert (seen.request, seen.given.ask, seen.given.hold) == (decided.id, True, [3])
     told, refused = results(crew, "termed")
@@ -73,7 +73,7 @@ def test_terms_hold_until_the_result_and_no_longer(shared_crew: Crew) -> None:
     answers.approve(crew.team, question.id)
     assert crew.answer(hired).text == "done"
     assert made.read_text() == "hello"
-    assert crew.wait_for("termed", "idle").terms is None
+    assert crew.wait_for("termed", "idle").status.terms is None
     (mail,) = [
         each.message for each in crew.events("termed") if isinstance(each, Sent) and each.message.type == "result"
     ]
@@ -132,14 +132,14 @@ def test_the_budget_of_a_plan_ends_its_assignment_only(shared_crew: Crew) -> Non
     crew.model.give("frugal", calls("list_dir"), plan(), *looks(40))
     hired = crew.hire("frugal", "code", "write it", plan=True, unsafe_no_sandbox=True)
     request = crew.pending("plan_approval", "frugal")
-    before = crew.see("frugal").tokens.total
+    before = crew.see("frugal").status.tokens.total
     assert before > 4000
     answers.approve(crew.team, request.id, terms=Terms(budget=str(before)))
     answer = crew.answer(hired)
     assert answer.error == f"its approved budget of {before} tokens is used up"
     seen = crew.wait_for("frugal", "idle")
-    assert seen.tokens.total >= 2 * before, "what it used before the approval does not count"
-    assert (seen.terms, seen.limit) == (None, None)
+    assert seen.status.tokens.total >= 2 * before, "what it used before the approval does not count"
+    assert (seen.status.terms, seen.limit) == (None, None)
     crew.model.give("frugal", says("second"))
     sent = messages.send(crew.team, "frugal", "go on")
     assert crew.answer_to("frugal", sent.id).text == "second", "the terms are over"

@@ -24,7 +24,7 @@ def writes(path: str, text: str = "x\n") -> Reply:
 
 
 def work_of(crew: Crew, name: str) -> Work:
-    found = crew.see(name).work
+    found = crew.see(name).status.work
     assert found is not None
     return found
 

@@ -134,7 +134,7 @@ def test_an_engine_answers_without_a_key(crew: Crew) -> None:
     request = crew.pending("permission", "e")
     assert request.payload["tool"] == "bash"
     assert request.payload["input"] == {"command": "echo hi"}
-    eventually(lambda: crew.see("e").waiting_for == request.id, "the status that it waits")
+    eventually(lambda: crew.see("e").status.waiting_for == request.id, "the status that it waits")
     answers.approve(crew.team, request.id)
     answer = crew.answer(assignment)
     assert (answer.text, answer.error, answer.code) == ("the result", None, 0)
@@ -145,10 +145,10 @@ def test_an_engine_answers_without_a_key(crew: Crew) -> None:
     seen = crew.see("e")
     assert (seen.state, seen.model) == ("idle", "acp")
     assert as_json.agent(seen, crew.directory)["engine"] == {"name": "acp", "version": "1.0"}
-    assert seen.context.used == 120
-    assert seen.context.limit == 1000
-    assert seen.todo is not None
-    assert (seen.todo.done, seen.todo.total, seen.todo.current) == (1, 2, "fix")
+    assert seen.status.context.used == 120
+    assert seen.status.context.limit == 1000
+    assert seen.status.todo is not None
+    assert (seen.status.todo.done, seen.status.todo.total, seen.status.todo.current) == (1, 2, "fix")
     lines = [(each.kind, each.text) for event in crew.events("e") for each in describe(event)]
     assert ("think", "hm") in lines
     assert ("say", "one") in lines
@@ -185,10 +185,10 @@ def test_usage_is_counted_as_far_as_it_is_told(crew: Crew) -> None:
     crew.answer(more)
     crew.wait_for_rest("claude1")
     per_turn = Tokens(input=100, output=20, cache_read=5, cache_write=3)
-    assert crew.see("claude1").tokens == per_turn + per_turn
-    assert crew.see("claude1").cost_usd == 0.5
-    assert (crew.see("other").tokens, crew.see("other").cost_usd) == (per_turn, None)
-    assert (crew.see("silent").tokens, crew.see("silent").cost_usd) == (Tokens(untold=1), None)
+    assert crew.see("claude1").status.tokens == per_turn + per_turn
+    assert crew.see("claude1").status.cost_usd == 0.5
+    assert (crew.see("other").status.tokens, crew.see("other").status.cost_usd) == (per_turn, None)
+    assert (crew.see("silent").status.tokens, crew.see("silent").status.cost_usd) == (Tokens(untold=1), None)
 
 
 def test_a_refusal_is_told_to_the_engine_with_its_reason(crew: Crew) -> None:
@@ -207,7 +207,7 @@ def test_a_yes_is_to_one_call_whatever_the_engine_calls_it(crew: Crew) -> None:
     first = crew.pending("permission")
     assert first.payload["input"] == {"command": "echo harmless"}
     answers.approve(crew.team, first.id)
-    eventually(lambda: crew.see("e").waiting_for not in (None, first.id), "another request")
+    eventually(lambda: crew.see("e").status.waiting_for not in (None, first.id), "another request")
     second = crew.pending("permission")
     assert second.payload["input"] == {"command": "touch a.txt"}
     answers.reject(crew.team, second.id, "no")
@@ -293,7 +293,7 @@ def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
     assert "Read-only file system" in of(crew, "reader", ToolResult)[0].content
     assert [each.is_error for each in of(crew, "writer", ToolResult)] == [False, True, True]
-    assert crew.see("reader").sandbox == "bubblewrap"
+    assert crew.see("reader").status.sandbox == "bubblewrap"
 
 
 @pytest.mark.usefixtures("known")
@@ -318,7 +318,7 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         assert asked == ["submit_plan", "submit_plan"]
         assert told(crew, name).count("The plan is approved by operator") == 1
         # The turn that the approval ended is not counted as free.
-        assert crew.see(name).tokens.untold == 1
+        assert crew.see(name).status.tokens.untold == 1
         (crew.root / "a.txt").unlink()
         # The one that might not write has ended, although it does not by itself.
         assert len([pid for pid in processes(crew, name) if is_engine(pid)]) == 1
@@ -356,7 +356,7 @@ def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     first = crew.pending("plan_approval")
     notes = [NewNote(1, 1, "when?"), NewNote(1, 1, "where?")]
     answers.reject(crew.team, first.id, "", notes=notes)
-    eventually(lambda: crew.see("e").waiting_for not in (None, first.id), "the next version")
+    eventually(lambda: crew.see("e").status.waiting_for not in (None, first.id), "the next version")
     found = notes_in(crew.pending("plan_approval").payload)
     assert [(each.id, each.answer, each.state) for each in found] == [
         ("n1", "after the tests", "answered"), ("n2", "", "open"),
@@ -591,7 +591,7 @@ def test_what_an_engine_asked_before_it_was_killed_is_asked_no_more(crew: Crew) 
     request = crew.pending("permission")
     for pid in filter(is_engine, processes(crew, "e")):
         process.send_signal(pid, signal.SIGKILL)
-    eventually(lambda: crew.see("e").waiting_for not in (None, request.id), "another request")
+    eventually(lambda: crew.see("e").status.waiting_for not in (None, request.id), "another request")
     closed = requests.load(crew.directory, request.id)
     assert closed is not None
     assert closed.status == "cancelled"
@@ -961,7 +961,7 @@ def test_work_goes_on_when_a_usage_limit_is_over(crew: Crew) -> None:
     before, after = of(crew, "e", EngineSession)
     assert before.ts + 2 <= retry.until <= after.ts
     assert told(crew, "e").count(f'id="{assignment.id}"') == 1
-    assert (crew.see("e").retry_at, crew.see("e").outage_since) == (None, None)
+    assert (crew.see("e").status.retry_at, crew.see("e").status.outage_since) == (None, None)
 
 
 @pytest.mark.usefixtures("loads")
@@ -970,7 +970,7 @@ def test_a_usage_limit_is_a_need_with_its_end(crew: Crew) -> None:
     eventually(lambda: crew.see("e").waits_for_api, "the wait for the end of the limit")
     (need,) = crew.view().needs
     until = of(crew, "e", Retry)[0].until
-    assert crew.see("e").retry_at == until
+    assert crew.see("e").status.retry_at == until
     assert need.kind == "outage"
     assert "You've hit your session limit" in need.summary
     day = time.strftime("%b %-d", time.localtime(until))

@@ -243,7 +243,7 @@ def test_a_mailbox_that_cannot_be_written_for_a_moment_ends_no_agent(shared_crew
     try:
         messages.send(shared_crew.team, "patient", "tell me")
         seen = shared_crew.wait_for("patient", "retrying")
-        assert "inbox/lead.jsonl" in str(seen.last_error)
+        assert "inbox/lead.jsonl" in str(seen.status.last_error)
     finally:
         mailbox.on_disk.unlink()
         aside.rename(mailbox.on_disk)

@@ -417,9 +417,9 @@ def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
 
     def waits() -> AgentView | None:
         seen = crew.see("waiter")
-        return seen if seen.state == "retrying" and "429" in str(seen.last_error) else None
+        return seen if seen.state == "retrying" and "429" in str(seen.status.last_error) else None
 
-    assert eventually(waits, "its own wait").retry_at is not None
+    assert eventually(waits, "its own wait").status.retry_at is not None
 
 
 @pytest.mark.parametrize(("name", "value", "code"), [("KEY", "secret\nof-mine", 78), ("BASE_URL", "nowhere", 1)])
@@ -443,8 +443,8 @@ def test_where_outages_fail_the_work_ends_with_69_not_the_agent(crew_on: Make) -
     answer = crew.run("forsaken", "explore", "go")
     assert answer.code == 69
     seen = crew.wait_for("forsaken", "idle")
-    assert seen.last_error is not None
-    assert "529" in seen.last_error
+    assert seen.status.last_error is not None
+    assert "529" in seen.status.last_error
     (need,) = [each for each in crew.view().needs if each.agent == "forsaken"]
     assert (need.kind, need.code) == ("failed", 69)
     assert need.summary.startswith("stopped: ")
@@ -463,7 +463,7 @@ def test_a_refusal_of_the_model_needs_you_until_acknowledged(shared_crew: Crew) 
     (need,) = [each for each in shared_crew.view().needs if each.agent == "prim"]
     assert (need.kind, need.code, need.summary) == ("failed", 1, "stopped: claude-haiku-5-5 refused. no")
     assert need.refused_by == "claude-haiku-5-5"
-    assert shared_crew.see("prim").tokens.output > 0, "what was written before the refusal is billed"
+    assert shared_crew.see("prim").status.tokens.output > 0, "what was written before the refusal is billed"
     messages.acknowledge(shared_crew.team, "prim")
     assert "prim" not in {each.agent for each in shared_crew.view().needs}
 

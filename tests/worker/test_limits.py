@@ -212,7 +212,7 @@ def test_tokens_that_a_server_does_not_count_are_estimated(shared_crew_on: Make)
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
         answer = crew.run("uncounted", "explore", "go", budget="4000")
     assert (answer.code, len(server.requests)) == (79, 3)
-    used = crew.see("uncounted").tokens
+    used = crew.see("uncounted").status.tokens
     characters = sum(
         len(json.dumps([body[part] for part in ("system", "tools", "messages")])) for body in server.requests
     )

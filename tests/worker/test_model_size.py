@@ -257,7 +257,7 @@ def test_an_overflow_teaches_the_window_and_the_work_goes_on(shared_crew_on: Mak
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
         assert crew.run("learner", "explore", "go").text == "the end"
     assert [body["max_tokens"] for body in server.requests] == [4000, 4000, 16_384 // 4]
-    assert (crew.see("learner").context.limit, crew.see("learner").context.assumed) == (16_384, False)
+    assert (crew.see("learner").status.context.limit, crew.see("learner").status.context.assumed) == (16_384, False)
 
 
 MOST = 54_000
@@ -321,7 +321,7 @@ def test_an_overflow_in_unknown_words_is_tried_with_a_summary(shared_crew_on: Ma
     tried = [event.error for event in events if isinstance(event, Retry) and "; tries " in event.error]
     assert [each.rpartition("; ")[2] for each in tried] == [ONCE_MORE, SHORTER][2 - min(len(tried), 2) :]
     assert (words[:5] if status >= 400 else CHINESE if CHINESE in words else "no reply") in tried[-1]
-    assert crew.see(who).context.limit < 24_000
+    assert crew.see(who).status.context.limit < 24_000
 
 
 NO, FORM = "Je ne veux pas", "This model only supports single tool-calls at once!"
@@ -348,7 +348,7 @@ def test_a_refusal_that_is_none_of_length_keeps_its_words(
         answer = crew.run(who, "explore", "go", window=window, max_reply=1000)
         assert answer.error == f"the API refused the request (400 error): {words}"
     assert ["tools" in body for body in server.requests] == asked
-    assert crew.see(who).context.limit == window
+    assert crew.see(who).status.context.limit == window
     assert not any(isinstance(event, Summary) for event in crew.events(who))
 
 
@@ -360,14 +360,14 @@ def test_only_a_large_request_or_a_number_narrows_the_window(shared_crew_on: Mak
             (crew.root / f"long{number}.txt").write_text(f"{number} herons wade\n" * 200)
         assert crew.run("wide", "explore", "Read all of them").text == "the end"
     assert any(isinstance(event, Summary) for event in crew.events("wide"))
-    assert crew.see("wide").context.limit == 32_000
+    assert crew.see("wide").status.context.limit == 32_000
 
 
 def test_a_window_that_was_said_holds_from_hire_and_resume_on(shared_crew_on: Make) -> None:
     with RawServer(DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
         crew.run("told", "explore", "go", window=20_000, max_reply=1500)
-        assert crew.see("told").context.limit == 20_000
+        assert crew.see("told").status.context.limit == 20_000
         crew.kill("told")
         crew.wait_for("told", "crashed")
         control.change_limits(crew.team, "told", window=12_000, max_reply=700)
@@ -375,7 +375,7 @@ def test_a_window_that_was_said_holds_from_hire_and_resume_on(shared_crew_on: Ma
         sent = messages.send(crew.team, "told", "again")
         crew.answer_to("told", sent.id)
     assert [body["max_tokens"] for body in server.requests] == [1500, 700]
-    assert crew.see("told").context.limit == 12_000
+    assert crew.see("told").status.context.limit == 12_000
 
 
 def cut(*events: dict[str, Any]) -> Raw:

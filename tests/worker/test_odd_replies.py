@@ -592,7 +592,7 @@ def test_a_call_that_is_no_json_goes_back_to_the_model(shared_crew_on: Make) -> 
     assert is_error
     assert "its input is no JSON" in why
     assert "{'path': '.'}" in why
-    assert crew.wait_for("python", "idle").tokens.input == 3 * 7, "the repeated reply is counted"
+    assert crew.wait_for("python", "idle").status.tokens.input == 3 * 7, "the repeated reply is counted"
 
 
 def test_a_call_that_broke_off_is_asked_for_again(shared_crew_on: Make) -> None:
@@ -969,12 +969,12 @@ def test_a_resume_tries_again_what_ended_the_run(shared_crew_on: Make) -> None:
         for run in (1, 2):
             eventually(lambda: crew.see("single").run == run, "the run")  # noqa: B023  it is waited for here
             seen = crew.wait_for("single", "crashed")
-            assert (seen.last_error, len(server.requests)) == (SAID_NO, run)
+            assert (seen.status.last_error, len(server.requests)) == (SAID_NO, run)
             hiring.resume(crew.team, "single")
         seen = crew.wait_for("single", "exited")
     assert RETRY in str(server.requests[-1]["messages"])
     assert seen.exit is not None
-    assert (seen.exit.reason, seen.last_error) == ("finished", None)
+    assert (seen.exit.reason, seen.status.last_error) == ("finished", None)
 
 
 def test_a_resumed_agent_says_why_it_failed_before(shared_crew_on: Make) -> None:

@@ -307,7 +307,7 @@ def test_an_outage_is_seen_and_ends_by_itself(crew_on: Make) -> None:
 
     need, waiting = eventually(seen_in_one_look, "the need, and the agent that waits")
     assert "the API is unavailable: 529" in need.summary
-    assert waiting.retry_at is not None
+    assert waiting.status.retry_at is not None
     hired.append(crew.hire("two", "explore", "go"))
     assert [crew.answer(each).text for each in hired] == ["here it is"] * 2
     eventually(lambda: outage_of(crew) is None, "the end of the need")

@@ -392,7 +392,7 @@ def test_a_type_narrows_the_options_of_each_hire(
     assert (spec.flags.plan, spec.flags.max_turns) == (True, 2)
     assert "write_file is not allowed before your plan is approved" in results_of(crew, "ann")[1]
     assert ended.code == 79
-    assert crew.wait_for("ann", "idle").last_error == "reached its limit of 2 model calls for one assignment"
+    assert crew.wait_for("ann", "idle").status.last_error == "reached its limit of 2 model calls for one assignment"
     assert not (tmp_path / "x").exists()
 
 

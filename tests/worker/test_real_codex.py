@@ -104,7 +104,7 @@ def test_codex_works_with_a_key_that_it_does_not_see(real: Crew) -> None:
     assert (real.root / "a.txt").read_text() == "hi\n"
     (ran,) = of(real, "e", ToolResult)
     assert (ran.name, ran.content, ran.is_error) == ("bash", "hi\n", False)
-    assert (real.see("e").tokens.input, real.see("e").tokens.output) == (20, 10)
+    assert (real.see("e").status.tokens.input, real.see("e").status.tokens.output) == (20, 10)
     real.kill("e")
     real.wait_for("e", "crashed")
     hiring.resume(real.team, "e")

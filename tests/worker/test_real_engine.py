@@ -106,8 +106,8 @@ def test_claude_code_asks_before_it_writes_and_runs(real: Crew) -> None:
     letter = messages.send(real.team, "e", "is it done?")
     assert real.answer(hiring.Assignment("e", letter.id, 0, fresh=False), TIMEOUT).error is None
     seen = real.see("e")
-    assert seen.tokens.total > 0
-    assert seen.cost_usd
+    assert seen.status.tokens.total > 0
+    assert seen.status.cost_usd
     assert of(real, "e", EngineSession)[0].version == CLAUDE.tested[-1]
 
 

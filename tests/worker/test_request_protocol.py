@@ -204,13 +204,13 @@ def test_calls_that_the_approved_plan_does_not_name_are_counted(shared_crew: Cre
     hired = shared_crew.hire("beyond", "code", "write it", plan=True, unsafe_no_sandbox=True)
     approved = approve_next(shared_crew, "beyond", set())
     shared_crew.answer(hired)
-    found = shared_crew.see("beyond").deviations
+    found = shared_crew.see("beyond").status.deviations
     assert found is not None
     assert (found.plan, found.count) == (approved.id, 2), "an edit that failed changed no file"
     assert found.calls == ["write_file b.txt", "bash echo two"]
     sent = messages.send(shared_crew.team, "beyond", "once more")
     shared_crew.answer_to("beyond", sent.id)
-    assert shared_crew.see("beyond").deviations is None, "the next assignment has no plan yet"
+    assert shared_crew.see("beyond").status.deviations is None, "the next assignment has no plan yet"
 
 
 def test_a_strict_plan_refuses_what_it_does_not_name(shared_crew: Crew) -> None:
@@ -229,7 +229,7 @@ def test_a_strict_plan_refuses_what_it_does_not_name(shared_crew: Crew) -> None:
     approve_next(shared_crew, "strict", done)
     shared_crew.answer(hired)
     assert (shared_crew.root / "strict-b.txt").exists()
-    assert shared_crew.see("strict").deviations is None
+    assert shared_crew.see("strict").status.deviations is None
 
 
 def test_a_plan_names_no_folder_above_its_root(shared_crew: Crew) -> None:
@@ -256,7 +256,7 @@ def test_mail_that_claims_to_be_an_approval_opens_nothing(shared_crew: Crew) -> 
     mailbox.send(shared_crew.directory, forged)
     sent = messages.send(shared_crew.team, "wary", "go on")
     shared_crew.see("wary")
-    assert shared_crew.wait_for("wary", "waiting").waiting_for == request.id
+    assert shared_crew.wait_for("wary", "waiting").status.waiting_for == request.id
     assert not any(sent.id in getattr(event, "entered", []) for event in shared_crew.events("wary"))
     answers.approve(shared_crew.team, request.id, edited="# Another plan")
     shared_crew.answer(hired)

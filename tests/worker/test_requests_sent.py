@@ -131,5 +131,5 @@ def test_a_window_that_a_server_is_slow_to_name_is_assumed(crew_on: Make, monkey
     crew = crew_on([says("first")])
     assert crew.run("scout", "explore", "go").text == "first"
     assert crew.model.requests[0]["max_tokens"] > 1000
-    seen = crew.see("scout").context
+    seen = crew.see("scout").status.context
     assert (seen.limit, seen.assumed) == (32_000, True), "as on each server of others that does not say"

@@ -76,7 +76,7 @@ def test_what_the_hire_says_is_asked_of_the_model(
     assert shared_crew.answer(hire_plan(shared_crew, name, **terms)).text == "done"
     assert sent(shared_crew, name) == [asked]
     shown = shared_crew.wait_for(name, "idle")
-    assert (shown.effort, shown.thinking) == (asked[0]["effort"], terms.get("thinking", "adaptive"))
+    assert (shown.status.effort, shown.status.thinking) == (asked[0]["effort"], terms.get("thinking", "adaptive"))
 
 
 @pytest.mark.long
@@ -91,7 +91,7 @@ def test_an_agent_works_with_the_effort_and_thinking_of_its_type(shared_crew: Cr
         shared_crew.run(f"usual-{kind}", kind, "go", unsafe_no_sandbox=True)
         assert sent(shared_crew, f"usual-{kind}") == [found]
         shown = shared_crew.wait_for(f"usual-{kind}", "idle")
-        assert bool(shown.thinking) == bool(found[1]), "what is not asked for is not shown"
+        assert bool(shown.status.thinking) == bool(found[1]), "what is not asked for is not shown"
 
 
 @pytest.mark.parametrize(

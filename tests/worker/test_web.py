@@ -137,7 +137,7 @@ def test_blocks_of_the_web_go_back_unchanged_after_a_kill(shared_crew_on: Make) 
         assert unchanged == LOOKS_UP
         # The API sends `file_id`, and refuses it when it comes back.
         assert cites == {**CITES, "citations": [CITES["citations"][0], without(CITES["citations"][1], "file_id")]}
-    used = crew.wait_for("wader", "idle").tokens
+    used = crew.wait_for("wader", "idle").status.tokens
     assert (used.web_searches, used.web_fetches) == (1, 1)
 
 
@@ -149,7 +149,7 @@ def test_a_search_is_counted_and_paid_for_once(shared_crew_on: Make) -> None:
     assert crew.run("payer", "explore", "go", web=True, budget="$1").text == ANSWER
     assert len(crew.model.requests) == 4
     seen = crew.wait_for("payer", "idle")
-    assert (seen.tokens.web_searches, seen.tokens.web_fetches) == (1, 1)
+    assert (seen.status.tokens.web_searches, seen.status.tokens.web_fetches) == (1, 1)
     replies = [event for event in crew.events("payer") if isinstance(event, Kept)]
     assert [event.usage.web_uses for event in replies] == [1, 1]
     # Those that broke off are billed until then, without the search.
@@ -158,7 +158,7 @@ def test_a_search_is_counted_and_paid_for_once(shared_crew_on: Make) -> None:
     used += [(event.model, event.usage) for event in broken]
     plain = sum(pricing.load_shipped().cost(model, tokens) or 0 for model, tokens in used)
     assert len(broken) == 2
-    assert seen.cost_usd == pytest.approx(plain + 0.01)
+    assert seen.status.cost_usd == pytest.approx(plain + 0.01)
     assert as_json(seen, crew.directory)["web"] == {"allowed_domains": []}
     assert as_json(seen, crew.directory)["tokens"]["web_searches"] == 1
 
@@ -228,7 +228,7 @@ def test_a_reply_with_searches_does_not_mislead_about_the_context(shared_crew: C
     shared_crew.run("dense", "explore", "go", web=True)
     (sent,) = shared_crew.model.asked_by("dense")
     # Of all that was billed, one prompt is in the context; what the API itself added is not known.
-    assert shared_crew.wait_for("dense", "idle").context.used < len(str(sent))
+    assert shared_crew.wait_for("dense", "idle").status.context.used < len(str(sent))
 
 
 # --------------------------------------------------------------------------------------------------- who may
@@ -374,7 +374,7 @@ def test_the_offline_model_shows_a_search_and_says_that_it_made_none(shared_crew
     answer = shared_crew.run("actor", "explore", prompt, web=True)
     assert "the offline model has no web" in answer.text
     assert "- Made up for: ponds https://example.com/?ponds" in answer.text
-    assert shared_crew.wait_for("actor", "idle").tokens.web_searches == 2
+    assert shared_crew.wait_for("actor", "idle").status.tokens.web_searches == 2
     again = messages.send(shared_crew.team, "actor", "Say hello")
     assert shared_crew.answer_to("actor", again.id).text == "hello"
     assert "hire me with --web" in shared_crew.run("plain", "explore", prompt).text

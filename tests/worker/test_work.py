@@ -192,10 +192,10 @@ def test_the_steps_of_an_assignment_are_kept_and_counted(crew_on: Callable[..., 
     assert shown[1] == shown[3] == "1 of 2 done\n[x] step 0\n[>] step 1"
     assert "begun" in shown[2] or "Input should be" in shown[2]
     crew.wait_for("maker", "idle")
-    assert crew.see("maker").todo == TodoList(done=1, total=2)
+    assert crew.see("maker").status.todo == TodoList(done=1, total=2)
     sent = messages.send(crew.team, "maker", "something else")
     crew.answer_to("maker", sent.id)
-    eventually(lambda: crew.see("maker").todo is None, "an empty list")
+    eventually(lambda: crew.see("maker").status.todo is None, "an empty list")
 
 
 def test_a_folders_conventions_are_given_when_it_is_entered(shared_crew: Crew) -> None:

@@ -275,11 +275,11 @@ def test_the_user_sees_that_a_checkout_was_not_set_up(made: Made) -> None:
     assert bob is not None
     found = re.fullmatch(
         r"worktree_copy: the root has no \.env; worktree_setup `echo broken; exit 3` failed: (results/\S+)",
-        bob.setup_error or "",
+        bob.status.setup_error or "",
     )
     assert found
     assert "broken" in (crew.directory.path / found[1]).read_text()
-    assert as_json.agent(bob, crew.directory)["setup_error"] == bob.setup_error
+    assert as_json.agent(bob, crew.directory)["setup_error"] == bob.status.setup_error
 
 
 def test_a_merge_names_the_commands_that_run_on(made: Made) -> None:

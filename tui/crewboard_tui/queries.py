@@ -242,7 +242,7 @@ class WorkOf(Struct, frozen=True):
             return Work()
         live = read_live(readers.team.agent(self.agent)) if agent.alive and agent.is_here else None
         hidden = live is None and agent.alive and agent.state == "working"
-        return Work(readers.activity(self.agent), live or "", agent.host if hidden else "")
+        return Work(readers.activity(self.agent), live or "", agent.status.host if hidden else "")
 
 
 class Mailbox(Struct, frozen=True):

@@ -444,7 +444,16 @@ class LaneReader:
 
         The journal is looked at only if the agent's status is another one: a worker writes both, the journal first.
         """
-        status = (view.run, view.alive, view.state, view.since, view.turn, view.doing, view.last_tool, view.tokens)
+        status = (
+            view.run,
+            view.alive,
+            view.state,
+            view.since,
+            view.status.turn,
+            view.doing,
+            view.status.last_tool,
+            view.status.tokens,
+        )
         if status != self._read_for:
             self._read_for = status
             if self._tail.restarted():

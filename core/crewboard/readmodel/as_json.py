@@ -56,7 +56,7 @@ def host(view: HostView) -> dict[str, Any]:
 
 def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
     """Return one agent."""
-    spec = view.spec
+    spec, said, terms = view.spec, view.status, view.status.terms
     flags, engine, worktree = (spec.flags, spec.engine, spec.worktree) if spec else (None, None, None)
     return {
         "name": view.name,
@@ -67,35 +67,35 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         "reason": view.reason,
         "run": view.run,
         "pid": view.pid,
-        "host": view.host or None,
+        "host": said.host or None,
         "alive": view.alive,
         "exit": view.exit.as_dict() if view.exit else None,
         "unread": view.unread,
         "doing": view.doing,
         "since": view.since,
-        "turn": view.turn,
+        "turn": said.turn,
         "task": view.task,
-        "waiting_for": view.waiting_for,
-        "last_error": view.last_error,
-        "setup_error": view.setup_error,
-        "mcp": [each.as_dict() for each in view.mcp],
-        "last_tool": view.last_tool,
-        "deviations": view.deviations.as_dict() if view.deviations else None,
-        "todo": view.todo.as_dict() if view.todo else None,
-        "terms": {**view.terms.given.as_dict(), "request": view.terms.request} if view.terms else None,
-        "tokens": view.tokens.as_dict(),
-        "context": view.context.as_dict(),
-        "cost_usd": view.cost_usd,
+        "waiting_for": said.waiting_for,
+        "last_error": said.last_error,
+        "setup_error": said.setup_error,
+        "mcp": [each.as_dict() for each in said.mcp],
+        "last_tool": said.last_tool,
+        "deviations": said.deviations.as_dict() if said.deviations else None,
+        "todo": said.todo.as_dict() if said.todo else None,
+        "terms": {**terms.given.as_dict(), "request": terms.request} if terms else None,
+        "tokens": said.tokens.as_dict(),
+        "context": said.context.as_dict(),
+        "cost_usd": said.cost_usd,
         "cpu_percent": view.usage.cpu_percent if view.usage else None,
         "rss_bytes": view.usage.rss_bytes if view.usage else None,
         "private_bytes": view.usage.private_bytes if view.usage else None,
-        "sandbox": view.sandbox,
+        "sandbox": said.sandbox,
         "web": {"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
         "model": view.model,
         # Its version is None until it has started.
-        "engine": {"name": engine.name, "version": view.engine_version or None} if engine else None,
-        "effort": view.effort,
-        "thinking": view.thinking,
+        "engine": {"name": engine.name, "version": said.engine_version or None} if engine else None,
+        "effort": said.effort,
+        "thinking": said.thinking,
         "damaged": view.damaged,
         "worktree": {"path": str(team.worktree(view.name)), "branch": worktree.branch, "base": worktree.base}
         if worktree

@@ -136,7 +136,7 @@ def _status(agent: AgentView) -> dict[str, Any]:
         "pid": agent.pid,
         "alive": agent.alive,
         "doing": agent.doing,
-        "waiting_for": agent.waiting_for,
+        "waiting_for": agent.status.waiting_for,
     }
 
 
@@ -290,8 +290,8 @@ def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator
             yield Happening(record.at, kind, agent.name, describe_exit(record))
     if agent.is_dead and agent.exit is None and agent.since > since:
         yield Happening(agent.since, "death", agent.name, agent.reason)
-    if agent.alive and agent.failed is not None and agent.failed_at > since:
-        yield Happening(agent.failed_at, "failure", agent.name, agent.last_error or agent.reason)
+    if agent.alive and agent.status.failed is not None and agent.status.failed_at > since:
+        yield Happening(agent.status.failed_at, "failure", agent.name, agent.status.last_error or agent.reason)
 
 
 def _journalled_ends(directory: AgentDirectory) -> dict[int, Exit]:

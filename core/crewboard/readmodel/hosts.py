@@ -94,8 +94,8 @@ class HostReader:
             return False
         self._running = {}
         for agent in agents:
-            if agent.host and agent.alive:
-                self._running.setdefault(agent.host, []).append(agent.name)
+            if agent.status.host and agent.alive:
+                self._running.setdefault(agent.status.host, []).append(agent.name)
         full = frozenset(name for name, host in self._records.items() if len(self._running.get(name, ())) >= host.slots)
         if full == self._full:
             return False
@@ -113,7 +113,7 @@ class HostReader:
         lost: dict[str, list[str]] = {}
         for agent in agents:
             if agent.ended_with_host and not agent.acknowledged:
-                lost.setdefault(agent.host, []).append(agent.name)
+                lost.setdefault(agent.status.host, []).append(agent.name)
         found = (
             HostView(host, self.seen[name], tuple(self._running.get(name, ())), tuple(lost.get(name, ())))
             for name, host in self._records.items()

@@ -119,7 +119,7 @@ def find_needs(agents: tuple[AgentView, ...], evidence: TeamEvidence) -> tuple[N
     names = frozenset(agent.name for agent in agents)
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
     deaths = [
-        Need("death", agent.name, agent.since, _describe_death(agent), refused_by=agent.refused_by)
+        Need("death", agent.name, agent.since, _describe_death(agent), refused_by=agent.status.refused_by)
         for agent in dead
         if not agent.ended_with_host
     ]
@@ -173,7 +173,7 @@ def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
     by_host: dict[str, list[AgentView]] = {}
     for agent in dead:
         if agent.ended_with_host:
-            by_host.setdefault(agent.host, []).append(agent)
+            by_host.setdefault(agent.status.host, []).append(agent)
     for host, here in by_host.items():
         names = tuple(agent.name for agent in here)
         since = min(agent.since for agent in here)
@@ -245,13 +245,13 @@ def _failed_assignment(agent: AgentView) -> Need:
     # Imported here: it knows the words of many servers, and the first picture needs none of them.
     from crewboard import models
 
-    since = agent.failed_at if agent.alive else agent.since
-    code = agent.failed if agent.exit is None or agent.alive else agent.exit.code
-    why = agent.last_error or agent.reason or "its last assignment ended with an error"
+    since = agent.status.failed_at if agent.alive else agent.since
+    code = agent.status.failed if agent.exit is None or agent.alive else agent.exit.code
+    why = agent.status.last_error or agent.reason or "its last assignment ended with an error"
     helps = models.remedy(why)
     # What helps comes first: the end of a long line may not be shown.
     summary = f"stopped: {why}" if helps is None else f"stopped; {helps}: {why.removesuffix(f'; {helps}')}"
-    return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.refused_by)
+    return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.status.refused_by)
 
 
 def _supervisor_needs(supervisor: SupervisorView, failure: SupervisorFailure | None) -> Iterator[Need]:
@@ -273,22 +273,24 @@ def _supervisor_needs(supervisor: SupervisorView, failure: SupervisorFailure | N
 def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> list[Need]:
     """Return the one need of an outage of the API, for all agents that wait for its end."""
     waiting = [agent for agent in agents if agent.waits_for_api]
-    since = min((agent.outage_since or 0 for agent in waiting), default=0)
+    since = min((agent.status.outage_since or 0 for agent in waiting), default=0)
     if not waiting or since <= seen.get(OUTAGE_MARK, 0):
         return []
-    error = next((agent.last_error for agent in waiting if agent.last_error), "no reason given")
+    error = next((agent.status.last_error for agent in waiting if agent.status.last_error), "no reason given")
     names = f"{len(waiting)} agents wait" if len(waiting) > 1 else f"{waiting[0].name} waits"
     until = outage_end(agents)
     # A weekly limit ends on another day.
     day = time.strftime("%b %-d ", time.localtime(until)) if until and until - since > _MOST_OF_A_DAY else ""
     summary = f"the API is unavailable: {error}; {names}" + (f" until {day}{format_minute(until)}" if until else "")
-    joined = max(agent.outage_since or 0 for agent in waiting)
+    joined = max(agent.status.outage_since or 0 for agent in waiting)
     return [Need("outage", SYSTEM, since, summary, marks=((OUTAGE_MARK, joined),))]
 
 
 def outage_end(agents: Iterable[AgentView]) -> float | None:
     """Return when the next agent that waits for the API tries again, in epoch seconds; None if none waits."""
-    return min((agent.retry_at for agent in agents if agent.waits_for_api and agent.retry_at), default=None)
+    return min(
+        (agent.status.retry_at for agent in agents if agent.waits_for_api and agent.status.retry_at), default=None
+    )
 
 
 def format_minute(at: float) -> str:
@@ -356,7 +358,7 @@ def _mcp_needs(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> Iter
     """Yield one need for each MCP server that agents lack for the same reason."""
     lacking: dict[tuple[str, str], list[tuple[AgentView, McpState]]] = {}
     for agent in agents:
-        for state in agent.mcp if agent.alive else ():
+        for state in agent.status.mcp if agent.alive else ():
             if state.problem and state.since > seen.get(mcp_mark(agent.name, state.name), 0):
                 lacking.setdefault((state.name, state.problem), []).append((agent, state))
     for (server, problem), found in lacking.items():
@@ -420,11 +422,11 @@ def _plans_first(asked: list[Need]) -> list[Need]:
 def _describe_death(agent: AgentView) -> str:
     """Return how an agent died, and with which error; without one, that it was at rest, else its last tool."""
     told = f"died: {describe_exit(agent.exit) if agent.exit else agent.reason}"
-    if agent.exit and agent.exit.code and agent.last_error:
-        return f"{told}: {agent.last_error}"
+    if agent.exit and agent.exit.code and agent.status.last_error:
+        return f"{told}: {agent.status.last_error}"
     if agent.rested is not None:
         return f"{told}, {agent.rested.describe(agent.since)}"
-    return f"{told}, last tool {agent.last_tool}" if agent.last_tool else told
+    return f"{told}, last tool {agent.status.last_tool}" if agent.status.last_tool else told
 
 
 def summarise(request: Request) -> str:

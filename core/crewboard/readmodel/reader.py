@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from crewboard.errors import BadDataError, StorageError
 from crewboard.names import OPERATOR, SYSTEM
@@ -161,63 +161,47 @@ def project_agent(facts: AgentFacts) -> AgentView:
     acknowledged = not seen.held and 0 < run == facts.acknowledged
     ended = seen.exit if seen.exit and seen.exit.run == run else None
     was_at_rest = not seen.held and status.run == run and status.state in _RESTS
-    has_new_failure = status.failed_at > facts.failure_seen
     return AgentView(
+        **asdict(found),
         name=member.name,
         type=member.type,
         role=member.role,
         title=member.title,
         model=status.model or member.model,
-        engine_version=status.engine_version,
-        effort=status.effort,
-        thinking=status.thinking,
-        state=found.state,
         shown=show(found.state, list(facts.asks), ended, acknowledged=acknowledged),
-        reason=found.reason,
-        since=found.since,
         doing=found.reason if found.state == "unknown" or not seen.held else status.doing,
         run=run or (seen.spec.run if seen.spec else 0),
         pid=status.pid or None,
         alive=seen.held,
+        spec=seen.spec,
+        status=_shown_part(status, facts),
         exit=ended,
         acknowledged=acknowledged,
         unread=facts.unread,
-        turn=status.turn,
         task=facts.task,
-        waiting_for=status.waiting_for if seen.held else None,
-        retry_at=status.retry_at if seen.held else None,
-        last_error=status.last_error,
-        failed=status.failed if has_new_failure else None,
-        failed_at=status.failed_at,
-        refused_by=status.refused_by if has_new_failure else None,
-        last_tool=status.last_tool,
-        deviations=status.deviations,
-        todo=status.todo,
-        terms=status.terms,
-        tokens=status.tokens,
-        context=status.context,
-        cost_usd=status.cost_usd,
         usage=facts.usage if seen.held else None,
-        sandbox=status.sandbox,
         damaged=facts.damaged,
-        spec=seen.spec,
         asks=facts.asks,
         rested=Rest(status.state, status.since) if was_at_rest else None,
-        is_starting=found.is_starting,
-        failed_start=found.failed_start,
-        is_open=found.is_open,
-        is_held=found.is_held,
         unsafe=seen.held and status.unsafe,
         unread_results=facts.unread_results,
-        outage_since=status.outage_since,
-        setup_error=status.setup_error,
-        mcp=tuple(status.mcp),
-        work=status.work,
-        host=status.host,
         is_here=facts.is_here,
-        ended_with_host=found.ended_with_host,
-        waits_for_host=found.waits_for_host,
     )
+
+
+_SIGNS_OF_LIFE = {"beat": 0, "deadline": None, "deadline_monotonic": None, "repeats": 0, "private_bytes": 0}
+"""Fields of a status that change while all that is shown of an agent stays; a view has these values in their place."""
+
+_NOT_WAITING = {"waiting_for": None, "retry_at": None}
+
+_NO_FAILURE = {"failed": None, "refused_by": None}
+
+
+def _shown_part(status: Status, facts: AgentFacts) -> Status:
+    """Return a status without signs of life, and without what holds no more."""
+    ended = {} if facts.seen.held else _NOT_WAITING
+    acknowledged = {} if status.failed_at > facts.failure_seen else _NO_FAILURE
+    return status.replace(**_SIGNS_OF_LIFE, **ended, **acknowledged)
 
 
 def damaged_file(record: Key, agent: str = SYSTEM) -> Damage:
@@ -512,7 +496,7 @@ class TeamReader:
 
         A status says what was true when the agent's last assignment began.
         """
-        if not any(state.problem for agent in agents for state in agent.mcp):
+        if not any(state.problem for agent in agents for state in agent.status.mcp):
             return agents
         # Imported here because it loads the types, and few agents lack a server.
         from crewboard import mcp_servers
@@ -526,7 +510,10 @@ class TeamReader:
         def is_gone(state: McpState) -> bool:
             return bool(state.problem) and state.file == mcp_servers.FILE and state.name not in named
 
-        return tuple(replace(agent, mcp=tuple(each for each in agent.mcp if not is_gone(each))) for agent in agents)
+        return tuple(
+            replace(agent, status=agent.status.replace(mcp=[each for each in agent.status.mcp if not is_gone(each)]))
+            for agent in agents
+        )
 
     def _supervisor(self, now: float) -> SupervisorView:
         if hosts := self._hosts.seen.values():

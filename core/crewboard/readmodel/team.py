@@ -11,20 +11,8 @@ from msgspec import Struct, field
 from crewboard.errors import ExitCode
 from crewboard.names import OPERATOR
 from crewboard.readmodel.processes import Usage
-from crewboard.readmodel.states import DEAD, URGENCY, HostState, SeenHost, Shown, WantedHost
-from crewboard.records.agents import (
-    Context,
-    Deviations,
-    Effort,
-    McpState,
-    Spec,
-    State,
-    TermsInForce,
-    Thinking,
-    TodoList,
-    Tokens,
-    Work,
-)
+from crewboard.readmodel.states import DEAD, URGENCY, Finding, HostState, SeenHost, Shown, WantedHost
+from crewboard.records.agents import Spec, State, Status
 from crewboard.records.base import counted
 from crewboard.records.processes import LIMIT_REASONS, Exit, Host
 from crewboard.records.requests import Request
@@ -117,20 +105,18 @@ class Rest(NamedTuple):
         return f"was {self.state} since {time.strftime(clock, time.localtime(self.since))}"
 
 
-class AgentView(Struct, frozen=True):
-    """One agent. Times are epoch seconds; `usage` is in percent of one core.
+class AgentView(Finding, frozen=True, kw_only=True):
+    """One agent, with what was found about its state. Times are epoch seconds; `usage` is in percent of one core.
 
-    `unread_results` counts its results that the operator has not read. `outage_since`, `effort` and `thinking` are as
-    in `Status`. It `collides_with` agents that changed the same files, whether that was acknowledged or not. `unmerged`
+    `status` is what its worker wrote last, without what says only that the worker lives: views that show the same are
+    equal. What it waits for is in it while it runs, its failure until that is acknowledged or another assignment
+    begins, and of its MCP servers no problem of one that is gone.
+
+    `exit` is the record of its last run if that has ended. It runs `unsafe` if its commands have no sandbox. `rested`
+    is the idle state in which an agent that is gone ended, None if it was at work. `is_here`: its processes can be
+    looked at, because it does not run on another machine. `unread_results` counts its results that the operator has
+    not read. It `collides_with` agents that changed the same files, whether that was acknowledged or not. `unmerged`
     is what its last snapshot contains and your branch does not; None if that is nothing.
-
-    `rested` is the idle state in which an agent that is gone ended, None if it was at work. `is_starting`,
-    `failed_start`, `is_open` and `is_held` are as in `Finding`. `unsafe` says that its commands run without a sandbox.
-    `failed` is the exit code of an assignment that ended with an error at `failed_at`, until that is acknowledged or
-    another one begins. `deviations` are the calls that the approved plan of its last assignment does not name. `mcp`
-    are the MCP servers that it has, or should have.
-    `todo` says how far it is with the steps that it listed in its last assignment. `terms` are those of the plan that
-    it carries out.
     """
 
     name: str
@@ -138,74 +124,38 @@ class AgentView(Struct, frozen=True):
     role: str
     title: str
     model: str
-    state: State
     shown: Shown
-    reason: str
-    since: float
     doing: str
     run: int
     pid: int | None
     alive: bool
+    spec: Spec | None
+    status: Status
     exit: Exit | None
     acknowledged: bool
     unread: int
-    turn: int
     task: int | None
-    waiting_for: str | None
-    retry_at: float | None
-    last_error: str | None
-    last_tool: str
-    tokens: Tokens
-    context: Context
-    cost_usd: float | None
     usage: Usage | None
-    sandbox: str
     damaged: int
-    spec: Spec | None
     asks: tuple[Request, ...]
-    rested: Rest | None = None
-    is_starting: bool = False
-    failed_start: bool = False
-    is_open: bool = False
-    is_held: bool = False
-    unsafe: bool = False
-    failed: int | None = None
-    failed_at: float = 0
-    refused_by: str | None = None
-    """The model that refused its last assignment, until that is acknowledged or another one begins."""
-    deviations: Deviations | None = None
-    todo: TodoList | None = None
-    terms: TermsInForce | None = None
-    unread_results: int = 0
-    outage_since: float | None = None
-    engine_version: str = ""
-    effort: Effort | None = None
-    thinking: Thinking | None = None
-    setup_error: str | None = None
-    mcp: tuple[McpState, ...] = ()
-    work: Work | None = None
+    rested: Rest | None
+    unsafe: bool
+    unread_results: int
+    is_here: bool
     collides_with: tuple[str, ...] = ()
     unmerged: Unmerged | None = None
-    host: str = ""
-    """The host of its last run; empty on a team without hosts."""
-    is_here: bool = True
-    """Its processes can be looked at: it does not run on another machine."""
-    ended_with_host: bool = False
-    """Its last run ended because its host was lost, or ended while it was at work."""
-    waits_for_host: WantedHost | None = None
-    """The host for which it waits longer than usual; `reason` says why."""
 
     @property
     def waits_for_api(self) -> bool:
         """Return True if it waits for the end of an outage of the API."""
-        return self.alive and self.state == "retrying" and self.outage_since is not None
+        return self.alive and self.state == "retrying" and self.status.outage_since is not None
 
     @property
     def limit(self) -> Limit | None:
         """Return which limit stopped this agent, as far as that was not acknowledged; None if none did."""
         if self.alive:
             # A used-up budget ends the worker, so a living one was stopped by the other limit.
-            return "turns" if self.failed == ExitCode.LIMIT else None
+            return "turns" if self.status.failed == ExitCode.LIMIT else None
         if self.state != "exited" or self.acknowledged or self.exit is None or self.exit.reason not in LIMIT_REASONS:
             return None
         if self.exit.reason == "turn_limit":
@@ -215,7 +165,7 @@ class AgentView(Struct, frozen=True):
     @property
     def has_failed(self) -> bool:
         """Return True if its assignment ended with an error that was not acknowledged; a death is another matter."""
-        return self.limit is not None or (self.alive and self.failed is not None)
+        return self.limit is not None or (self.alive and self.status.failed is not None)
 
     @property
     def is_dead(self) -> bool:
@@ -371,7 +321,7 @@ class TeamView(Struct, frozen=True, dict=True):
     def told_apart(self) -> list[str]:
         """Return the hosts that are up, or where an agent ran last; none if that is only one: no view names it."""
         up = {host.name for host in self.hosts if host.is_up}
-        names = sorted(up | {agent.host for agent in self.agents if agent.host})
+        names = sorted(up | {agent.status.host for agent in self.agents if agent.status.host})
         return names if len(names) > 1 else []
 
     def agent(self, name: str) -> AgentView | None:

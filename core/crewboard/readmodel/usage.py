@@ -51,9 +51,9 @@ class Bill(Struct, frozen=True):
 
 def bill_agent(agent: AgentView) -> Bill:
     """Return what one agent has used, over all of its runs."""
-    unpriced = agent.cost_usd is None and _any(agent.tokens)
+    unpriced = agent.status.cost_usd is None and _any(agent.status.tokens)
     budget = budget_or_none(agent.spec.flags.budget) if agent.spec else None
-    return Bill(agent.tokens, agent.cost_usd, unpriced, budget)
+    return Bill(agent.status.tokens, agent.status.cost_usd, unpriced, budget)
 
 
 def bill_team(view: TeamView) -> Bill:

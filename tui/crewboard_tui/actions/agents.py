@@ -159,7 +159,7 @@ class AgentActions:
         # Imported here: it knows the words of many servers, and the first picture needs none of them.
         from crewboard import models
 
-        text = models.instead_of(agent.refused_by or "", self._context.team.worker_environment) or agent.model
+        text = models.instead_of(agent.status.refused_by or "", self._context.team.worker_environment) or agent.model
         prompt = PromptLine(f"{agent.name}: model", text, check=check, hint="the model that tries again")
         prompt.pressed = self._context.key
         self._context.navigator.ask(prompt, done)
@@ -543,7 +543,7 @@ def _is_over(agent: AgentView) -> bool:
 
 def _can_retry(agent: AgentView) -> bool:
     """Return True if the agent runs and its last assignment ended with an error, but not because of a limit."""
-    return agent.alive and agent.failed is not None and agent.limit is None
+    return agent.alive and agent.status.failed is not None and agent.limit is None
 
 
 def _is_resumable(agent: AgentView) -> bool:
@@ -552,12 +552,12 @@ def _is_resumable(agent: AgentView) -> bool:
 
 def _needs_model(selection: Selection) -> bool:
     """Return True if one agent is selected, and its model refused its last assignment."""
-    return len(selection.agents) == 1 and selection.agents[0].refused_by is not None
+    return len(selection.agents) == 1 and selection.agents[0].status.refused_by is not None
 
 
 def _held_by(agent: AgentView) -> str:
     """Return the id of the plan of which the agent's approval holds steps; empty if it holds none."""
-    return agent.terms.request if agent.terms is not None and agent.terms.given.hold else ""
+    return agent.status.terms.request if agent.status.terms is not None and agent.status.terms.given.hold else ""
 
 
 def _answer_label(selection: Selection) -> str | None:

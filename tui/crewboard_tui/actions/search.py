@@ -81,7 +81,7 @@ def _agent_has(agent: AgentView, word: str) -> bool:
     if word.startswith("a:"):
         return word[2:] in agent.name
     if word.startswith("h:"):
-        return word[2:] == agent.host
+        return word[2:] == agent.status.host
     if word.startswith("#"):
         return word[1:] == str(agent.task or "")
     return word in f"{agent.name} {agent.type} {agent.role} {agent.doing} {agent.reason}".lower()

@@ -232,7 +232,7 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
     seen = read_team(team.directory).agent(name)
     limit = seen.spec.flags.budget if seen is not None and seen.spec is not None else None
     if as_json:
-        used = {"tokens": seen.tokens.total, "cost_usd": seen.cost_usd} if seen is not None else None
+        used = {"tokens": seen.status.tokens.total, "cost_usd": seen.status.cost_usd} if seen is not None else None
         say_json({"name": name, "budget": limit, "used": used, "run": run})
         return
     say(f"{name} may use {pricing.parse_budget(limit)}" if limit else f"{name} has no budget of its own")

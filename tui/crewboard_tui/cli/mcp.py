@@ -115,7 +115,7 @@ def _as_json(session: Session, server: mcp_servers.McpServer, agents: tuple[core
     states = [
         (agent.name, state)
         for agent in agents
-        for state in agent.mcp
+        for state in agent.status.mcp
         if (state.name, state.file) == (server.name, server.source)
     ]
     return _row(

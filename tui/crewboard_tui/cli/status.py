@@ -129,17 +129,19 @@ def _agents(view: TeamView) -> list[str]:
     if view.told_apart:
         titles.insert(_HOST_AT, "HOST")
         for row, agent in zip(rows, view.urgent_first, strict=True):
-            row.insert(_HOST_AT, agent.host or "–")
+            row.insert(_HOST_AT, agent.status.host or "–")
     head, *lines = table(titles, rows, indent="  ")
     told = [head]
     for line, agent in zip(lines, view.urgent_first, strict=True):
         told.append(line)
         # Those of an approval under which it works.
-        if agent.terms is not None and agent.spec is not None:
+        if agent.status.terms is not None and agent.spec is not None:
             from crewboard import agent_types
 
             kind = agent_types.known_type(agent.spec.type, agent.spec.definition)
-            told.append("      " + cut(f"terms: {agent_types.describe_terms(agent.terms.given, kind)}", columns() - 6))
+            told.append(
+                "      " + cut(f"terms: {agent_types.describe_terms(agent.status.terms.given, kind)}", columns() - 6)
+            )
     return told
 
 
@@ -151,10 +153,10 @@ def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
     doing = agent.doing
     if agent.shown == "done" and agent.is_dead:
         doing += " (acknowledged)"
-    if agent.alive and agent.last_error and agent.state == "idle":
-        doing = f"last error: {agent.last_error}"
-    elif agent.alive and agent.setup_error:
-        doing = f"{agent.setup_error} · {doing}"
+    if agent.alive and agent.status.last_error and agent.state == "idle":
+        doing = f"last error: {agent.status.last_error}"
+    elif agent.alive and agent.status.setup_error:
+        doing = f"{agent.status.setup_error} · {doing}"
     return [
         clip_middle(f"{agent.name} {agent.title}".rstrip(), name_room),
         agent.type,

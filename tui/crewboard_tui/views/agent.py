@@ -276,10 +276,10 @@ class AgentPage(BaseScreen):
 
 def _head(agent: AgentView, now: float) -> str:
     look = look_of(agent)
-    place = f" on {agent.host}" if agent.host else ""
+    place = f" on {agent.status.host}" if agent.status.host else ""
     process = f"pid {agent.pid}{place}" if agent.alive else f"no process{place and f', was{place}'}"
     parts = [agent.name, agent.type, f"run {agent.run}", process]
     parts += [f"{look.glyph} {look.word} {format_age(now - agent.since) if agent.since else ''}"]
     parts += ["web"] if agent.spec is not None and agent.spec.flags.web else []
-    parts += [f"sandbox {agent.sandbox}"] if agent.sandbox else []
+    parts += [f"sandbox {agent.status.sandbox}"] if agent.status.sandbox else []
     return " · ".join(parts)

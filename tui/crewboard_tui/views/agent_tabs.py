@@ -113,7 +113,7 @@ def _now(page: Page) -> list[Line]:
     agent, snapshot = page.agent, page.snapshot
     report, work = snapshot.get(CrashOf(agent.name)), snapshot.get(WorkOf(agent.name)) or Work()
     if agent.shown == "dead" and report is not None:
-        lost = [("host", agent.host), ("what helps", WHAT_HELPS_LOST)] if agent.ended_with_host else []
+        lost = [("host", agent.status.host), ("what helps", WHAT_HELPS_LOST)] if agent.ended_with_host else []
         return [*crash_lines(report, page.now, page.width), *fact_lines(lost, page.width)]
     lines = activity_lines(work, page.width, recent=_RECENT, caret=page.caret)
     if agent.state == "queued" and agent.spec is not None:
@@ -152,21 +152,22 @@ def lead_mail(snapshot: Snapshot, width: int, mail: "MailRows") -> Sequence[Coll
 
 
 def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
-    count, tokens, todo, beyond = format_count, agent.tokens, agent.todo, agent.deviations
+    count, said = format_count, agent.status
+    tokens, todo, beyond = said.tokens, said.todo, said.deviations
     used = f"in {count(tokens.input)}, out {count(tokens.output)}, cache {count(tokens.cache_read)}"
     context = ""
-    if agent.context.limit:
-        context = f"{100 * agent.context.used // agent.context.limit}% of {format_count(agent.context.limit)}"
-        context += " (assumed; say it with resume --window)" if agent.context.assumed else ""
+    if said.context.limit:
+        context = f"{100 * said.context.used // said.context.limit}% of {count(said.context.limit)}"
+        context += " (assumed; say it with resume --window)" if said.context.assumed else ""
     # What the model or engine is asked for beside its version.
     model = (
-        f"{agent.model} {agent.engine_version}".strip(),
-        f"effort {agent.effort}" if agent.effort else "",
-        f"thinking {agent.thinking}" if agent.thinking else "",
+        f"{agent.model} {said.engine_version}".strip(),
+        f"effort {said.effort}" if said.effort else "",
+        f"thinking {said.thinking}" if said.thinking else "",
     )
     return [
         ("role", agent.role),
-        ("host", agent.host),
+        ("host", said.host),
         ("task", f"#{agent.task}" if agent.task else ""),
         ("steps", f"{todo.done}/{todo.total} {todo.current}".rstrip() if todo is not None else ""),
         ("beyond plan", f"{beyond.count}, newest last: {' · '.join(beyond.calls)}" if beyond is not None else ""),
@@ -176,34 +177,34 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
         ("web", _web(agent)),
         ("servers", mcp_servers_of(agent)),
         ("context", context),
-        ("last error", agent.last_error or ""),
-        ("checkout", agent.setup_error or ""),
+        ("last error", said.last_error or ""),
+        ("checkout", said.setup_error or ""),
     ]
 
 
 def _web(agent: AgentView) -> str:
     """Return where the agent may use the web, and what it did there; an empty text if neither."""
     flags = agent.spec.flags if agent.spec is not None else HireOptions()
-    searches, pages = agent.tokens.web_searches, agent.tokens.web_fetches
+    searches, pages = agent.status.tokens.web_searches, agent.status.tokens.web_fetches
     may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any domain"
     did = [f"{searches} {'search' if searches == 1 else 'searches'}"] if searches else []
     did += [counted(pages, "page")] if pages else []
-    return " · ".join([*([may] if flags.web else []), *([" and ".join(did)] if agent.tokens.web_uses else [])])
+    return " · ".join([*([may] if flags.web else []), *([" and ".join(did)] if agent.status.tokens.web_uses else [])])
 
 
 def mcp_servers_of(agent: AgentView) -> str:
     """Return the MCP servers of an agent, with the number of their tools, or why it has none."""
-    tools = {each.name: counted(len(each.tools), "tool") for each in agent.mcp}
-    return " · ".join(f"{each.name}: {each.problem or tools[each.name]}" for each in agent.mcp)
+    tools = {each.name: counted(len(each.tools), "tool") for each in agent.status.mcp}
+    return " · ".join(f"{each.name}: {each.problem or tools[each.name]}" for each in agent.status.mcp)
 
 
 def _terms(agent: AgentView, view: TeamView) -> str:
     """Return the terms of the plan that it carries out, and the steps that are held."""
-    if agent.terms is None or agent.spec is None:
+    if agent.status.terms is None or agent.spec is None:
         return ""
-    given = agent.terms.given
+    given = agent.status.terms.given
     words = agent_types.describe_terms(given, agent_types.known_type(agent.spec.type, agent.spec.definition))
-    request = next((each for each in view.asked if each.id == agent.terms.request), None)
+    request = next((each for each in view.asked if each.id == agent.status.terms.request), None)
     plan = (request.edited or request.plan) if request is not None else ""
     steps = steps_of(plan)
     words += " until its result"
@@ -221,11 +222,11 @@ def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) 
         return [*crash_lines(report, now, width), *fact_lines([("exit", _record(agent.exit))], width)]
     facts = [
         ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
-        ("host", agent.host if agent.is_here else f"{agent.host}, which measures CPU and memory there"),
+        ("host", agent.status.host if agent.is_here else f"{agent.status.host}, which measures CPU and memory there"),
         ("state", f"{agent.state} since {format_clock(agent.since)}" if agent.since else agent.state),
         ("why", agent.reason),
-        ("sandbox", agent.sandbox),
-        ("last error", agent.last_error or ""),
+        ("sandbox", agent.status.sandbox),
+        ("last error", agent.status.last_error or ""),
     ]
     lines = [*_history(past, width), *fact_lines(facts, width)]
     if past.family:
@@ -285,7 +286,7 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
 
 def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
     """Return the lines of the Cost tab; calls newest first."""
-    bill, filled = bill_agent(agent), context_share(agent.context)
+    bill, filled = bill_agent(agent), context_share(agent.status.context)
     money = Span(why_no_money(view), "dim") if bill.partial else Span(format_bill(bill), "bold")
     budget: Line = (Span("none", "dim"),)
     if bill.budget is not None and bill.share is None:
@@ -293,10 +294,10 @@ def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: i
     elif bill.budget is not None:
         used = Span(f"{format_percent(bill.share)} of {bill.budget}", limit_tone(bill.share))
         budget = (used, *share_bar(bill.share, _BAR))
-    of_plan = pricing.budget_or_none(agent.terms.given.budget) if agent.terms is not None else None
-    window = f"{format_percent(filled)} of {format_count(agent.context.limit)}" if filled is not None else "—"
+    of_plan = pricing.budget_or_none(agent.status.terms.given.budget) if agent.status.terms is not None else None
+    window = f"{format_percent(filled)} of {format_count(agent.status.context.limit)}" if filled is not None else "—"
     lines: list[Line] = [
-        (_label("model"), say(f"{agent.model} {agent.engine_version}".strip() or "—")),
+        (_label("model"), say(f"{agent.model} {agent.status.engine_version}".strip() or "—")),
         (_label("money"), money),
         (_label("budget"), *budget),
         *([(_label("plan"), Span(f"{of_plan} from its approval on"))] if of_plan is not None else []),

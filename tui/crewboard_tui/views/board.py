@@ -564,11 +564,11 @@ def agent_facts(agent: AgentView, view: TeamView, now: float, width: int) -> lis
     """Return under a rule what of an agent has no room in its row: context, cost, process, changes, mail."""
     look, usage, lines, task = look_of(agent), agent.usage, agent.unmerged, view.task(agent.task)
     age = f" {format_age(now - agent.since)}" if agent.since else ""
-    share = context_share(agent.context)
-    used = f" {format_percent(share)} of {format_count(agent.context.limit)}" if share is not None else ""
+    share = context_share(agent.status.context)
+    used = f" {format_percent(share)} of {format_count(agent.status.context.limit)}" if share is not None else ""
     facts: dict[str, Line] = {
         "context": (*share_bar(share, _BAR), Span(used, limit_tone(share))),
-        "cost": (Span(f" {format_money(agent.cost_usd)}" if agent.cost_usd is not None else ""),),
+        "cost": (Span(f" {format_money(agent.status.cost_usd)}" if agent.status.cost_usd is not None else ""),),
         "cpu": (Span(f" {usage.cpu_percent:.0f}%" if usage is not None else ""),),
         "memory": (Span(f" {format_size(usage.memory)}" if usage is not None else ""),),
         "changed": (

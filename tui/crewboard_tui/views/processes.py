@@ -28,13 +28,13 @@ from crewboard_tui.widgets.line_view import LineView
 
 COLUMNS: tuple[Column[AgentView], ...] = (
     Column("AGENT", 14, lambda agent: Span(agent.name), is_name=True),
-    Column("HOST", 9, lambda agent: Span(agent.host), is_name=True),
+    Column("HOST", 9, lambda agent: Span(agent.status.host), is_name=True),
     Column("PID", 7, lambda agent: Span(str(agent.pid) if agent.alive and agent.pid else ""), "right"),
     Column("RUN", 3, lambda agent: Span(str(agent.run or "")), "right"),
     Column("CPU", 4, lambda agent: Span(f"{agent.usage.cpu_percent:.0f}%" if agent.usage else ""), "right"),
     Column("MEM", 5, lambda agent: Span(format_size(agent.usage.memory) if agent.usage else ""), "right"),
     Column("CHILDREN", 8, lambda agent: Span(str(agent.usage.children or "") if agent.usage else ""), "right"),
-    Column("SANDBOX", 10, lambda agent: Span(agent.sandbox if agent.alive and agent.sandbox else "")),
+    Column("SANDBOX", 10, lambda agent: Span(agent.status.sandbox if agent.alive and agent.status.sandbox else "")),
 )
 """The columns from left to right. How a worker is, or how it ended, takes the rest of the line."""
 

@@ -71,20 +71,20 @@ def doing(agent: AgentView, now: float) -> str:
     """Return what an agent does, or why it does nothing, on one line."""
     if agent.shown == "ask":
         return one_line(summarise(agent.asks[0]))
-    if agent.state == "retrying" and agent.retry_at is not None:
-        error = f": {agent.last_error}" if agent.last_error else ""
-        return one_line(f"again in {format_span(agent.retry_at - now)}{error}")
+    if agent.state == "retrying" and agent.status.retry_at is not None:
+        error = f": {agent.status.last_error}" if agent.status.last_error else ""
+        return one_line(f"again in {format_span(agent.status.retry_at - now)}{error}")
     if agent.shown == "idle":
         # The STATE column already says that it is idle.
         count = agent.unread_results
         unread = [f"{agent.unread} unread"] if agent.unread else []
         unread += [f"{counted(count, 'result')} to read"] if count else []
-        return one_line(agent.last_error or agent.setup_error or " · ".join(unread))
+        return one_line(agent.status.last_error or agent.status.setup_error or " · ".join(unread))
     if agent.shown in ("stuck", "loop", "start", "unknown"):
         return one_line(agent.reason)
-    if agent.state == "waiting" and agent.waiting_for:
-        return one_line(f"waits for {agent.doing or agent.waiting_for}")
-    not_set_up = "checkout not set up · " if agent.alive and agent.setup_error else ""
+    if agent.state == "waiting" and agent.status.waiting_for:
+        return one_line(f"waits for {agent.doing or agent.status.waiting_for}")
+    not_set_up = "checkout not set up · " if agent.alive and agent.status.setup_error else ""
     return one_line(not_set_up + (agent.doing or agent.reason or agent.state))
 
 
@@ -118,26 +118,26 @@ def _changes(row: AgentRow) -> Span:
 
 
 def _context(row: AgentRow) -> Span:
-    if not row.agent.context.limit:
+    if not row.agent.status.context.limit:
         return Span("")
-    percent = 100 * row.agent.context.used // row.agent.context.limit
+    percent = 100 * row.agent.status.context.used // row.agent.status.context.limit
     return Span(f"{percent}%", "warning" if percent >= 80 else "")  # noqa: PLR2004  where summaries are near
 
 
 def _plan(row: AgentRow) -> Span:
     """Return how many calls go beyond the plan, else that terms of its approval hold."""
-    if row.agent.deviations:
-        return Span(f"+{row.agent.deviations.count}", "warning bold")
-    return Span("terms") if row.agent.terms else Span("")
+    if row.agent.status.deviations:
+        return Span(f"+{row.agent.status.deviations.count}", "warning bold")
+    return Span("terms") if row.agent.status.terms else Span("")
 
 
 def _has_steps(row: AgentRow) -> bool:
     """Return True if an agent listed steps of work that it has not ended."""
-    return row.agent.todo is not None and row.agent.shown not in ("idle", "done")
+    return row.agent.status.todo is not None and row.agent.shown not in ("idle", "done")
 
 
 def _steps(row: AgentRow) -> Span:
-    todo = row.agent.todo
+    todo = row.agent.status.todo
     if todo is None or not _has_steps(row):
         return Span("")
     return Span(f"{todo.done}/{todo.total}", "dim" if todo.done == todo.total else "")
@@ -166,19 +166,19 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
     Column(
         "HOST", _LONGEST_HOST, since=MEDIUM, rank=1, is_name=True,
         cell=lambda row: Span(
-            row.agent.host, "error" if row.agent.ended_with_host and not row.agent.acknowledged else "dim"
+            row.agent.status.host, "error" if row.agent.ended_with_host and not row.agent.acknowledged else "dim"
         ),
     ),
     Column("PID", 7, _pid, since=WIDE),
     Column(
         "PLAN", 5, _plan, "right", since=MEDIUM,
-        has=lambda row: row.agent.deviations is not None or row.agent.terms is not None,
+        has=lambda row: row.agent.status.deviations is not None or row.agent.status.terms is not None,
     ),
     Column("TODO", 5, _steps, "right", since=MEDIUM, has=_has_steps),
     Column(
         "WEB", 3, align="right", since=MEDIUM, has=_may_use_web,
         # How often an agent that may use the web did.
-        cell=lambda row: Span(str(row.agent.tokens.web_uses or "on") if _may_use_web(row) else ""),
+        cell=lambda row: Span(str(row.agent.status.tokens.web_uses or "on") if _may_use_web(row) else ""),
     ),
     Column("DOING", 0, _doing, since=MEDIUM),
     Column(LANE, _LANE_CELLS[NARROW], lambda row: row.lane or Span(""), since=MEDIUM, rank=9),
@@ -201,10 +201,10 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
         "MEM", 5, align="right", since=WIDE, rank=2, has=lambda row: row.agent.usage is not None,
         cell=lambda row: Span(format_size(row.agent.usage.memory) if row.agent.usage else ""),
     ),
-    Column("CTX", 4, _context, "right", since=MEDIUM, rank=5, has=lambda row: row.agent.context.limit > 0),
+    Column("CTX", 4, _context, "right", since=MEDIUM, rank=5, has=lambda row: row.agent.status.context.limit > 0),
     Column(
-        "COST", 6, align="right", since=MEDIUM, rank=6, has=lambda row: row.agent.cost_usd is not None,
-        cell=lambda row: Span(format_money(row.agent.cost_usd) if row.agent.cost_usd is not None else ""),
+        "COST", 6, align="right", since=MEDIUM, rank=6, has=lambda row: row.agent.status.cost_usd is not None,
+        cell=lambda row: Span(format_money(row.agent.status.cost_usd) if row.agent.status.cost_usd is not None else ""),
     ),
     Column(
         "✉", 3, lambda row: Span(str(row.agent.unread or ""), "" if row.agent.alive else "warning"), "right", since=WIDE
@@ -379,7 +379,11 @@ class Roster(LineList):
         """Return an agent's row; the same line while all that decides how it looks is the same."""
         now, marked, look = self._seen.now, agent.name in self.marked, look_of(agent)
         minutes = self._minutes(agent)
-        again = format_span(agent.retry_at - now) if agent.state == "retrying" and agent.retry_at is not None else ""
+        again = (
+            format_span(agent.status.retry_at - now)
+            if agent.state == "retrying" and agent.status.retry_at is not None
+            else ""
+        )
         decides = (agent, self._columns, marked, format_age(now - agent.since), again, minutes)
         known = self._drawn.get(agent.name)
         if known is None or known[0] != decides:

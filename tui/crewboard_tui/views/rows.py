@@ -134,8 +134,8 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
         facts += [
             ("doing", agent.doing),
             ("process", f"pid {agent.pid}, run {agent.run}{usage}" if agent.alive else "none"),
-            ("last error", agent.last_error or ""),
-            ("checkout", agent.setup_error or ""),
+            ("last error", agent.status.last_error or ""),
+            ("checkout", agent.status.setup_error or ""),
         ]
     lines = fact_lines(facts, width)
     mailbox = snapshot.get(MailTo(need.mailbox)) if need.mailbox else None

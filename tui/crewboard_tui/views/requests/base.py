@@ -330,7 +330,7 @@ def overlap_lines(request: Request, view: TeamView) -> list[Line]:
     """Return which plans of other agents name files of this plan, one line each."""
     if request.type != "plan_approval":
         return []
-    works = {agent.name: agent.work for agent in view.agents}
+    works = {agent.name: agent.status.work for agent in view.agents}
     return [
         (Span(f"{'⚠ PLANS':<{LABEL}}", "warning bold"), say(each.describe(), "warning"))
         for each in collisions.plan_overlaps(request, works, view.requests, str(view.root))

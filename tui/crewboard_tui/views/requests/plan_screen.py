@@ -470,7 +470,7 @@ class ReviewScreen(BaseScreen):
     def _deviations(self) -> Deviations | None:
         """Return the calls that this plan does not name, or while it waits, that the plan before does not name."""
         agent = self.context.snapshot.view.agent(self.page.seen.from_)
-        found = agent.deviations if agent is not None and self._is_plan else None
+        found = agent.status.deviations if agent is not None and self._is_plan else None
         known = found is not None and (found.plan == self.page.seen.id or not self.page.outcome)
         return found if known else None
 
