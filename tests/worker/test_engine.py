@@ -271,7 +271,7 @@ def test_rules_decide_and_nothing_is_allowed_for_ever(crew: Crew) -> None:
     roster.change(crew.directory, edit)
     assignment = spawn(crew, "e", "[[run echo hi; run rm -rf x; say done]]")
     assert crew.answer(assignment).text == "done"
-    assert "the operator's rule r2 denies it" in told(crew, "e")
+    assert "the operator's rule r2 denies rm *" in told(crew, "e")
     # An engine that offers no answer for this one time gets a no.
     assignment = spawn(crew, "f", "[[run echo hi; say done]]", "--no-allow-once")
     assert crew.answer(assignment).text == "done"
@@ -384,7 +384,7 @@ def test_an_engine_is_refused_what_only_a_held_step_names(crew: Crew) -> None:
         "Refused to you, where your permission is asked for it, because only step 2 names it: c.md, touch b.txt."
         in said
     )
-    assert "only held step 2 of your plan names it, which is not approved" in said
+    assert "held step 2 of your plan is not approved, and only that step names touch b.txt" in said
 
 
 def test_another_command_is_another_engine(crew: Crew) -> None:

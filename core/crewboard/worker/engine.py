@@ -77,7 +77,7 @@ from crewboard.worker.team_tools import run as run_team_tool
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
 from crewboard.worker.tools.plans import ask_for_plan, is_gate_closed, plan_outcome, plan_request_id, take_released
 from crewboard.worker.tools.registry import TOOLS
-from crewboard.worker.tools.rules import judge_call
+from crewboard.worker.tools.rules import judge_call, why_denied
 
 START_TIMEOUT = 120.0
 """Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""
@@ -899,8 +899,7 @@ class EngineLife(Life):
         verdict = judge_call(rules, tool, arguments, root, terms) if is_gated(tool) else None
         why = ""
         if verdict is not None and verdict.effect == "deny":
-            of_step = f"only {verdict.rule.id} of your plan names it, which is not approved"
-            why = of_step if verdict.step is not None else f"the operator's rule {verdict.rule.id} denies it"
+            why = why_denied(verdict)
         elif terms is not None and is_gated(tool) and not kept_by_terms(terms, tool):
             why = "the terms of your plan's approval do not leave you this tool"
         elif verdict is None or verdict.effect != "allow":

@@ -241,24 +241,27 @@ def refused_by_type(run_state: RunState, tool: str, arguments: dict[str, Any]) -
     return Outcome(f"{text} ({how}).", is_error=True)
 
 
-def rule_refusal(tool: str, verdict: Verdict) -> Outcome:
-    """Return what the model is told about a call that a rule denies."""
+def why_denied(verdict: Verdict) -> str:
+    """Return as a clause why a rule denies a call."""
     rule = verdict.rule
     if verdict.step is not None:
-        told = "do it in another way" if verdict.step == "not" else "do it now, nor in another way"
         about = (rule.pattern or rule.tool).removesuffix(" *")
-        return Outcome(
-            f"{tool} was not run: {rule.id} of your plan is not approved, and only that step names {about}. "
-            f"Do not {told}. Go on with the approved steps, or say in your result that you need it.",
-            is_error=True,
-            rule=rule.id,
-        )
+        return f"{rule.id} of your plan is not approved, and only that step names {about}"
     about = rule.pattern
     if rule.tool.startswith(MCP_PREFIX):
         about = rule.tool if rule.pattern in ("", "*") else f"{rule.tool} with {rule.pattern}"
     whose = f"your {rule.id}" if rule.id.startswith(_TYPE_RULE) else f"the operator's rule {rule.id}"
-    text = f"{tool} was not run: {whose} denies {about}. Do not try to do it in another way"
-    return Outcome(f"{text}; ask the operator if you need it.", is_error=True, rule=rule.id)
+    return f"{whose} denies {about}"
+
+
+def rule_refusal(tool: str, verdict: Verdict) -> Outcome:
+    """Return what the model is told about a call that a rule denies."""
+    told = "Do not try to do it in another way; ask the operator if you need it."
+    if verdict.step is not None:
+        way = "do it in another way" if verdict.step == "not" else "do it now, nor in another way"
+        told = f"Do not {way}. Go on with the approved steps, or say in your result that you need it."
+    text = f"{tool} was not run: {why_denied(verdict)}. {told}"
+    return Outcome(text, is_error=True, rule=verdict.rule.id)
 
 
 def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
