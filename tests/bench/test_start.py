@@ -179,7 +179,7 @@ def fill_board(directory: TeamDirectory) -> None:
     for number in range(200):
         tasks.add(directory, f"task {number}", now=1.0)
     for number in range(300):
-        requests.open_request(directory, f"r{number}", "question", "agent0", "operator", {"question": "?"}, 1.0)
+        requests.ask(directory, f"r{number}", "question", "agent0", "operator", {"question": "?"}, 1.0, by_mail=False)
         requests.decide(directory, f"r{number}", "answered", "operator", 2.0, feedback="yes")
 
 

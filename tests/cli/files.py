@@ -55,4 +55,4 @@ def alive(team: Team, name: str) -> Iterator[None]:
 
 def ask(team: Team, ident: str, kind: RequestType, payload: Mapping[str, JsonValue]) -> Request:
     """Open a request of `fixer` to the operator."""
-    return requests.open_request(team.directory, ident, kind, "fixer", "operator", dict(payload), 5.0)
+    return requests.ask(team.directory, ident, kind, "fixer", "operator", dict(payload), 5.0, by_mail=False)

@@ -77,7 +77,7 @@ def test_wait_for_needs_prints_the_most_urgent_one(cli: Cli, shell: Cli, team: T
         set_status(team, "tester", failed=79, failed_at=7, last_error="reached its limit of 3 model calls")
         found = finish(waiting).json
         assert (found["kind"], found["agent"], found["code"]) == ("failed", "tester", 79)
-        requests.open_request(team.directory, "q1", "question", "fixer", "operator", {"question": "why?"}, 9.0)
+        requests.ask(team.directory, "q1", "question", "fixer", "operator", {"question": "why?"}, 9.0, by_mail=False)
         assert cli("wait", "--needs").json == cli("status", "--json").json["needs_you"][0]
         assert cli("wait", "--needs").json["kind"] == "question"
     assert cli("wait", "fixer", "--needs").code == 2

@@ -317,7 +317,7 @@ def one_claims_two(team: TeamDirectory) -> None:
 
 
 def two_answers(team: TeamDirectory) -> None:
-    requests.open_request(team, "q1", "permission", "a", "operator", {}, 1.0)
+    requests.ask(team, "q1", "permission", "a", "operator", {}, 1.0, by_mail=False)
     interleaving = Interleaving("replace")
     interleaving.run(
         lambda: requests.decide(team, "q1", "approved", "operator", 2.0),

@@ -56,7 +56,7 @@ def told(absence: Absence) -> list[tuple[str, str, str]]:
 def test_nothing_happened_while_the_user_was_away(team: Team) -> None:
     put_result(team, "fixer-1-1.md", "seen before", LEFT - 1)
     agents.write_exit(team.directory.agent("fixer"), Exit(run=1, signal=9, reason="died", at=LEFT - 1))
-    requests.open_request(team.directory, "p1", "plan_approval", "fixer", "operator", {"plan": "# Old"}, LEFT - 1)
+    requests.ask(team.directory, "p1", "plan_approval", "fixer", "operator", {"plan": "# Old"}, LEFT - 1, by_mail=False)
     operators.note_act(team.directory, Act(ts=LEFT - 1, who="Kim", act="stop", target="fixer"))
     found = absence(team)
     assert told(found) == []
@@ -66,9 +66,13 @@ def test_nothing_happened_while_the_user_was_away(team: Team) -> None:
 def test_results_plans_and_questions_are_counted(team: Team) -> None:
     put_result(team, "fixer-1-1.md", "\n# Done: the parser\nmore", LEFT + 1)
     put_result(team, "fixer-mail-0123456789abcdef.md", "a long message, no result", LEFT + 1)
-    requests.open_request(team.directory, "p1", "plan_approval", "fixer", "operator", {"plan": "# Split it"}, LEFT + 2)
+    requests.ask(
+        team.directory, "p1", "plan_approval", "fixer", "operator", {"plan": "# Split it"}, LEFT + 2, by_mail=False
+    )
     answers.approve(team, "p1")
-    requests.open_request(team.directory, "q1", "question", "scout", "operator", {"question": "keep 1.x?"}, LEFT + 3)
+    requests.ask(
+        team.directory, "q1", "question", "scout", "operator", {"question": "keep 1.x?"}, LEFT + 3, by_mail=False
+    )
     assert told(absence(team)) == [
         ("result", "fixer", "Done: the parser"),
         ("plan", "fixer", "plan: Split it · approved"),

@@ -32,7 +32,7 @@ def test_a_plan_goes_to_the_operator_if_no_lead_can_review_it(tmp_path: Path) ->
     settings.set_approver(team, "lead")
     enlist(team, "lead", "lead")
     enlist(team, "fixer")
-    requests.open_request(team.directory, "p1", "plan_approval", "fixer", "lead", {"plan": "# Do it"}, 5.0)
+    requests.ask(team.directory, "p1", "plan_approval", "fixer", "lead", {"plan": "# Do it"}, 5.0, by_mail=False)
     assert "p1" in needed(team)
     with alive(team, "lead"):
         assert "p1" not in needed(team)
@@ -128,7 +128,7 @@ def test_a_refusal_that_was_acknowledged_is_no_refusal_any_more(team: Team) -> N
 def test_a_removed_agent_leaves_no_need(team: Team) -> None:
     finish(team, "scout")
     send_result(team, "scout", "41 modules")
-    requests.open_request(team.directory, "q-1", "question", "scout", OPERATOR, {"question": "?"}, 1.0)
+    requests.ask(team.directory, "q-1", "question", "scout", OPERATOR, {"question": "?"}, 1.0, by_mail=False)
     assert {kind for kind, _ in kinds(team)} == {"question", "result"}
     stop.remove(team, "scout")
     assert kinds(team) == []

@@ -27,7 +27,7 @@ def team(directory: TeamDirectory) -> TeamDirectory:
         hire(directory, name)
         mailbox.send(directory, mailbox.compose("operator", name, "message", "hello"))
     tasks.add(directory, "look", now=1)
-    requests.open_request(directory, "question-1", "question", "scout", "operator", {"question": "why?"}, 1)
+    requests.ask(directory, "question-1", "question", "scout", "operator", {"question": "why?"}, 1, by_mail=False)
     return directory
 
 

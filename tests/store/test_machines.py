@@ -322,7 +322,7 @@ class Requests(OnDisk):
         ident, supersedes = f"q{number}", f"q{older}" if older and older != number else None
         known = self.model.get(ident)
         payload = {"question": f"{kind} {author} {to}"}
-        asked = requests.open_request(self.team, ident, kind, author, to, payload, 1.0, supersedes=supersedes)  # type: ignore[arg-type]
+        asked = requests.ask(self.team, ident, kind, author, to, payload, 1.0, supersedes=supersedes, by_mail=False)  # type: ignore[arg-type]
         if known is None:
             old = self.model.get(supersedes or "")
             if old is not None and old.status == "pending":

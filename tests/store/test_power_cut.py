@@ -104,7 +104,7 @@ def left_of_body(disk: Disk, message: Message) -> str:
 def test_tasks_requests_and_acknowledgements_survive(disk: Disk, team: Team) -> None:
     enlist(team, "scout", run=3)
     task = tasks.add_task(team, "fix it")
-    requests.open_request(team.directory, "p1", "plan_approval", "scout", "operator", {"plan": "# Do it"}, 5.0)
+    requests.ask(team.directory, "p1", "plan_approval", "scout", "operator", {"plan": "# Do it"}, 5.0, by_mail=False)
     answers.approve(team, "p1")
     messages.acknowledge(team, "scout")
     left = left_of(disk)

@@ -36,7 +36,7 @@ RIGHT: dict[RequestType, set[RequestStatus]] = {
 
 def ask(team: TeamDirectory, ident: str = "q1", kind: RequestType = "plan_approval", **how: Any) -> Request:
     given = {"author": "a", "to": "lead", "payload": {"plan": "do it"}, "now": 1.0, **how}
-    return requests.open_request(team, ident, kind, **given)
+    return requests.ask(team, ident, kind, **given, by_mail=False)
 
 
 def stands(team: TeamDirectory, ident: str = "q1") -> Request:

@@ -188,7 +188,7 @@ async def test_the_task_of_a_dead_owner_wakes_others_too(listener: Listener) -> 
 
 
 async def test_a_request_wakes_both_its_parties(listener: Listener) -> None:
-    requests.open_request(listener.directory, "r1", "question", "ann", "cleo", {"question": "?"}, 1.0)
+    requests.ask(listener.directory, "r1", "question", "ann", "cleo", {"question": "?"}, 1.0, by_mail=False)
     assert await listener.hears_of_mail() == {"ann", "cleo", "board"}
 
 

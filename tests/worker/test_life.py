@@ -275,7 +275,7 @@ def idler(directory: TeamDirectory) -> RunState:
 
 def shutdown_request(idler: RunState) -> Request:
     """A shutdown request whose file is written, and whose mail is not."""
-    return requests.open_request(idler.team, "shutdown-1", "shutdown", "operator", "idler", {}, time.time())
+    return requests.ask(idler.team, "shutdown-1", "shutdown", "operator", "idler", {}, time.time(), by_mail=False)
 
 
 async def test_an_idle_agent_decides_before_the_mail_arrives(idler: RunState) -> None:

@@ -120,7 +120,7 @@ class Asks:
 
     def _ask(self, ident: str, author: str, tool: str, summary: str) -> None:
         payload: dict[str, JsonValue] = {"tool": tool, "summary": summary, _ANSWERED_IN: places.PROGRAM}
-        requests.open_request(self._team, ident, "permission", author, OPERATOR, payload, self._clock())
+        requests.ask(self._team, ident, "permission", author, OPERATOR, payload, self._clock(), by_mail=False)
 
     def submit_plan(self, author: str, frame: dict[str, Any], ts: float) -> None:
         """Note a plan. It becomes a request when its lead, which is no user's need, has answered it."""
@@ -135,7 +135,7 @@ class Asks:
         # A hook may have asked about the same plan before, so that it is on the board already.
         if plan is not None and not any((r.from_, r.payload.get("plan")) == (plan.author, plan.text) for r in asked):
             payload: dict[str, JsonValue] = {"plan": plan.text, _ANSWERED_IN: places.PROGRAM}
-            requests.open_request(self._team, ident, "plan_approval", plan.author, by, payload, plan.at)
+            requests.ask(self._team, ident, "plan_approval", plan.author, by, payload, plan.at, by_mail=False)
         request = requests.load(self._team, ident)
         if request is None or request.status != "pending":
             return

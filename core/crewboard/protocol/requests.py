@@ -91,37 +91,21 @@ def pending(team: TeamDirectory) -> list[Request]:
 
 
 @under_lock(_LOCK)
-def open_request(
-    team: TeamDirectory,
-    request_id: str,
-    kind: RequestType,
-    author: str,
-    to: str,
-    payload: dict[str, JsonValue],
-    now: float,
-    *,
-    supersedes: str | None = None,
-) -> Request:
-    """Open a request, and cancel the one that it `supersedes` if that is still pending.
+def _open(team: TeamDirectory, request: Request) -> Request:
+    """Open a request, and cancel the one that it supersedes if that is still pending.
 
     An id that exists means that a worker asks the same question again after a crash. Keep that request, and reopen it
     if it was cancelled because the worker had ended.
     """
-    existing = load(team, request_id)
+    existing = load(team, request.id)
     if existing is not None and (existing.status, existing.decided_by) == ("cancelled", SYSTEM):
         return _save(team, existing, status="pending", decided_at=None, decided_by=None)
     if existing is not None:
         return existing
-    old = load(team, supersedes) if supersedes else None
+    old = load(team, request.supersedes) if request.supersedes else None
     if old is not None and old.status == "pending":
-        _save(team, old, status="cancelled", decided_at=now, decided_by=author)
-    return _save(
-        team,
-        Request(
-            id=request_id, type=kind, from_=author, to=to, payload=payload,
-            supersedes=supersedes, created_at=now,
-        ),
-    )  # fmt: skip
+        _save(team, old, status="cancelled", decided_at=request.created_at, decided_by=request.from_)
+    return _save(team, request)
 
 
 @under_lock(_LOCK)
@@ -253,8 +237,9 @@ def ask(  # noqa: PLR0913  each is a field of the request
     *,
     supersedes: str | None = None,
     answers: Mapping[str, str] = MappingProxyType({}),
+    by_mail: bool = True,
 ) -> Request:
-    """Open a request and notify `to`; asking again with the same id changes nothing.
+    """Open a request and notify `to`, unless it needs no mail; asking again with the same id changes nothing.
 
     A plan carries the notes on the one that it `supersedes`, with the `answers` to them by the id of the note.
 
@@ -267,8 +252,14 @@ def ask(  # noqa: PLR0913  each is a field of the request
     if notes:
         # In the payload, so that a yes is bound to what was shown of them.
         payload = {**payload, "notes": [note.as_dict() for note in notes]}
-    request = open_request(team, request_id, kind, author, to, payload, now, supersedes=supersedes)
-    mailbox.send(team, mail_of(request, now), durable=True)
+    request = _open(
+        team,
+        Request(
+            id=request_id, type=kind, from_=author, to=to, payload=payload, supersedes=supersedes, created_at=now,
+        ),
+    )  # fmt: skip
+    if by_mail:
+        mailbox.send(team, mail_of(request, now), durable=True)
     return request
 
 
