@@ -28,7 +28,7 @@ Setting = tuple[str, Mapping[str, str]]
 
 
 class KnownEngine(Struct, frozen=True):
-    """What is known of an engine: how it is started, which versions were tested, what it can do and lacks.
+    """Facts about an engine: how it is started, which versions were tested, what it can do and lacks.
 
     `work` and `plan` set a session to work, and to plan only; both are sent after each start, because some engines
     forget. `variables` are those of the user's environment that it needs, and `set_variables` those that it is given by

@@ -144,9 +144,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """True if a snapshot waits to be shown, and if something changed since the visit was stored."""
         self._kept_at = monotonic()
         self._looks_at_merge = 0.0
-        """When the record of merges is read next (monotonic)."""
+        """The time at which the record of merges is read next (monotonic)."""
         self._shown_at = float("-inf")
-        """When a snapshot was shown last (monotonic)."""
+        """The time at which a snapshot was shown last (monotonic)."""
         self._newest_read: TeamRead | None = None
         """The newest reading that was published and is not shown yet."""
         self._presenting = threading.Thread()

@@ -47,7 +47,7 @@ _HERE = Path(__file__).parent
 _STATIC = Path(textual_serve.__file__).parent / "static"
 
 _LINKS = b"this.terminal.loadAddon(this.weblinksAddon),"
-"""What underlines addresses in textual-serve's script, as if a click opened them."""
+"""The code that underlines addresses in textual-serve's script, as if a click opened them."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

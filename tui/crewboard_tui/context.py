@@ -111,7 +111,7 @@ class AppContext(Struct):
     drafts: Drafts = field(default_factory=Drafts)
     sent: SentTexts = field(default_factory=SentTexts)
     shown: dict[str, ShownPassage] = field(default_factory=dict)
-    """Which of the passages of requests stood on the screen since the dashboard was opened, by name."""
+    """The passages of requests that stood on the screen since the dashboard was opened, by name."""
     unsent_hire: tuple[str, Profile] | None = None
     """The name and the terms in the hire form when it was left without hiring."""
     visit: LastVisit = field(default_factory=LastVisit)

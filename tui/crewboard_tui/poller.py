@@ -87,7 +87,7 @@ class KeysFirst:
         self._until = 0.0
         self._left = KEYS_FIRST
         self.key_at = float("-inf")
-        """When the last key was pressed (monotonic)."""
+        """The time of the last key (monotonic)."""
 
     def note_key(self) -> None:
         """Note that the screen answers a key from now on. Called by the app."""
@@ -148,7 +148,7 @@ class TeamPoller:
         self._next = 0
         """The place on the roster of the first agent of the next sweep."""
         self._began: float | None = None
-        """When the reading under way began (monotonic)."""
+        """The start of the reading under way (monotonic)."""
         self._mirror: MirrorThread | None = None
         self._watcher = watcher.Watcher(
             team.path,

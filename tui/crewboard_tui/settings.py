@@ -225,7 +225,7 @@ def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bo
 
 
 class _Reading:
-    """What was read so far."""
+    """The settings that were read so far."""
 
     def __init__(self, of_team: bool | None) -> None:  # noqa: FBT001
         self._of_team = of_team

@@ -77,7 +77,7 @@ class Call:
     diff: tuple[str, str, str] | None = None
     """A path, the text before and the text after."""
     printed: str = ""
-    """What its command printed since the last update."""
+    """The output of its command since the last update."""
 
     @property
     def plan(self) -> str | None:
@@ -327,7 +327,7 @@ class Engine:
         self._last_id = 0
         self._waiting: dict[int, asyncio.Future[Json]] = {}
         self.news: asyncio.Queue[Any] = asyncio.Queue()
-        """What the engine told and asked, in order. What it told before it answered a request is here by then."""
+        """All that the engine told and asked, in order. What it told before it answered a request is here by then."""
         self._asked: list[Ask] = []
         """Requests for permission that are not answered."""
         self.session = ""

@@ -168,7 +168,7 @@ class _Turn:
     """The engine's answer to the texts `steered`, which were sent into the turn; None if it owes none."""
     steered: list[str] = field(default_factory=list)
     resets: float | None = None
-    """When the usage limit that it reached ends, in epoch seconds; None if that was not told."""
+    """The end of the usage limit that it reached, in epoch seconds; None if that was not told."""
     planless: dict[str, Ask] = field(default_factory=dict)
     """Requests to leave the plan mode whose plan was not told yet, by the ids of their calls."""
 

@@ -470,7 +470,7 @@ _REMEDIES = {
     404: "name a model that the server has with --model; if it has this one, check ANTHROPIC_BASE_URL",
     429: "the server takes no more calls for now: wait, or look at the limits of this key",
 }
-"""What to do about a call that failed, by its HTTP status."""
+"""Advice about a call that failed, by its HTTP status."""
 
 
 def _remedy(found: Mapping[str, Any], environment: Mapping[str, str]) -> str:

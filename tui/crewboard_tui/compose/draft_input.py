@@ -247,7 +247,7 @@ class DraftInput(TextArea):
         self.note = ""
         """The reason why the path that was dropped last stays text; empty once something else is written."""
         self._recalled: int | None = None
-        """Which of the texts sent before is shown, counted from the newest; None while none is."""
+        """The number of the text sent before that is shown, counted from the newest; None while none is."""
         self._unsent = ""
         """The text that was written before one of them was shown."""
         super().__init__(

@@ -22,7 +22,7 @@ class Column(Struct, Generic[R], frozen=True):
     cell: Callable[[R], Span | Line]
     align: Align = "left"
     rank: int = 0
-    """When there is little room, the column with the highest rank is left out first, and those of rank 0 never."""
+    """The rank in which columns are left out: the highest first when there is little room, and 0 never."""
     since: int = 0
     """The width of the terminal from which on it is shown."""
     has: Callable[[R], bool] = lambda _: True

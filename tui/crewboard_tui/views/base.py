@@ -144,7 +144,7 @@ class BaseScreen(Screen[None]):
         self._judged: Selection | None = None
         """The selection while all keys are judged."""
         self._keys_decided_by: object = None
-        """What decided which keys work when a snapshot was shown last; None if that is not known."""
+        """The facts that decided which keys work when a snapshot was shown last; None if that is not known."""
         self._strip_shows: tuple[TeamView | None, tuple[object, ...]] = (None, ())
         """The state that the status bar was painted for."""
         self.are_keys_due = self.is_due = False

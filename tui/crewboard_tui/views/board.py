@@ -118,9 +118,9 @@ class BoardScreen(BaseScreen):
         self._pulse_rows = 0
         """Lines that the bars of the team's pulse have room for; 0 where it is not shown."""
         self._pulsed: tuple[tuple[object, ...], list[Line]] = ((), [])
-        """What decides how the pulse looks, and its lines."""
+        """The facts that decide how the pulse looks, and its lines."""
         self._arranged: object = None
-        """How the panes were arranged last."""
+        """The last arrangement of the panes."""
         self._local_server: LocalServer | None = None
         """A server of models that runs on this machine, if there is no key."""
         local = Action(

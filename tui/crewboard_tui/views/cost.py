@@ -51,7 +51,7 @@ class Account(Struct, frozen=True):
     context: Context
     shape: Span
     part: float = 0
-    """What it costs, as a part of what the dearest agent does; of tokens, where none has a price."""
+    """Its cost, as a part of what the dearest agent does; of tokens, where none has a price."""
 
 
 def _count(tokens: int) -> Span:
@@ -102,7 +102,7 @@ SORTS: dict[str, Callable[[Account], Any]] = {
     "CTX": lambda a: -(context_share(a.context) or 0),
     "AGENT": lambda _: 0,
 }
-"""What the rows are ordered by, in the order in which the key cycles through the columns; equal ones by name."""
+"""The orders of the rows, in the order in which the key cycles through the columns; equal ones by name."""
 
 _TEAM = "TEAM"
 
@@ -251,7 +251,7 @@ class CostRows(LineList):
 
 
 class CostScreen(BaseScreen):
-    """What was spent over time; one row for each agent, and the team below; Enter opens an agent's Cost tab."""
+    """The costs over time; one row for each agent, and the team below; Enter opens an agent's Cost tab."""
 
     CSS_PATH = "cost.tcss"
     MODE = "cost"

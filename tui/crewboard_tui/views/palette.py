@@ -139,7 +139,7 @@ _NAMED = 3
 
 
 class Menu(ModalScreen[str | None]):
-    """What the keys of a screen do with its selection, each with its consequence, or why it does nothing now.
+    """The list of what a screen's keys do with its selection, each with its consequence, or why it does nothing now.
 
     A letter, Enter or a click does it; the result is the id of the key. It lists what was so when it was opened: what
     no longer holds is refused by the screen `behind`.

@@ -217,7 +217,7 @@ _KEPT = {"STATE": 0, LANE: 3}
 """The ranks of columns that are kept longer than others unless the user asks for these."""
 
 _DOING_ALONE = Column("DOING", 0, _doing_with_word)
-"""What an agent does where there is no room for the word of its state."""
+"""Words for what an agent does, where there is no room for the word of its state."""
 
 
 def lay_out(

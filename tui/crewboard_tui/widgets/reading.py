@@ -1,4 +1,4 @@
-"""Which lines of a text stood on the screen, and what a yes shows first of a text of which some did not."""
+"""The lines of a text that stood on the screen, and what a yes shows first of a text of which some did not."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -44,7 +44,7 @@ def named(request: "Request", what: str) -> str:
 
 
 class _Place(NamedTuple):
-    """Where the characters of a line are in its passage."""
+    """The places of the characters of a line in its passage."""
 
     shown: bytearray
     start: int
@@ -73,7 +73,7 @@ class ReadText:
         self._asked: tuple[str, float] = "", 0.0
         """The key that was pressed while what is unread could not be shown, and when."""
         self._went_at = float("-inf")
-        """When a key last showed lines that were not shown before, or the text became another one."""
+        """The time at which a key last showed lines that were not shown before, or the text became another one."""
         self._sought: int | None = None
         """The line that the pane was scrolled to."""
         self._tries: tuple[int | None, int] = None, 0

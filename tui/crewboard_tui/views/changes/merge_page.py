@@ -178,7 +178,7 @@ class _Terms:
 
 @dataclass
 class _Checked:
-    """What would be merged, into which branch, and which files are not as in the first preview; or why nothing is."""
+    """A preview: what would be merged into which branch, which files changed since the first one, or why nothing is."""
 
     branch: str = ""
     preview: "Merge | None" = None

@@ -32,7 +32,7 @@ _BELOW_FACTS, _BELOW_FACTS_LOW = 15, 13
 """Lines that the rest of a page needs, so that some of what is asked is in sight below its facts."""
 
 _FEWEST_FACTS = 3
-"""Who asks, for which task, and what has become of it; what is left out on a low screen stands below the plan."""
+"""The head: who asks, for which task, what became of it; what is left out on a low screen stands below the plan."""
 
 TOO_SOON = "not taken: the page had only just appeared; press it again"
 """The reason to ignore an answer that came before the page can have been read."""

@@ -1,4 +1,4 @@
-"""What goes along with the answer to a request: feedback, an edited plan, terms. Texts are drafts until sent.
+"""Additions to the answer to a request: feedback, an edited plan, terms. Texts are drafts until sent.
 
 A comment on an approval and the reason of a refusal are separate texts.
 """
@@ -268,9 +268,9 @@ class TermsList(LineList):
         self._turned_off: set[str] = set()
         """The tools that are switched off and were on at first."""
         self._verdicts: dict[int, StepVerdict] = {}
-        """What is decided about steps that are not simply to be done."""
+        """The decisions about steps that are not simply to be done."""
         self._denied: list[StepNames] = []
-        """What is refused because of them."""
+        """The calls that are refused because of them."""
         self._budget: str | None = None
 
     @property

@@ -238,7 +238,7 @@ class ReviewScreen(BaseScreen):
         self._other_place = 0
         """The scroll position of the plan while revisions are compared, and the other way round."""
         self._asked = ReadText(context, self, "#plan")
-        """What is asked. The comparison of two revisions is shown in the same pane."""
+        """The text that is asked about. The comparison of two revisions is shown in the same pane."""
         self._compared = ReadText(context, self, "#plan")
         self._beside = ReadText(context, self, "#impact")
         """The facts that are not in the text of what is asked, because they stand beside it."""
