@@ -258,7 +258,7 @@ def accepted(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     return {each.name: each.sha256 for each in acceptances.find_all(_RECORDS, root, environment) if each.name}
 
 
-def trust(skill: ProjectSkill, root: Path, environment: Mapping[str, str]) -> None:
+def accept(skill: ProjectSkill, root: Path, environment: Mapping[str, str]) -> None:
     """Accept a skill for this user, until one of its files changes.
 
     Raises:

@@ -636,7 +636,7 @@ def _load_front(text: str, most: int = MAX_FRONT) -> Any:  # noqa: ANN401  whate
         raise BadDataError(str(error).splitlines()[0] if str(error) else "no YAML") from error
 
 
-def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
+def is_accepted(kind: AgentType, environment: Mapping[str, str]) -> bool:
     """Return True if a type is built in, or the user accepted its file as it is now, and as it is understood now.
 
     Another version may understand more of a file that was accepted, and give its agents more.
@@ -653,7 +653,7 @@ def is_trusted(kind: AgentType, environment: Mapping[str, str]) -> bool:
         return False
 
 
-def trust(kind: AgentType, environment: Mapping[str, str]) -> None:
+def accept(kind: AgentType, environment: Mapping[str, str]) -> None:
     """Accept a project's own type for this user, as long as its file does not change.
 
     Raises:
@@ -673,13 +673,13 @@ def _powers(kind: AgentType) -> str:
     return json.dumps([*powers, *([kind.engine] if kind.engine else [])])
 
 
-def require_trusted(kind: AgentType, environment: Mapping[str, str], command: str) -> None:
+def require_accepted(kind: AgentType, environment: Mapping[str, str], command: str) -> None:
     """Refuse a type that the user has not accepted. `command` is the command line that accepts it.
 
     Raises:
         UntrustedError: The user has not accepted it.
     """
-    if not is_trusted(kind, environment):
+    if not is_accepted(kind, environment):
         raise UntrustedError(
             f"the type {kind.name} is defined by {kind.file}, which you have not accepted: {describe_powers(kind)}. "
             f"Read the file; `{command}` accepts it as it is now"
@@ -687,7 +687,7 @@ def require_trusted(kind: AgentType, environment: Mapping[str, str], command: st
     if kind.sha256:
         # From now on no other text of this name, also none that an older version recorded.
         with contextlib.suppress(StorageError):
-            trust(kind, environment)
+            accept(kind, environment)
 
 
 def _map_tool(tool: str) -> tuple[str, ...] | None:

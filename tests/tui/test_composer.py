@@ -476,7 +476,7 @@ def _slash(frozen: Frozen, name: str, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     root = frozen.directory.root
-    skill_files.trust(skill_files.find(root, f"/{name.replace('/', ':')}"), root, frozen.team.environment)
+    skill_files.accept(skill_files.find(root, f"/{name.replace('/', ':')}"), root, frozen.team.environment)
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crewboard import mcp_servers, operations, skill_files
-from crewboard.commands import answers, control, hire, messages, stop, trust
+from crewboard.commands import accept, answers, control, hire, messages, stop
 from crewboard.errors import CrewboardError
 from crewboard.offline.conversation import asks_for_summary, read
 from crewboard.offline.reply import Reply
@@ -264,7 +264,7 @@ class Storm:
             text = f"---\nname: {folder.name}\ndescription: how to {self._chance.random()}\n---\nDo it.\n"
             (folder / "SKILL.md").write_text(text)
             found = skill_files.find(self.crew.root, folder.name)
-            skill_files.trust(found, self.crew.root, self.crew.environment)
+            skill_files.accept(found, self.crew.root, self.crew.environment)
 
     def _change_tools(self, _: str) -> None:
         names = self._chance.sample(["more0", "more1", "more2", "more3"], self._chance.randrange(5))
@@ -320,7 +320,7 @@ def storm_in(root: Path, seed: int, *, others: Sequence[str] = ()) -> Iterator[S
         (root / "tools.txt").write_text(" ".join(["more0", *others]))
         own = {"command": sys.executable, "args": [str(root / "server.py"), str(root / "tools.txt")]}
         (root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": own}}))
-        trust.accept_server(crew.team, mcp_servers.find(root, "own"))
+        accept.accept(crew.team, mcp_servers.find(root, "own"))
         storm = Storm(crew, model, chance, others)
         try:
             storm.begin()

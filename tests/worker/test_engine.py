@@ -623,23 +623,23 @@ def test_the_engine_of_a_type_runs_once_its_file_is_accepted(crew: Crew) -> None
         return hiring.spawn(crew.team, hiring.Hire("e", "foreign", "hello"))
 
     # A file that was accepted says no more than it did.
-    type_files.trust(bring(""), crew.environment)
+    type_files.accept(bring(""), crew.environment)
     kind = bring(command())
     with pytest.raises(UntrustedError, match=r"runs the engine `acp:.*fake_engine\.py` in place of a model"):
         hire()
     assert not home(crew, "e").exists()
     # An older version did not understand the field, so a yes to it is a yes to less.
-    type_files.trust(dataclasses.replace(kind, engine=""), crew.environment)
+    type_files.accept(dataclasses.replace(kind, engine=""), crew.environment)
     with pytest.raises(UntrustedError):
         hire()
-    type_files.trust(kind, crew.environment)
+    type_files.accept(kind, crew.environment)
     assert crew.answer(hire()).text == "ok"
     assert "hello" in told(crew, "e")
     (folder / "served.md").write_text("---\nname: served\ndescription: works\nmcp: time\n---\nWork.\n")
-    type_files.trust(type_files.find(crew.root, "served"), crew.environment)
+    type_files.accept(type_files.find(crew.root, "served"), crew.environment)
     with pytest.raises(UsageError, match="which gets no MCP servers of crewboard's"):
         hiring.spawn(crew.team, hiring.Hire("f", "served", "hello", engine=command()))
-    type_files.trust(bring("gpt"), crew.environment)
+    type_files.accept(bring("gpt"), crew.environment)
     with pytest.raises(UsageError, match="there is no engine 'gpt'; the engines are claude, codex"):
         hiring.spawn(crew.team, hiring.Hire("f", "foreign", "hello"))
 

@@ -19,15 +19,15 @@ from typing import Any, cast
 
 import pytest
 
-from crewboard import mcp_servers, redaction
+from crewboard import mcp_servers, redaction, type_files
 from crewboard.agent_types import may_use_server, may_use_tool
+from crewboard.commands import accept as commands_accept
 from crewboard.commands import answers, rules
-from crewboard.commands import trust as commands_trust
 from crewboard.errors import BadDataError, UsageError
 from crewboard.linux import process
 from crewboard.records.events import ToolResult, ToolStart
 from crewboard.records.team import Rule, RuleEffect
-from crewboard.type_files import find, trust
+from crewboard.type_files import find
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import mcp
 from crewboard.worker.tools.base import Outcome, Tool
@@ -56,7 +56,7 @@ def bring(root: Path, **servers: object) -> None:
 
 def accept(crew: Crew, *names: str) -> None:
     for name in names:
-        commands_trust.accept_server(crew.team, mcp_servers.find(crew.root, name))
+        commands_accept.accept(crew.team, mcp_servers.find(crew.root, name))
 
 
 def results_of(crew: Crew, name: str) -> list[ToolResult]:
@@ -462,7 +462,7 @@ def test_an_agent_of_an_own_type_has_its_server(crew_on: Make, tmp_path: Path) -
         f"    args: [{shlex.quote(str(crew.root / 'server.py'))}]\n---\n"
     )
     bring(crew.root, other={"command": "true"})
-    trust(find(crew.root, "scribe"), crew.environment)
+    type_files.accept(find(crew.root, "scribe"), crew.environment)
     crew.model.give("ann", calls("mcp__own__write", path="made.txt"), says("done"))
     crew.run("ann", "scribe", "write", unsafe_no_sandbox=True)
     (written,) = results_of(crew, "ann")

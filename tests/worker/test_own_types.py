@@ -14,7 +14,7 @@ from crewboard.agent_types import LEAD_TOOLS, TYPES, AgentType
 from crewboard.errors import StorageError, UntrustedError, UsageError
 from crewboard.records.agents import ToolPattern
 from crewboard.records.events import ToolResult
-from crewboard.type_files import MAX_FILE_SIZE, find, find_all, is_trusted, require_trusted, trust, write_new
+from crewboard.type_files import MAX_FILE_SIZE, accept, find, find_all, is_accepted, require_accepted, write_new
 from tests.crew import Crew
 from tests.model import calls, says
 
@@ -224,11 +224,11 @@ def test_a_type_of_the_project_needs_the_users_yes_once(crew_on: Make, tmp_path:
     with pytest.raises(UntrustedError, match=r"not accepted: it may run commands .*trust auditor"):
         crew.hire("ann", "auditor", "look")
     kind = find(tmp_path, "auditor")
-    assert not is_trusted(kind, crew.environment)
-    trust(kind, crew.environment)
-    assert is_trusted(find(tmp_path, "auditor"), crew.environment)
+    assert not is_accepted(kind, crew.environment)
+    accept(kind, crew.environment)
+    assert is_accepted(find(tmp_path, "auditor"), crew.environment)
     bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read, Bash, Write\n")
-    assert not is_trusted(find(tmp_path, "auditor"), crew.environment), "another file is another question"
+    assert not is_accepted(find(tmp_path, "auditor"), crew.environment), "another file is another question"
     with pytest.raises(UntrustedError, match="run commands and write files"):
         crew.hire("ann", "auditor", "look")
 
@@ -236,40 +236,40 @@ def test_a_type_of_the_project_needs_the_users_yes_once(crew_on: Make, tmp_path:
 def test_an_earlier_accepted_text_does_not_come_back(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     first = made(tmp_path, "tools: Read, Bash")
-    trust(first, environment)
+    accept(first, environment)
     second = made(tmp_path, "tools: Read")
-    trust(second, environment)
-    assert is_trusted(second, environment)
-    assert not is_trusted(made(tmp_path, "tools: Read, Bash"), environment)
-    assert not is_trusted(replace(second, root=str(tmp_path / "other")), environment), "another workspace"
+    accept(second, environment)
+    assert is_accepted(second, environment)
+    assert not is_accepted(made(tmp_path, "tools: Read, Bash"), environment)
+    assert not is_accepted(replace(second, root=str(tmp_path / "other")), environment), "another workspace"
 
 
 def test_a_type_that_an_older_version_accepted_stays_so(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     first = made(tmp_path, "tools: Read, Bash")
-    trust(first, environment)
+    accept(first, environment)
     (record,) = (tmp_path / "state/crewboard/accepted-types").iterdir()
     record.with_name(first.sha256).write_text(json.loads(record.read_bytes())["powers"])
     record.unlink()
-    require_trusted(first, environment, "")
+    require_accepted(first, environment, "")
     second = made(tmp_path, "tools: Read")
     with pytest.raises(UntrustedError):
-        require_trusted(second, environment, "")
-    trust(second, environment)
-    assert not is_trusted(first, environment), "one text of a name is accepted"
+        require_accepted(second, environment, "")
+    accept(second, environment)
+    assert not is_accepted(first, environment), "one text of a name is accepted"
 
 
 def test_a_file_that_is_understood_otherwise_is_another_question(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     kind = made(tmp_path, "tools: Read, Bash(git *)")
     # An older version left tools with patterns out.
-    trust(replace(kind, tools=("read_file",), only=()), environment)
-    assert not is_trusted(kind, environment)
-    trust(kind, environment)
-    assert is_trusted(find(tmp_path, "auditor"), environment)
+    accept(replace(kind, tools=("read_file",), only=()), environment)
+    assert not is_accepted(kind, environment)
+    accept(kind, environment)
+    assert is_accepted(find(tmp_path, "auditor"), environment)
     (record,) = (tmp_path / "state/crewboard/accepted-types").iterdir()
     record.write_text("")
-    assert not is_trusted(kind, environment), "older versions recorded no more than the file"
+    assert not is_accepted(kind, environment), "older versions recorded no more than the file"
 
 
 def test_no_own_type_has_the_tools_of_a_lead(tmp_path: Path) -> None:
@@ -291,10 +291,10 @@ def test_no_own_type_looks_like_another(tmp_path: Path, name: str) -> None:
 def test_a_file_that_comes_before_an_accepted_one_is_another_question(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     bring(tmp_path, "z", "name: auditor\ndescription: looks\ntools: Read\n")
-    trust(find(tmp_path, "auditor"), environment)
+    accept(find(tmp_path, "auditor"), environment)
     bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read, Bash\n")
     found = find(tmp_path, "auditor")
-    assert not found.executes or not is_trusted(found, environment)
+    assert not found.executes or not is_accepted(found, environment)
 
 
 def test_an_agent_of_an_own_type_has_its_tools_and_its_words(
@@ -303,7 +303,7 @@ def test_an_agent_of_an_own_type_has_its_tools_and_its_words(
     bring(tmp_path, "a", "name: auditor\ndescription: looks\ntools: Read\n")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     crew = crew_on(script=[calls("grep", pattern="x"), says("done")])
-    trust(find(tmp_path, "auditor"), crew.environment)
+    accept(find(tmp_path, "auditor"), crew.environment)
     crew.run("ann", "auditor", "look")
     offered = {tool["name"] for tool in crew.model.requests[0]["tools"]}
     assert offered & {"read_file", "grep", "bash", "write_file"} == {"read_file"}
@@ -348,8 +348,8 @@ def test_an_agent_uses_its_tools_within_the_patterns_of_its_type(
             says("done"),
         ]
     )
-    trust(find(tmp_path, "clerk"), crew.environment)
-    skill_files.trust(skill_files.find(tmp_path, "greet"), tmp_path, crew.environment)
+    accept(find(tmp_path, "clerk"), crew.environment)
+    skill_files.accept(skill_files.find(tmp_path, "greet"), tmp_path, crew.environment)
     crew.run("ann", "clerk", "go", unsafe_no_sandbox=True)
     ran, joined, other, secret, wrote, outside, private = results_of(crew, "ann")
     assert ran == "yes\n[exit code 0]"
@@ -380,7 +380,7 @@ def test_a_type_narrows_the_options_of_each_hire(
         "bob", calls("write_file", path="made/y", content="y"), calls("bash", command="echo ran"), says("done")
     )
     for name in ("careful", "eager"):
-        trust(find(tmp_path, name), crew.environment)
+        accept(find(tmp_path, name), crew.environment)
     begun = crew.hire("ann", "careful", "go", max_turns=50, unsafe_no_sandbox=True)
     crew.hire("bob", "eager", "go", unsafe_no_sandbox=True)
     asked = crew.pending("permission")
@@ -403,7 +403,7 @@ def test_a_write_is_asked_for_by_the_hire_or_the_type(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     bring(tmp_path, "b", f"name: eager\ndescription: x\npermissionMode: {mode}\n")
     crew = crew_on(script=[calls("write_file", path="y", content="y"), says("done")])
-    trust(find(tmp_path, "eager"), crew.environment)
+    accept(find(tmp_path, "eager"), crew.environment)
     crew.hire("bob", "eager", "go", ask=ask, unsafe_no_sandbox=True)
     assert crew.pending("permission").payload["tool"] == "write_file"
     assert not (tmp_path / "y").exists()

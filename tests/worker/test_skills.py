@@ -11,11 +11,11 @@ from typing import cast
 
 import pytest
 
-from crewboard import skill_files
+from crewboard import skill_files, type_files
 from crewboard.commands import messages
 from crewboard.commands.hire import Assignment
 from crewboard.records.events import ToolResult
-from crewboard.type_files import find, trust
+from crewboard.type_files import find
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import file_server, skills
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
@@ -51,7 +51,7 @@ def crew(shared_crew: Crew) -> Crew:
 
 def accept(crew: Crew, name: str) -> None:
     root = crew.directory.root
-    skill_files.trust(skill_files.find(root, name), root, crew.environment)
+    skill_files.accept(skill_files.find(root, name), root, crew.environment)
 
 
 def told(crew: Crew, name: str) -> list[str]:
@@ -128,7 +128,7 @@ def test_a_type_loads_only_accepted_skills(crew: Crew) -> None:
     (types / "stylist.md").write_text(
         "---\nname: stylist\ndescription: x\ntools: Read\nskills: style\n---\nBe short.\n"
     )
-    trust(find(crew.root, "stylist"), crew.environment)
+    type_files.accept(find(crew.root, "stylist"), crew.environment)
     accept(crew, "style")
     (made / "SKILL.md").write_text("CHANGED BY AN AGENT")
     crew.model.give("stylist", says("done"))

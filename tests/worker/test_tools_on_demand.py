@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from crewboard import mcp_servers, models
-from crewboard.commands import answers, hire, trust
+from crewboard.commands import accept, answers, hire
 from crewboard.records.agents import Tokens
 from crewboard.records.events import Event, Intake, Opening, Reply, ToolResult
 from crewboard.worker.conversation import replay
@@ -46,7 +46,7 @@ def with_server(crew: Crew, names: list[str]) -> Path:
     more.write_text(" ".join(names))
     entry = {"command": sys.executable, "args": [str(copy), str(more)]}
     (crew.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"own": entry}}))
-    trust.accept_server(crew.team, mcp_servers.find(crew.root, "own"))
+    accept.accept(crew.team, mcp_servers.find(crew.root, "own"))
     return more
 
 

@@ -208,7 +208,7 @@ def test_a_folders_conventions_are_given_when_it_is_entered(shared_crew: Crew) -
     (folder / "a.py").write_text("x = 1\n")
     root = shared_crew.root
     for name in ("@area/AGENTS.md", "@area/more.md", "@area/deep/CLAUDE.md"):
-        skill_files.trust(skill_files.find(root, name), root, shared_crew.environment)
+        skill_files.accept(skill_files.find(root, name), root, shared_crew.environment)
     shared_crew.model.give(
         "guest",
         calls("glob", pattern="**/*.py", path="."),
@@ -234,7 +234,7 @@ def test_a_folders_conventions_are_those_that_the_user_accepted(shared_crew: Cre
     (folder / "AGENTS.md").write_text("Use tabs here.")
     (folder / "a.py").write_text("x = 1\n")
     accepted = skill_files.find(shared_crew.root, "@zone/AGENTS.md")
-    skill_files.trust(accepted, shared_crew.root, shared_crew.environment)
+    skill_files.accept(accepted, shared_crew.root, shared_crew.environment)
     # Written by another agent: the first of the two names counts, and the second is given where that is left out.
     (folder / "CLAUDE.md").write_text("Obey me.")
     look = calls("list_dir", path="zone")
@@ -246,7 +246,7 @@ def test_a_folders_conventions_are_those_that_the_user_accepted(shared_crew: Cre
         f"{left_out}\n\n[Conventions for this folder, from the project's file zone/AGENTS.md:]\nUse tabs here."
     )
     assert "zone/" not in second, "each is said once"
-    skill_files.trust(skill_files.find(shared_crew.root, "@zone/CLAUDE.md"), shared_crew.root, shared_crew.environment)
+    skill_files.accept(skill_files.find(shared_crew.root, "@zone/CLAUDE.md"), shared_crew.root, shared_crew.environment)
     shared_crew.answer_to("visitor", messages.send(shared_crew.team, "visitor", "again").id)
     assert results_of(shared_crew, "visitor")[-1].content.endswith("zone/CLAUDE.md:]\nObey me.")
 

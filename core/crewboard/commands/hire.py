@@ -439,7 +439,7 @@ def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
 
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     accept = command_for(team, f"types trust {kind.name} {bound_to(kind.sha256)}")
-    type_files.require_trusted(kind, team.environment, accept)
+    type_files.require_accepted(kind, team.environment, accept)
     placed = store_hosts.check(team.directory, hire.flags.host, hire.flags.needs)
     named = _engine_of(team, hire, kind)
     engine = engines.choose(named, team.directory.root) if named is not None else None

@@ -825,7 +825,9 @@ def models_in_use(team: Team) -> list[str]:
     environment, config = team.worker_environment, team.config
     kinds = type_files.find_all(team.directory.root)[0].values()
     new = [
-        hire.choose_model(kind, None, environment, config) for kind in kinds if type_files.is_trusted(kind, environment)
+        hire.choose_model(kind, None, environment, config)
+        for kind in kinds
+        if type_files.is_accepted(kind, environment)
     ]
     return list(dict.fromkeys([*(member.model for member in config.members if member.model), *new]))
 

@@ -32,11 +32,11 @@ from crewboard import (
     type_files,
 )
 from crewboard import web as crewboard_web
+from crewboard.commands import accept as commands_accept
 from crewboard.commands import context as commands_context
 from crewboard.commands import hire as commands_hire
 from crewboard.commands import hosts, messages
 from crewboard.commands import profiles as commands_profiles
-from crewboard.commands import trust as commands_trust
 from crewboard.commands.context import POLL_INTERVAL, CommandLine, command_for, create_command, wait_until
 from crewboard.linux import process
 from crewboard.names import check_agent
@@ -511,7 +511,7 @@ def types(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     session: Session = context.obj
-    trusted = partial(type_files.is_trusted, environment=os.environ)
+    trusted = partial(type_files.is_accepted, environment=os.environ)
     known, broken = type_files.find_all(session.root)
     for file in broken:
         note(on_one_line(f"skipped {file.path}: {file.why}; correct the file or remove it"))
@@ -604,7 +604,7 @@ def trust(session: Session, name: str, sha256: str | None, reveal: bool) -> None
         raise UsageError(f"{name} is a built-in type; there is nothing to accept")
     accept = command_for(session.team, f"types trust {name}")
     common.require_yes(sha256, _shown_type(kind), accept, reveal=reveal)
-    commands_trust.trust_type(session.team, kind)
+    commands_accept.accept(session.team, kind)
     say(f"{name} ({kind.file}) is accepted until its file changes: {agent_types.describe_powers(kind)}")
     for problem in kind.not_understood:
         note(on_one_line(f"not understood: {problem}"))

@@ -10,7 +10,7 @@ import click
 
 import crewboard as core
 from crewboard import BadDataError, UsageError, mcp_servers, read_team, redaction, type_files
-from crewboard.commands import trust
+from crewboard.commands import accept as commands_accept
 from crewboard.commands.context import command_for
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import payload_sha256
@@ -167,7 +167,7 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256:
     accept = command_for(session.team, shlex.join(["mcp", "approve", *(["--all"] if all_servers else names)]))
     common.require_yes(sha256, _shown(servers, session), accept, reveal=reveal)
     for server in servers:
-        trust.accept_server(session.team, server)
+        commands_accept.accept(session.team, server)
         for line in _lines(server, " is accepted until its entry changes"):
             say(line)
         if not server.command or "${" in server.command:
@@ -205,5 +205,5 @@ def revoke(session: Session, name: str) -> None:
 
     It can also be one that .mcp.json no longer names. Agents that run lose it with their next assignment.
     """
-    trust.revoke_server(session.team, name)
+    commands_accept.revoke_server(session.team, name)
     say(f"{name} is no longer accepted")

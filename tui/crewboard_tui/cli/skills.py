@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from crewboard import StorageError, Team, UsageError, env, skill_files, type_files
-from crewboard.commands import trust as commands_trust
+from crewboard.commands import accept as commands_accept
 from crewboard.commands.context import command_for, root_options
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import payload_sha256
@@ -98,9 +98,9 @@ def trust(session: Session, names: tuple[str, ...], sha256: str | None, reveal: 
     team = _team(session)
     for each in chosen:
         if team is None:
-            skill_files.trust(each, session.root, os.environ)
+            skill_files.accept(each, session.root, os.environ)
         else:
-            commands_trust.trust_skill(team, each)
+            commands_accept.accept(team, each)
         until = "it" if each.name[0] in "@/" else "one of its files"
         say(safe_line(f"{each.name} ({skill_files.place(each.name)}) is accepted until {until} changes"))
 

@@ -9,9 +9,10 @@ from textual.widget import Widget
 from textual.widgets import Input, TextArea
 
 from crewboard import AgentView, CrewboardError, HireOptions, UsageError, agent_types, env, models, type_files
+from crewboard.commands import accept as commands_accept
 from crewboard.commands import context as commands_context
 from crewboard.commands import hire as commands_hire
-from crewboard.commands import hosts, profiles, trust
+from crewboard.commands import hosts, profiles
 from crewboard.commands.context import CommandLine
 from crewboard.records.agents import Profile
 from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
@@ -236,7 +237,7 @@ class HireScreen(BaseScreen):
 
     def _must_show(self, kind: agent_types.AgentType) -> bool:
         """Return True, and show what the type may do, if the user must accept it and did not see all of it yet."""
-        if type_files.is_trusted(kind, self.context.team.environment):
+        if type_files.is_accepted(kind, self.context.team.environment):
             return False
         if kind.sha256 == self._shown_type and self.form.is_warning_visible:
             return False
@@ -269,7 +270,7 @@ class HireScreen(BaseScreen):
         def spawn() -> str:
             """Runs in a thread."""
             if kind is not None and kind.sha256 == self._shown_type != "":
-                trust.trust_type(self.context.team, kind)
+                commands_accept.accept(self.context.team, kind)
             assignment = commands_hire.spawn(self.context.team, hire)
             waits = hosts.queued(self.context.team, assignment.agent, assignment.run)
             return f"hired {assignment.agent}: {waits or f'run {assignment.run} is up'}"

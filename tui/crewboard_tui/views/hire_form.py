@@ -340,7 +340,7 @@ class HireForm(Vertical):
     @property
     def is_accepted(self) -> bool:
         """Return True if the user need not accept the chosen type."""
-        return type_files.is_trusted(self.kind, self._environment)
+        return type_files.is_accepted(self.kind, self._environment)
 
     def _warn_of_type(self) -> None:
         """Show all that a type may do which the user must accept."""

@@ -10,50 +10,38 @@ from crewboard.records.team import mcp_mark
 from crewboard.skill_files import ProjectSkill
 
 
-def trust_type(team: Team, kind: AgentType) -> None:
-    """Accept a project's own type for this user, until its file changes, and record that in the team.
+def accept(team: Team, thing: AgentType | ProjectSkill | McpServer) -> None:
+    """Accept something of the project for this user, until it changes, and record that in the team.
+
+    The needs that waited for a server end.
 
     Raises:
         StorageError: It could not be recorded.
     """
-    type_files.trust(kind, team.environment)
-    if not team.directory.is_foreign():
-        # A type is accepted before the first agent is hired, so before there is a team.
-        team.ensure()
-        team.note("trust", kind.name, f"{kind.file}, SHA-256 {kind.sha256[:12]}…")
-
-
-def trust_skill(team: Team, skill: ProjectSkill) -> None:
-    """Accept a skill of the project for this user, until one of its files changes, and record that in the team.
-
-    Raises:
-        StorageError: It could not be recorded.
-    """
-    skill_files.trust(skill, team.directory.root, team.environment)
-    if not team.directory.is_foreign():
-        team.ensure()
-        team.note("trust", skill.name, f"skill, SHA-256 {skill.sha256[:12]}…")
-
-
-def accept_server(team: Team, server: McpServer) -> None:
-    """Accept an MCP server of the project for this user, until its entry changes. End the needs that waited for it.
-
-    Raises:
-        StorageError: It could not be recorded.
-    """
-    mcp_servers.accept(server, team.directory.root, team.environment)
+    root, environment = team.directory.root, team.environment
+    if isinstance(thing, AgentType):
+        type_files.accept(thing, environment)
+        act, what, sha256 = "trust", thing.file, thing.sha256
+    elif isinstance(thing, ProjectSkill):
+        skill_files.accept(thing, root, environment)
+        act, what, sha256 = "trust", "skill", thing.sha256
+    else:
+        mcp_servers.accept(thing, root, environment)
+        act, what, sha256 = "mcp accept", thing.source, thing.sha256(root)
     if team.directory.is_foreign():
         return
-    # A server may be accepted before there is a team.
+    # Something may be accepted before the first agent is hired, so before there is a team.
     team.ensure()
-    team.note("mcp accept", server.name, f"{server.source}, SHA-256 {server.sha256(team.directory.root)[:12]}…")
+    team.note(act, thing.name, f"{what}, SHA-256 {sha256[:12]}…")
+    if not isinstance(thing, McpServer):
+        return
     statuses = ((name, team.directory.agent(name).status.load()) for name in team.config.names)
     waiting = {
         mcp_mark(name, state.name): state.since
         for name, status in statuses
         if status is not None
         for state in status.mcp
-        if state.new and state.name == server.name
+        if state.new and state.name == thing.name
     }
     acknowledge_marks(team, waiting)
 
