@@ -24,7 +24,7 @@ ANY_AGENT = ""
 """The key of replies for the agent that asks next."""
 
 SUMMARY_OF = "a summary of "
-"""What the key of replies to an agent's requests for a summary begins with. Without any, the offline model replies."""
+"""The beginning of the key of replies to an agent's requests for a summary. Without any, the offline model replies."""
 
 START_TIMEOUT = 30.0
 """Seconds until a loopback port must be open."""

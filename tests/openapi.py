@@ -34,7 +34,7 @@ NEWER_TYPES = (
 """Types that the document lacks: its name of what may be of that type, the type, and the source."""
 
 misfits: list[str] = []
-"""What was found and not told yet."""
+"""The misfits that were found and not told yet."""
 
 judges = False
 """Tests are judged, measurements are not."""
@@ -104,7 +104,7 @@ def _judge(name: str, value: object, where: str) -> None:
 
 
 _fitting: set[tuple[str, int]] = set()
-"""What was judged before: conversations and tools come again and again."""
+"""The values that were judged before: conversations and tools come again and again."""
 
 
 def _judge_once(name: str, value: Any, where: str) -> None:  # noqa: ANN401  any JSON

@@ -84,7 +84,7 @@ def _receive(connection: socket.socket) -> dict[str, Any]:
 
 
 Forked = tuple[socket.socket, list[int]]
-"""What a forked process begins with: the socket of its request, and descriptors."""
+"""The beginning of a forked process: the socket of its request, and descriptors."""
 
 
 def _serve(control: socket.socket) -> Forked | None:

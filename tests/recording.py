@@ -51,7 +51,7 @@ _GROUND, _TEXT = "#16181d", "#d3d7de"
 
 @dataclass
 class Recording:
-    """What a terminal printed, and its whole screens, each with its time in seconds since the start."""
+    """The output of a terminal, and its whole screens, each with its time in seconds since the start."""
 
     printed: list[tuple[float, str]] = field(default_factory=list)
     screens: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
@@ -209,7 +209,7 @@ STEPS = (
     ("\r", "answered: reviewer continues"),
     ("1", "Peek"),
 )
-"""What the README says for the first minute: keys, and words that are on the screen behind them."""
+"""The words of the README for the first minute: keys, and words that are on the screen behind them."""
 
 
 def play(recorder: Recorder) -> None:

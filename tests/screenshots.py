@@ -168,7 +168,7 @@ _MEASURED = (
     ("auth-plan", 0.4, 118), ("docs", 0.2, 96), ("migrate", 2.1, 210), ("reviewer", 0.1, 79),
     ("flaky-hunt", 298.0, 910), ("api", 41.0, 340), ("release", 0.3, 101),
 )  # fmt: skip
-"""What hosts measured of their agents: percent of one core, and MiB."""
+"""The measures that hosts took of their agents: percent of one core, and MiB."""
 
 
 async def _paint(shot: Shot, frozen: Frozen) -> str:

@@ -1,4 +1,4 @@
-"""What Claude Code gives to its hooks, and `crewboard hook` as it runs it."""
+"""The input that Claude Code gives to its hooks, and `crewboard hook` as it runs it."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Which team directory mirrors which team, and that no supervisor is started for one."""
+"""The team directory that mirrors a team, and that no supervisor is started for one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the processes of a benchmark do: each function returns a callable that tells if it succeeded.
+"""The acts of the processes of a benchmark: each function returns a callable that tells if it succeeded.
 
 The last argument is always the number of the process.
 """

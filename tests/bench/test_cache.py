@@ -1,4 +1,4 @@
-"""What fixed runs cost, and how much of their input comes from the prompt cache."""
+"""The cost of fixed runs, and how much of their input comes from the prompt cache."""
 
 from collections.abc import Iterator
 from pathlib import Path

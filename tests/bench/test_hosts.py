@@ -143,7 +143,7 @@ def _intake_ms(crew: Crew, name: str) -> float:
 
 @pytest.mark.timeout(600)
 def test_a_thousand_workers(figures: Figures, server: postgres.Server, team: TeamDirectory) -> None:
-    """What the store takes of each call if each worker calls the model every ten seconds."""
+    """The load that the store takes of each call if each worker calls the model every ten seconds."""
     assert team.address is not None
     each = WORKERS // PROCESSES
     started = [

@@ -135,7 +135,7 @@ def test_decisions(figures: Figures, directory: TeamDirectory, tmp_path: Path) -
 
 
 def test_a_board_of_a_thousand_tasks(figures: Figures, directory: TeamDirectory, tmp_path: Path) -> None:
-    """What one step costs with a thousand tasks, next to the same with a hundred."""
+    """The cost of one step with a thousand tasks, next to the same with a hundred."""
     small, large = _steps(directory, 100), _steps(directory, 1000)
     for name, cost in large.items():
         # Listing is linear, so ten times as long is the least that a step may take that looks at all tasks.

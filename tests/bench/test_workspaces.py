@@ -1,4 +1,4 @@
-"""How long the files of an agent take to a host and back, on this repository and a store in files."""
+"""The time that the files of an agent take to a host and back, on this repository and a store in files."""
 
 import shutil
 import subprocess

@@ -410,7 +410,7 @@ OWN_TYPE: dict[str, JsonValue] = {
 }  # fmt: skip
 
 Edited = Mapping[str, Mapping[str, JsonValue]]
-"""What is in the records of an exported team beside the usual, by the record's name."""
+"""The fields in the records of an exported team beside the usual, by the record's name."""
 
 
 def _export(folder: Path, edited: Edited) -> None:
@@ -484,7 +484,7 @@ POWERS: list[tuple[str, Mapping[str, JsonValue], str]] = [
     ("acceptances.json", {"move": MOVE}, "refs/heads/main goes from aa to bb"),
     ("workspace.json", {"commit": "a" * 40, "head": "a" * 40, "url": "ssh://evil"}, "come from ssh://evil"),
 ]
-"""What acts for the user: a record, what stands in it, and how that is shown."""
+"""The parts that act for the user: a record, what stands in it, and how that is shown."""
 
 
 def test_each_power_of_an_import_is_shown_and_asked_for(cli: Cli, new_team: TeamDirectory) -> None:

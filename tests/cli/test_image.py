@@ -1,4 +1,4 @@
-"""What `make image` built, run by podman: without root inside, without a network, with files of the user."""
+"""The image that `make image` built, run by podman: without root inside, without a network, with files of the user."""
 
 import contextlib
 import os

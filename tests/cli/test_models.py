@@ -1,4 +1,4 @@
-"""Which model an agent gets, and what is said of one that the server does not have."""
+"""The model that an agent gets, and what is said of one that the server does not have."""
 
 import contextlib
 import re

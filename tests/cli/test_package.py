@@ -1,4 +1,4 @@
-"""What `make package` built into dist/: its files, its description, and the demo of the wheel alone."""
+"""The packages that `make package` built into dist/: its files, its description, and the demo of the wheel alone."""
 
 import contextlib
 import email.policy

@@ -21,13 +21,13 @@ from tests.model import ANY_AGENT, ModelServer, calls, says
 MODEL = "claude-haiku-5-5"
 
 MOST_USD = 0.50
-"""What a run may cost. A run takes about 60,000 tokens in, most of them from the cache: 2 cents at the dearer band."""
+"""The most that a run may cost. It takes about 60,000 tokens in, most from the cache: 2 cents at the dearer band."""
 
 ANSWER_TIMEOUT = 300.0
 """Seconds in which the API must have answered an assignment."""
 
 CHECKED = ("window", "call", "thinking", "caching", "usage")
-"""What `doctor --online` checks of each model."""
+"""The points that `doctor --online` checks of each model."""
 
 FACTS = "\n".join(
     f"- Building {number} has {number * 37 % 101} rooms and stands in street {number * 13 % 29}."

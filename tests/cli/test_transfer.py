@@ -111,7 +111,7 @@ def test_the_import_of_an_offline_team_is_no_paid_work(
 
 
 def test_no_agent_died_by_an_import(cli: Cli, team: Team, tmp_path: Path) -> None:
-    """What ran at the export is the exported team's own."""
+    """Agents that ran at the export are the exported team's own."""
     enlist(team, "scout", host="build1")
     enlist(team, "fixer")
     enlist(team, "tester")

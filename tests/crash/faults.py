@@ -20,7 +20,7 @@ from unittest import mock
 OPERATIONS = ("open", "write", "pwrite", "fsync", "ftruncate", "replace", "rename", "close", "unlink", "mkdir")
 WRITES = frozenset({"write", "pwrite"})
 _NEED_ROOM = frozenset({"open", "write", "fsync", "replace", "rename", "mkdir"})
-"""What a full disk refuses; bytes that exist can be written over, cut off or removed."""
+"""The calls that a full disk refuses; bytes that exist can be written over, cut off or removed."""
 
 Kind = Literal["killed before", "killed after", "refused", "full from here", "short", "short, full", "short, killed"]
 Part = Literal["a byte", "half", "all but a byte"]

@@ -18,7 +18,7 @@ _FOLDER = re.compile(r"(?:core|tui|tests|docs|screenshots)/(?:[\w.-]+/)*")
 _SLUG_DROPS = re.compile(r"[^\w\- ]")
 
 _HOMES = ("", "core/crewboard/", "tui/crewboard_tui/")
-"""Where a module that a page names may be: the repository's root, or one of the two packages."""
+"""The places where a module that a page names may be: the repository's root, or one of the two packages."""
 
 
 def pages() -> list[Path]:

@@ -1,4 +1,4 @@
-"""What a script may import from `crewboard`, and what the guide shows of it."""
+"""The names that a script may import from `crewboard`, and what the guide shows of it."""
 
 import inspect
 import re

@@ -61,7 +61,7 @@ def test_the_manual_page_is_up_to_date_and_well_formed() -> None:
 
 
 _OF_PROJECT: dict[str, type[Struct]] = {"Band": Band, "ProjectModel": ProjectModel}
-"""What is read from files that the project writes, and is no record."""
+"""The types, not records, that are read from files that the project writes."""
 
 
 _MODULES = [

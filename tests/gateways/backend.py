@@ -17,7 +17,7 @@ _PIECE = 9
 
 @dataclass(frozen=True)
 class Turn:
-    """What the model does with one request."""
+    """The reply of the model to one request."""
 
     text: str = ""
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
@@ -25,7 +25,7 @@ class Turn:
     finish: str = ""
     """The reason of the end, if another than the right one."""
     cut: Literal["", "ended", "dropped"] = ""
-    """Whether the reply ends within the last call or text, and if the connection breaks there."""
+    """The kind of end within the last call or text: the reply `ended` there, or the connection was `dropped`."""
     status: int = 200
 
 

@@ -39,9 +39,9 @@ class Gateway:
     url: str
     backend: Backend
     prefix: str = ""
-    """What stands before the backend's names of models."""
+    """The words before the backend's names of models."""
     unsaid: frozenset[str] = frozenset()
-    """What it does not tell, as `doctor` names it."""
+    """The facts that it does not tell, as `doctor` names it."""
 
     @property
     def environment(self) -> dict[str, str]:

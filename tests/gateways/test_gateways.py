@@ -1,4 +1,4 @@
-"""What an agent promises, behind real gateways: `make gateways` installs and tests them."""
+"""The promises of an agent behind real gateways: `make gateways` installs and tests them."""
 
 import json
 import os

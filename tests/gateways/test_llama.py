@@ -1,4 +1,4 @@
-"""What an agent promises on a real llama.cpp server, whose tiny model follows scripts: `make llama` installs it."""
+"""The promises of an agent on a real llama.cpp server, whose tiny model follows scripts: `make llama` installs it."""
 
 import json
 import os

@@ -31,7 +31,7 @@ _SHORTEST_PIECE = 9
 _SURE, _CHANCE = 40.0, 0.2
 """The weight of what must follow, and the largest of what may."""
 _SPACE = "\u2581"
-"""How the tokenizer writes a space."""
+"""The spelling of a space by the tokenizer."""
 _END, _NOISE, _DONE = "<|im_end|>", "<|noise|>", "<|done|>"
 
 _TEMPLATE = """\

@@ -1,4 +1,4 @@
-"""Where memory limits by cgroups are possible, and which values are written for one."""
+"""The places where memory limits by cgroups are possible, and the values that are written for one."""
 
 import os
 import subprocess

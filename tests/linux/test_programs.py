@@ -1,4 +1,4 @@
-"""Which programs crewboard starts by itself, where it takes them from, and what environment they get."""
+"""The programs that crewboard starts by itself, where it takes them from, and what environment they get."""
 
 import ast
 import os

@@ -22,7 +22,7 @@ from tests.network.machines import Machine, Network
 from tests.postgres import SharedServer, close_connections, set_lease_ttl
 
 AUTHORS = ("operator", "ann")
-"""Who sends mail while something fails."""
+"""The agents that send mail while something fails."""
 
 _LETTER_INTERVAL, _TASK_INTERVAL = 0.1, 1.0
 

@@ -23,7 +23,7 @@ CODE = ("bash", "write_file", "edit_file", *LOOK, "submit_plan")
 HANDS = frozenset({"write_file", "edit_file", *LOOK})
 
 Outcome = tuple[str, bool]
-"""What a tool gives: its text, and whether that is an error."""
+"""The result of a tool: its text, and whether that is an error."""
 
 
 def definition(name: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class MinimalAgent:
     tools: tuple[str, ...] = (*LOOK, *TEAM)
     rules: str = ""
     answers: dict[str, list[str | Outcome]] = field(default_factory=dict)
-    """What stands in for a tool gives, call by call; the last again and again."""
+    """The results that stand in for a tool's, call by call; the last again and again."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)

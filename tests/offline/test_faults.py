@@ -30,7 +30,7 @@ def connect(server: ModelServer, **given: Any) -> "Anthropic":
 
 
 def ask(client: "Anthropic") -> tuple[str, str | None]:
-    """What was said, and why it stopped."""
+    """The text that was said, and why it stopped."""
     with client.messages.stream(**ASKED) as stream:
         text = "".join(stream.text_stream)
         return text, stream.get_final_message().stop_reason

@@ -1,4 +1,4 @@
-"""What sentences mean to a lead on the offline model: other words for the same wish, and what must not be obeyed."""
+"""Sentences to a lead on the offline model: other words for the same wish, and what must not be obeyed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the offline model does with free prompts: which tools it calls, and what it then says."""
+"""The acts of the offline model with free prompts: which tools it calls, and what it then says."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""What the real API refuses is refused: by the offline model, with a sentence that helps, or by the document."""
+"""Requests that the API refuses are refused: by the offline model, with a sentence that helps, or by the document."""
 
 import json
 from base64 import b64encode
@@ -222,7 +222,7 @@ FORM = {
     "an unknown effort": (body(output_config={"effort": "much"}), "output_config.effort: 'much' is not one of"),
     "an unknown way to think": (body(thinking={"type": "hard"}), "thinking: the type 'hard' is not known"),
 }
-"""What does not fit into the API's own description, and the misfit."""
+"""The parts that do not fit into the API's own description, and the misfit."""
 
 
 def judge(request_body: dict[str, Any]) -> None:
@@ -252,7 +252,7 @@ SDK = {
         "SystemMessageParam.clear_at: Extra inputs are not permitted",
     ),
 }
-"""What does not fit the SDK's types, and the misfit."""
+"""The parts that do not fit the SDK's types, and the misfit."""
 
 
 @pytest.mark.misfits("the SDK's types judge")

@@ -1,4 +1,4 @@
-"""Which mailboxes the operator reads, and which requests only the operator can answer."""
+"""The mailboxes that the operator reads, and the requests that only the operator can answer."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which agents collide, from what their workers show and what git said."""
+"""Collisions of agents, found from what their workers show and what git said."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What happened in a team while the user was away: counted from its files, and told on one line."""
+"""The events in a team while the user was away: counted from its files, and told on one line."""
 
 import os
 import time
@@ -21,7 +21,7 @@ from crewboard.store.layout import TeamDirectory
 from tests.cli.files import enlist, set_status
 
 LEFT = 1_000_000.0
-"""When the user left."""
+"""The time at which the user left."""
 
 
 @pytest.fixture

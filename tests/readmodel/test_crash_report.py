@@ -1,4 +1,4 @@
-"""What is gathered of a death: how, when, the last tool, the last words, what it left behind."""
+"""The facts that are gathered of a death: how, when, the last tool, the last words, what it left behind."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What workers use, with what they started: the same count for who works and who rests."""
+"""The usage of workers, with what they started: the same count for who works and who rests."""
 
 import contextlib
 import os

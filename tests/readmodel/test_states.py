@@ -1,4 +1,4 @@
-"""Which state an agent is in, where the facts are late or disagree."""
+"""The state of an agent, where the facts are late or disagree."""
 
 from pathlib import Path
 

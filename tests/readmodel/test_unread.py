@@ -1,4 +1,4 @@
-"""What readers keep of mail: little of what is unread, with the counts of all of it, and the newest messages."""
+"""The mail that readers keep: little of what is unread, with the counts of all of it, and the newest messages."""
 
 import random
 import tracemalloc

@@ -1,4 +1,4 @@
-"""What journals and feeds say of messages and gates: the words of the Mail tab, none of the wire."""
+"""The words of journals and feeds of messages and gates: the words of the Mail tab, none of the wire."""
 
 import pytest
 

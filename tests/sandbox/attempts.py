@@ -8,7 +8,7 @@ Scope = Literal["readers", "everyone", "commands"]
 
 
 SCRIPT_IMPORT = "from crewboard import Team, choose_team, send"
-"""What a script of an agent would import."""
+"""The modules that a script of an agent would import."""
 
 
 @dataclass(frozen=True)

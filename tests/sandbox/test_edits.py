@@ -1,4 +1,4 @@
-"""What edit_file and grep take, and what each mistake is told: a model must know how to go on."""
+"""The inputs that edit_file and grep take, and what is said of each mistake: a model must know how to go on."""
 
 import hashlib
 import os
@@ -316,7 +316,7 @@ def test_a_request_shows_each_form_as_a_diff() -> None:
 
 
 OTHER_BREAKS = "\f\v\x1c\x1d\x1e\x85\u2028\u2029\r"
-"""What `str.splitlines` takes for the end of a line, and Python, a shell or git do not."""
+"""The characters that `str.splitlines` takes for the end of a line, and Python, a shell or git do not."""
 
 
 @pytest.mark.parametrize("other", OTHER_BREAKS)

@@ -1,4 +1,4 @@
-"""What a power cut leaves: of each file what was synced, under the names that its folder had when that was synced."""
+"""Files after a power cut: of each what was synced, under the names that its folder had when that was synced."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""When a start counts as under way, and when as late."""
+"""The times in which a start counts as under way, and as late."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every store promises, whatever keeps the records: the same tests for each."""
+"""The promises of every store, whatever keeps the records: the same tests for each."""
 
 import itertools
 import json

@@ -34,7 +34,7 @@ def needs(*names: str) -> dict[str, dict[str, Any]]:
 
 
 class Told:
-    """What a hook is told as time goes on, and what is recorded."""
+    """A hook that is told what happens as time goes on, and what is recorded of that."""
 
     def __init__(self, hook: Hook = HOOK) -> None:
         self.hook = hook

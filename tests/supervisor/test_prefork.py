@@ -112,7 +112,7 @@ def hire(crew: Crew, name: str, **environment: str) -> int:
 
 
 def is_forked(pid: int) -> bool:
-    """Whether a worker came of a warm parent: it took its agent's name, which a new interpreter does not."""
+    """Return True if a worker came of a warm parent: it took its agent's name, which a new interpreter does not."""
     return not Path(f"/proc/{pid}/comm").read_text().startswith("python")
 
 
@@ -126,7 +126,7 @@ def insight() -> Iterator[None]:
 
 
 def memory_holds(pid: int, needle: bytes) -> bool:
-    """Whether `needle` stands anywhere in the memory that a process may write to."""
+    """Return True if `needle` stands anywhere in the memory that a process may write to."""
     with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in maps:
             span, rights, *_ = line.split()
@@ -142,7 +142,7 @@ def memory_holds(pid: int, needle: bytes) -> bool:
 
 
 def traits(pid: int) -> dict[str, str]:
-    """What the kernel holds about a process that must not depend on how it was started."""
+    """Return what the kernel holds about a process that must not depend on how it was started."""
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     kept = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "SigCgt", "CapEff", "NoNewPrivs", "Seccomp")
     limits = Path(f"/proc/{pid}/limits").read_text()
@@ -150,7 +150,7 @@ def traits(pid: int) -> dict[str, str]:
 
 
 def opened(crew: Crew, name: str) -> list[str]:
-    """What a worker has open, and where it stands, without the numbers that the kernel gave."""
+    """Return what a worker has open, and where it stands, without the numbers that the kernel gave."""
     folder = Path(f"/proc/{crew.pid(name)}")
     found = []
     for link in (folder / "cwd", *(folder / "fd").iterdir()):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 SECONDS = 60.0
-"""How long a browser on a busy machine may take for one step."""
+"""The time that a browser on a busy machine may take for one step."""
 
 
 RECORD = """

@@ -32,7 +32,7 @@ WRITE = calls("write_file", path="out.txt", content="hello")
 CANVAS_IS_PAINTED = "document.body.classList.contains('-first-byte') && !!document.querySelector('.xterm-screen')"
 
 GOING_AWAY = 1001
-"""What a server that ends closes a websocket with: RFC 6455, 7.4.1."""
+"""The code with which a server that ends closes a websocket: RFC 6455, 7.4.1."""
 
 SAYS_SOMETHING = "!!document.querySelector('#notice') && !document.querySelector('#notice').hidden"
 

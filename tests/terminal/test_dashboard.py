@@ -89,7 +89,7 @@ def test_hiring_from_the_keyboard(crew: Crew) -> None:
 
 @pytest.mark.long
 def test_the_example_prompts_work_on_the_line_to_the_lead(crew: Crew) -> None:
-    """What each prompt leads to stands in `tests/cli/test_lead.py`; here it is typed."""
+    """Here it is typed; `tests/cli/test_lead.py` says what each prompt leads to."""
     (crew.root / "s01_agent_loop.py").write_text("def agent_loop():\n    pass\n")
     crew.run("lead", "lead", "Hello", unsafe_no_sandbox=True)
 

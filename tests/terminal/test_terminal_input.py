@@ -1,4 +1,4 @@
-"""What is read from the terminal: the thread that reads it sleeps until there is something."""
+"""Reading from the terminal: the thread that reads it sleeps until there is something."""
 
 import os
 import queue

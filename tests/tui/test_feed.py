@@ -1,4 +1,4 @@
-"""What the feed costs: memory by what it shows, and work by what is new."""
+"""The cost of the feed: memory by what it shows, and work by what is new."""
 
 import gc
 import sys

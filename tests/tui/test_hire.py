@@ -33,7 +33,7 @@ from tests.placed import add_host, place
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 
 _FRAME = "│ ▁▂▃▄▅▆▇█"
-"""What stands beside the text of the form: its border, and the bar that shows how far it is scrolled."""
+"""The parts beside the text of the form: its border, and the bar that shows how far it is scrolled."""
 
 
 async def _fill(stage: Stage, name: str, prompt: str) -> None:

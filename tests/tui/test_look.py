@@ -1,4 +1,4 @@
-"""What pictures consist of: few cells of frames, one cursor, few filled things and keys. Read from painted screens."""
+"""The parts of pictures: few cells of frames, one cursor, few filled things and keys. Read from painted screens."""
 
 import re
 from itertools import groupby

@@ -67,7 +67,7 @@ async def test_others_see_this_dashboard_and_what_it_shows(frozen: Frozen) -> No
 
 
 async def test_the_screen_waits_for_no_database(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each tick does must not ask a database that may be away: that takes seconds."""
+    """A tick must not ask a database that may be away: that takes seconds."""
     callers = []
 
     def exists(_: TeamDirectory) -> bool:

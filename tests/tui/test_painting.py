@@ -1,4 +1,4 @@
-"""What is sent to the terminal: each change once, and nothing that looks the same."""
+"""Painting to the terminal: each change once, and nothing that looks the same."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class Terminal:
         self.screen = pyte.Screen(*SIZE)
         self.shown: list[list[str]] = []
         self.unseen = 0
-        """How many pictures were made and not shown."""
+        """The number of pictures that were made and not shown."""
         self._stream = pyte.Stream(self.screen)
 
     def paint(self, update: RenderableType | None, stage: Stage) -> None:

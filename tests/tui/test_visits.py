@@ -1,4 +1,4 @@
-"""What the dashboard remembers between two starts: when and how the user left a team."""
+"""The memory of the dashboard between two starts: when and how the user left a team."""
 
 from pathlib import Path
 
@@ -83,7 +83,7 @@ async def test_esc_on_the_board_ends_the_line(frozen: Frozen, settings: Settings
 @pytest.mark.long
 @pytest.mark.parametrize("ago", [0.0, HOUR])
 async def test_the_line_is_left_out_if_nothing_is_new(frozen: Frozen, settings: Settings, ago: float) -> None:
-    """Whether nothing happened since, or the user sees the team in another dashboard."""
+    """Return True if nothing happened since, or the user sees the team in another dashboard."""
     leave(settings, frozen, at=NOW - HOUR if ago else NOW + 10 * 365 * 24 * HOUR, cost_usd=None)
     other = OpenDashboard(frozen.directory, frozen.team.operator, NOW)
     if ago:

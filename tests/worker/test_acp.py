@@ -43,7 +43,7 @@ CWD = Path("/workspace")
 
 @dataclass
 class Heard:
-    """What a client heard of an engine."""
+    """All that a client heard of an engine."""
 
     engine: Engine
     updates: list[Update] = field(default_factory=list)

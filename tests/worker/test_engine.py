@@ -517,8 +517,8 @@ def test_stop_ends_the_engine_with_all_that_it_started(crew: Crew) -> None:
 
 
 POINTS = ("new", "store", "model", "here", "load", "end")
-"""Where an engine or its worker is killed: before the session is known, before the prompt is stored, before the model
-answers, in a tool, while the session is loaded again, before the end of the turn is told."""
+"""The points at which an engine or its worker is killed: before the session is known, before the prompt is stored,
+before the model answers, in a tool, while the session is loaded again, before the end of the turn is told."""
 
 
 @pytest.mark.usefixtures("loads")

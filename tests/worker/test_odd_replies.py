@@ -98,7 +98,7 @@ MESSAGE = {"type": "message", "role": "assistant", "model": "m", "content": [{"t
 
 ENDED: Json = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}
 NO_COUNT = "hi · end_turn · 40/4"
-"""What is estimated from the texts of the request and the reply, where a server counts nothing."""
+"""The tokens that are estimated from the texts of the request and the reply, where a server counts nothing."""
 DEEP = "[" * 99 + "]" * 99
 INFINITE = '{"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": Infinity}}'
 

@@ -1,4 +1,4 @@
-"""What a standing permission covers: one program, exactly as bash would run it, or one folder."""
+"""The calls that a standing permission covers: one program, exactly as bash would run it, or one folder."""
 
 import shutil
 import subprocess

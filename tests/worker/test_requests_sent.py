@@ -1,4 +1,4 @@
-"""What the API is sent: never anything that it would refuse."""
+"""The requests to the API: never anything that it would refuse."""
 
 import asyncio
 import json

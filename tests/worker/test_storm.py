@@ -89,7 +89,7 @@ async def with_tools_of_the_moment(self):
 loop.Loop._bring_up_to_date = with_tools_of_the_moment
 """,
 }
-"""What changes a worker so that it keeps one rule less."""
+"""The changes of a worker so that it keeps one rule less."""
 
 
 @pytest.mark.parametrize("rule", MUTANTS)

@@ -1,4 +1,4 @@
-"""What an agent with a worktree changed, compared with plain git's own answers."""
+"""The changes of an agent with a worktree, compared with plain git's own answers."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Which worktrees do not merge with each other: recorded, compared again only where something changed, told of."""
+"""The worktrees that do not merge with each other: recorded, compared again only where something changed, told of."""
 
 import os
 from pathlib import Path

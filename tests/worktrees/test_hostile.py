@@ -1,4 +1,4 @@
-"""What hostile work of an agent could do to the user's files and repository, and does not."""
+"""The harm that hostile work of an agent could do to the user's files and repository, and does not."""
 
 import hashlib
 import os
