@@ -136,7 +136,7 @@ _ANY = KnownEngine(
     # Some go on to replay behind their answer: that would be taken for the next turn, and mail be missed in it.
     loads=False,
     lacks=(
-        "it was not tried", "its plan mode is not used", "what it costs is not counted",
+        "it was not tried", "it plans only by the tool submit_plan", "what it costs is not counted",
         "each start begins a new session: it knows nothing of what was before",
     ),
 )  # fmt: skip

@@ -3,11 +3,11 @@
 Its model does what stands between `[[` and `]]` in what it is told, step by step: `say TEXT`, `think TEXT`, `write FILE
 TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP server, `once TOOL JSON`, one that it does
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
-no turn, `behind TEXT`, a plan whose text follows the question for its approval, `limit SECONDS`, a usage limit that
-ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input, `odd`, `die`. Without a step that is left it
-says "ok". In its home it keeps sessions, and in `model.jsonl` what its model was told for the first time: an
-independent witness. At the point NAME of `--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and
-waits for the file `go-NAME`.
+no turn, `submit PLAN`, a plan by the tool of the team, `behind TEXT`, a plan whose text follows the question for its
+approval, `limit SECONDS`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input,
+`odd`, `die`. Without a step that is left it says "ok". In its home it keeps sessions, and in `model.jsonl` what its
+model was told for the first time: an independent witness. At the point NAME of `--hold NAME`, and of a step `wait
+NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
 
 As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
 is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost
@@ -317,7 +317,7 @@ class FakeEngine:
                 break
             did = True
             verb, _, rest = step.partition(" ")
-            is_begun_once = verb in ("plan", "behind", "insist", "once")
+            is_begun_once = verb in ("plan", "behind", "insist", "submit", "once")
             if is_begun_once:
                 # Told of the decision, a model does not ask again, also if it was ended before it got an answer.
                 self.store("done")
@@ -338,6 +338,11 @@ class FakeEngine:
         told = "\n".join(each["text"] for each in records if each["kind"] == "user")
         steps = [step.strip() for found in SCRIPT.findall(told) for step in found.split(";") if step.strip()]
         done = sum(each["kind"] == "done" for each in records)
+        # A model that is told what became of its plan does not begin anew.
+        submitted = [f"you submitted:\n{step.removeprefix('submit ')}\n" in told for step in steps]
+        for _ in range(done, len(steps) - submitted[::-1].index(True) if any(submitted) else 0):
+            self.store("done")
+            done += 1
         return steps[done] if done < len(steps) else None
 
     def do_say(self, said: str) -> bool:
@@ -418,6 +423,9 @@ class FakeEngine:
         self.store("ended", id=ident)
         self.update("tool_call_update", toolCallId=ident, status="failed" if result["isError"] else "completed")
         return True
+
+    def do_submit(self, plan: str) -> bool:
+        return self.do_team("submit_plan " + json.dumps({"plan": plan}))
 
     def do_once(self, rest: str) -> bool:
         return self.do_team(rest)

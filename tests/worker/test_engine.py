@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from crewboard import redaction, type_files
+from crewboard import engines, redaction, type_files
 from crewboard.agent_types import AgentType
 from crewboard.commands import answers, control, messages, stop, tasks
 from crewboard.commands import hire as hiring
@@ -340,6 +340,99 @@ def test_no_plan_is_asked_about_before_its_text_is_there(crew: Crew) -> None:
     assert told(crew, "e").count("without a text of it") == 1
     answers.approve(crew.team, request.id)
     assert crew.answer(assignment).text == "done"
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize("engine", ["", "codex"])
+def test_a_plan_that_is_submitted_opens_the_same_gate(crew: Crew, engine: str) -> None:
+    prompt = "[[force a.txt early; submit First.; force a.txt early; submit Second.; force a.txt late; say done]]"
+    assignment = spawn(crew, "e", prompt, engine=engine, plan=True)
+    first = crew.pending("plan_approval")
+    assert first.payload["plan"] == "First."
+    answers.reject(crew.team, first.id, "more tests")
+    second = crew.pending("plan_approval")
+    assert (second.payload["plan"], second.payload["revision"]) == ("Second.", 2)
+    ((tool, said, is_error),) = results(crew, "e")
+    assert (tool, "Feedback: more tests" in said, is_error) == ("submit_plan", True, True)
+    assert not (crew.root / "a.txt").exists()
+    answers.approve(crew.team, second.id)
+    assert crew.answer(assignment).text == "done"
+    assert (crew.root / "a.txt").read_text() == "late\n"
+    assert [each.open for each in of(crew, "e", Gate)] == [False, True]
+    assert told(crew, "e").count("The plan is approved by operator") == 1
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, bool(engine)]
+    # A session that is new at the approval is told which plan it was.
+    assert ("The plan that you submitted:\nSecond." in told(crew, "e")) == (not engine)
+    # One with a plan mode is told of the tool by its description alone.
+    assert ("Submit it with the tool submit_plan" in told(crew, "e")) == (not engine)
+    # The next assignment needs a plan of its own.
+    more = messages.send(crew.team, "e", "[[force a.txt again; say closed]]")
+    assert crew.answer_to("e", more.id).text == "closed"
+    assert (crew.root / "a.txt").read_text() == "late\n"
+
+
+NO_PATIENCE = """
+from crewboard.worker import engine
+engine._PATIENCE_LEFT = engine.engines._ANY.patience
+"""
+"""Code that lets an engine give up each call at once."""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_plan_waits_longer_than_the_engine_does(crew: Crew, *, is_killed: bool) -> None:
+    prompt = "[[submit First.; submit Second.; force a.txt x; say done]]"
+    with patched(NO_PATIENCE):
+        assignment = spawn(crew, "e", prompt, plan=True)
+        first = crew.pending("plan_approval")
+        # Meanwhile it takes no memory, and does nothing else.
+        eventually(lambda: processes(crew, "e") == [], "the end of the engine")
+        answers.reject(crew.team, first.id, "more tests")
+        second = crew.pending("plan_approval")
+        assert second.payload["plan"] == "Second."
+        assert "Feedback: more tests" in told(crew, "e")
+        eventually(lambda: processes(crew, "e") == [], "the end of the engine")
+        if is_killed:
+            crew.kill("e")
+            crew.wait_for("e", "crashed")
+            hiring.resume(crew.team, "e")
+            eventually(lambda: crew.pending("plan_approval").id != second.id, "the plan is asked for again")
+        answers.approve(crew.team, crew.pending("plan_approval").id)
+        assert crew.answer_to("e", assignment.id).text == "done"
+    assert (crew.root / "a.txt").read_text() == "x\n"
+    asked = [each.status for each in sorted(requests.load_all(crew.directory), key=lambda each: each.created_at)]
+    assert asked == ["rejected", *(["cancelled"] if is_killed else []), "approved"]
+
+
+@pytest.mark.usefixtures("known")
+def test_the_project_is_closed_while_a_later_plan_waits(crew: Crew) -> None:
+    prompt = "[[submit First.; submit Second.; force a.txt late; say done]]"
+    assignment = spawn(crew, "e", prompt, engine="codex", plan=True)
+    answers.approve(crew.team, crew.pending("plan_approval").id)
+    eventually(lambda: len(of(crew, "e", EngineSession)) == 2, "the start with the project open")
+    second = crew.pending("plan_approval")
+    assert second.payload["plan"] == "Second."
+    # At once, and not when it would give up the call.
+    patience = engines.KNOWN["codex"].patience
+    assert patience is not None
+    eventually(lambda: processes(crew, "e") == [], "the end of the engine that may write", patience / 2)
+    answers.reject(crew.team, second.id, "no")
+    crew.answer(assignment)
+    assert not (crew.root / "a.txt").exists()
+
+
+def test_a_plan_that_cannot_be_submitted_is_refused(crew: Crew) -> None:
+    prompt = (
+        '[[team submit_plan {"plan": " "}; team submit_plan {"plan": "x", "files": ["../x"]}; submit Plan.; say done]]'
+    )
+    assignment = spawn(crew, "e", prompt, kind="explore")
+    answers.approve(crew.team, crew.pending("plan_approval").id)
+    assert crew.answer(assignment).text == "done"
+    empty, outside, approved = [said for _, said, _ in results(crew, "e")]
+    assert "the plan is empty" in empty
+    assert "name paths below the workspace" in outside
+    # Its rights stay the same, so it reads the decision where it asked.
+    assert "The plan is approved by operator" in approved
+    assert len(of(crew, "e", EngineSession)) == 1
 
 
 @pytest.mark.usefixtures("known")
@@ -1334,7 +1427,6 @@ async def test_a_closed_relay_leaves_no_connection_open() -> None:
         ({"effort": "high"}, "--effort"),
         ({"web": True}, "--web"),
         ({"window": 16000}, "--window"),
-        ({"plan": True}, "--plan"),
         ({"strict_plan": True}, "--strict-plan"),
         ({"ask": True}, "--ask"),
         ({"budget": "$5"}, "does not tell what it costs"),

@@ -413,7 +413,6 @@ def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
         "--strict-plan": flags.strict_plan,
         # It decides by itself what it asks for: commands that only read, as it thinks, or nothing at all.
         "--ask": flags.ask,
-        "--plan": flags.plan and not known.plans,
     }
     if wrong := [option for option, is_given in without.items() if is_given]:
         raise UsageError(

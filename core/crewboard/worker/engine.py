@@ -12,14 +12,14 @@ import secrets
 import shlex
 import sys
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crewboard import endpoint, engines, env
 from crewboard.agent_types import is_gated, kept_by_terms, type_of
-from crewboard.errors import CrewboardError, ExitCode, StorageError
+from crewboard.errors import CrewboardError, ExitCode, StorageError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import cooldown, requests
 from crewboard.records.agents import Tokens
@@ -75,9 +75,19 @@ from crewboard.worker.team_tools import (
 )
 from crewboard.worker.team_tools import run as run_team_tool
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
-from crewboard.worker.tools.plans import ask_for_plan, is_gate_closed, plan_outcome, plan_request_id, take_released
-from crewboard.worker.tools.registry import TOOLS
+from crewboard.worker.tools.plans import (
+    WAITS,
+    ask_for_plan,
+    is_gate_closed,
+    plan_outcome,
+    plan_request_id,
+    request_approval,
+    take_released,
+)
+from crewboard.worker.tools.registry import TOOLS, ToolRegistry
 from crewboard.worker.tools.rules import judge_call, why_denied
+
+T = TypeVar("T")
 
 START_TIMEOUT = 120.0
 """Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""
@@ -129,6 +139,8 @@ _UNAVAILABLE = frozenset({"rate_limit", "overloaded", "server_error", "usageLimi
 _LONGEST_LIMIT = 8 * 86_400.0
 """Seconds: a week, the longest usage limit of Claude Code and Codex, and a day. What ends later is not believed."""
 
+_DECIDED = ("approved", "rejected")
+
 _NO_LOGIN = frozenset({"authentication_failed", "unauthorized"})
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the engine ended while this ran"
@@ -148,6 +160,8 @@ the MCP server {server} you write to teammates and ask the operator, and take an
 _MAY_WRITE = "You may change files in it. Do not commit, switch branches or push unless you are asked to."
 _READS_ONLY = "You can read it and change nothing: the system is read-only for you."
 _PLANS = "A plan is required: until yours is approved, the folder is read-only for you."
+_SUBMITS = f" Submit it with the tool submit_plan of the MCP server {SERVER}, and wait for its result."
+_SUBMITTED = "The plan that you submitted:\n{}\n\n{}"
 
 
 class _RestartError(Exception):
@@ -244,6 +258,7 @@ class EngineLife(Life):
         while conversation.assignment is not None:
             try:
                 await self._wait_while_paused()
+                await self._settle_open_plan()
                 if self._has_reached_limit():
                     return
                 self._interrupts.check_leave()
@@ -821,8 +836,8 @@ class EngineLife(Life):
         conversation = self._run_state.conversation
         waiting = {block["id"]: block["name"] for block in conversation.pending} | conversation.open_calls
         for ident, name in waiting.items():
-            request = self._decided_plan() if name == "submit_plan" else None
-            if request is not None:
+            request = self._asked_plan() if name == "submit_plan" else None
+            if request is not None and request.status in _DECIDED:
                 self._settle_plan(ident, request)
             else:
                 self._end_call(ident, why, is_error=True)
@@ -853,6 +868,8 @@ class EngineLife(Life):
         self._begin_call(Call(ident, name=call.name, kind=SERVER, input=call.input))
         if again is not None and again.result is not None:
             outcome = again.result
+        elif call.name == "submit_plan":
+            outcome = await self._submit_plan(call, ident)
         else:
             outcome = await self._wait_for_tool(call, again.id if again is not None else ident)
         self._end_call(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
@@ -863,23 +880,28 @@ class EngineLife(Life):
     async def _wait_for_tool(self, call: TeamCall, ident: str) -> Outcome:
         """Return the outcome of a tool, or that it has to be called again if the engine would not wait for it."""
         context = Context(self._run_state, self._interrupts, self._file_tools, ident, {}, {}, {})
-        work = asyncio.ensure_future(run_team_tool(context, call.name, call.input))
-        waited_for: list[asyncio.Future[Any]] = [work]
+        outcome = await self._have_patience(call.name, run_team_tool(context, call.name, call.input))
+        if outcome is None:
+            self._cut_off.append(_CutOff(ident, call.name, call.input, None))
+            return Outcome(_LATER)
+        return outcome
+
+    async def _have_patience(self, tool: str, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return what the work of a tool gave; None if the engine would not wait for it."""
+        task = asyncio.ensure_future(work)
+        waited_for: list[asyncio.Future[Any]] = [task]
         patience = None
-        if TOOLS[call.name].waits:
+        if TOOLS[tool].waits:
             # The turn may end without its answer.
             waited_for += filter(None, [self._prompt])
             patience = self._known.patience
         try:
             seconds = patience - _PATIENCE_LEFT if patience is not None else None
             await asyncio.wait(waited_for, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                return work.result()
-            self._cut_off.append(_CutOff(ident, call.name, call.input, None))
-            return Outcome(_LATER)
+            return task.result() if task.done() else None
         finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     # Permissions and plans.
 
@@ -967,7 +989,7 @@ class EngineLife(Life):
         self._turn.calls[call.id] = call
         self._begin_call(call)
         request = ask_for_plan(run_state, assignment, {"plan": plan, "files": [], "commands": [], "risk": ""})
-        decided = await self._interrupts.wait_for_decision(request, "plan waits for approval")
+        decided = await self._interrupts.wait_for_decision(request, WAITS)
         run_state.show("working", "works", timeout=self._silence)
         self._settle_plan(call.id, decided)
         # It would carry out its own text of an edited plan.
@@ -975,24 +997,69 @@ class EngineLife(Life):
             raise _RestartError
         engine.answer(ask, allow=decided.status == "approved")
 
+    async def _submit_plan(self, call: TeamCall, ident: str) -> Outcome:
+        """Ask for approval of a plan that an engine submits with a tool of the team.
+
+        Raises:
+            _RestartError: The engine starts again: with the rights that it has now, or when the plan is decided.
+        """
+        run_state = self._run_state
+        given = ToolRegistry.parse(TOOLS[call.name], call.input)
+        if isinstance(given, Outcome):
+            return given
+        try:
+            request = request_approval(run_state, given)
+        except UsageError as error:
+            return Outcome(str(error), is_error=True)
+        decided = None
+        # The plan before may have opened the project, which is closed while another one waits.
+        if self._may_write_now() == self._may_write:
+            decided = await self._have_patience(call.name, self._interrupts.wait_for_decision(request, WAITS))
+        if decided is None:
+            raise _RestartError
+        run_state.show("working", "works", timeout=self._silence)
+        outcome = plan_outcome(run_state, decided)
+        if self._may_write_now() != self._may_write:
+            self._tell_decision(ident, decided, outcome)
+            raise _RestartError
+        return outcome
+
     def _settle_plan(self, ident: str, decided: Request) -> None:
-        """Journal the decision about a plan, and what the engine is told of it."""
-        outcome = plan_outcome(self._run_state, decided)
-        self._tell(outcome.content)
+        """Open or close the gate as a plan was decided, and journal what the engine is told of it."""
+        self._tell_decision(ident, decided, plan_outcome(self._run_state, decided))
+
+    def _tell_decision(self, ident: str, decided: Request, outcome: Outcome) -> None:
+        # A new session knows nothing of the plan.
+        is_told = self._known.loads or decided.edited is not None
+        self._tell(outcome.content if is_told else _SUBMITTED.format(decided.plan, outcome.content))
         self._end_call(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
 
-    def _decided_plan(self) -> Request | None:
-        """Return the request of the plan that was waited for when the worker or the engine ended, if it is decided."""
+    async def _settle_open_plan(self) -> None:
+        """Wait for the decision about a plan that was submitted and for which no engine waits any more."""
+        open_calls = self._run_state.conversation.open_calls.items()
+        ident = next((each for each, name in open_calls if name == "submit_plan"), None)
+        request = self._asked_plan() if ident is not None else None
+        if ident is None or request is None:
+            return
+        if request.status == "pending":
+            request = await self._interrupts.wait_for_decision(request, WAITS)
+        if request.status in _DECIDED:
+            # Before the engine starts, because its rights depend on it.
+            self._settle_plan(ident, request)
+
+    def _asked_plan(self) -> Request | None:
+        """Return the request of the plan that was submitted last and has no result."""
         assignment = self._run_state.conversation.assignment
         if assignment is None:
             return None
-        found = requests.load(self._team, plan_request_id(self._name, assignment.id, assignment.plans))
-        return found if found is not None and found.status in ("approved", "rejected") else None
+        return requests.load(self._team, plan_request_id(self._name, assignment.id, assignment.plans))
 
     def _introduction(self) -> str:
         """Return what a new session is told first: who the agent is, and what it may do."""
         spec, config = self._run_state.spec, roster.load(self._team)
         may = _PLANS if is_gate_closed(self._run_state) else _MAY_WRITE if self._kind.writes else _READS_ONLY
+        if is_gate_closed(self._run_state) and not self._known.plans:
+            may += _SUBMITS
         text = _WHO.format(
             name=self._name, type=spec.type, summary=self._kind.prompt, folder=self._run_state.workspace, may=may,
             report_to=config.reports_to(self._name), server=SERVER,

@@ -39,7 +39,7 @@ from crewboard.worker.tools.registry import TOOLS, ToolRegistry
 SERVER = "crewboard"
 """The name of the MCP server."""
 
-OFFERED = ("send_message", "task_list", "task_claim", "task_update", "ask_operator", "review_task")
+OFFERED = ("send_message", "task_list", "task_claim", "task_update", "ask_operator", "submit_plan", "review_task")
 """The tools that engines have. Mail reaches them by itself, and their own list of steps is shown."""
 
 RELAY = """\

@@ -126,6 +126,10 @@ def deviation_refusal(tool: str) -> Outcome:
     )
 
 
+WAITS = "plan waits for approval"
+"""What the status of an agent says meanwhile."""
+
+
 class SubmitPlan(Input):
     plan: str = Field(description="the plan, in Markdown")
     files: list[str] = Field(default=[], description="files, or folders, that the plan changes")
@@ -146,12 +150,26 @@ async def submit_plan(context: Context, given: SubmitPlan) -> Outcome:
     """Submit a plan and wait until it is approved or rejected. Where a plan is required, you cannot write files or run
     commands before one is approved.
     """
+    request = request_approval(context.run_state, given)
+    outcome = plan_outcome(context.run_state, await context.interrupts.wait_for_decision(request, WAITS))
     assignment = context.run_state.conversation.assignment
+    if assignment is None or assignment.terms is None or not (assignment.gate_open and assignment.terms.given.network):
+        await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
+    return outcome
+
+
+def request_approval(run_state: RunState, given: SubmitPlan) -> Request:
+    """Ask for approval of a plan as a model submits it.
+
+    Raises:
+        UsageError: There is no plan in it, it names files outside of the workspace, or no note has the id of an answer.
+    """
+    assignment = run_state.conversation.assignment
     if assignment is None or not given.plan.strip():
         raise UsageError("the plan is empty")
     files: list[JsonValue] = []
     for entry in filter(str.strip, given.files):
-        path = collisions.path_of_entry(entry, str(context.run_state.workspace))
+        path = collisions.path_of_entry(entry, str(run_state.workspace))
         if path is None:
             raise UsageError(
                 f"files: {entry!r} is refused; name paths below the workspace, without .. (. is all of it)"
@@ -163,13 +181,9 @@ async def submit_plan(context: Context, given: SubmitPlan) -> Outcome:
         "commands": list(given.commands),
         "risk": given.risk,
     }
-    request = ask_for_plan(context.run_state, assignment, payload, given.answers)
-    outcome = plan_outcome(
-        context.run_state, await context.interrupts.wait_for_decision(request, "plan waits for approval")
-    )
-    if not (assignment.gate_open and assignment.terms is not None and assignment.terms.given.network):
-        await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
-    return outcome
+    # An engine is told to answer notes in the text of its plan.
+    in_text = run_state.spec.engine is not None and not given.answers
+    return ask_for_plan(run_state, assignment, payload, None if in_text else given.answers)
 
 
 def ask_for_plan(
