@@ -11,14 +11,17 @@ from typing import Any, ClassVar
 import pytest
 
 from crewboard import engines
+from crewboard.commands import answers, messages
 from crewboard.commands import hire as hiring
-from crewboard.commands import messages
-from crewboard.records.events import EngineSession, ToolResult
+from crewboard.protocol import requests
+from crewboard.records.events import EngineSession, Gate, Taken, ToolResult
+from crewboard.records.requests import Request
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
+from crewboard.worker.team_tools import SERVER
 from tests import system
 from tests.crew import Crew, eventually
-from tests.worker.test_engine import home, of, processes, spawn
+from tests.worker.test_engine import home, letters, of, processes, spawn
 
 CODEX = engines.KNOWN["codex"]
 INSTALLED = Path(__file__).parents[2] / f".cache/codex-acp-{CODEX.tested[-1]}/bin"
@@ -78,6 +81,12 @@ def calls(name: str, **arguments: Any) -> Item:
     return {"type": "function_call", "id": "f", "call_id": f"call-{name}", "name": name, "arguments": given}
 
 
+def calls_team(name: str, **arguments: Any) -> Item:
+    """Call a tool of the team as its models do, which have most tools in a language of programs alone."""
+    program = f"text(await tools.mcp__{SERVER}__{name}({json.dumps(arguments)}))"
+    return {"type": "custom_tool_call", "id": "c", "call_id": f"call-{name}", "name": "exec", "input": program}
+
+
 @pytest.fixture
 def real(crew_on: Callable[..., Crew], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
     """Make a team that finds the real engine on PATH, and a scripted API; at the end, no process of one is left."""
@@ -117,3 +126,64 @@ def test_codex_works_with_a_key_that_it_does_not_see(real: Crew) -> None:
     kept = (home(real, "e") / ".codex" / "auth.json").read_text()
     assert "crewboard-" in kept
     assert KEY not in kept
+
+
+def asked(crew: Crew, kind: str, before: Request | None = None) -> Request:
+    """Wait for a request of the agent, another one than `before`."""
+
+    def look() -> Request | None:
+        return next((each for each in requests.pending(crew.directory) if each.type == kind and each != before), None)
+
+    return eventually(look, f"a {kind} request", TIMEOUT)
+
+
+def test_codex_uses_the_tools_of_the_team(real: Crew) -> None:
+    letter = calls_team("send_message", to="operator", content="hello")
+    question = calls_team("ask_operator", question="which?")
+    Responses.items[:] = [letter, question, says("done")]
+    assignment = spawn(real, "e", "ask", engine="codex")
+    answers.answer(real.team, asked(real, "question").id, "the first")
+    assert real.answer(assignment, TIMEOUT).text == "done"
+    assert letters(real, "operator", "hello") == 1
+    assert "the operator answers: the first" in str(Responses.asked[-1][1]["input"])
+    assert [each.name for each in of(real, "e", ToolResult)] == ["send_message", "ask_operator"]
+    # The tools of our own need no permission.
+    assert [each.type for each in requests.load_all(real.directory)] == ["question"]
+
+
+@pytest.mark.parametrize("how", ["its plan mode", "the tool"])
+def test_codex_writes_nothing_before_its_plan_is_approved(real: Crew, how: str) -> None:
+    def plan(text: str) -> Item:
+        if how == "the tool":
+            return calls_team("submit_plan", plan=text)
+        return says(f"<proposed_plan>\n{text}\n</proposed_plan>")
+
+    early, late = (calls("exec_command", cmd=f"echo {word} >> a.txt") for word in ("early", "late"))
+    Responses.items[:] = [early, plan("# Plan 1"), plan("# Plan 2"), late, says("done")]
+    assignment = spawn(real, "e", "write it", engine="codex", plan=True)
+    first = asked(real, "plan_approval")
+    assert first.plan.strip() == "# Plan 1"
+    answers.reject(real.team, first.id, "more tests")
+    second = asked(real, "plan_approval", first)
+    assert second.plan.strip() == "# Plan 2"
+    assert "more tests" in str(Responses.asked[-1][1]["input"])
+    assert not (real.root / "a.txt").exists()
+    answers.approve(real.team, second.id)
+    assert real.answer(assignment, TIMEOUT).text == "done"
+    assert (real.root / "a.txt").read_text() == "late\n"
+    assert [each.open for each in of(real, "e", Gate)] == [False, True]
+    assert [each.loaded for each in of(real, "e", EngineSession)] == [False, True]
+
+
+def test_mail_enters_a_turn_of_codex(real: Crew) -> None:
+    waits = calls("exec_command", cmd="touch at; until [ -e go ]; do sleep 0.05; done", yield_time_ms=60_000)
+    Responses.items[:] = [waits, says("done")]
+    assignment = spawn(real, "e", "wait", engine="codex")
+    eventually((real.root / "at").exists, "the command", TIMEOUT)
+    letter = messages.send(real.team, "e", "and be quick")
+    eventually(lambda: any(letter.id in each.texts for each in of(real, "e", Taken)), "the letter in the turn", TIMEOUT)
+    assert len(Responses.asked) == 1
+    (real.root / "go").touch()
+    assert real.answer(assignment, TIMEOUT).text == "done"
+    assert str(Responses.asked[-1][1]["input"]).count(f'id="{letter.id}"') == 1
+    assert len(Responses.asked) == 2
