@@ -41,8 +41,9 @@ from crewboard.records.team import Config, Rule
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
 from crewboard.store import mailbox, roster
+from crewboard.worker.api_relay import _MOST_CONNECTIONS, ApiRelay
 from crewboard.worker.engine import _LATER, _make_place
-from crewboard.worker.team_tools import _MOST_CONNECTIONS, RELAY, ApiRelay, TeamTools, find_declaration
+from crewboard.worker.team_tools import RELAY, TeamTools, find_declaration
 from tests import system
 from tests.crew import Crew, eventually
 from tests.model import calls, says

@@ -58,21 +58,12 @@ from crewboard.worker.acp import (
     Update,
     read_reset,
 )
+from crewboard.worker.api_relay import LISTEN, ApiRelay
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
-from crewboard.worker.team_tools import (
-    LISTEN,
-    OFFERED,
-    SERVER,
-    ApiRelay,
-    TeamCall,
-    TeamTools,
-    find_declaration,
-    is_ours,
-    remove,
-)
+from crewboard.worker.team_tools import OFFERED, SERVER, TeamCall, TeamTools, find_declaration, is_ours, remove
 from crewboard.worker.team_tools import run as run_team_tool
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
 from crewboard.worker.tools.plans import (

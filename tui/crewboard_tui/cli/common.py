@@ -492,10 +492,10 @@ def on_network(team: TeamDirectory, kind: str) -> str:
 
 def warn_of_network(team: TeamDirectory) -> None:
     """Report on stderr that a team in files is on a network file system."""
-    from crewboard.linux import mounts
+    from crewboard.linux import locks
 
-    kind = mounts.file_system(team.path)
-    if kind in mounts.NETWORK:
+    kind = locks.file_system(team.path)
+    if kind in locks.NETWORK:
         note(f"{on_network(team, kind)}; {OFF_NETWORK}")
 
 

@@ -1,0 +1,220 @@
+"""The way of an engine to its API, out of a sandbox without a network.
+
+A socket listens in the sandbox, and the worker answers on it: it was opened there, and passed to the worker, before the
+engine began. The worker adds the user's key to requests, or passes on what goes between a login and the host that it is
+for. So the engine needs neither a network nor the key.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+import socket
+import ssl
+import urllib.parse
+from collections.abc import Collection, Mapping
+
+from crewboard import endpoint
+
+LISTEN = """\
+import os, socket, sys
+api = socket.create_server(("127.0.0.1", 0))
+port = str(api.getsockname()[1])
+told = socket.socket(fileno=0)
+socket.send_fds(told, [b"."], [api.fileno()])
+told.detach()
+for name in sys.argv[1].split(","):
+    os.environ[name] = os.environ[name].replace("{port}", port)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""The program that becomes the engine. It passes a socket to the worker, and writes its port into variables."""
+
+_HEAD_TIMEOUT = 30.0
+"""Seconds that the engine may take for the head of a request, and a server to accept a connection."""
+
+_PIECE = 1 << 16
+
+_MOST_CONNECTIONS = 64
+"""Connections to the API at once: an engine has one for each of its own agents, and a few more."""
+
+_REQUEST = re.compile(r"(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) (/[!-~]*) HTTP/1\.1")
+"""The first line of a request that is passed on. TRACE is none: its answer would have the key in it."""
+
+_FIELD = re.compile(r"[!#-'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
+_UPWARD = re.compile(r"/\.\.(?:[/;]|$)")
+
+
+class ApiRelay:
+    """Answers an engine in the place of its API: with a key that the engine does not have, or as a tunnel.
+
+    `keys` are the user's keys by the stand-ins that the engine has for them; requests with one of these go to `url`.
+    `hosts` are those to which it may open a tunnel.
+    """
+
+    def __init__(
+        self, url: str, keys: Mapping[str, str], hosts: Collection[str], environment: Mapping[str, str]
+    ) -> None:
+        self._url = urllib.parse.urlsplit(url)
+        self._below = f"{self._url.path.rstrip('/')}/"
+        self._keys = {stand_in.encode(): key.encode() for stand_in, key in keys.items()}
+        self._hosts = frozenset(hosts)
+        self._environment = environment
+        self._tls: ssl.SSLContext | None = None
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def listen(self, listening: socket.socket) -> None:
+        """Answer on a socket from now on."""
+        self._server = await asyncio.start_server(self._accept, sock=listening, limit=_PIECE)
+
+    async def close(self) -> None:
+        """Close the socket and all connections."""
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
+        for each in self._open:
+            each.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed or len(self._open) >= _MOST_CONNECTIONS:
+            writer.transport.abort()
+            return
+        # Not a coroutine: Python 3.11 reports one that is cancelled as an error.
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._answer(reader, writer)
+        except (OSError, TimeoutError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
+            _refuse(writer, "502 Bad Gateway", f"crewboard could not pass it on: {str(error) or type(error).__name__}")
+        except asyncio.CancelledError:
+            # An engine that reads nothing would keep it open.
+            writer.transport.abort()
+            raise
+        finally:
+            # What was answered is sent before it is closed.
+            with contextlib.suppress(OSError):
+                writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_HEAD_TIMEOUT):
+            first, *fields = (await reader.readuntil(b"\r\n\r\n"))[:-4].decode("latin-1").split("\r\n")
+        method, target = [*first.split(" "), ""][:2]
+        if method == "CONNECT":
+            host, _, port = target.rpartition(":")
+            if host not in self._hosts or port != "443":
+                _refuse(writer, "403 Forbidden", f"this engine reaches {', '.join(self._hosts) or 'its API'} alone")
+                return
+            ours, theirs = await self._connect(host, 443)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            if not self._is_plain(first, fields):
+                _refuse(writer, "400 Bad Request", f"only plain requests below {self._below} are passed on")
+                return
+            head = self._head(first, fields)
+            if head is None:
+                _refuse(writer, "401 Unauthorized", "the request has no key of this engine")
+                return
+            is_tls, host = self._url.scheme == "https", self._url.hostname or ""
+            ours, theirs = await self._connect(host, self._url.port or (443 if is_tls else 80))
+            if is_tls:
+                self._tls = self._tls or ssl.create_default_context()
+                await theirs.start_tls(self._tls, server_hostname=host)
+            theirs.write(head)
+        passing = [asyncio.ensure_future(_pass_on(*ends)) for ends in ((reader, theirs), (ours, writer))]
+        try:
+            # A client that closes its end wants no answer.
+            await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            theirs.transport.abort()
+            raise
+        finally:
+            for each in passing:
+                each.cancel()
+            await asyncio.gather(*passing, return_exceptions=True)
+            theirs.close()
+
+    def _is_plain(self, first: str, fields: list[str]) -> bool:
+        """Return True if a request is for a path below that of the API, and no server can read it in another way.
+
+        What stands behind the address may pass requests on: one for another server or path would take the key there.
+        """
+        request = _REQUEST.fullmatch(first)
+        if request is None or not all(map(_FIELD.fullmatch, fields)):
+            return False
+        path = plain = request[1].partition("?")[0]
+        while (decoded := urllib.parse.unquote(plain)) != plain:
+            plain = decoded
+        # Behind two slashes, a host may be read.
+        is_below = path.startswith(self._below) and not (self._below == "/" and path.startswith("//"))
+        return is_below and not _UPWARD.search(plain) and not {"\\", "#"}.intersection(request[1] + plain)
+
+    def _head(self, first: str, fields: list[str]) -> bytes | None:
+        """Return the head of a request as the API gets it; None if it has no stand-in for a key.
+
+        The API closes the connection behind its answer: the head of another request would have to be read, too.
+        """
+        kept, is_authorized, is_upgrade = [first.encode("latin-1")], False, False
+        for field in fields:
+            name = field.partition(":")[0].strip().lower()
+            line = field.encode("latin-1")
+            if name in ("host", "connection", "keep-alive"):
+                continue
+            if name in ("authorization", "x-api-key"):
+                for stand_in, key in self._keys.items():
+                    is_authorized = is_authorized or stand_in in line
+                    line = line.replace(stand_in, key)
+            is_upgrade = is_upgrade or name == "upgrade"
+            kept.append(line)
+        if not is_authorized:
+            return None
+        kept.append(f"Host: {self._url.netloc.rpartition('@')[2]}".encode())
+        kept.append(b"Connection: Upgrade" if is_upgrade else b"Connection: close")
+        return b"\r\n".join(kept) + b"\r\n\r\n"
+
+    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a server, through the user's proxy if there is one for it."""
+        proxy = endpoint.proxy(self._environment, f"{self._url.scheme if port != 443 else 'https'}://{host}:{port}")  # noqa: PLR2004
+        async with asyncio.timeout(_HEAD_TIMEOUT):
+            if proxy is None:
+                return await asyncio.open_connection(host, port)
+            parts = urllib.parse.urlsplit(proxy)
+            is_tls = parts.scheme == "https"
+            reader, writer = await asyncio.open_connection(
+                parts.hostname, parts.port or (443 if is_tls else 80), ssl=is_tls or None
+            )
+            login = ""
+            if parts.username:
+                both = f"{urllib.parse.unquote(parts.username)}:{urllib.parse.unquote(parts.password or '')}"
+                login = f"Proxy-Authorization: Basic {base64.b64encode(both.encode()).decode()}\r\n"
+            try:
+                writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n".encode())
+                answer = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("latin-1")
+                if answer.split(" ")[1:2] != ["200"]:
+                    raise OSError(f"the proxy answers {answer}")
+            except BaseException:
+                writer.transport.abort()
+                raise
+        return reader, writer
+
+
+def _refuse(writer: asyncio.StreamWriter, status: str, why: str) -> None:
+    body = json.dumps({"error": {"type": "crewboard", "message": why}}).encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    )
+    with contextlib.suppress(OSError):
+        writer.write(f"{head}\r\n".encode() + body)
+
+
+async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Write what comes to another connection until it ends, or breaks."""
+    with contextlib.suppress(OSError):
+        while data := await source.read(_PIECE):
+            target.write(data)
+            await target.drain()
