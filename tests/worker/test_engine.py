@@ -1218,6 +1218,9 @@ class Api(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["content-length"] or 0))
         self.keys.append(self.headers["x-api-key"])
         said = self.path.encode()
+        if self.headers["x-say"] == "usage":
+            usage = {"input_tokens": 100_000, "output_tokens": 10_000}
+            said = json.dumps({"object": "response", "model": "gpt-6.1-sol", "usage": usage}).encode()
         self.send_response(200)
         self.send_header("content-length", str(len(said)))
         self.end_headers()
@@ -1267,6 +1270,40 @@ def test_the_key_stays_outside_and_the_api_alone_is_reached(crew: Crew, api: htt
     crew.answer(assignment)
     files = [each for each in crew.agent("e").path.rglob("*") if each.is_file()]
     assert [each for each in files if key.encode() in each.read_bytes()] == []
+
+
+ASK_ONCE = """
+import json, os, urllib.request
+url = json.loads(os.environ["CODEX_CONFIG"])["openai_base_url"]
+head = {"Authorization": "Bearer " + os.environ["CODEX_API_KEY"], "x-say": "usage"}
+urllib.request.urlopen(urllib.request.Request(url + "/responses", b"{}", head), timeout=60).read()
+"""
+
+PRICES = '[["gpt-6.1-sol"]]\ninput = 1.0\noutput = 10.0\ncache_read = 0.1\ncache_write = 0.0\n'
+
+
+@pytest.mark.usefixtures("known")
+def test_tokens_that_the_engine_does_not_tell_are_counted(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
+    crew.environment["CODEX_API_KEY"] = "sk-a-key-of-the-user"
+    crew.environment["OPENAI_BASE_URL"] = f"http://127.0.0.1:{api.server_port}/v1"
+    (crew.root / "ask.py").write_text(ASK_ONCE)
+    (crew.root / ".crewboard").mkdir(exist_ok=True)
+    (crew.root / ".crewboard" / "prices.toml").write_text(PRICES)
+    assignment = spawn(crew, "e", "[[run python3 ask.py; wait here; run python3 ask.py; say done]]", engine="codex")
+    at(crew, "e", "here")
+    # Of a turn that is cancelled it tells no usage.
+    control.interrupt(crew.team, "e", "stop that")
+    eventually(lambda: "stop that" in told(crew, "e"), "the interrupt being read")
+    go(crew, "e", "here")
+    assert crew.answer(assignment).text == "done"
+    crew.wait_for_rest("e")
+    cancelled, ended = [each for each in of(crew, "e", Reply) if each.stop_reason != "tool_use"]
+    counted = Tokens(input=100_000, output=10_000)
+    assert (cancelled.usage, cancelled.model) == (counted, "gpt-6.1-sol")
+    # What it tells comes first, and only its price is counted.
+    assert ended.usage == Tokens(input=100, output=20, cache_read=5, cache_write=3)
+    assert (cancelled.cost_usd, ended.cost_usd) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert crew.see("e").tokens == counted + ended.usage
 
 
 @pytest.mark.usefixtures("known")

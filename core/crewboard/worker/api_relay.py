@@ -13,9 +13,11 @@ import re
 import socket
 import ssl
 import urllib.parse
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from crewboard import endpoint
+from crewboard.records.agents import Tokens
 
 LISTEN = """\
 import os, socket, sys
@@ -42,7 +44,123 @@ _REQUEST = re.compile(r"(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) (/[!-~]*) HTT
 """The first line of a request that is passed on. TRACE is none: its answer would have the key in it."""
 
 _FIELD = re.compile(r"[!#-'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
+_CHUNK = re.compile(rb"[0-9a-fA-F]{1,8}")
 _UPWARD = re.compile(r"/\.\.(?:[/;]|$)")
+
+
+_MOST_COUNTED = 8 << 20
+"""Bytes of a reply, or of one line of a stream, in which its tokens are looked for."""
+
+
+class Counted:
+    """The tokens of one reply of the API, as far as it told them.
+
+    They are read from a copy of what is passed on: of a reply of the Messages or the Responses API, or of its stream.
+    """
+
+    def __init__(self) -> None:
+        self.model = ""
+        self.is_over = False
+        self._usage: dict[str, Any] = {}
+        self._raw, self._body = bytearray(), bytearray()
+        self._has_head = self._is_ignored = self._is_chunked = self._is_stream = False
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """Return the tokens; None if it told none."""
+        if not self._usage:
+            return None
+        whole = _count(self._usage, "input_tokens")
+        # In the Responses API these are a part of the input.
+        cached = min(whole, _count(self._usage, "input_tokens_details", "cached_tokens"))
+        return Tokens(
+            input=whole - cached,
+            output=_count(self._usage, "output_tokens"),
+            cache_read=cached + _count(self._usage, "cache_read_input_tokens"),
+            cache_write=_count(self._usage, "cache_creation_input_tokens"),
+            cache_write_1h=_count(self._usage, "cache_creation", "ephemeral_1h_input_tokens"),
+            web_searches=_count(self._usage, "server_tool_use", "web_search_requests"),
+        )
+
+    def hear(self, data: bytes) -> None:
+        """Take the next piece of the reply."""
+        if self._is_ignored:
+            return
+        self._raw += data
+        if not self._has_head:
+            self._take_head()
+        if self._has_head and not self._is_ignored:
+            self._body += self._take_body()
+            if self._is_stream:
+                *lines, self._body = self._body.split(b"\n")
+                for line in lines:
+                    if line.startswith(b"data:"):
+                        self._look_into(line[5:])
+        if max(len(self._raw), len(self._body)) > _MOST_COUNTED:
+            self._is_ignored = True
+            self._raw.clear()
+            self._body.clear()
+
+    def end(self) -> None:
+        """Take the end of the reply."""
+        if not self._is_stream and not self._is_ignored:
+            self._look_into(self._body)
+        self.is_over = self._is_ignored = True
+        self._raw.clear()
+        self._body.clear()
+
+    def _take_head(self) -> None:
+        head, end, rest = self._raw.partition(b"\r\n\r\n")
+        if not end:
+            return
+        first, *fields = bytes(head).lower().split(b"\r\n")
+        named = {name.strip(): value for name, _, value in (each.partition(b":") for each in fields)}
+        self._has_head, self._raw = True, rest
+        self._is_ignored = first.split(b" ")[1:2] != [b"200"] or b"content-encoding" in named
+        self._is_chunked = b"chunked" in named.get(b"transfer-encoding", b"")
+        self._is_stream = b"text/event-stream" in named.get(b"content-type", b"")
+
+    def _take_body(self) -> bytes:
+        """Return what of the body is there, without the sizes of its chunks."""
+        if not self._is_chunked:
+            taken, self._raw = self._raw, bytearray()
+            return bytes(taken)
+        body, at = bytearray(), 0
+        while (end := self._raw.find(b"\r\n", at)) >= 0:
+            size = _CHUNK.match(self._raw, at)
+            if size is None:
+                self._is_ignored = True
+                break
+            begin, after = end + 2, end + 2 + int(size[0], 16)
+            if len(self._raw) < after + 2:
+                break
+            body += self._raw[begin:after]
+            at = after + 2
+        del self._raw[:at]
+        return bytes(body)
+
+    def _look_into(self, text: bytes | bytearray) -> None:
+        """Take the tokens that a reply, or an event of a stream, tells: the last number of each kind counts."""
+        if b'"usage"' not in text:
+            return
+        try:
+            event = _object(json.loads(text))
+        except (ValueError, RecursionError):
+            return
+        told = _object(event.get("message")) or _object(event.get("response")) or event
+        self.model = str(told.get("model") or self.model)
+        self._usage |= {name: each for name, each in _object(told.get("usage")).items() if each is not None}
+
+
+def _object(value: Any) -> dict[str, Any]:  # noqa: ANN401  any JSON value
+    return value if isinstance(value, dict) else {}
+
+
+def _count(usage: dict[str, Any], *path: str) -> int:
+    found: Any = usage
+    for name in path:
+        found = _object(found).get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
 
 
 class ApiRelay:
@@ -64,6 +182,13 @@ class ApiRelay:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._counted: list[Counted] = []
+
+    def take_counted(self, *, unfinished: bool = False) -> list[Counted]:
+        """Return the replies since the last time that told their tokens; also those in progress, if `unfinished`."""
+        taken = [each for each in self._counted if each.is_over or unfinished]
+        self._counted = [each for each in self._counted if each not in taken]
+        return [each for each in taken if each.tokens is not None]
 
     async def listen(self, listening: socket.socket) -> None:
         """Answer on a socket from now on."""
@@ -105,6 +230,7 @@ class ApiRelay:
         async with asyncio.timeout(_HEAD_TIMEOUT):
             first, *fields = (await reader.readuntil(b"\r\n\r\n"))[:-4].decode("latin-1").split("\r\n")
         method, target = [*first.split(" "), ""][:2]
+        counted = None
         if method == "CONNECT":
             host, _, port = target.rpartition(":")
             if host not in self._hosts or port != "443":
@@ -126,7 +252,10 @@ class ApiRelay:
                 self._tls = self._tls or ssl.create_default_context()
                 await theirs.start_tls(self._tls, server_hostname=host)
             theirs.write(head)
-        passing = [asyncio.ensure_future(_pass_on(*ends)) for ends in ((reader, theirs), (ours, writer))]
+            counted = Counted()
+            self._counted.append(counted)
+        heard = counted.hear if counted is not None else None
+        passing = [asyncio.ensure_future(each) for each in (_pass_on(reader, theirs), _pass_on(ours, writer, heard))]
         try:
             # A client that closes its end wants no answer.
             await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
@@ -138,6 +267,8 @@ class ApiRelay:
                 each.cancel()
             await asyncio.gather(*passing, return_exceptions=True)
             theirs.close()
+            if counted is not None:
+                counted.end()
 
     def _is_plain(self, first: str, fields: list[str]) -> bool:
         """Return True if a request is for a path below that of the API, and no server can read it in another way.
@@ -163,7 +294,8 @@ class ApiRelay:
         for field in fields:
             name = field.partition(":")[0].strip().lower()
             line = field.encode("latin-1")
-            if name in ("host", "connection", "keep-alive"):
+            # What is compressed could not be counted.
+            if name in ("host", "connection", "keep-alive", "accept-encoding"):
                 continue
             if name in ("authorization", "x-api-key"):
                 for stand_in, key in self._keys.items():
@@ -212,9 +344,13 @@ def _refuse(writer: asyncio.StreamWriter, status: str, why: str) -> None:
         writer.write(f"{head}\r\n".encode() + body)
 
 
-async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Write what comes to another connection until it ends, or breaks."""
+async def _pass_on(
+    source: asyncio.StreamReader, target: asyncio.StreamWriter, heard: Callable[[bytes], None] | None = None
+) -> None:
+    """Write what comes to another connection until it ends, or breaks. `heard` gets a copy of each piece behind it."""
     with contextlib.suppress(OSError):
         while data := await source.read(_PIECE):
             target.write(data)
+            if heard is not None:
+                heard(data)
             await target.drain()

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from crewboard import endpoint, engines, env
+from crewboard import endpoint, engines, env, pricing
 from crewboard.agent_types import is_gated, kept_by_terms, type_of
-from crewboard.errors import CrewboardError, ExitCode, StorageError, UsageError
+from crewboard.errors import BadDataError, CrewboardError, ExitCode, StorageError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import cooldown, requests
 from crewboard.records.agents import Tokens
@@ -195,6 +195,15 @@ class _CutOff:
     name: str
     input: dict[str, Any]
     result: Outcome | None
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What the API told of its replies: None if it was nothing, `cost_usd` also if a model has no price."""
+
+    tokens: Tokens | None = None
+    model: str = ""
+    cost_usd: float | None = None
 
 
 class EngineLife(Life):
@@ -475,10 +484,27 @@ class EngineLife(Life):
             run_state.append(Taken(ts=run_state.now(), texts=found, looked_up=True))
 
     def _note_untold(self) -> None:
-        """Journal that a turn ends whose tokens the engine will not tell."""
+        """Journal a turn that ends and whose tokens the engine will not tell, with those that the relay counted."""
+        counted = self._count(unfinished=True)
         if self._prompt is not None:
             run_state = self._run_state
-            run_state.append(BrokenReply(ts=run_state.now(), usage=Tokens(untold=1), model=self._filled.model))
+            usage = counted.tokens or Tokens(untold=1)
+            model = self._filled.model or counted.model
+            run_state.append(BrokenReply(ts=run_state.now(), usage=usage, model=model, cost_usd=counted.cost_usd))
+
+    def _count(self, *, unfinished: bool = False) -> _Counted:
+        """Return what the API told the relay of the replies since the last time."""
+        replies = self._relay.take_counted(unfinished=unfinished) if self._relay is not None else []
+        if not replies:
+            return _Counted()
+        try:
+            prices = pricing.load(self._team.root)
+            costs = [prices.cost(each.model, each.tokens or Tokens()) for each in replies]
+        except BadDataError:
+            costs = [None]
+        tokens = sum((each.tokens or Tokens() for each in replies), Tokens())
+        told = [each for each in costs if each is not None]
+        return _Counted(tokens, replies[-1].model, sum(told) if len(told) == len(costs) else None)
 
     async def _end_engine(self) -> None:
         """End the engine with all that it started. The next turn starts it again."""
@@ -788,7 +814,8 @@ class EngineLife(Life):
         self._note_taken()
         self._close_open_calls("the engine did not tell the result")
         cost = self._filled.cost_usd if self._known.tells_cost else None
-        spent = max(0.0, cost - self._counted_usd) if cost is not None else None
+        counted = self._count()
+        spent = max(0.0, cost - self._counted_usd) if cost is not None else counted.cost_usd
         self._counted_usd = cost if cost is not None else self._counted_usd
         self._starts, self._is_new = 0, False
         self._refused, self._refused_since = 0, 0.0
@@ -796,8 +823,8 @@ class EngineLife(Life):
             ts=run_state.now(),
             content=list(self._turn.blocks),
             stop_reason=ended.reason,
-            usage=ended.tokens or Tokens(untold=1),
-            model=self._filled.model,
+            usage=ended.tokens or counted.tokens or Tokens(untold=1),
+            model=self._filled.model or counted.model,
             cost_usd=spent,
             context_used=self._filled.used or None,
         )
