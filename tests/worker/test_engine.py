@@ -1163,6 +1163,37 @@ except OSError:
     print("no network")
 """
 
+ASK_GATEWAY = """
+import http.client, os, socket, urllib.parse
+url = urllib.parse.urlsplit(os.environ["ANTHROPIC_BASE_URL"])
+def ask(path, method="POST"):
+    api = http.client.HTTPConnection(url.hostname, url.port, timeout=60)
+    api.request(method, path, b"", {"x-api-key": "of a login"})
+    return api.getresponse().status
+print(ask(url.path + "/v1/messages"), ask("/other"), ask("example.com:443", "CONNECT"))
+try:
+    socket.create_connection(("192.0.2.1", 443), timeout=60)
+except OSError:
+    print("no network")
+"""
+
+
+@pytest.mark.usefixtures("user", "known")
+def test_a_gateway_for_a_login_is_reached(user: Path, crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
+    (user / ".claude").mkdir(parents=True)
+    (user / ".claude" / ".credentials.json").write_text("the login")
+    for name in engines.KNOWN["claude"].keys:
+        crew.environment.pop(name, None)
+    crew.environment["ANTHROPIC_BASE_URL"] = f"http://127.0.0.1:{api.server_port}/below"
+    (crew.root / "ask.py").write_text(ASK_GATEWAY)
+    allow_commands(crew)
+    assignment = spawn(crew, "e", "[[run python3 ask.py; say done]]", engine="claude")
+    (asked,) = outputs(crew, 1)
+    assert crew.answer(assignment).text == "done"
+    assert asked.content.splitlines() == ["200 400 403", "no network"]
+    assert Api.keys == ["of a login"]
+
+
 ASK_API = """
 import http.client, json, os, socket, sys, urllib.parse
 url = urllib.parse.urlsplit(os.environ["ANTHROPIC_BASE_URL"])

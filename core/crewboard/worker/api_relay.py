@@ -166,16 +166,17 @@ def _count(usage: dict[str, Any], *path: str) -> int:
 class ApiRelay:
     """Answers an engine in the place of its API: with a key that the engine does not have, or as a tunnel.
 
-    `keys` are the user's keys by the stand-ins that the engine has for them; requests with one of these go to `url`.
-    `hosts` are those to which it may open a tunnel.
+    `keys` are the user's keys by the stand-ins that the engine has for them; requests with one of these go to `url`. If
+    it is None, all do. `hosts` are those to which it may open a tunnel.
     """
 
     def __init__(
-        self, url: str, keys: Mapping[str, str], hosts: Collection[str], environment: Mapping[str, str]
+        self, url: str, keys: Mapping[str, str] | None, hosts: Collection[str], environment: Mapping[str, str]
     ) -> None:
         self._url = urllib.parse.urlsplit(url)
         self._below = f"{self._url.path.rstrip('/')}/"
-        self._keys = {stand_in.encode(): key.encode() for stand_in, key in keys.items()}
+        self._needs_key = keys is not None
+        self._keys = {stand_in.encode(): key.encode() for stand_in, key in (keys or {}).items()}
         self._hosts = frozenset(hosts)
         self._environment = environment
         self._tls: ssl.SSLContext | None = None
@@ -286,11 +287,11 @@ class ApiRelay:
         return is_below and not _UPWARD.search(plain) and not {"\\", "#"}.intersection(request[1] + plain)
 
     def _head(self, first: str, fields: list[str]) -> bytes | None:
-        """Return the head of a request as the API gets it; None if it has no stand-in for a key.
+        """Return the head of a request as the API gets it; None if it needs a stand-in for a key, and has none.
 
         The API closes the connection behind its answer: the head of another request would have to be read, too.
         """
-        kept, is_authorized, is_upgrade = [first.encode("latin-1")], False, False
+        kept, is_authorized, is_upgrade = [first.encode("latin-1")], not self._needs_key, False
         for field in fields:
             name = field.partition(":")[0].strip().lower()
             line = field.encode("latin-1")

@@ -409,14 +409,18 @@ class EngineLife(Life):
         elif has_login:
             policy = replace(policy, login=(login, place))
         if known.hosts and self._relay is None and not policy.network:
-            self._relay = ApiRelay(known.api, {}, known.hosts, self._environment)
+            if self._variables.get(known.address):
+                variables |= self._redirect()
+            else:
+                self._relay = ApiRelay(known.api, {}, known.hosts, self._environment)
             variables |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:{port}")
         return variables, replace(self._sandbox, policy=policy)
 
     def _redirect(self) -> dict[str, str]:
         """Set up a relay that adds the user's keys; return the variables with which the engine sends requests there.
 
-        For each key it gets a stand-in, which is of no use elsewhere.
+        For each key it gets a stand-in, which is of no use elsewhere. Without a key, the requests go as they are to the
+        address that the user gave, for a login there, and tunnels lead to the API.
 
         Raises:
             EngineError: The address of its API cannot be used.
@@ -426,7 +430,8 @@ class EngineLife(Life):
         if (problem := endpoint.url_problem(url)) is not None:
             raise EngineError(f"{known.address} {problem}")
         stand_ins = {name: f"crewboard-{secrets.token_hex(16)}" for name in self._keys}
-        self._relay = ApiRelay(url, {stand_ins[name]: key for name, key in self._keys.items()}, (), environment)
+        keys = {stand_ins[name]: key for name, key in self._keys.items()} or None
+        self._relay = ApiRelay(url, keys, () if keys else known.hosts, environment)
         here = f"http://127.0.0.1:{{port}}{urllib.parse.urlsplit(url).path.rstrip('/')}"
         redirected = {name: text.replace("{url}", here) for name, text in known.redirected.items()}
         # With the network it may have the user's proxy, which would look for this on its own machine.
