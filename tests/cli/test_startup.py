@@ -53,13 +53,23 @@ OWN = {
 
 PICTURE = """
 import sys
-import crewboard_tui.cli.board
+import crewboard_tui.cli
 from crewboard_tui import session
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.views import registry
 registry.load("board")
 print(*sorted(set(sys.modules) & HEAVY))
 """
+
+OPENED = """
+import sys
+from crewboard_tui import session
+session.run_in_terminal = lambda *_, **how: print(how, *sorted(set(sys.modules) & HEAVY)) or 0
+from crewboard_tui.cli import main
+sys.argv[1:] = sys.argv[1].split()
+main()
+"""
+"""Opens the dashboard, but for its screen."""
 
 PATTERNS = """
 import re, sys
@@ -146,7 +156,7 @@ def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     late |= {f"crewboard_tui.views.{name}" for name in ("agent", "feed", "help", "hire", "inbox", "needs", "palette")}
     late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
     late |= {f"crewboard.{name}" for name in ("agent_types", "engines", "mcp_servers", "models", "skill_files")}
-    late |= {"click.shell_completion", "crewboard.type_files", "crewboard_tui.render.diff"}
+    late |= {"click", "crewboard.type_files", "crewboard_tui.render.diff"}
     late |= {f"crewboard.commands.{name}" for name in ("answers", "changes", "control", "hire", "hosts", "stop")}
     late |= {
         "crewboard.attach.mirror",
@@ -156,6 +166,25 @@ def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     }
     late |= {"crewboard_tui.compose.draft_input", "textual.widgets._text_area"}
     assert loaded(PICTURE, late, shell).stdout.strip() == ""
+
+
+@pytest.mark.files_only("psycopg loads more")
+def test_the_dashboard_opens_without_the_command_tree(shell: Cli, team: Team) -> None:
+    late = {"click", "crewboard_tui.cli.common", "crewboard_tui.cli.program", "logging", "textual"}
+    said = {words: loaded(OPENED, late, shell, words).stdout.strip() for words in ("", "board", "--read-only")}
+    assert said == {"": "{'read_only': False}", "board": "{'read_only': False}", "--read-only": "{'read_only': True}"}
+    assert "click" in loaded(OPENED, late, shell, "--ascii").stdout
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"CREWBOARD_ROOT": "missing"}, {"CREWBOARD_TEAM": "missing"}, {"_CREWBOARD_COMPLETE": "bash_source"}]
+)
+def test_the_short_way_to_the_dashboard_fails_as_the_other(shell: Cli, wrong: dict[str, str]) -> None:
+    shell = shell.with_environment(**wrong)
+    failed = [shell(*words.split()) for words in ("", "board", "--read-only", "--read-only board")]
+    tree = shell("--theme", "dark")
+    assert failed == [tree] * 4
+    assert bool(tree.code) != bool(tree.out)
 
 
 def test_the_first_picture_compiles_few_patterns(shell: Cli) -> None:

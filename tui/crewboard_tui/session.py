@@ -1,25 +1,27 @@
-"""Run the dashboard: open it, close it, and print what continues without it."""
+"""Run the dashboard: open the team and its dashboard, close it, and print what continues without it.
 
-import faulthandler
+Every command opens its team by this module: what only the dashboard needs is imported where it is used. It does without
+click, which a start without options has no use for.
+"""
+
+from __future__ import annotations
+
 import gc
-import logging
 import os
-import select
-import signal
 import sys
-import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+import crewboard as core
+from crewboard import CrewboardError, ExitCode, StorageError, UntrustedError, UsageError, env, redaction
 
-from crewboard import CrewboardError, ExitCode, Request, Team, UsageError, env, read_team
-from crewboard.commands.context import CommandLine
-from crewboard.protocol import requests, supervisor_client
-from crewboard.store.layout import TeamDirectory
-from crewboard_tui.drafts import Drafts, called, request_of
-from crewboard_tui.render.sanitize import safe_line, safe_text
+if TYPE_CHECKING:
+    from pathlib import Path
 
-log = logging.getLogger(__name__)
+    from crewboard import Request, Team
+    from crewboard.store.layout import TeamDirectory
+    from crewboard_tui.drafts import Drafts
 
 _STDERR = 2
 
@@ -30,9 +32,102 @@ END_SECONDS = 10
 """Seconds that a dashboard has to end in order when its browser's server is gone."""
 
 
+def open_board(tell: Callable[[str], None], *, read_only: bool) -> ExitCode:
+    """Open the dashboard of the team that is found without options; `tell` prints a line on stderr.
+
+    Raises:
+        CrewboardError: There is no such team, or no terminal to show it on.
+    """
+    from crewboard.store.layout import find_root
+
+    redaction.register_secrets(os.environ)
+    directory = core.choose_team(find_root(), None)
+    prepare_to_read(directory, tell)
+    begins = partial(new_settings, directory.root, lambda _: None)
+    team = core.Team(directory, environment=environment_of(offline=env.is_offline()), new_settings=begins)
+    return run_in_terminal(team, read_only=read_only)
+
+
+def environment_of(*, offline: bool) -> dict[str, str]:
+    """Return the environment of a team that is opened here."""
+    return {**os.environ, env.OFFLINE: "1"} if offline else dict(os.environ)
+
+
+def prepare_to_read(team: TeamDirectory, tell: Callable[[str], None]) -> None:
+    """Bring a team that mirrors one of another program up to date, unless another process does so.
+
+    Raises:
+        UntrustedError: It is foreign, and names a database.
+    """
+    if team.address is not None and team.is_foreign():
+        raise UntrustedError(
+            f"the team in {str(team.path)!r} is foreign, so the database that it names is not asked for its "
+            "records: `crewboard team adopt` makes it yours"
+        )
+    from crewboard.store import roster
+
+    try:
+        is_mirror = roster.is_attached(team) and not team.is_foreign()
+    except StorageError:
+        # The command says so when it reads.
+        return
+    if is_mirror:
+        from crewboard.attach import follow
+
+        mirror = follow.MirrorThread(team, on_error=tell)
+        mirror.refresh()
+        mirror.mirror.close()
+
+
+def new_settings(root: Path, tell: Callable[[str], None]) -> Mapping[str, object]:
+    """Return the settings that a new team in `root` begins with, and `tell` them.
+
+    Raises:
+        BadDataError: One of them is invalid.
+        UntrustedError: The project's file has changed since the user accepted it.
+    """
+    import shlex
+
+    from crewboard.commands.context import root_options
+    from crewboard_tui import settings
+
+    trust = shlex.join(["crewboard", *root_options(root), "config", "--trust"])
+    return settings.for_new_team(root, os.environ, trust, tell)
+
+
+def check_terminal(instead: str) -> None:
+    """Require a terminal that can show the dashboard; `instead` names what works without one.
+
+    Raises:
+        UsageError: There is no such terminal.
+    """
+    if env.is_in_browser():
+        return
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(f"the dashboard needs a terminal; {instead}")
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError(f"the dashboard needs a terminal that can do more than TERM=dumb; {instead}")
+
+
+def run_in_terminal(team: Team, *, ascii: bool = False, theme: str | None = None, read_only: bool = False) -> ExitCode:  # noqa: A002
+    """Run the dashboard, as `run` does.
+
+    Raises:
+        UsageError: There is no terminal that can show it; the error names the commands that need none.
+    """
+    from crewboard.commands.context import CommandLine
+
+    typed = CommandLine.of(team)
+    check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` do not")
+    return run(team, ascii=ascii, theme=theme, read_only=read_only)
+
+
 def farewell(team: Team) -> str:
     """Return which agents keep running without the dashboard, and how to open it again."""
-    view = read_team(team.directory)
+    from crewboard.commands.context import CommandLine
+    from crewboard_tui.render.sanitize import safe_line
+
+    view = core.read_team(team.directory)
     living = [agent.name for agent in view.agents if agent.alive]
     typed = CommandLine.of(team)
     back, stop = typed(), typed("stop NAME")
@@ -47,6 +142,9 @@ def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
 
     An unsent answer to a request in `asked` that is closed is returned once and then deleted: no page shows it.
     """
+    from crewboard_tui.drafts import called, request_of
+    from crewboard_tui.render.sanitize import safe_line, safe_text
+
     texts = {to: text for to, text in drafts.items() if text.strip()}
     for to in texts:
         request = request_of(to, asked)
@@ -79,7 +177,15 @@ def run(
     # A key waits for the reading thread as long as that may keep the interpreter: by default ten times as long.
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
+    import signal
+    import threading
+
+    from msgspec.structs import replace
+
+    from crewboard.protocol import requests
+    from crewboard.store.layout import TeamDirectory
     from crewboard_tui.app import CrewboardApp
+    from crewboard_tui.render.sanitize import safe_line
     from crewboard_tui.settings import Settings, read_setting
 
     def wake() -> None:
@@ -111,6 +217,10 @@ def run(
 
 def _end_with_server() -> None:
     """End the dashboard when `crewboard serve`, which has the other end of stdin, is gone."""
+    import faulthandler
+    import select
+    import signal
+
     poll = select.poll()
     poll.register(sys.stdin.fileno(), 0)
     poll.poll()
@@ -121,7 +231,11 @@ def _end_with_server() -> None:
 
 def _wake_supervisor(team: Team) -> None:
     """Wake the supervisor, so that its prefork server is ready before the first agent is hired from here."""
+    import logging
+
+    from crewboard.protocol import supervisor_client
+
     try:
         supervisor_client.wake_supervisor(team.directory)
     except (CrewboardError, OSError) as error:
-        log.warning("no supervisor: %s", error)  # a hire tries again, and reports a failure
+        logging.getLogger(__name__).warning("no supervisor: %s", error)  # a hire tries again, and reports a failure

@@ -35,11 +35,9 @@ def board(session: Session, plain_glyphs: bool, plain: bool, theme: str | None, 
         keep_mirrored(team.directory)
         follow(team)
         return
-    typed = CommandLine.of(team)
-    check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` do not")
-    from crewboard_tui.session import run
+    from crewboard_tui.session import run_in_terminal
 
-    raise click.exceptions.Exit(int(run(team, ascii=plain_glyphs, theme=theme, read_only=read_only)))
+    raise click.exceptions.Exit(int(run_in_terminal(team, ascii=plain_glyphs, theme=theme, read_only=read_only)))
 
 
 @click.command()
@@ -50,25 +48,13 @@ def demo(headless: bool) -> None:
     Five agents, one process each, read, edit and test real files. The offline model answers for them; it is not a
     language model and needs no key and no network. Leaving the demo ends its agents.
     """
+    from crewboard_tui.demo import run
+    from crewboard_tui.session import check_terminal
+
     if not headless:
         check_terminal("`crewboard demo --headless` does not")
-    from crewboard_tui.demo import run
 
     raise click.exceptions.Exit(run(headless=headless))
-
-
-def check_terminal(instead: str) -> None:
-    """Require a terminal that can show the dashboard; `instead` names what works without one.
-
-    Raises:
-        UsageError: There is no such terminal.
-    """
-    if env.is_in_browser():
-        return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(f"the dashboard needs a terminal; {instead}")
-    if os.environ.get("TERM") == "dumb":
-        raise UsageError(f"the dashboard needs a terminal that can do more than TERM=dumb; {instead}")
 
 
 SHORTEST_TOKEN = 16

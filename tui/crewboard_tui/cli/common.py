@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 import click
 
 import crewboard as core
-from crewboard import BadDataError, CrewboardError, StorageError, UntrustedError, UsageError, env, redaction
+from crewboard import BadDataError, CrewboardError, UsageError, env, redaction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -385,17 +385,12 @@ class Session:
         Raises:
             UntrustedError: It is foreign, and the command does more than read.
         """
-        environment = dict(os.environ)
-        if self.offline:
-            environment[env.OFFLINE] = "1"
+        from crewboard_tui import session
+
         if not self.reads:
             directory.require_adopted()
-        if directory.address is not None and directory.is_foreign():
-            raise UntrustedError(
-                f"the team in {str(directory.path)!r} is foreign, so the database that it names is not asked for its "
-                "records: `crewboard team adopt` makes it yours"
-            )
-        _mirror_once(directory)
+        session.prepare_to_read(directory, note)
+        environment = session.environment_of(offline=self.offline)
         # The dashboard, too, may hire the first agent.
         begins = partial(self.new_settings, directory.root)
         if self.reads:
@@ -411,35 +406,14 @@ class Session:
             BadDataError: One of them is invalid.
             UntrustedError: The project's file has changed since the user accepted it.
         """
-        import shlex
+        from crewboard_tui import session
 
-        from crewboard.commands.context import root_options
-        from crewboard_tui import settings
-
-        trust = shlex.join(["crewboard", *root_options(root), "config", "--trust"])
-        return settings.for_new_team(root, os.environ, trust, (lambda _: None) if self.reads else note)
+        return session.new_settings(root, (lambda _: None) if self.reads else note)
 
     def prepare_new(self) -> None:
         """Prepare the team for its first agent, if this command has made it."""
         if self._new is not None and self._new.exists():
             prepare(self._new)
-
-
-def _mirror_once(team: TeamDirectory) -> None:
-    """Bring a team that mirrors one of another program up to date, unless another process does so."""
-    from crewboard.store import roster
-
-    try:
-        is_mirror = roster.is_attached(team) and not team.is_foreign()
-    except StorageError:
-        # The command says so when it reads.
-        return
-    if is_mirror:
-        from crewboard.attach import follow
-
-        mirror = follow.MirrorThread(team, on_error=note)
-        mirror.refresh()
-        mirror.mirror.close()
 
 
 def keep_mirrored(team: TeamDirectory) -> None:

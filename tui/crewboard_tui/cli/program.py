@@ -191,7 +191,6 @@ def completion(shell: str) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; print an error as one sentence on stderr."""
-    _never_fail_to_print()
     redaction.register_secrets(os.environ)
     if instruction := os.environ.get(env.COMPLETE):
         from click.shell_completion import shell_complete
@@ -204,23 +203,24 @@ def run(arguments: Sequence[str]) -> int:
             crewboard.invoke(context)
             context.obj.prepare_new()
         sys.stdout.flush()
-    except click.exceptions.Exit as ending:
-        return ending.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        _drop_unwritten()
     # The last handler: no traceback reaches the user.
-    except Exception as error:  # noqa: BLE001
-        return _tell(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
+        return code_of(error)
     return ExitCode.DONE
 
 
-def _never_fail_to_print() -> None:
-    """Print escapes for characters that the terminal's encoding lacks."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+def code_of(error: BaseException) -> int:
+    """Return the exit code of a command that ended with `error`, and print what went wrong, if so."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case KeyboardInterrupt() | click.Abort():
+            return ExitCode.INTERRUPTED
+        case BrokenPipeError():
+            _drop_unwritten()
+            return ExitCode.DONE
+        case _:
+            return _tell(error)
 
 
 def _drop_unwritten() -> None:
@@ -231,7 +231,7 @@ def _drop_unwritten() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _tell(error: Exception) -> int:
+def _tell(error: BaseException) -> int:
     from crewboard_tui.render.sanitize import safe_line
 
     if env.is_debugging():
