@@ -1,7 +1,7 @@
 """Painting to the terminal: each change once, and nothing that looks the same."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
@@ -172,6 +172,29 @@ async def test_the_first_picture_needs_the_styles_of_its_screen_alone(
         every = {path.name for path in Path(crewboard_tui.__path__[0]).rglob("*.tcss")}
         assert _style_files(stage.app.stylesheet) == every
         assert not stage.app.stylesheet._require_parse
+
+
+async def test_the_first_picture_takes_one_layout(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for kind, name in (
+        (Screen, "_refresh_layout"),
+        (App, "get_css_variables"),
+        (Stylesheet, "apply"),
+        (App, "_display"),
+    ):
+        own = getattr(kind, name)
+
+        def note(*args: Any, own: Callable[..., Any] = own, name: str = name, **kwargs: Any) -> object:
+            done.append(name)
+            return own(*args, **kwargs)
+
+        monkeypatch.setattr(kind, name, note)
+    async with opened(frozen, *SIZE, read_only=True):
+        before = done[: done.index("_display")]
+    assert before.count("_refresh_layout") == 1
+    # Of Textual's own theme, and of ours.
+    assert before.count("get_css_variables") == 2
+    assert before.count("apply") <= 40
 
 
 def _style_files(sheet: Stylesheet) -> set[str]:

@@ -115,6 +115,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
     COMMAND_PALETTE_BINDING = "ctrl+p"
     ENABLE_COMMAND_PALETTE = True
 
+    _coloured_by = ""
+    """The theme that the variables of the stylesheet were derived from."""
+
     def __init__(
         self,
         team: Team,
@@ -302,6 +305,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Send a sequence to the terminal, past the screen."""
         if self._driver is not None:
             self._driver.write(sequence)
+
+    def get_css_variables(self) -> dict[str, str]:
+        # Textual asks for them four times before the first picture, and derives all colours each time.
+        if self._coloured_by != self.theme:
+            super().get_css_variables()
+            self._coloured_by = self.theme
+        return self.theme_variables
 
     def get_driver_class(self) -> type[Driver]:
         # The environment may name another one.

@@ -180,11 +180,25 @@ def painted_lightly(kind: type[S]) -> type[S]:
             event.prevent_default()
             screen._update_timer.resume()
 
-    changed = {"__init__": init, "_update_timer": property(update_timer), "_compositor_refresh": compositor_refresh}
-    on_timer_update = partialmethod(_paint_and_note, paint)
-    for name, own in {**changed, "_on_timer_update": on_timer_update, "_on_idle": on_idle}.items():
+    changed = {
+        "__init__": init,
+        "_update_timer": property(update_timer),
+        "_compositor_refresh": compositor_refresh,
+        "_screen_resized": partialmethod(_resize, kind._screen_resized),
+        "_on_timer_update": partialmethod(_paint_and_note, paint),
+        "_on_idle": on_idle,
+    }
+    for name, own in changed.items():
         setattr(kind, name, own)
     return kind
+
+
+def _resize(screen: S, resize: Callable[[S, Size], None], size: Size) -> None:
+    # A new screen is told its size twice after it was laid out for it. What has changed since asks for its own layout.
+    if screen._compositor.size == size:
+        screen._compositor_refresh()
+    else:
+        resize(screen, size)
 
 
 def _paint_and_note(screen: S, paint: Callable[[S], None]) -> None:
