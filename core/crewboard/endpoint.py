@@ -82,7 +82,7 @@ _HOST_PARTS = {
     "vertex": ("CLOUD_ML_REGION",),
     "foundry": ("ANTHROPIC_FOUNDRY_RESOURCE",),
 }
-_HOST_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
+_HOST_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 """The form of a variable that is a part of a platform's host name: with another one, a key could reach another host."""
 
 _GOOGLE = "aiplatform.googleapis.com/v1"
@@ -102,15 +102,15 @@ _SECRET_FILES = (
 _FEDERATION = ("ANTHROPIC_FEDERATION_RULE_ID", "ANTHROPIC_ORGANIZATION_ID")
 _IDENTITY_TOKEN = ("ANTHROPIC_IDENTITY_TOKEN_FILE", "ANTHROPIC_IDENTITY_TOKEN")
 
-_SENDABLE = re.compile(r"[!-~]+")
+_SENDABLE = r"[!-~]+"
 """Characters that an HTTP header can carry."""
 
 _PRIVATE_NAMES = (".localhost", ".local", ".lan", ".home", ".internal", ".home.arpa")
 
-_ADDED = re.compile(r"(/v1(?:/messages)?)/*$")
+_ADDED = r"(/v1(?:/messages)?)/*$"
 """The path that each request adds to the address of a server."""
 
-_SCHEME = re.compile(r"https?://", re.IGNORECASE)
+_SCHEME = r"(?i)https?://"
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -166,7 +166,7 @@ def platform_problem(environment: Mapping[str, str]) -> str | None:  # noqa: PLR
             which = "both are set" if has_url else "neither is set"
             return f"the address of {named}: set ANTHROPIC_FOUNDRY_RESOURCE or ANTHROPIC_FOUNDRY_BASE_URL; {which}"
     for name in _HOST_PARTS[platform]:
-        if (given := environment.get(name)) and not _HOST_LABEL.fullmatch(given):
+        if (given := environment.get(name)) and not re.fullmatch(_HOST_LABEL, given):
             return f"{name} is no part of a host name: use letters and digits, and hyphens only between them"
     return None if has_key else _credential_problem(platform, environment)
 
@@ -291,14 +291,14 @@ def address_problem(environment: Mapping[str, str]) -> str | None:
         problem = f"is set and empty: unset it for {usual}, or set the address of your server"
     elif problem is None and platform is None and "?" in given:
         problem = f"has a query, behind which no path can be added: set it to {given.partition('?')[0].rstrip('/')}"
-    elif problem is None and platform is None and (found := _ADDED.search(given)) is not None:
+    elif problem is None and platform is None and (found := re.search(_ADDED, given)) is not None:
         problem = f"ends in {found[1]}, which is added to each request: set it to {given[: found.start()]}"
     return f"{name} {problem}" if problem is not None else None
 
 
 def url_problem(url: str) -> str | None:
     """Return why a text is no address of a server, and what to do; None if it is one."""
-    has_scheme, rest = _SCHEME.match(url) is not None, url.rpartition("//")[2]
+    has_scheme, rest = re.match(_SCHEME, url) is not None, url.rpartition("//")[2]
     if not _has_host(url if has_scheme else f"http://{rest}"):
         return "is no address of a server: it looks like http://127.0.0.1:11434"
     if not has_scheme:
@@ -326,7 +326,7 @@ def keys(environment: Mapping[str, str]) -> dict[str, str]:
 def key_problem(environment: Mapping[str, str]) -> str | None:
     """Return which key cannot be sent, and why; None if all can."""
     for name, key in keys(environment).items():
-        if not _SENDABLE.fullmatch(key):
+        if not re.fullmatch(_SENDABLE, key):
             return f"{name} contains a character that no key has, such as a space or a line break; set it again"
     return None
 
@@ -478,7 +478,7 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
             return None
 
     url = base_url(environment)
-    if not _SCHEME.match(url):
+    if not re.match(_SCHEME, url):
         raise ValueError(f"{url} starts with neither http:// nor https://")
     headers = {"anthropic-version": VERSION}
     if env.platform(environment) is None:

@@ -46,7 +46,7 @@ _RUN_BY_FOLDER = frozenset({
 })  # fmt: skip
 """Folders in which that is true of every file."""
 
-_MAKES_REPOSITORY = re.compile(r"\bgit\b[^;&|\n]*\s(?:init|clone|worktree|submodule)\b|(?<![\w-])\.git(?:/|(?![\w.-]))")
+_MAKES_REPOSITORY = r"\bgit\b[^;&|\n]*\s(?:init|clone|worktree|submodule)\b|(?<![\w-])\.git(?:/|(?![\w.-]))"
 """A command that makes a repository, or writes into one. Git that the user runs in it runs its settings and hooks."""
 
 _PROSE = frozenset({
@@ -72,7 +72,7 @@ def runs_on_your_machine(path: str) -> bool:
 
 def makes_repository(command: str) -> bool:
     """Return True if a command says that it makes a git repository, or names a git directory."""
-    return _MAKES_REPOSITORY.search(command) is not None
+    return re.search(_MAKES_REPOSITORY, command) is not None
 
 
 def is_prose(path: str) -> bool:

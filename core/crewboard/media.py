@@ -35,8 +35,8 @@ PAGE_TOKENS = 3_000
 """The most that a page of text takes, with its picture."""
 
 _BYTES_A_PAGE = 50_000
-_PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
-_ENCRYPTED = re.compile(rb"/Encrypt\s*(?:\d+\s+\d+\s+R|<<)")
+_PAGE = rb"/Type\s*/Page(?![a-zA-Z])"
+_ENCRYPTED = rb"/Encrypt\s*(?:\d+\s+\d+\s+R|<<)"
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """Markers of JPEG behind which the size is."""
 _JPEG_FILL = 0xFF
@@ -71,7 +71,7 @@ def refusal(kind: str, data: bytes) -> str | None:
     if kind == PDF:
         if pages(data) > MAX_PAGES:
             return f"it has {pages(data)} pages, and the limit is {MAX_PAGES}; take a part of it"
-        return "it is encrypted; save it without a password" if _ENCRYPTED.search(data) else None
+        return "it is encrypted; save it without a password" if re.search(_ENCRYPTED, data) else None
     if (size := pixels(kind, data)) is None:
         return f"it begins like {kind}, but it is broken or cut off; write it again"
     if max(size) > MAX_PIXELS:
@@ -141,7 +141,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
 
 def pages(data: bytes) -> int:
     """Return how many pages a document has; an estimate where its objects are compressed."""
-    return len(_PAGE.findall(data)) or -(-len(data) // _BYTES_A_PAGE)
+    return len(re.findall(_PAGE, data)) or -(-len(data) // _BYTES_A_PAGE)
 
 
 def tokens(kind: str, data: bytes) -> int:
@@ -178,17 +178,16 @@ def tokens_in(messages: list[dict[str, Any]]) -> int:
     return sum(each["source"]["tokens"] for each in kept_in(messages))
 
 
-_TAKES_NONE = re.compile(
-    r"not (?:a )?(?:support|multimodal|vision|enabled)|unsupported|only supported|support image input|text[- ]only|"
-    r"at most 0|mmproj|unknown variant|not accept",
-    re.IGNORECASE,
+_TAKES_NONE = (
+    r"(?i)not (?:a )?(?:support|multimodal|vision|enabled)|unsupported|only supported|support image input|text[- ]only|"
+    r"at most 0|mmproj|unknown variant|not accept"
 )
-_PATH = re.compile(r"messages\.(\d+)\.content\.(\d+)(?:\.tool_result\.content\.(\d+))?")
+_PATH = r"messages\.(\d+)\.content\.(\d+)(?:\.tool_result\.content\.(\d+))?"
 
 
 def takes_none(error: str) -> bool:
     """Return True if a refusal says that the model takes no images at all, and not only none of this format."""
-    return _TAKES_NONE.search(error) is not None and "format" not in error.lower()
+    return re.search(_TAKES_NONE, error) is not None and "format" not in error.lower()
 
 
 def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[str]) -> dict[str, Any] | None:
@@ -198,7 +197,7 @@ def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[
     newest one.
     """
     kept = kept_in(messages)
-    if (match := _PATH.search(error)) is not None:
+    if (match := re.search(_PATH, error)) is not None:
         turn, place = int(match[1]), int(match[2])
         content = messages[turn]["content"] if turn < len(messages) else []
         parts = kept_in([{"content": content[place : place + 1]}])

@@ -14,7 +14,7 @@ from crewboard.records.agents import Tokens
 _SHIPPED = Path(__file__).with_name("prices.toml")
 _THOUSAND = 1_000
 _MILLION = 1_000_000
-_DATED = re.compile(r"-\d{8}$")
+_DATED = r"-\d{8}$"
 _IN_US = 1.1
 """Factor on the price of a request that the API answers in the US alone, as a workspace may demand: page
 `manage-claude/data-residency` of its documents, November 2026.
@@ -62,7 +62,7 @@ class Prices(Struct, frozen=True):
         # Imported here: it knows the words of many servers, and the first picture needs none of them.
         from crewboard import models
 
-        bands = self.bands.get(model) or self.bands.get(_DATED.sub("", models.plain(model))) or []
+        bands = self.bands.get(model) or self.bands.get(re.sub(_DATED, "", models.plain(model))) or []
         band = next((band for band in bands if band.up_to is None or used.prompt <= band.up_to), None)
         if band is None or (used.web_searches and self.per_1000_web_searches is None):
             return None
@@ -165,8 +165,8 @@ class Budget(Struct, frozen=True):
         return f"${self.usd:.2f}" if (self.usd or 0) >= _CENT else f"${self.usd:g}"
 
 
-_MONEY = re.compile(r"\$\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:usd|\$)", re.IGNORECASE)
-_TOKENS = re.compile(r"(\d+(?:\.\d+)?)\s*(k|m)?(?:\s*tokens)?", re.IGNORECASE)
+_MONEY = r"(?i)\$\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:usd|\$)"
+_TOKENS = r"(?i)(\d+(?:\.\d+)?)\s*(k|m)?(?:\s*tokens)?"
 
 
 def parse_budget(text: str) -> Budget:
@@ -175,7 +175,7 @@ def parse_budget(text: str) -> Budget:
     Raises:
         UsageError: It has another form, or is zero.
     """
-    money, tokens = _MONEY.fullmatch(text.strip()), _TOKENS.fullmatch(text.strip())
+    money, tokens = re.fullmatch(_MONEY, text.strip()), re.fullmatch(_TOKENS, text.strip())
     if money and (usd := float(money[1] or money[2])) > 0:
         return Budget(usd=usd)
     if tokens and (count := int(float(tokens[1]) * {"k": 1_000, "m": _MILLION}.get((tokens[2] or "").lower(), 1))) > 0:

@@ -191,7 +191,7 @@ def test_the_first_picture_compiles_few_patterns(shell: Cli) -> None:
     # Compiling takes 2 µs a character. Long patterns wait until a text needs them.
     sizes = loaded(f"{PATTERNS}{PICTURE}print(*sizes)", set(), shell).stdout.split()
     assert len(sizes) > 10
-    assert sum(map(int, sizes)) < 2_500
+    assert sum(map(int, sizes)) < 700
 
 
 def test_nothing_of_the_users_directory_is_imported(shell: Cli) -> None:

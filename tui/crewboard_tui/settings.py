@@ -286,12 +286,12 @@ def _parse(text: str) -> dict[str, object]:
     return tomllib.loads(text)
 
 
-_AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$")
+_AT_LINE = r" \(at line (\d+), column \d+\)$"
 
 
 def _unreadable(path: Path, error: Exception) -> str:
     said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    line = _AT_LINE.search(said)
+    line = re.search(_AT_LINE, said)
     return f"{path}:{line[1]}: {said[: line.start()]}" if line else f"{path} cannot be read: {said}"
 
 

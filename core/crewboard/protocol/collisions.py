@@ -197,17 +197,17 @@ def path_of_entry(named: str, root: str) -> str | None:
     return path.removeprefix(within) if path.startswith(within) else None
 
 
-_WORD = re.compile(r"[\w./@+-]+")
+_WORD = r"[\w./@+-]+"
 
-_FILE = re.compile(
+_FILE = (
     r"[^/]*\.(?:c|cc|cfg|conf|cpp|css|csv|env|ex|go|h|hpp|html|ini|java|js|json|jsx|kt|lock|lua|md|php|proto|py|rb|rs|rst"
     r"|scss|sh|sql|svelte|svg|swift|tf|toml|ts|tsx|txt|vue|xml|ya?ml)|.*/[^/]*\.[A-Za-z]\w{0,7}"
 )
 """A word of a plan that is a file, also if the plan does not list it."""
 
-_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_SPAN = r"(?<!`)`([^`\n]+)`(?!`)"
 
-_SIMPLE = re.compile(r"""[\w./][\w./,:@%+='" -]*""", re.ASCII)
+_SIMPLE = r"""(?a)[\w./][\w./,:@%+='" -]*"""
 """A command of which the gate knows each word."""
 
 
@@ -226,7 +226,9 @@ def names_of_steps(plan: str, payload: Mapping[str, JsonValue], root: str) -> di
     for number, within in step_lines(plan).items():
         text = "\n".join(lines[within.start - 1 : within.stop - 1])
         spans = [
-            each.strip() for each in _SPAN.findall(text) if " " in each.strip() and _SIMPLE.fullmatch(each.strip())
+            each.strip()
+            for each in re.findall(_SPAN, text)
+            if " " in each.strip() and re.fullmatch(_SIMPLE, each.strip())
         ]
         named: list[str] = []
         # A command may be the beginning of another one, and may have files in it.
@@ -243,12 +245,12 @@ def _files_in(text: str, listed: Collection[str], root: str) -> set[str]:
     for each in sorted({*listed}, key=len, reverse=True):
         text, count = re.subn(rf"(?<![\w./-]){re.escape(each)}(?![\w-]|[./]\w)", " ", text)
         found |= {each} if count else set()
-    for word in _WORD.findall(text):
+    for word in re.findall(_WORD, text):
         path = path_of_entry(word.rstrip("."), root)
         if path is None or path == ".":
             continue
         same = {each for each in listed if f"/{each}".endswith(f"/{path}")}
-        is_file = word.endswith("/") or _FILE.fullmatch(path) is not None
+        is_file = word.endswith("/") or re.fullmatch(_FILE, path) is not None
         found |= same or ({path} if is_file else set())
     return found
 
@@ -261,7 +263,7 @@ def _command_words(command: str) -> list[str]:
     if command.startswith(MCP_PREFIX):
         return command.split()[:1]
     try:
-        return shlex.split(command) if _SIMPLE.fullmatch(command) else []
+        return shlex.split(command) if re.fullmatch(_SIMPLE, command) else []
     except ValueError:
         return []
 

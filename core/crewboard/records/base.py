@@ -213,23 +213,23 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  any field's value
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
-_WORDINGS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"Object missing required field `(.+)`"), r".\1: Field required"),
-    (re.compile(r"Object contains unknown field `(.+)`"), r".\1: Extra inputs are not permitted"),
-    (re.compile(r"Expected `\w+` >= (-?\d+)(?:\.0)?"), r": Input should be greater than or equal to \1"),
-    (re.compile(r"Expected `\w+` <= (-?\d+)(?:\.0)?"), r": Input should be less than or equal to \1"),
-    (re.compile(r"Expected `\w+` > (-?\d+)(?:\.0)?"), r": Input should be greater than \1"),
-    (re.compile(rf"Expected `str` matching regex {re.escape(repr(NAME_PATTERN))}"), f": Value error, {NAME_RULE}"),
-    (re.compile(r"Expected `str` matching regex (.+)"), r": String should match pattern \1"),
-    (re.compile(r"Expected `(\w+)` of length (.+)"), r": Input should have a length \2"),
-    (re.compile(r"Expected `int`, got `(.+)`"), r": Input should be a valid integer, not \1"),
-    (re.compile(r"Expected `(.+)`, got `(.+)`"), r": Input should be \1, not \2"),
-    (re.compile(r"Invalid (?:enum )?value (.+)"), r": \1 is none of its values"),
+_PLACE = r" - at (?:`key` in )?`\$\.?([^`]*)`$"
+_WORDINGS: tuple[tuple[str, str], ...] = (
+    (r"Object missing required field `(.+)`", r".\1: Field required"),
+    (r"Object contains unknown field `(.+)`", r".\1: Extra inputs are not permitted"),
+    (r"Expected `\w+` >= (-?\d+)(?:\.0)?", r": Input should be greater than or equal to \1"),
+    (r"Expected `\w+` <= (-?\d+)(?:\.0)?", r": Input should be less than or equal to \1"),
+    (r"Expected `\w+` > (-?\d+)(?:\.0)?", r": Input should be greater than \1"),
+    (rf"Expected `str` matching regex {re.escape(repr(NAME_PATTERN))}", f": Value error, {NAME_RULE}"),
+    (r"Expected `str` matching regex (.+)", r": String should match pattern \1"),
+    (r"Expected `(\w+)` of length (.+)", r": Input should have a length \2"),
+    (r"Expected `int`, got `(.+)`", r": Input should be a valid integer, not \1"),
+    (r"Expected `(.+)`, got `(.+)`", r": Input should be \1, not \2"),
+    (r"Invalid (?:enum )?value (.+)", r": \1 is none of its values"),
     # The words of a `__post_init__`.
-    (re.compile(r"([\w.]+): (.+)"), r".\1: \2"),
+    (r"([\w.]+): (.+)", r".\1: \2"),
 )
-"""The words of msgspec, and those used here instead, behind the place."""
+"""Patterns of msgspec's words, and those used here instead, behind the place. Compiling them waits for an error."""
 
 
 def describe_invalid(
@@ -240,11 +240,11 @@ def describe_invalid(
     `choices` has the values of fields, for a file that a user writes: they are listed where a value is none of them.
     """
     what, place = str(error), ""
-    if found := _PLACE.search(what):
+    if found := re.search(_PLACE, what):
         what = what[: found.start()]
         place = found[1].replace("[...]", ".*").replace("[", ".").replace("]", "")
     for pattern, wording in _WORDINGS:
-        if found := pattern.fullmatch(what):
+        if found := re.fullmatch(pattern, what):
             what = found.expand(wording)
             break
     else:

@@ -96,9 +96,9 @@ class Request(Record, kw_only=True):
         self.sha256 = payload_sha256(self.payload)
 
 
-_STEP = re.compile(r"(\d{1,4})[.)][ \t]+(\S.*)", re.ASCII)
+_STEP = r"(?a)(\d{1,4})[.)][ \t]+(\S.*)"
 
-_CODE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_CODE = r" {0,3}(`{3,}|~{3,})"
 
 
 def steps_of(plan: str) -> dict[int, str]:
@@ -112,7 +112,7 @@ def steps_of(plan: str) -> dict[int, str]:
 
 
 def _step_in(line: str) -> str:
-    found = _STEP.match(line)
+    found = re.match(_STEP, line)
     return found[2].rstrip() if found is not None else ""
 
 
@@ -126,9 +126,9 @@ def step_lines(plan: str) -> dict[int, range]:
     # As the screen and the model see lines: `splitlines` would also break at U+2028 and a form feed.
     for at, line in enumerate(plan.split("\n"), 1):
         is_inside = bool(code) or line[:1] in (" ", "\t")
-        if (mark := _CODE.match(line)) is not None and (not code or mark[1].startswith(code)):
+        if (mark := re.match(_CODE, line)) is not None and (not code or mark[1].startswith(code)):
             code = "" if code else mark[1]
-        elif not code and (item := _STEP.match(line)) is not None:
+        elif not code and (item := re.match(_STEP, line)) is not None:
             if int(item[1]) != len(steps) + 1:
                 return {}
             last = int(item[1])
@@ -167,7 +167,7 @@ class NewNote(NamedTuple):
     text: str
 
 
-_LINE_NOTE = re.compile(r"[ \t]*(\d{1,6})(?:-(\d{1,6}))?:(.*)", re.ASCII | re.DOTALL)
+_LINE_NOTE = r"(?as)[ \t]*(\d{1,6})(?:-(\d{1,6}))?:(.*)"
 
 
 def parse_note(given: str) -> NewNote:
@@ -176,7 +176,7 @@ def parse_note(given: str) -> NewNote:
     Raises:
         UsageError: It has another form, or its first line comes after its last.
     """
-    found = _LINE_NOTE.fullmatch(given)
+    found = re.fullmatch(_LINE_NOTE, given)
     if found is None or not found[3].strip():
         raise UsageError(f"{given!r} is no note: give a line of the plan and a text, as '12:why?' or '12-14:why?'")
     note = NewNote(int(found[1]), int(found[2] or found[1]), found[3].strip())
@@ -208,13 +208,13 @@ def carry_notes(before: Request, plan: str, answers: Mapping[str, str]) -> list[
     return found
 
 
-_ANSWER_IN_TEXT = re.compile(r"^\W*(n[1-9][0-9]{0,5})\W{0,4}:\W{0,4}(\w.*)", re.MULTILINE)
+_ANSWER_IN_TEXT = r"(?m)^\W*(n[1-9][0-9]{0,5})\W{0,4}:\W{0,4}(\w.*)"
 
 
 def answers_in(before: Request, plan: str) -> dict[str, str]:
     """Return the answers to the notes on a plan in the text of its revision `plan`: lines that begin with `n1:`."""
     known = {note.id for note in [*notes_in(before.payload), *before.notes]}
-    return {ident: answer for ident, answer in _ANSWER_IN_TEXT.findall(plan) if ident in known}
+    return {ident: answer for ident, answer in re.findall(_ANSWER_IN_TEXT, plan) if ident in known}
 
 
 _SIMILAR = 0.6

@@ -238,18 +238,18 @@ def tinted_lines(raw: str, width: int) -> list[Line]:
     return [(Span(text[:1], sign_tone(kind)), Span(text[1:], tone_of(kind))), *rest]
 
 
-_LIST = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
-_BLOCK = re.compile(r"\s*$|\s{4,}|#|>|\||\s*(?:[-*+]|\d+[.)])\s|\s*[-*_=]{3,}\s*$|\s*<")
+_LIST = r"\s*(?:[-*+]|\d+[.)])\s+"
+_BLOCK = r"\s*$|\s{4,}|#|>|\||\s*(?:[-*+]|\d+[.)])\s|\s*[-*_=]{3,}\s*$|\s*<"
 """The start of a line that does not continue the paragraph above."""
 
 _DIFFS = ("diff", "patch")
 """The languages of a fence whose lines are those of a diff."""
 
-_FENCE = re.compile(r"\s*(?:```|~~~)")
+_FENCE = r"\s*(?:```|~~~)"
 _MARKS = {"`": "info", "**": "bold"}
 """The tone of a text between two marks of Markdown, which stay in the text."""
 
-_INLINE = re.compile(r"(`[^`]+`|\*\*[^*]+\*\*)")
+_INLINE = r"(`[^`]+`|\*\*[^*]+\*\*)"
 
 
 def markdown_lines(text: str, width: int) -> list[Line]:
@@ -291,9 +291,12 @@ def _paragraphs(raw: list[str]) -> list[tuple[int, str]]:
 
 
 def _continues(line: str, before: str) -> bool:
-    starts = _BLOCK.match(line) is not None
+    starts = re.match(_BLOCK, line) is not None
     return (
-        not starts and bool(before.strip()) and not before.startswith(("#", "|", "    ")) and not _FENCE.match(before)
+        not starts
+        and bool(before.strip())
+        and not before.startswith(("#", "|", "    "))
+        and not re.match(_FENCE, before)
     )
 
 
@@ -303,14 +306,14 @@ def _paragraph(raw: str, width: int) -> list[Line]:
         marks = first[: len(first) - len(first.lstrip("#"))]
         lines: list[Line] = [(Span(marks, "trace"), Span(first.removeprefix(marks), "bold"))]
         return lines + [(Span(piece, "bold"),) for piece in rest]
-    item = _LIST.match(raw)
+    item = re.match(_LIST, raw)
     indent = " " * (item.end() if item else 0)
     tone = "italic" if raw.startswith(">") else ""
     return [_inline(piece, tone) for piece in wrap(raw, width, indent)]
 
 
 def _inline(text: str, tone: str) -> Line:
-    pieces = [piece for piece in _INLINE.split(text) if piece]
+    pieces = [piece for piece in re.split(_INLINE, text) if piece]
     spans: list[Span] = []
     for piece in pieces:
         mark = next((mark for mark in _MARKS if piece.startswith(mark)), "")
