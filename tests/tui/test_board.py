@@ -373,7 +373,7 @@ async def test_marks_widen_a_key_to_many(frozen: Frozen) -> None:
 
 
 def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session.core, "read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
+    monkeypatch.setattr("crewboard.read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
     monkeypatch.chdir(frozen.directory.root)
     words = session.farewell(frozen.team)
     assert "auth-plan, docs" in words
