@@ -10,7 +10,7 @@ import pyte
 import pytest
 from rich.console import Console, RenderableType
 from rich.segment import Segment
-from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.css.stylesheet import Stylesheet
@@ -23,7 +23,7 @@ from crewboard_tui.poller import KeysFirst
 from crewboard_tui.render.lines import Span
 from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets.line_list import changed_cells
-from crewboard_tui.widgets.painter import TouchedCompositor, _without_cells_before
+from crewboard_tui.widgets.painter import TouchedCompositor, _parts_seen, _without_cells_before
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
 
@@ -195,6 +195,22 @@ async def test_the_first_picture_takes_one_layout(frozen: Frozen, monkeypatch: p
     # Of Textual's own theme, and of ours.
     assert before.count("get_css_variables") == 2
     assert before.count("apply") <= 40
+
+
+async def test_what_others_cover_is_not_painted(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(frozen, *SIZE) as stage:
+        for keys in ((), ("ctrl+p",)):
+            await stage.press(*keys)
+            await stage.settles()
+            compositor = stage.app.screen._compositor
+            own = [list(strip) for strip in compositor.render_strips()]
+            with monkeypatch.context() as patch:
+                patch.setattr(TouchedCompositor, "_get_renders", Compositor._get_renders)
+                assert [list(strip) for strip in compositor.render_strips()] == own
+        board = stage.app.screen_stack[0]._compositor
+        seen = {widget.id for widget in _parts_seen([board.size.region], board.visible_widgets)}
+        assert {"strip", "roster", "peek"} <= seen
+        assert seen.isdisjoint({"body", "panes"})
 
 
 def _style_files(sheet: Stylesheet) -> set[str]:

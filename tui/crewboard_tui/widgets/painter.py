@@ -89,7 +89,10 @@ _FLAT = {ord("\n"): " ", ord("\t"): " "}
 
 
 class TouchedCompositor(Compositor):
-    """Renders only the lines that a partial update touches: Textual's own renders all widgets in the box around it."""
+    """Renders only what is seen, of a partial update only the lines that it touches.
+
+    Textual's own renders all widgets in the box around these, also the containers that others cover.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,9 +107,8 @@ class TouchedCompositor(Compositor):
         return update and _without_cells_before(update)
 
     def _get_renders(self, crop: Region | None = None) -> Iterable[tuple[Region, Region, list[Strip]]]:
-        shown = self.visible_widgets
-        if self._touched:
-            self._visible_widgets = _parts_below(self._touched, shown)
+        shown, whole = self.visible_widgets, self.size.region
+        self._visible_widgets = _parts_seen((each.intersection(whole) for each in self._touched or {whole}), shown)
         try:
             yield from super()._get_renders(crop)
         finally:
@@ -127,24 +129,35 @@ def _without_cells_before(update: ChopsUpdate) -> ChopsUpdate:
     return ChopsUpdate(lines, update.spans, update.chop_ends)
 
 
-def _parts_below(
+def _parts_seen(
     touched: Iterable[Region], shown: Mapping[Widget, tuple[Region, Region]]
 ) -> dict[Widget, tuple[Region, Region]]:
-    """Return the widgets that the touched regions show, each with its region and the clip of the touched lines.
+    """Return the widgets that are seen in the touched regions, each with its region and the clip of its lines there.
 
-    `shown` begins with the widgets in front. What is behind a widget that covers a region whole is not seen there.
+    `shown` begins with the widgets in front. What is behind a widget is not seen.
     """
-    parts, left = {}, list(touched)
+    parts, left = {}, dict[int, int]()
+    # The cells of each line, as bits.
+    for region in touched:
+        for y in region.line_range:
+            left[y] = left.get(y, 0) | _cells(region)
     for widget, (region, clip) in shown.items():
         visible = region.intersection(clip)
-        here = [each for each in left if visible.overlaps(each)]
-        if here:
-            top, bottom = min(each.y for each in here), max(each.bottom for each in here)
+        cells = _cells(visible)
+        lines = [y for y, free in left.items() if visible.y <= y < visible.bottom and free & cells]
+        if lines:
+            top, bottom = min(lines), max(lines) + 1
             parts[widget] = region, clip.intersection(Region(clip.x, top, clip.width, bottom - top))
-            left = [each for each in left if not visible.contains_region(each)]
+            for y in lines:
+                left[y] &= ~cells
+            left = {y: free for y, free in left.items() if free}
             if not left:
                 break
     return parts
+
+
+def _cells(region: Region) -> int:
+    return ((1 << region.width) - 1) << region.x
 
 
 def painted_lightly(kind: type[S]) -> type[S]:
