@@ -153,7 +153,10 @@ def test_version_and_help_load_no_records_and_no_command(shell: Cli) -> None:
 
 def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     late = {"anthropic", "psutil", "pydantic", "statistics", "tomllib", "watchdog"}
-    late |= {f"crewboard_tui.views.{name}" for name in ("agent", "feed", "help", "hire", "inbox", "needs", "palette")}
+    late |= {
+        f"crewboard_tui.views.{name}"
+        for name in ("activity", "agent", "feed", "help", "hire", "inbox", "needs", "palette")
+    }
     late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
     late |= {f"crewboard.{name}" for name in ("agent_types", "engines", "mcp_servers", "models", "skill_files")}
     late |= {"click", "crewboard.type_files", "crewboard_tui.render.diff"}

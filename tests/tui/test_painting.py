@@ -192,9 +192,8 @@ async def test_the_first_picture_takes_one_layout(frozen: Frozen, monkeypatch: p
     async with opened(frozen, *SIZE, read_only=True):
         before = done[: done.index("_display")]
     assert before.count("_refresh_layout") == 1
-    # Of Textual's own theme, and of ours.
-    assert before.count("get_css_variables") == 2
-    assert before.count("apply") <= 40
+    assert before.count("get_css_variables") == 1
+    assert before.count("apply") <= 37
 
 
 async def test_what_others_cover_is_not_painted(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

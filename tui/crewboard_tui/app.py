@@ -19,6 +19,7 @@ from textual import events, work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import Provider
+from textual.constants import DEFAULT_THEME
 from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
@@ -115,8 +116,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
     COMMAND_PALETTE_BINDING = "ctrl+p"
     ENABLE_COMMAND_PALETTE = True
 
-    _coloured_by = ""
-    """The theme that the variables of the stylesheet were derived from."""
+    _coloured_by = DEFAULT_THEME
+    """The theme that the variables of the stylesheet were derived from; at first Textual's own, which is not shown."""
 
     def __init__(
         self,
@@ -133,12 +134,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         # Textual reads it once, now.
         self.DEFAULT_MODE = visit.view if visit.view in registry.VIEWS else _FIRST  # type: ignore[misc]
         super().__init__()
-        self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
         self.title = f"crewboard · {team.directory.path.name}"
         self.animation_level = "none"
         for theme in THEMES.values():
             self.register_theme(theme)
-        self.theme = THEMES[self.settings.theme].name
+        self.theme, self._coloured_by = THEMES[self.settings.theme].name, ""
+        self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
         self.set_keymap(dict(self.settings.keys))
         self.outside = TerminalNotifications(self._write, notify=self.settings.notify, ascii_only=ascii_only)
         self.ascii_only = ascii_only

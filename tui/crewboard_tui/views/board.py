@@ -36,7 +36,6 @@ from crewboard_tui.render.formats import (
 )
 from crewboard_tui.render.lines import Line, Span, crop, hang, one_line, rule_line, say, width_of
 from crewboard_tui.render.looks import look_of, tally
-from crewboard_tui.views.activity import activity_lines
 from crewboard_tui.views.base import HIGH, HUGE, TALL, AppContext, BaseScreen, why_gone
 from crewboard_tui.views.cost import PULSE, CostRows, pulse
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
@@ -151,8 +150,8 @@ class BoardScreen(BaseScreen):
                 with Container(id="board-work"):
                     yield LineList(id="board-tasks", classes="pane")
                     yield StaticLines(id="board-pulse", classes="-low")
-                yield LineList(id="board-needs", classes="pane")
-                yield CostRows(id="board-cost", classes="pane")
+                yield LineList(id="board-needs", classes="pane -low")
+                yield CostRows(id="board-cost", classes="pane -low")
         yield Composer(self.context)
 
     def queries(self) -> Iterable[Query[object]]:
@@ -409,6 +408,9 @@ class BoardScreen(BaseScreen):
         work = snapshot.get(WorkOf(agent.name))
         if work is not None:
             if self._peeked[:2] != (work, peek.line_width):
+                # The first picture is painted before any work is read.
+                from crewboard_tui.views.activity import activity_lines
+
                 lines = activity_lines(work, peek.line_width, recent=120, caret=not self.context.reduced_motion)
                 self._peeked = (work, peek.line_width, lines)
             since = f" since {format_clock(agent.since)}" if agent.since else ""
