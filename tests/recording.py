@@ -219,7 +219,7 @@ def play(recorder: Recorder) -> None:
     for keys, words in STEPS:
         if keys == "!":
             # What the key opens has to be the first.
-            recorder.sees("asks:" if "QUESTION" in words else "plan:" if "PLAN" in words else "died:")
+            recorder.sees("asks:" if "QUESTION" in words else "plan:" if "PLAN" in words else "killed by SIGKILL")
         recorder.press(keys)
         recorder.sees(words)
         recorder.rests(_LONGEST_REST)

@@ -56,7 +56,7 @@ _TO_API = "j j j j j"
 SHOTS = (
     Shot("board", _TO_API, "and▌"),
     Shot("board-80x24", _TO_API, "and▌", width=80, height=24),
-    Shot("board-170x50", _TO_API, "Needs you · 5", width=170, height=50),
+    Shot("board-170x50", _TO_API, "TEAM", width=170, height=50),
     Shot("board-light", _TO_API, "and▌", theme="light"),
     Shot("board-contrast", _TO_API, "and▌", theme="contrast"),
     Shot("board-catppuccin-mocha", _TO_API, "and▌", theme="catppuccin-mocha"),

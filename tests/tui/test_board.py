@@ -152,11 +152,20 @@ async def test_damaged_files_are_named_even_while_an_agent_needs_you(frozen: Fro
 
 async def test_the_alert_names_the_worst_and_its_key(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
+        await stage.press("j")
+        await stage.until(lambda: "parser died: killed by SIGKILL" in stage.part("alert"), "the worst need")
         alert = stage.part("alert")
-        assert "parser died: killed by SIGKILL" in alert
         assert "#14 orphaned" in alert
         assert "3 unread" in alert
         assert "! opens it" in alert
+
+
+async def test_with_the_worst_selected_the_alert_names_the_next(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        says = " ✖ #14 orphaned · 3 unread ! opens it r resume D seen  then ▲ auth-plan plan: Rotate the"
+        await stage.until(lambda: stage.part("alert").startswith(says), "what follows, and the next need")
+        await stage.press("!")
+        await stage.sees("parser · why")
 
 
 @pytest.mark.long
@@ -434,8 +443,10 @@ async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> 
 async def test_beside_the_roster_keys_act_on_the_agent_of_the_row(
     frozen: Frozen, beside: str, moves: str, agent: str
 ) -> None:
+    for number, name in enumerate(("scan", "reviewer", "docs"), 90):
+        frozen.mail(number, name, "lead", "result", "Looks fine.", 100 - number)
     async with opened(frozen, 170, 50) as stage:
-        await stage.sees("─ Cost · $8.39 · ")
+        await stage.sees("─ Cost · $8.39 · ", "Results to read · 3")
         stage.app.screen.query_one(f"#{beside}").focus()
         await stage.until(lambda: stage.app.screen.query_one(f"#{beside}").has_focus, "the focus")
         await stage.press(*moves)
@@ -450,7 +461,7 @@ async def test_beside_the_roster_keys_act_on_the_agent_of_the_row(
 @pytest.mark.long
 async def test_a_large_board_shows_what_each_agent_costs(frozen: Frozen) -> None:
     async with opened(frozen, 160, 49) as stage:
-        await stage.sees("Needs you · 5")
+        await stage.sees("tasks 1/8")
         assert "Cost · " not in stage.all
         await stage.pilot.resize_terminal(160, 50)
         await stage.sees("─ Cost · $8.39 · ", "TEAM")

@@ -8,7 +8,10 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.geometry import Size
 
+from crewboard_tui.render.themes import ThemeName
+from crewboard_tui.settings import Settings
 from crewboard_tui.views.roster import Roster
+from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import Frozen
 from tests.matrix import default
 from tests.tui.stage import Stage, opened
@@ -56,6 +59,27 @@ def keys_in_footer(stage: Stage) -> set[str]:
     return {str(meta["key"]) for meta in metas if meta.get("key")}
 
 
+_TROUBLE = re.compile(r"✖|▲|◆|↻|\bdied|\bdead|killed|orphaned|\bask|(?<!-)\bplan\b|stuck|no progress|loop|same outcome")
+"""How places tell that an agent needs the user."""
+
+
+def tellings(stage: Stage, agent: str) -> list[str]:
+    """Return the texts of the places that name an agent and why it needs the user: rows of lists, and other panes.
+
+    What the Board shows of the selected agent beside or below the roster is one place.
+    """
+    lines, places = stage.text, dict[str, str]()
+    for widget in stage.app.screen.query("#heading, #alert, #agent-facts, .pane"):
+        region = widget.region
+        cut = [line[region.x : region.right] for line in lines[region.y : region.bottom]] if widget.display else []
+        if isinstance(widget, LineList):
+            places |= {f"{widget.id} {at}": line for at, line in enumerate(cut)}
+        else:
+            above = next((each.id for each in widget.ancestors if each.id == "detail"), widget.id)
+            places[str(above)] = "\n".join([places.get(str(above), ""), *cut])
+    return [text for text in places.values() if re.search(rf"\b{agent}\b", text) and _TROUBLE.search(text)]
+
+
 def without_lanes(stage: Stage) -> list[str]:
     """Return the lines of the screen without the lanes of agents, in which `─` is no frame."""
     region, lines = stage.app.screen.query_one(Roster).region, list(stage.text)
@@ -75,6 +99,22 @@ async def test_a_twentieth_of_the_board_is_frames_at_most(frozen: Frozen, size: 
         await stage.settles()
         lines = sum(character in RULES for line in without_lanes(stage) for character in line)
         assert 0 < lines <= 0.05 * width * height
+
+
+_SIZES = [(40, 10), (60, 20), (80, 24), (100, 30), (120, 36), (120, 40), (170, 50), (200, 60)]
+
+
+@pytest.mark.parametrize("theme", default(["dark", "light", "contrast"], "dark"))
+@pytest.mark.parametrize("size", default(_SIZES, (80, 24), (120, 36), (170, 50)))
+async def test_a_need_is_told_three_times_at_most(frozen: Frozen, size: tuple[int, int], theme: ThemeName) -> None:
+    frozen.mail(90, "reviewer", "lead", "result", "Looks fine.", 20)
+    async with opened(frozen, *size, settings=Settings(theme=theme)) as stage:
+        for keys in ("1", "j", "1 tab tab tab", *PAGES):
+            await stage.press(*keys.split())
+            await stage.settles()
+            for need in stage.app.context.snapshot.view.needs:
+                assert len(tellings(stage, need.agent)) <= 3, (keys, need.agent, tellings(stage, need.agent))
+            await stage.press(*(("escape",) if keys == "n" else ()))
 
 
 async def test_eleven_agents_fit_on_a_small_terminal(frozen: Frozen) -> None:

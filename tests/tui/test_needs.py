@@ -75,17 +75,26 @@ async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) ->
         await stage.sees("Needs you · 6 · most urgent first")
 
 
+def result(frozen: Frozen, number: int, name: str, ago: float) -> None:
+    frozen.mail(number, name, "lead", "result", f"Result of {name}.", ago)
+
+
 @pytest.mark.long
 async def test_the_board_does_not_sort_its_list_under_the_cursor(frozen: Frozen) -> None:
+    result(frozen, 90, "reviewer", 20)
     async with opened(frozen, 180, 50) as stage:
-        await stage.sees("Needs you · 5")
+        await stage.sees("Results to read · 1")
         stage.app.screen.query_one("#board-needs").focus()
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "board-needs", "the list")
         await stage.until(lambda: stage.app.screen.query_one("#board-needs").has_focus, "the list to know it")
         before = shown(stage, "board-needs")
-        die(frozen, "api")
-        await stage.sees("Needs you · 6")
-        assert shown(stage, "board-needs") == [*before, "death:api:"]
+        # Older, so that it would come first.
+        result(frozen, 91, "scan", 600)
+        await stage.sees("Results to read · 2")
+        assert shown(stage, "board-needs")[:1] == before
+        frozen.task(30, "measure", "failed", owner="api", updated_at=NOW - 5)
+        await stage.sees("Also needs you · 3")
+        assert shown(stage, "board-needs")[:1] == before
 
 
 @pytest.mark.long
@@ -197,11 +206,9 @@ async def test_esc_leads_back_to_what_the_next_key_opened(frozen: Frozen) -> Non
 @pytest.mark.long
 async def test_the_alert_says_open_or_next_as_its_key_will_do(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await stage.until(lambda: "parser died" in stage.part("alert"), "what is urgent")
-        assert "! open" in stage.part("alert")
+        await stage.until(lambda: "! open" in stage.part("alert"), "what the key does")
         await stage.press("!")
         await stage.sees("Needs you · 5", "▌✖ parser")
-        await stage.until(lambda: "! next" in stage.part("alert"), "what the key does")
         await stage.press("!")
         await stage.sees("auth-plan › PLAN")
         await stage.press("escape", "1", "1")
@@ -334,23 +341,29 @@ async def test_needs_can_be_sorted_by_what_they_unblock(frozen: Frozen) -> None:
 @pytest.mark.long
 async def test_the_alert_line_shows_the_keys_of_the_need(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
-        await stage.sees("parser died")
+        await stage.until(lambda: "! opens it r resume D seen" in stage.part("alert"), "keys that work at once")
         await stage.press("j")
         await stage.until(lambda: "! opens it › r resume D seen" in stage.part("alert"), "keys for when it is open")
+
+
+async def test_below_the_list_of_needs_no_line_repeats_the_first(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(frozen, 80, 24) as stage:
         await stage.press("4")
         await stage.sees("parser · why")
-        await stage.until(lambda: "! opens it r resume D seen" in stage.part("alert"), "keys that work at once")
+        await stage.until(lambda: stage.part("alert") == "", "no alert")
+        monkeypatch.setattr("crewboard.store.files.disk_state", lambda _: "disk full")
+        stage.app.context.reading.poke()
+        await stage.until(lambda: "disk full" in stage.part("alert"), "what is wrong with the disk")
 
 
 async def test_a_narrow_alert_has_no_letter_without_its_word(frozen: Frozen) -> None:
     """Finding A17: `! open › r a o D` said nothing."""
     async with opened(frozen, 80, 24) as stage:
-        await stage.sees("parser died")
+        await stage.until(lambda: "unread ! open r resume  then" in stage.part("alert"), "a key that works at once")
         await stage.press("j")
         await stage.until(lambda: stage.part("alert").rstrip().endswith("unread  ! open"), "the key for the need")
-        await stage.press("4")
-        await stage.sees("parser · why")
-        await stage.until(lambda: stage.part("alert").rstrip().endswith("! open r resume"), "a key that works at once")
 
 
 async def test_an_agent_with_an_unread_result_is_bold(frozen: Frozen) -> None:

@@ -78,9 +78,8 @@ async def test_eighty_columns_show_the_peek_and_no_pid(frozen: Frozen) -> None:
 
 
 @pytest.mark.long
-async def test_wide_terminals_show_model_and_needs(frozen: Frozen) -> None:
+async def test_wide_terminals_show_model_and_why(frozen: Frozen) -> None:
     async with opened(frozen, 180, 50) as stage:
-        await stage.sees("Needs you · 5")
         await stage.press("w")
         await stage.sees("model", "why")
 

@@ -22,7 +22,7 @@ SCREENS: dict[str, tuple[int, int, str, str]] = {
     "board-120x36": (120, 36, "j j j j j", "Inbox · api"),
     "board-80x24": (80, 24, "j j j j j", "Peek · api"),
     "board-40x10": (40, 10, "", "parser"),
-    "board-170x50": (170, 50, "", "Needs you"),
+    "board-170x50": (170, 50, "", "TEAM"),
     "inbox-80x24": (80, 24, "2", "Mailboxes"),
     "tasks-80x24": (80, 24, "3", "completed"),
     "needs-80x24": (80, 24, "!", "last lines"),

@@ -33,6 +33,7 @@ from crewboard_tui.widgets.bars import (
     press,
     strip_line,
     tabs_line,
+    trouble,
 )
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.line_list import LineList
@@ -118,6 +119,9 @@ class BaseScreen(Screen[None]):
 
     MODE: ClassVar[str] = ""
     """The mode of a numbered view; empty on a page."""
+
+    LISTS_NEEDS: ClassVar[bool] = False
+    """True if its body lists all needs: no line below repeats the first of them."""
 
     IS_FORM: ClassVar[bool] = False
     """True if leaving it loses the input."""
@@ -255,6 +259,10 @@ class BaseScreen(Screen[None]):
 
     def keep_drafts(self) -> None:
         """Save unsent text as drafts. Called once a second, and when the screen is closed."""
+
+    def tells(self, need: Need) -> bool:  # noqa: ARG002
+        """Return True if the body tells of a need both in a row and beside the list."""
+        return False
 
     @property
     def settled(self) -> bool:
@@ -412,8 +420,10 @@ class BaseScreen(Screen[None]):
             opens=self.next_need in worst,
             own_keys=not self._writes_text,
             acts=acts,
+            is_told=any(map(self.tells, worst)),
         )
-        self._still("alert").show([alert])
+        is_listed = self.LISTS_NEEDS and bool(worst) and not trouble(snapshot, width)
+        self._still("alert").show([] if is_listed else [alert])
         self.paint_footer()
 
     @property

@@ -12,7 +12,7 @@ from textual import on, work
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from crewboard import AgentView, CredentialsError, TeamView, endpoint
+from crewboard import AgentView, CredentialsError, Need, TeamView, endpoint
 from crewboard.commands.context import check_credentials, command_for
 from crewboard.store.layout import team_directories
 from crewboard_tui.actions.agents import FirstSteps, NeedActions
@@ -39,7 +39,7 @@ from crewboard_tui.render.looks import look_of, tally
 from crewboard_tui.views.base import HIGH, HUGE, TALL, AppContext, BaseScreen, why_gone
 from crewboard_tui.views.cost import PULSE, CostRows, pulse
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
-from crewboard_tui.views.roster import BESIDE_WIDTH, Roster, doing
+from crewboard_tui.views.roster import BESIDE_WIDTH, Roster, doing, is_told_by_row
 from crewboard_tui.views.rows import need_rows, task_rows
 from crewboard_tui.widgets.bars import StaticLines, follow_words, title
 from crewboard_tui.widgets.line_list import LineList, keep_order
@@ -170,6 +170,10 @@ class BoardScreen(BaseScreen):
     @property
     def _tells_cost(self) -> bool:
         return self.size.width >= HUGE and self.size.height >= HIGH
+
+    def tells(self, need: Need) -> bool:
+        is_beside = need.agent == self._selected and bool(self.query_one("#peek", LineView).size)
+        return is_beside and is_told_by_row(need, self.context.snapshot.view.agent(need.agent))
 
     @property
     def _shows_beside(self) -> bool:
@@ -461,16 +465,14 @@ class BoardScreen(BaseScreen):
             inbox.read(mailbox.letters, box, nothing, snapshot.view.asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
-        rows, view, results = self.query_one("#board-needs", LineList), snapshot.view, self.size.width < HUGE
-        if results:
-            # The others are in the roster, and the worst is in the alert line.
-            view = replace(view, needs=tuple(need for need in view.needs if need.kind == "result"))
-        count = len(view.needs)
-        rows.set_class(results and not count, "-low")
+        rows, view = self.query_one("#board-needs", LineList), snapshot.view
+        # The others are in the rows of their agents.
+        needs = tuple(need for need in view.needs if not is_told_by_row(need, view.agent(need.agent)))
+        rows.set_class(not needs, "-low")
         if rows.size.width:
-            name = "Results to read" if results else "Needs you"
-            title(rows, f"{name} · {count}", f"{self.context.key('app.next')} next" if count and not results else "")
-            found = {row.key: row for row in need_rows(view, self.context.now, rows.row_width)}
+            name = "Results to read" if all(need.kind == "result" for need in needs) else "Also needs you"
+            title(rows, f"{name} · {len(needs)}")
+            found = {row.key: row for row in need_rows(replace(view, needs=needs), self.context.now, rows.row_width)}
             shown = [row.key for row in rows.rows] if rows.has_focus else []
             rows.show([found[key] for key in keep_order(shown, list(found))])
 

@@ -227,7 +227,10 @@ class CostRows(LineList):
     """The table of costs."""
 
     def read(self, view: TeamView, words: str = "", group: str = ALL, *, with_total: bool = False) -> Line:
-        """Show the costs of all agents that pass the filter; return the team's, which may be the last row, too."""
+        """Show the costs of all agents that pass the filter; return the team's.
+
+        Beside the roster, that may be the last row, and no row repeats the state of its agent.
+        """
         by = self.order.by or "COST"
         self.marked &= set(view.names)
         shown = [agent for agent in view.agents if matches_agent(agent, words) and in_group(agent, view, group)]
@@ -240,7 +243,14 @@ class CostRows(LineList):
         ]
         columns = table.fit(columns, self.row_width - 2)
         lines = [
-            Row(row.name, (row.shape, mark_span(marked=row.name in self.marked), *table.cells(columns, row)))
+            Row(
+                row.name,
+                (
+                    team.shape if with_total else row.shape,
+                    mark_span(marked=row.name in self.marked),
+                    *table.cells(columns, row),
+                ),
+            )
             for row in rows
         ]
         total = (team.shape, mark_span(marked=False), *table.cells(columns, team, "bold"))

@@ -52,6 +52,7 @@ class NeedsScreen(BaseScreen):
 
     CSS_PATH = "needs.tcss"
     MODE = "needs"
+    LISTS_NEEDS = True
     AUTO_FOCUS = "#needs"
 
     def __init__(self, context: AppContext) -> None:

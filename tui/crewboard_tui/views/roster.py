@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from textual import events
 
-from crewboard import AgentView, TeamView
+from crewboard import AgentView, Need, NeedKind, TeamView
 from crewboard.readmodel.needs import summarise
 from crewboard.records.base import counted
 from crewboard_tui.actions.search import ALL, in_group, matches_agent
@@ -86,6 +86,19 @@ def doing(agent: AgentView, now: float) -> str:
         return one_line(f"waits for {agent.doing or agent.status.waiting_for}")
     not_set_up = "checkout not set up · " if agent.alive and agent.status.setup_error else ""
     return one_line(not_set_up + (agent.doing or agent.reason or agent.state))
+
+
+_TOLD_BY_ROW: frozenset[NeedKind] = frozenset({"death", "stuck", "looping", "failed_start", "no_host", "failed"})
+
+
+def is_told_by_row(need: Need, agent: AgentView | None) -> bool:
+    """Return True if the row of an agent says what a need is about."""
+    if agent is None:
+        return False
+    if need.request_id is not None:
+        return agent.shown == "ask" and agent.asks[0].id == need.request_id
+    # The row of an agent that lost its host says what it does.
+    return need.kind in _TOLD_BY_ROW and not (need.kind == "no_host" and need.host is not None)
 
 
 def _doing(row: AgentRow) -> Span:

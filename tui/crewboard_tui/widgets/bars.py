@@ -286,7 +286,7 @@ _SOME_WORDS = 20
 """Below this width for the summary, the effect of the need is omitted."""
 
 
-def alert_line(
+def alert_line(  # noqa: PLR0913  all that decides which keys and words have a place in it
     snapshot: "Snapshot",
     now: float,
     width: int,
@@ -296,19 +296,16 @@ def alert_line(
     opens: bool = True,
     acts: bool = False,
     own_keys: bool = True,
+    is_told: bool = False,
 ) -> Line:
     """Return the most urgent need with its keys, else file damage, else a first step, else "nothing needs you".
 
     `opens` is True if the key for the next need opens this one, `acts` if the need's own keys already work on it.
-    Without `own_keys`, only the key for the next need is shown.
+    Without `own_keys`, only the key for the next need is shown. If the need `is_told` elsewhere on the screen, only its
+    effects are shown, and which need comes next.
     """
     view = snapshot.view
-    unread = snapshot.problem
-    if away := away_for(snapshot):
-        # The part that fits, and first for how long its database is away.
-        unread = clip(f"database away {away}: {snapshot.problem}", width - 2)
-    # A full disk stops everything else, and explains why something could not be read.
-    if problem := describe_storage(view) or unread:
+    if problem := trouble(snapshot, width):
         return (Span(" "), say(problem, "error bold"))
     if view.needs:
         keys = (
@@ -316,7 +313,7 @@ def alert_line(
             if read_only or not own_keys or not (opens or acts)
             else _own_keys(view.needs[0], view, pressed, words=width >= _WORDS_FROM, acts=acts)
         )
-        return _worst(view, now, width, pressed, keys, opens=opens)
+        return _worst(view, now, width, pressed, keys, opens=opens, is_told=is_told)
     if view.problem:
         then = (Span(f"   {pressed('app.teams')}", "key"), Span(" opens another one")) if view.is_deleted else ()
         return (Span(" "), say(view.problem, "error bold"), *then)
@@ -330,30 +327,51 @@ def alert_line(
     return (Span(" nothing needs you", "dim"),)
 
 
+def trouble(snapshot: "Snapshot", width: int) -> str:
+    """Return what is wrong with where the team is kept; empty if nothing is."""
+    unread = snapshot.problem
+    if away := away_for(snapshot):
+        # The part that fits, and first for how long its database is away.
+        unread = clip(f"database away {away}: {snapshot.problem}", width - 2)
+    # A full disk stops everything else, and explains why something could not be read.
+    return describe_storage(snapshot.view) or unread or ""
+
+
 def away_for(snapshot: "Snapshot") -> str:
     """Return for how long the database of the team has not answered, `12s`; empty if it does."""
     return format_age(time.monotonic() - snapshot.away_since) if snapshot.away_since is not None else ""
 
 
-def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line, *, opens: bool) -> Line:
-    need = view.needs[0]
-    look = NEED_LOOKS[need.kind]
-    others = f" +{len(view.needs) - 1} more" if len(view.needs) > 1 else ""
+def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line, *, opens: bool, is_told: bool) -> Line:
+    need, *others = view.needs
     wide = width >= _WORDS_FROM
+    more = Span(f" +{len(others)} more" if others and wide else "", "dim")
     next_key = (
         Span(f" {pressed('app.next')}", "key", "app.next"),
         Span((" opens it" if wide else " open") if opens else " next", "", "app.next"),
     )
-    right = (Span(others if wide else "", "dim"), *next_key, *keys, Span(" "))
-    who = (Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
-    after: Line = (Span(f" · {format_age(now - need.since)}", "dim"),)
-    agent = view.agent(need.agent)
+    agent, effects = view.agent(need.agent), []
     if need.kind == "death" and agent is not None:
-        freed = "".join(f" · #{task.id} {TASK_LOOKS['orphaned'].word}" for task in view.freed_by(need.agent))
-        after = (*after, Span(freed + (f" · {agent.unread} unread" if agent.unread else ""), "dim"))
-    room = width - width_of((*who, *after, *right)) - 1
+        effects = [f"#{task.id} {TASK_LOOKS['orphaned'].word}" for task in view.freed_by(need.agent)]
+        effects += [f"{agent.unread} unread"] if agent.unread else []
+    if not is_told:
+        follows = "".join(f" · {effect}" for effect in effects)
+        return _need_in(need, now, (), (Span(follows, "dim"),), (more, *next_key, *keys, Span(" ")), width)
+    look = NEED_LOOKS[need.kind]
+    head = (Span(f" {look.glyph}", look.tone), Span(f" {' · '.join(effects)}", "dim"), *next_key, *keys)
+    if not others:
+        return spread(head, (Span("nothing else needs you ", "dim"),), width)
+    return _need_in(others[0], now, (*head, Span("  then", "dim")), (), (more, Span(" ")), width)
+
+
+def _need_in(need: Need, now: float, before: Line, after: Line, right: Line, width: int) -> Line:
+    """Return a need in what is left of a line between other parts of it."""
+    look = NEED_LOOKS[need.kind]
+    left = (*before, Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
+    end = (Span(f" · {format_age(now - need.since)}", "dim"), *after)
+    room = width - width_of((*left, *end, *right)) - 1
     summary = one_line(need.summary)
-    return spread((*who, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *after), right, width)
+    return spread((*left, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *end), right, width)
 
 
 def _own_keys(need: Need, view: TeamView, pressed: Pressed, *, words: bool, acts: bool) -> Line:
