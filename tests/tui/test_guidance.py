@@ -24,7 +24,7 @@ from crewboard_tui.views.help import HelpScreen
 from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
 from tests.cli.test_engines import install
-from tests.frozen import NOW, Frozen
+from tests.frozen import NOW, Frozen, make_empty
 from tests.model import listing
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
 
@@ -245,11 +245,19 @@ async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> No
             await stage.until(lambda: not isinstance(stage.app.screen, CommandPalette), "the palette gone")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("words", "found", "there"), [("reviewer", "agent · idle", "demo › reviewer"), ("JWT", "task", "━ Tasks · 1/8")]
+    ("words", "found", "there"),
+    [
+        ("docs asks", "needs you · ask", "docs › QUESTION"),
+        ("webs", "team", "No agents hired yet."),
+        pytest.param("reviewer", "agent · idle", "demo › reviewer", marks=pytest.mark.long),
+        pytest.param("#7", "task", "━ Tasks · 1/8", marks=pytest.mark.long),
+        pytest.param("proc", "view · 5", "━ Processes", marks=pytest.mark.long),
+        pytest.param("permission r", "view · 9", "permission rules", marks=pytest.mark.long),
+    ],
 )
-async def test_the_palette_goes_to_agents_and_tasks(frozen: Frozen, words: str, found: str, there: str) -> None:
+async def test_the_palette_goes_to_things(frozen: Frozen, words: str, found: str, there: str) -> None:
+    make_empty(frozen.directory.root, "webshop")
     async with opened(frozen, 100, 30) as stage:
         await stage.settles()
         await stage.press(":")
@@ -262,6 +270,15 @@ async def test_the_palette_goes_to_agents_and_tasks(frozen: Frozen, words: str, 
         if isinstance(stage.app.screen, CommandPalette):
             await stage.press("enter")
         await stage.sees(there)
+
+
+async def test_the_palette_begins_with_what_needs_you(frozen: Frozen) -> None:
+    async with opened(frozen, 100, 30) as stage:
+        await stage.settles()
+        await stage.press(":")
+        await stage.sees("parser died: killed by SIGKILL", "needs you · dead", "agent · run")
+        kinds = [next((each for each in ("needs you", "agent · ") if each in line), "") for line in stage.text]
+        assert [each for each in kinds if each][:6] == ["needs you"] * 5 + ["agent · "]
 
 
 async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> None:

@@ -793,6 +793,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if not await self._goes_to_form():
             self.push_screen(registry.hire_screen(self.context, hired, like, host))
 
+    async def open_team(self, team: TeamDirectory) -> None:
+        if not await self._goes_to_form():
+            self.call_later(self.turn_to, team)
+
     async def _goes_to_form(self) -> bool:
         """Go to a form that is open on another view, which would be lost or forgotten; return True if there is one."""
         for mode, stack in self._screen_stacks.items():

@@ -14,6 +14,7 @@ from crewboard.records.agents import Profile
 from crewboard.records.messages import LastVisit
 from crewboard.records.team import Presence
 from crewboard.store import operators
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.background import BackgroundJobs, Then
 from crewboard_tui.drafts import Drafts, SentTexts
 from crewboard_tui.keymap.bindings import BY_ID, show_key
@@ -77,6 +78,9 @@ class Navigator(Protocol):
 
     async def open_need(self, key: str) -> None:
         """Open what needs the operator: a request on its page, anything else in Needs-you."""
+
+    async def open_team(self, team: TeamDirectory) -> None:
+        """Show another team, or the form that would be lost with this one."""
 
     async def open_next_need(self) -> None:
         """Open the most urgent need, or the one after the need that this screen is about."""

@@ -1,5 +1,6 @@
-"""The command palette and the menu of the selection: what can be done now, and why the rest cannot."""
+"""The command palette and the menu of the selection: where to go, what can be done now, and why the rest cannot."""
 
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import ClassVar
@@ -14,20 +15,28 @@ from textual.geometry import Offset
 from textual.screen import ModalScreen
 
 from crewboard.operations import OPERATIONS
+from crewboard.store.layout import TeamDirectory, team_directories
 from crewboard_tui.actions.registry import Selection
 from crewboard_tui.keymap.bindings import BY_ID, KEYS, WHERE, Key, bindings_of, command_name, palette_commands
 from crewboard_tui.render.lines import Line, Span, one_line, pad, say, width_of
-from crewboard_tui.render.looks import look_of
+from crewboard_tui.render.looks import NEED_LOOKS, look_of
 from crewboard_tui.views.base import CAME_BY_ITSELF, BaseScreen
-from crewboard_tui.widgets.bars import press, title, working_keys
+from crewboard_tui.widgets.bars import VIEWS, press, title, working_keys
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.painter import binding_of
 
+_VIEWS = {f"app.{mode}": name for mode, _, name in VIEWS} | {
+    "app.rules": "Permission rules", "app.absence": "While you were away", "app.hosts": "Hosts"
+}  # fmt: skip
+"""The names of views, by the key that leads there."""
+
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14
+_NAME = 34
+"""Cells for what can be gone to: an agent's name, the beginning of a plan or of a task."""
 _UNLIKELY = 0.5
 _BEGIN_SCORE, _PART_SCORE = 4.0, 1.5
-"""Scores of a hit that is an agent or a task: if its text begins with the words, it comes before each command."""
+"""Scores of a hit that is a place: if its text begins with the words, it comes before each command."""
 
 
 class _Command(Struct, frozen=True):
@@ -53,27 +62,48 @@ class _Command(Struct, frozen=True):
         return 2 if any(label.startswith(word) for word in words) else 1
 
 
+class _Place(Struct, frozen=True):
+    """What can be gone to: its name, which is searched, what it is, and the function that goes there."""
+
+    name: str
+    says: str
+    go: Callable[[], Awaitable[None]]
+
+    @property
+    def title(self) -> Content:
+        return Content.assemble(pad(self.name, _NAME), "  ", (self.says, "dim"))
+
+
 class Commands(Provider):
-    """Provides the commands of the key table that work on the screen below the palette."""
+    """Provides what can be gone to, and the commands of the key table that work on the screen below the palette."""
+
+    async def startup(self) -> None:
+        """Read which teams there are, once for all words that are typed."""
+        self._teams: list[TeamDirectory] = []
+        if isinstance(self.screen, BaseScreen):
+            root = self.screen.context.team.directory.root
+            self._teams = [team for team in await to_thread(team_directories, root) if team.is_own()]
 
     async def discover(self) -> Hits:
+        for place in self._places():
+            yield DiscoveryHit(place.title, place.go, text=place.title.plain)
         for command in self._commands():
             yield DiscoveryHit(command.title, command.run, text=command.title.plain)
 
     async def search(self, query: str) -> Hits:
-        for text, says, go in self._places():
-            if all(word in text.lower() for word in query.lower().split()):
-                title = Content(f"{pad(text, _LABEL)}{says}")
-                score = _BEGIN_SCORE if text.lower().startswith(query.lower()) else _PART_SCORE
-                yield Hit(score, title, go, text=title.plain)
+        for place in self._places():
+            text = place.name.lower()
+            if all(word in text for word in query.lower().split()):
+                score = _BEGIN_SCORE if text.startswith(query.lower()) else _PART_SCORE
+                yield Hit(score, place.title, place.go, text=place.title.plain)
         working = self._commands()
         for command in [*working, *self._others(working)]:
             score = command.score(query)
             if score > 0:
                 yield Hit(score, command.title, command.run, text=command.title.plain)
 
-    def _places(self) -> Iterator[tuple[str, str, Callable[[], Awaitable[None]]]]:
-        """Yield what can be gone to: agents and tasks, each with what it is, and how it is opened."""
+    def _places(self) -> Iterator[_Place]:
+        """Yield what can be gone to: needs, agents, views, teams, tasks."""
         if not isinstance(self.screen, BaseScreen) or self.screen.IS_FORM:
             return
         context = self.screen.context
@@ -82,16 +112,26 @@ class Commands(Provider):
         async def open_agent(name: str) -> None:
             navigator.open_agent(name)
 
+        for need in view.needs:
+            name = f"{one_line(need.agent)} {one_line(need.summary)}"
+            yield _Place(name, f"needs you · {NEED_LOOKS[need.kind].word}", partial(navigator.open_need, need.key))
         for agent in view.agents:
-            yield one_line(agent.name), f"agent · {look_of(agent).word}", partial(open_agent, agent.name)
+            yield _Place(one_line(agent.name), f"agent · {look_of(agent).word}", partial(open_agent, agent.name))
+        for key, pressed in working_keys(self.screen):
+            if key.id in _VIEWS:
+                yield _Place(_VIEWS[key.id], f"view · {pressed}", partial(press, self.app, self.screen, key.id))
+        for team in self._teams:
+            if team != context.team.directory:
+                yield _Place(one_line(team.path.name), "team", partial(navigator.open_team, team))
         for task in view.tasks:
-            yield f"#{task.id} {one_line(task.subject)}", "task", partial(navigator.open_view, "tasks", str(task.id))
+            name = f"#{task.id} {one_line(task.subject)}"
+            yield _Place(name, "task", partial(navigator.open_view, "tasks", str(task.id)))
 
     def _commands(self) -> list[_Command]:
         return [
             _Command(key, pressed, partial(press, self.app, self.screen, key.id))
             for key, pressed in working_keys(self.screen)
-            if key.id not in _NOT_HERE and key.says
+            if key.id not in _NOT_HERE and key.says and key.id not in _VIEWS
         ] + [
             _Command(key, f":{key.label}", self._run(key.action))
             for key in palette_commands()
@@ -101,9 +141,10 @@ class Commands(Provider):
     def _others(self, working: list[_Command]) -> list[_Command]:
         """Return the commands that do not work now, each once, with the reason."""
         found = {(command.key.label, command.key.says) for command in working}
+        works = {key.id for key, _ in working_keys(self.screen)}
         others: list[_Command] = []
         for key in KEYS:
-            if key.scope in WHERE and key.says and (key.label, key.says) not in found:
+            if key.scope in WHERE and key.says and key.id not in works and (key.label, key.says) not in found:
                 found.add((key.label, key.says))
                 why = f"only {WHERE[key.scope]}"
                 if isinstance(self.screen, BaseScreen):
