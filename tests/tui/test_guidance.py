@@ -253,7 +253,7 @@ async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> No
         pytest.param("reviewer", "agent · idle", "demo › reviewer", marks=pytest.mark.long),
         pytest.param("#7", "task", "━ Tasks · 1/8", marks=pytest.mark.long),
         pytest.param("proc", "view · 5", "━ Processes", marks=pytest.mark.long),
-        pytest.param("permission r", "view · 9", "permission rules", marks=pytest.mark.long),
+        pytest.param("permission r", "view · 9", "no permission rules", marks=pytest.mark.long),
     ],
 )
 async def test_the_palette_goes_to_things(frozen: Frozen, words: str, found: str, there: str) -> None:

@@ -11,6 +11,7 @@ from textual.geometry import Size
 from crewboard_tui.render.themes import ThemeName
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.roster import Roster
+from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import Frozen
 from tests.matrix import default
@@ -99,6 +100,20 @@ async def test_a_twentieth_of_the_board_is_frames_at_most(frozen: Frozen, size: 
         await stage.settles()
         lines = sum(character in RULES for line in without_lanes(stage) for character in line)
         assert 0 < lines <= 0.05 * width * height
+
+
+@pytest.mark.parametrize("width", default([60, 80, 120], 80))
+async def test_the_tabs_mark_which_view_is_open(frozen: Frozen, width: int) -> None:
+    names = ["Board", "Inbox", "Tasks", "Needs", "Procs", "Feed", "Cost", "Changes", "Rules", "Hosts"]
+    async with opened(frozen, width, 24) as stage:
+        for key, name in zip("123456789H", names, strict=True):
+            await stage.press(key)
+            await stage.until(lambda name=name: f" {name}" in stage.text[1], name)  # type: ignore[misc]
+            spans = [span for line in stage.app.screen.query_one("#heading", StaticLines).lines for span in line]
+            here = "".join(span.text for span in spans if span.tone == "tab")
+            assert here.startswith(f"{key} {name}")
+            assert len(stage.text[1]) <= width
+            await stage.press(*(("escape",) if name in ("Rules", "Hosts") else ()))
 
 
 _SIZES = [(40, 10), (60, 20), (80, 24), (100, 30), (120, 36), (120, 40), (170, 50), (200, 60)]

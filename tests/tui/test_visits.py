@@ -48,13 +48,13 @@ async def test_the_dashboard_tells_what_happened_meanwhile(
         assert "1 death" in stage.part("keys")
         assert "0 lists it" in stage.part("keys")
         await stage.press("0")
-        await stage.sees("while you were away", "Since 14:04: ")
+        await stage.sees("0 While away", "Since 14:04: ")
         assert "killed by SIGKILL" in stage.all
         await stage.press("escape")
         await stage.settles()
         assert "since 14:04" not in stage.all
         await stage.press("0")
-        await stage.sees("while you were away")
+        await stage.sees("0 While away")
 
 
 @pytest.mark.long

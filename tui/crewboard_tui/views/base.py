@@ -120,6 +120,9 @@ class BaseScreen(Screen[None]):
     MODE: ClassVar[str] = ""
     """The mode of a numbered view; empty on a page."""
 
+    TAB: ClassVar[str] = ""
+    """The tab of a page that opens from any view; empty on other pages."""
+
     LISTS_NEEDS: ClassVar[bool] = False
     """True if its body lists all needs: no line below repeats the first of them."""
 
@@ -220,7 +223,8 @@ class BaseScreen(Screen[None]):
         """Return the line below the status bar: on a numbered view, the tabs of all views."""
         if self.subject is not None:
             return self.subject.heading(snapshot, width)
-        return tabs_line(snapshot.view, self.MODE, width, self.context.key) if self.MODE else ()
+        here = self.MODE or self.TAB
+        return tabs_line(snapshot.view, here, width, self.context.key) if here else ()
 
     def paint(self, snapshot: Snapshot) -> None:
         """Show a snapshot in the body."""
@@ -392,7 +396,7 @@ class BaseScreen(Screen[None]):
         mode = self.app.current_mode
         way: Line = ()
         name = next((name for view, _, name in VIEWS if view == mode), None)
-        is_page = self.app.screen_stack[:1] != [self] and not self.IS_FORM
+        is_page = self.app.screen_stack[:1] != [self] and not self.IS_FORM and not self.TAB
         if name is not None and is_page and self.size.width >= MEDIUM:
             # The digit that goes to the view below: one that brought here may seem to do nothing.
             key = f"app.{mode}"

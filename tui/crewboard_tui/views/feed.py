@@ -12,11 +12,11 @@ from crewboard_tui.actions.registry import Selection, select
 from crewboard_tui.actions.search import Search
 from crewboard_tui.queries import Feed, FeedLine, Query, Snapshot
 from crewboard_tui.render.formats import format_moment
-from crewboard_tui.render.lines import Line, Span, clip_middle, matches, pad, say
+from crewboard_tui.render.lines import Span, clip_middle, matches, pad, say
 from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look
 from crewboard_tui.views.activity import FeedRows
 from crewboard_tui.views.base import AppContext, BaseScreen, first_hire
-from crewboard_tui.widgets.bars import crumbs_line, follow_words, title
+from crewboard_tui.widgets.bars import follow_words, title
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList, Row
 
@@ -114,6 +114,7 @@ class AbsencePage(BaseScreen):
     """A list of the events while the user was away, newest last. Enter opens the agent, the request or the task."""
 
     CSS_PATH = "feed.tcss"
+    TAB = "absence"
     AUTO_FOCUS = "#absence"
 
     def __init__(self, context: AppContext) -> None:
@@ -122,9 +123,6 @@ class AbsencePage(BaseScreen):
         self.search = Search(context, self.narrow)
         self.back_layers = (self.search.layer,)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions)
-
-    def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return crumbs_line([snapshot.view.name, "while you were away"], "", width)
 
     def body(self) -> Iterable[Widget]:
         yield LineList(id="absence", classes="pane")

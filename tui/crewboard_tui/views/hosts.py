@@ -22,7 +22,7 @@ from crewboard_tui.render.table import Column
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.roster import doing
 from crewboard_tui.views.rows import fact_lines, would_wait
-from crewboard_tui.widgets.bars import away_for, crumbs_line, title
+from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 
@@ -107,6 +107,7 @@ class HostsPage(BaseScreen):
     """The hosts of the team, and what the selected one is and runs. Enter shows its agents on the Board."""
 
     CSS_PATH = "hosts.tcss"
+    TAB = "hosts"
     AUTO_FOCUS = "#hosts"
 
     def __init__(self, context: AppContext) -> None:
@@ -116,9 +117,6 @@ class HostsPage(BaseScreen):
         self.back_layers = (self.search.layer,)
         lost = [action for action in AgentActions(context).actions if action.id in _LOST_KEYS]
         self.offer((Action("agent.hire", self._hire),), lost, self.search.actions)
-
-    def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return crumbs_line([snapshot.view.name, "hosts"], "", width)
 
     def body(self) -> Iterable[Widget]:
         yield LineList(id="hosts", classes="pane")

@@ -26,7 +26,7 @@ from crewboard_tui.render.formats import format_long_age, format_moment
 from crewboard_tui.render.lines import Line, Span, hang, matches, pad, say
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.rows import explanation_lines, fact_lines, need_rows, permission_text
-from crewboard_tui.widgets.bars import crumbs_line, title
+from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText, named
@@ -236,6 +236,7 @@ class RulesPage(BaseScreen):
     """The permission rules of the team, how often each decided a call, and all about the selected one."""
 
     CSS_PATH = "needs.tcss"
+    TAB = "rules"
     AUTO_FOCUS = "#rules"
 
     def __init__(self, context: AppContext) -> None:
@@ -246,9 +247,6 @@ class RulesPage(BaseScreen):
         why = "select a rule first"
         revoke = Action("rule.revoke", self._revoke, lambda _: None if self._selected is not None else why)
         self.offer((revoke,), self.search.actions)
-
-    def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return crumbs_line([snapshot.view.name, "permission rules"], "", width)
 
     def body(self) -> Iterable[Widget]:
         yield LineList(id="rules", classes="pane")

@@ -225,6 +225,9 @@ VIEWS: tuple[tuple[str, str, str], ...] = (
 )
 """Every view: mode, key, title."""
 
+_BEHIND = {"rules": "Rules", "absence": "While away", "hosts": "Hosts"}
+"""Titles of views that have a tab while they are shown."""
+
 _SHORT = {"needs": "Needs"}
 """Shorter titles, so that most fit on 60 columns."""
 
@@ -241,19 +244,22 @@ def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = defau
         "needs": len(view.needs),
     }
     full = {mode: title for mode, _, title in VIEWS}
+    full |= {current: _BEHIND[current]} if current in _BEHIND else {}
     short = list((full | _SHORT).items())
     shown = [(full, " "), *((dict(short[:most]), "") for most in range(len(short), -1, -1))]
     tabs: Line = ()
     for titles, gap in shown:
-        tabs = _tabs(current, counts, pressed, {current: full.get(current, "")} | titles, gap)
+        tabs = _tabs(current, counts, pressed, full, {current: full.get(current, "")} | titles, gap)
         if width_of(tabs) <= width:
             break
     return tabs
 
 
-def _tabs(current: str, counts: Mapping[str, int], pressed: Pressed, titles: Mapping[str, str], gap: str) -> Line:
+def _tabs(
+    current: str, counts: Mapping[str, int], pressed: Pressed, modes: Iterable[str], titles: Mapping[str, str], gap: str
+) -> Line:
     spans: list[Span] = []
-    for mode, _, _ in VIEWS:
+    for mode in modes:
         count = f"·{counts[mode]}" if counts.get(mode) else ""
         here = mode == current
         text = titles.get(mode, "") + count
