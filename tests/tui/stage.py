@@ -92,6 +92,17 @@ class Stage:
         for text in texts:
             await self.until(lambda text=text: text in self.all, f"{text!r} on the screen")  # type: ignore[misc]
 
+    @property
+    def tab(self) -> str:
+        """The open tab of an agent's page: its name stands above the heavy part of the rule."""
+        rules = (at for at, line in enumerate(self.text[:4]) if "━" in line and set(line) <= set("─━"))
+        at = next(rules, 0)
+        return self.text[at - 1][self.text[at].index("━") :].split()[0] if at else ""
+
+    async def turns_to(self, tab: str) -> None:
+        """Wait until this tab of an agent's page is open."""
+        await self.until(lambda: self.tab == tab, f"the tab {tab}")
+
     async def sees_not(self, text: str) -> None:
         """Wait until these words are gone from the screen."""
         await self.until(lambda: text not in self.all, f"{text!r} gone from the screen")

@@ -1,6 +1,7 @@
 """The page of one agent: its mail, its work and its process."""
 
 import os
+import re
 import signal
 import subprocess
 
@@ -14,7 +15,7 @@ from crewboard.records.agents import Tokens
 from crewboard.records.events import Intake, Reply, RunStarted, ToolResult
 from crewboard.records.processes import Exit
 from crewboard.store import journal
-from crewboard_tui.queries import ProcessHistoryReader
+from crewboard_tui.queries import ProcessHistoryReader, SpendingOf, Usages
 from crewboard_tui.render.formats import sparkline
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.activity import paired
@@ -27,7 +28,7 @@ from tests.tui.stage import Stage, opened
 async def _open(stage: Stage, name: str, tab: str) -> None:
     """Open a tab of an agent's page."""
     stage.app.open_agent(name, tab)
-    await stage.sees(f"[{tab}]")
+    await stage.turns_to(tab)
     await stage.settles()
 
 
@@ -84,8 +85,8 @@ async def test_what_it_was_hired_for_is_the_first_entry_of_its_mail(frozen: Froz
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "reviewer", "Mail")
         begin = " + 14:49:32 you        prompt: Review how notes are"
-        await stage.until(lambda: stage.text[4].startswith(begin), "the prompt")
-        first = stage.text[4]
+        await stage.until(lambda: stage.text[8].startswith(begin), "the prompt")
+        first = stage.text[8]
         assert first.count("14:49:32") == 3
         rule = next(at for at, line in enumerate(stage.text) if "not read yet" in line)
         assert "please look at routes.py" in stage.text[rule + 1], "a prompt counts for no unread message"
@@ -148,14 +149,77 @@ async def test_the_talk_with_the_lead_says_free_for_work_once(frozen: Frozen) ->
 
 
 @pytest.mark.long
-async def test_without_a_task_the_tab_says_how_to_give_one(frozen: Frozen) -> None:
+async def test_without_a_task_the_page_says_how_to_give_one(frozen: Frozen) -> None:
     mine = Settings(keys={"task.assign": "A"})
     async with opened(frozen, 80, 24, settings=mine) as stage:
-        await _open(stage, "perf", "Tasks")
-        await stage.sees("it owns no task; 3 is the board, where A assigns one")
+        await _open(stage, "perf", "Now")
+        await stage.sees("task     none · 3 A assigns one")
     async with opened(frozen, 80, 24, read_only=True) as stage:
-        await _open(stage, "perf", "Tasks")
-        await stage.sees("it owns no task")
+        await _open(stage, "perf", "Now")
+        await stage.until(lambda: "task     none    " in stage.all, "no task, and no key")
+
+
+async def test_a_page_begins_with_the_state_and_the_vitals(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        for tab in ("Now", "Mail"):
+            await _open(stage, "api", tab)
+            assert " › api  ● run 10s  edit_file src/api/routes.py" in stage.text[1]
+            minutes, process, task = stage.text[4:7]
+            assert re.fullmatch(r" 15 min   [▁-█]{29}▅ +context  ▮{4}▯{7} 44% of 200k", minutes)
+            assert re.fullmatch(r" cpu 11%  [▁-█]+  140M +cost     \$0\.93  [▁-█]+  \$3\.47/h", process)
+            assert re.fullmatch(r" task     #9 paginate /orders · 12m +changed  none to merge", task)
+            await stage.press("escape")
+
+
+async def test_the_vitals_move_with_what_happens(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "api", "Now")
+        before = stage.text[4].split()[2]
+        for number in range(9):
+            frozen.did("api", 1, "grep", {"pattern": str(number)}, "found", 0.1)
+        path = frozen.directory.agent("api").status
+        status = path.load()
+        assert status is not None
+        path.save(status.replace(turn=9))
+        await stage.until(lambda: stage.text[4].split()[2] != before, "a higher bar in its newest cell")
+        assert stage.text[4].split()[2][:-1] == before[:-1], "and no other"
+
+
+@pytest.mark.long
+async def test_the_vitals_have_fewer_columns_where_it_is_narrow(frozen: Frozen) -> None:
+    for width, height, there, gone in (
+        (120, 40, ("memory   140M", "tokens   41.4k in, 3.9k out", "mail     1 unread"), "▂  140M"),
+        (60, 20, (" 11 min ", "context  ▮", "cost     $0.93"), "memory"),
+        (40, 20, ("context  ▮▮▮▮▮", "cost     $0.93", "task     #9 paginate"), " min "),
+        (80, 12, ("Now",), "context"),
+    ):
+        async with opened(frozen, width, height) as stage:
+            await _open(stage, "api", "Files")
+            await stage.sees(*there)
+            assert gone not in stage.all
+
+
+async def test_what_it_needs_you_for_stands_above_its_work(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "docs", "Now")
+        need = next(at for at, line in enumerate(stage.text) if line.startswith("── ▲ asks: The 1.x API pages"))
+        work = next(at for at, line in enumerate(stage.text) if line.startswith("━━ Now "))
+        assert stage.text[need].endswith("1m · a answer ─")
+        assert "ask marketing first" in "".join(stage.text[need:work])
+        await stage.press("a")
+        await stage.sees("QUESTION")
+        await stage.press("escape", "]")
+        await stage.turns_to("Mail")
+        assert "ask marketing first" not in stage.all
+
+
+async def test_a_page_that_is_closed_asks_for_no_vitals(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open(stage, "api", "Now")
+        reading = stage.app.context.reading
+        assert {Usages(("api",)), SpendingOf("api")} <= reading._queries
+        await stage.press("escape")
+        await stage.until(lambda: not {Usages(("api",)), SpendingOf("api")} & reading._queries, "no such reading")
 
 
 @pytest.mark.long
@@ -166,7 +230,7 @@ async def test_a_process_shows_its_history_its_tree_and_its_log_tail(frozen: Fro
     )
     frozen.directory.agent("flaky-hunt").log.write_text("started\nwarning: slow disk\n")
     async with opened(frozen, 100, 30) as stage:
-        await _open(stage, "flaky-hunt", "Process")
+        await _open(stage, "flaky-hunt", "Vitals")
         await stage.sees("CPU        98%    █  peak 98%", "memory     310M", "process    pid 4402")
         await stage.sees("CPU TIME", "└ python -m pytest -k sync", "200.0s", "220M", "warning: slow disk")
 
@@ -174,7 +238,7 @@ async def test_a_process_shows_its_history_its_tree_and_its_log_tail(frozen: Fro
 @pytest.mark.long
 async def test_an_ended_process_shows_its_exit_record(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
-        await _open(stage, "parser", "Process")
+        await _open(stage, "parser", "Vitals")
         await stage.sees("exit       run 1, died, no code, signal 9; the team is notified", "Killed")
 
 
@@ -316,7 +380,8 @@ def test_a_long_outcome_keeps_its_beginning_and_its_end() -> None:
 async def test_a_page_says_which_digit_goes_to_the_view_below(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("enter")
-        await stage.sees("[Now]", "[ ] tab · 1 Board")
+        await stage.turns_to("Now")
+        await stage.sees("· 1 Board", "] next tab")
         await stage.press("2")
         await stage.sees("Mailboxes")
         await stage.press("1")
@@ -328,4 +393,4 @@ async def test_a_page_says_which_digit_goes_to_the_view_below(frozen: Frozen) ->
 async def test_the_digit_on_a_page_is_the_users_own(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, settings=Settings(keys={"app.board": "0"})) as stage:
         await stage.press("enter")
-        await stage.sees("[ ] tab · 0 Board")
+        await stage.sees("· 0 Board")

@@ -467,7 +467,8 @@ async def test_a_large_board_shows_what_each_agent_costs(frozen: Frozen) -> None
         await stage.sees("─ Cost · $8.39 · ", "TEAM")
         stage.app.screen.query_one("#board-cost").focus()
         await stage.press("j", "enter")
-        await stage.sees("parser · code", "[Cost]")
+        await stage.sees("› parser")
+        await stage.turns_to("Vitals")
         await stage.press("escape")
         await stage.sees("Cost · $8.39")
 

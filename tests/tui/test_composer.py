@@ -118,7 +118,8 @@ async def test_the_composer_follows_the_selection(frozen: Frozen) -> None:
         await stage.press(*_API)
         await stage.sees("to api ›")
         await stage.press("enter")
-        await stage.sees("[Now]", "to api ›")
+        await stage.turns_to("Now")
+        await stage.sees("to api ›")
 
 
 @pytest.mark.long
@@ -449,12 +450,12 @@ async def test_a_command_goes_to_its_view(frozen: Frozen, size: tuple[int, int],
     before = _count(frozen, "api")
     async with opened(frozen, *size) as stage:
         await stage.press(*_API, "enter")
-        await stage.sees("[Now]")
+        await stage.turns_to("Now")
         await stage.press("m")
         await stage.write(command)
         await stage.press("enter")
         await stage.sees(sees)
-        await stage.sees_not("[Now]")
+        await stage.until(lambda: stage.tab != "Now", "another page")
     assert _count(frozen, "api") == before
 
 

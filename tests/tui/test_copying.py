@@ -90,11 +90,11 @@ async def test_of_an_agents_page_the_entry_under_the_cursor_is_copied(frozen: Fr
             (0, "Now", "", "need a cursor, not an offset"),
             (1, "Mail", "g", "Task 9: paginate /orders"),
             (1, "Transcript", "G k", "replaced 1 occurrence"),
-            (2, "Files", "", "src/api/routes.py\n-def list_orders(page: int = 1) -> Page:"),
-            (2, "Cost", "", "$0.93"),
+            (1, "Files", "", "src/api/routes.py\n-def list_orders(page: int = 1) -> Page:"),
+            (1, "Vitals", "", "$0.93"),
         ):
             await stage.press(*["]"] * turns)
-            await stage.sees(f"[{tab}]")
+            await stage.turns_to(tab)
             await stage.settles()
             await stage.press(*keys.split())
             await _copies(stage, copied)

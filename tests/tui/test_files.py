@@ -25,7 +25,7 @@ def _edit(old: str, new: str, path: str = ROUTES) -> dict[str, object]:
 
 async def _open_files(stage: Stage) -> None:
     stage.app.open_agent("api", "Files")
-    await stage.sees("[Files]", "[Files]")
+    await stage.turns_to("Files")
 
 
 async def test_changes_stand_newest_first_with_their_counts(frozen: Frozen) -> None:
@@ -327,7 +327,8 @@ async def test_a_permission_to_make_a_repository_says_that_it_runs_on_your_machi
 async def test_the_files_tab_marks_what_runs_on_your_machine(frozen: Frozen) -> None:
     frozen.did("api", 5, "write_file", {"path": "Makefile", "content": "all:"}, "created Makefile", 0)
     async with opened(frozen, 80, 24) as stage:
-        await stage.press("j", "j", "j", "j", "j", "enter", "]", "]", "]", "]")
-        await stage.sees("[Files]", "Makefile")
+        await stage.press("j", "j", "j", "j", "j", "enter", "]", "]", "]")
+        await stage.turns_to("Files")
+        await stage.sees("Makefile")
         (row,) = (line for line in stage.text if "Makefile" in line)
         assert "runs on your machine" in row

@@ -96,10 +96,10 @@ async def test_a_double_click_on_a_choice_answers_with_that_choice(
 async def test_a_click_on_a_tab_opens_it(frozen: Frozen, width: int) -> None:
     async with opened(frozen, width, 24) as stage:
         stage.app.open_agent("api")
-        await stage.sees("[Now]")
+        await stage.turns_to("Now")
         await stage.settles()
         await click(stage, stage.text[2].index("Mail") + 1, 2)
-        await stage.sees("[Mail]")
+        await stage.turns_to("Mail")
         way = "›" if width == 40 else "Transcript"
         await click(stage, stage.text[2].index(way), 2)
-        await stage.sees("[Transcript]")
+        await stage.turns_to("Transcript")

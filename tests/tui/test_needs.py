@@ -129,11 +129,12 @@ async def test_an_acknowledged_death_is_gone(frozen: Frozen) -> None:
 async def test_next_keeps_the_place_where_one_was(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("5", "j", "enter")
-        await stage.sees("[Now]")
+        await stage.turns_to("Now")
         await stage.press("!")
         await stage.sees("parser · why")
         await stage.press("5")
-        await stage.sees("[Now]", "auth-plan · plan")
+        await stage.turns_to("Now")
+        await stage.sees("auth-plan · plan")
 
 
 @pytest.mark.long
@@ -280,7 +281,7 @@ async def test_a_result_is_read_in_place_and_settled_by_opening_it(frozen: Froze
         await stage.press("4", "G")
         await stage.sees("api · why", "result: Pagination works.", "Three files changed.")
         await stage.press("enter")
-        await stage.sees("[Mail]")
+        await stage.turns_to("Mail")
         await stage.press("4", "4")
         await stage.sees_not("result: Pagination works.")
 

@@ -1668,7 +1668,8 @@ async def test_the_terms_in_force_are_on_the_board_and_the_agents_page(frozen: F
         stage.app.open_agent("api")
         await stage.sees("ask · $2 · holds 2 until its result; held: 2. publish it")
         await stage.press("[")
-        await stage.sees("[Cost]", "$2.00 from its approval on")
+        await stage.turns_to("Vitals")
+        await stage.sees("$2.00 from its approval on")
 
 
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))

@@ -31,7 +31,7 @@ SCREENS: dict[str, tuple[int, int, str, str]] = {
     "review-80x24": (80, 24, "! !", "PLAN v2"),
     "question-80x24": (80, 24, "! ! !", "QUESTION"),
     "hire-80x24": (80, 24, "n", "Hire an agent"),
-    "agent-80x24": (80, 24, "j j j j j enter", "[Now]"),
+    "agent-80x24": (80, 24, "j j j j j enter", "need a cursor"),
     "help-80x24": (80, 24, "?", "Keys that work here"),
     "board-60x20": (60, 20, "", "parser"),
     "inbox-60x20": (60, 20, "2 j j", "ping"),
@@ -41,9 +41,10 @@ SCREENS: dict[str, tuple[int, int, str, str]] = {
     "review-120x36": (120, 36, "! !", "PLAN v2"),
     "agent-mail-80x24": (80, 24, f"{API} ]", "not read yet"),
     "agent-transcript-80x24": (80, 24, f"{API} ] ]", "edit_file"),
-    "agent-files-80x24": (80, 24, f"{API} ] ] ] ]", "release"),
-    "agent-process-80x24": (80, 24, f"{API} [ [", "peak 140M"),
-    "agent-cost-80x24": (80, 24, f"{API} [", "cache hits"),
+    "agent-files-80x24": (80, 24, f"{API} ] ] ]", "release"),
+    "agent-vitals-80x24": (80, 24, f"{API} [", "peak 140M"),
+    "agent-asks-80x24": (80, 24, "j j enter", "ask marketing"),
+    "agent-120x40": (120, 40, "j enter", "schema change"),
 }
 
 

@@ -94,7 +94,7 @@ async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkey
     frozen.mail(71, "scan", "operator", "message", "Not for this page.", 15)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("l")
-        await stage.sees("to the lead ›", "[Mail]", "you        How far are we?")
+        await stage.sees("to the lead ›", "━━ Mail ", "you        How far are we?")
         await stage.write("and?")
         await stage.press("enter")
         await stage.sees("sent to the lead")
@@ -139,7 +139,7 @@ async def test_l_talks_to_a_lead_of_another_name(frozen: Frozen, monkeypatch: py
     frozen.mail(70, "operator", "boss", "message", "How far are we?", 20)
     async with opened(frozen, 80, 24) as stage:
         await stage.press("l")
-        await stage.sees("to boss, the lead ›", "[Mail]", "you        How far are we?")
+        await stage.sees("to boss, the lead ›", "━━ Mail ", "you        How far are we?")
         await stage.write("and?")
         await stage.press("enter")
         await stage.sees("sent to the lead")

@@ -114,7 +114,8 @@ async def test_a_response_without_effect_says_so_on_the_agents_page(frozen: Froz
     _forge(frozen)
     async with opened(frozen, 100, 30) as stage:
         await stage.press("j", "enter", "]")
-        await stage.sees("[Mail]", "changes nothing: approves the plan")
+        await stage.turns_to("Mail")
+        await stage.sees("changes nothing: approves the plan")
         await stage.press("enter")
         await stage.sees("changes nothing: req-004281 still waits for its answer")
 

@@ -339,15 +339,19 @@ async def test_a_line_of_the_feed_unfolds_to_all_of_it(frozen: Frozen) -> None:
 async def test_an_agents_page_turns_its_tabs(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter")
-        await stage.sees("[Now]", "api · code · run 1 · pid 4395", "need a cursor, not an offset")
+        await stage.turns_to("Now")
+        await stage.sees(
+            "code · run 1 · pid 4395", "need a cursor, not an offset", "tasks      ● #9   paginate /orders"
+        )
         await stage.press("]")
-        await stage.sees("[Mail]·1", "what is the cursor", "not read yet")
+        await stage.turns_to("Mail")
+        await stage.sees("Mail 1", "what is the cursor", "not read yet")
         await stage.press("]", "]")
-        await stage.sees("[Tasks]", "paginate /orders")
+        await stage.turns_to("Files")
+        await stage.sees("src/api/routes.py")
         await stage.press("]")
-        await stage.sees("[Files]", "src/api/routes.py")
-        await stage.press("]")
-        await stage.sees("[Process]", "140M")
+        await stage.turns_to("Vitals")
+        await stage.sees("140M")
         await stage.press("escape")
         await stage.sees("Peek · api")
 
@@ -438,7 +442,7 @@ async def test_leaving_while_a_page_opens_does_no_harm(frozen: Frozen, key: str)
 async def test_a_views_number_pressed_again_leads_to_the_view_itself(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "enter")
-        await stage.sees("[Now]")
+        await stage.turns_to("Now")
         await stage.press("1")
         await stage.sees("━ Team")
 

@@ -68,7 +68,8 @@ async def test_enter_opens_the_agent_that_something_happened_to(frozen: Frozen, 
         await stage.press("enter")
         await stage.sees("filter death")
         await stage.press("enter")
-        await stage.sees("[Now]", "parser")
+        await stage.turns_to("Now")
+        await stage.sees("parser")
 
 
 @pytest.mark.long

@@ -1334,7 +1334,7 @@ def test_tokens_that_the_engine_does_not_tell_are_counted(crew: Crew, api: http.
     # What it tells comes first, and only its price is counted.
     assert ended.usage == Tokens(input=100, output=20, cache_read=5, cache_write=3)
     assert (cancelled.cost_usd, ended.cost_usd) == (pytest.approx(0.2), pytest.approx(0.2))
-    assert crew.see("e").tokens == counted + ended.usage
+    assert crew.see("e").status.tokens == counted + ended.usage
 
 
 @pytest.mark.usefixtures("known")

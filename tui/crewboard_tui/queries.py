@@ -92,6 +92,10 @@ class ProcessHistoryReader:
             if agent.usage is not None:
                 self._history[agent.name].extend([agent.usage] * seconds)
 
+    def history(self, name: str) -> tuple[Usage, ...]:
+        """Return the measurements of one agent, oldest first."""
+        return tuple(self._history.get(name, ()))
+
     def read(self, view: TeamView, name: str) -> ProcessHistory:
         """Return what is known of one agent's process; read it at most once a second."""
         now = view.now
@@ -102,7 +106,7 @@ class ProcessHistoryReader:
             agent = view.agent(name)
             lives = agent is not None and agent.alive and agent.is_here and agent.pid
             tree = self._probe.process_tree(agent.pid) if agent is not None and lives and agent.pid else ()
-            known = ProcessHistory(name, tuple(self._history.get(name, ())), tree, log_end(self._team.agent(name)))
+            known = ProcessHistory(name, self.history(name), tree, log_end(self._team.agent(name)))
             self._seen = (now, known)
         return known
 
@@ -308,6 +312,16 @@ class ProcessOf(Struct, frozen=True):
         return readers.processes.read(view, self.agent)
 
 
+class Usages(Struct, frozen=True):
+    """Query for the measurements of agents that are shown: they are kept of all, and change with each of a new one."""
+
+    agents: tuple[str, ...]
+
+    def read(self, readers: Readers, view: TeamView) -> dict[str, tuple[Usage, ...]]:  # noqa: ARG002
+        """Return them by agent, oldest first."""
+        return {name: readers.processes.history(name) for name in self.agents}
+
+
 class Lanes(Struct, frozen=True):
     """Query for the last minutes of agents: of those whose rows are shown, because a team may have thousands."""
 
@@ -352,6 +366,18 @@ class SpendingRate(Struct, frozen=True):
     def read(self, readers: Readers, view: TeamView) -> float | None:
         """Return dollars; None where that is not known."""
         return readmodel_usage.rate([readers.recent_calls(agent.name) for agent in view.agents], view.now)
+
+
+class SpendingOf(Struct, frozen=True):
+    """Query for what one agent spent in each of the last minutes, and its present cost per hour."""
+
+    agent: str
+
+    def read(self, readers: Readers, view: TeamView) -> tuple[Spending, float | None]:
+        """Return the minutes over which the rate is measured, and the rate in dollars; None where that is not known."""
+        own = readers.spending(self.agent, int(WINDOW // 60))
+        own.read()
+        return readmodel_usage.spending([own]), readmodel_usage.rate([readers.recent_calls(self.agent)], view.now)
 
 
 class SpendingByMinute(Struct, frozen=True):
@@ -572,5 +598,8 @@ def read_live(agent: AgentDirectory) -> str | None:
         return ""
 
 
-FROM_FILES = (WorkOf, MailTo, Lanes, MailFrom, CrashOf, CallsOf, SpendingRate, TouchedFiles, Feed)
-"""Queries whose answers change with the files of the team only; `SpendingRate` also falls slowly by itself."""
+FROM_FILES = (WorkOf, MailTo, Lanes, Usages, MailFrom, CrashOf, CallsOf, SpendingRate, SpendingOf, TouchedFiles, Feed)
+"""Queries whose answers change with the files of the team only; a rate also falls slowly by itself.
+
+`Usages` is one of them, because a team at rest is measured less often.
+"""

@@ -350,7 +350,7 @@ def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:
 SLOT = 30.0
 """Seconds that one cell of a lane stands for."""
 
-SLOTS = 16
+SLOTS = 30
 """Cells of the widest lane."""
 
 _FULL = 16

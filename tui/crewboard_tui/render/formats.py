@@ -130,6 +130,14 @@ def sparkline(values: Sequence[float], width: int, top: float) -> str:
     return "".join(bar(value / top if top > 0 else 0) for value in shown)
 
 
+def condensed(values: Sequence[float], cells: int, span: int) -> list[float]:
+    """Return the peaks of the newest `span` values in at most so many cells, each for as many of them."""
+    each = max(1, -(-span // max(1, cells)))
+    return [max(values[max(0, end - each) : end]) for end in range(len(values), max(0, len(values) - span), -each)][
+        ::-1
+    ]
+
+
 def bar(share: float, steps: str = BARS) -> str:
     """Return one cell of a bar chart, the lowest of its `steps` for nothing; 1 is a full bar."""
     return steps[round(min(max(share, 0.0), 1.0) * (len(steps) - 1))]

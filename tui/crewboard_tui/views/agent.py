@@ -1,4 +1,4 @@
-"""The page of one agent: everything about it, on tabs."""
+"""The page of one agent: its state and its vitals, and everything about it on tabs."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -16,17 +16,37 @@ from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import Composer, shown_composer
 from crewboard_tui.queries import Query, Snapshot, WorkOf
 from crewboard_tui.render.formats import format_age
-from crewboard_tui.render.lines import Line, Span, line, matches, plain, say, width_of
-from crewboard_tui.render.looks import look_of
-from crewboard_tui.views.agent_tabs import NAMES, TABS, MailRows, Page, Tab, lead_mail
-from crewboard_tui.views.base import AppContext, BaseScreen
-from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, title
+from crewboard_tui.render.lines import (
+    Line,
+    Span,
+    clip,
+    line,
+    matches,
+    one_line,
+    plain,
+    rule_line,
+    say,
+    spread,
+    width_of,
+)
+from crewboard_tui.render.looks import NEED_LOOKS, look_of
+from crewboard_tui.views.agent_tabs import NAMES, TABS, VITALS, MailRows, Page, Tab, lead_mail, vital_lines, vitals_of
+from crewboard_tui.views.base import SHORT, TALL, AppContext, BaseScreen
+from crewboard_tui.views.roster import doing
+from crewboard_tui.views.rows import explanation_lines, held_by
+from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, keys_of_need, title
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
 
+_BETWEEN = "   "
+"""The blanks between two tabs."""
+
 _TAB = "tab:"
 """The prefix of the value of a click on a tab; the name of the tab follows."""
+
+_MOST_OF_NEED = 6
+"""Lines of what the agent needs the user for that stand above its work."""
 
 _RESULTS = {
     "answer": (" it sent its result", "success bold"),
@@ -70,7 +90,7 @@ class Foreground:
 
 
 class AgentPage(BaseScreen):
-    """Everything about one agent, on tabs that `[` and `]` turn.
+    """Everything about one agent: its vitals, and tabs that `[` and `]` turn.
 
     With `since` (epoch seconds), the result of what it does since then is awaited here.
     """
@@ -107,14 +127,19 @@ class AgentPage(BaseScreen):
         return TABS[self._at]
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        return crumbs_line(
-            [snapshot.view.name, self.agent_name],
-            f"{self.context.key('view.tab_back')} {self.context.key('view.tab')} tab",
-            width,
-        )
+        agent = snapshot.view.agent(self.agent_name)
+        if agent is None:
+            return crumbs_line([snapshot.view.name, self.agent_name], "", width)
+        look = look_of(agent)
+        age = f" {format_age(self.context.now - agent.since)}" if agent.since else ""
+        name = (Span(" "), say(snapshot.view.name, "dim"), Span(" › ", "dim"), say(agent.name, "bold"))
+        state = (Span(f"  {look.glyph} {look.word}{age}  ", look.tone), say(doing(agent, self.context.now)))
+        return spread((*name, *state), (), width)
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="tabs")
+        yield StaticLines(id="vitals")
+        yield StaticLines(id="need")
         yield LineView(id="page", classes="pane")
         yield LineView(id="facts", classes="pane", follow=False, follows=False)
         yield CollapsibleList(id="folds", classes="pane")
@@ -126,7 +151,8 @@ class AgentPage(BaseScreen):
         self._open_pane()
 
     def queries(self) -> Iterable[Query[object]]:
-        return self.tab.queries(self.agent_name)
+        shown = vitals_of(self.agent_name) if self._vital_rows else ()
+        return (*self.tab.queries(self.agent_name), *shown)
 
     def selection(self) -> Selection:
         return select(self.context.snapshot.view, self.agent_name)
@@ -135,13 +161,9 @@ class AgentPage(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         agent = snapshot.view.agent(self.agent_name)
-        tabs = self._tab_line(range(len(TABS)), agent)
-        if width_of(tabs) > self.size.width:
-            # Without room for all, the open one between its neighbours.
-            near = [(self._at + step) % len(TABS) for step in (-1, 0, 1)]
-            back, on = Span(" ‹", "dim", "view.tab_back"), Span("›", "dim", "view.tab")
-            tabs = (back, *self._tab_line(near, agent), on)
-        self.query_one("#tabs", StaticLines).show([tabs])
+        self.query_one("#tabs", StaticLines).show(self._tab_lines(agent))
+        self.query_one("#vitals", StaticLines).show(self._vital_lines(agent, snapshot))
+        self.query_one("#need", StaticLines).show(self._need_lines(agent, snapshot))
         self._messaging.follow(self.selection())
         if agent is None:
             self._paint_absent(snapshot)
@@ -178,23 +200,58 @@ class AgentPage(BaseScreen):
 
     def _paint_tab(self, agent: AgentView, snapshot: Snapshot) -> None:
         tab, pane = self.tab, self._pane()
-        # The heads of columns need the room.
-        head = agent.name if tab.head else _head(agent, self.context.now)
-        # At the end its filter, and whether it follows its end.
         follow = self.context.key("fold.follow" if isinstance(pane, CollapsibleList) else "log.follow")
-        rest = follow_words(pane, follow) if pane.follows else tab.below
-        title(pane, head, f"{self.search.narrowed_to} · {rest}".strip(" ·"))
+        # The heads of columns need the room, and so does what a filter shows.
+        narrowed = self.search.narrowed_to
+        rest = [] if tab.head or narrowed else _process_words(agent)
+        rest += [follow_words(pane, follow) if pane.follows else "" if narrowed else tab.below]
+        title(pane, f"{tab.name}{narrowed}", " · ".join(filter(None, rest)))
         if not all(query in snapshot.answers for query in self.queries()):
             self._fill(pane, [], [], "")
             return
         width = pane.row_width if isinstance(pane, CollapsibleList) else pane.line_width
-        typed = CommandLine.of(self.context.team)
-        page = Page(agent, snapshot, self.context.now, width, typed, self._mail, caret=not self.context.reduced_motion)
-        nothing = tab.nothing
-        if tab.name == "Tasks" and not self.context.read_only:
-            board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
-            nothing = f"{nothing}; {board} is the board, where {assign} assigns one"
-        self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], nothing)
+        page = self._page(agent, snapshot, width)
+        self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], tab.nothing)
+
+    def _page(self, agent: AgentView, snapshot: Snapshot, width: int) -> Page:
+        context = self.context
+        return Page(
+            agent, snapshot, context.now, width, CommandLine.of(context.team), self._mail,
+            caret=not context.reduced_motion, ascii_only=context.ascii_only,
+        )  # fmt: skip
+
+    @property
+    def _vital_rows(self) -> int:
+        """The lines of vitals that there is room for."""
+        return max(0, min(VITALS, (self.size.height - SHORT) // 2))
+
+    def _vital_lines(self, agent: AgentView | None, snapshot: Snapshot) -> list[Line]:
+        if agent is None:
+            return []
+        board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
+        no_task = "none" if self.context.read_only else f"none · {board} {assign} assigns one"
+        return vital_lines(self._page(agent, snapshot, self.size.width), self._vital_rows, no_task)
+
+    def _need_lines(self, agent: AgentView | None, snapshot: Snapshot) -> list[Line]:
+        """Return what the agent needs the user for, above its work; of a death, its page tells nothing else."""
+        view, width, now = snapshot.view, self.size.width, self.context.now
+        if agent is None or agent.shown == "dead" or self.tab.name != "Now" or self.size.height < TALL:
+            return []
+        need = next((need for need in view.needs if need.agent == agent.name and need.kind != "result"), None)
+        if need is None:
+            return []
+        acts = () if self.context.read_only else keys_of_need(need, view, self.context.key, words=True, acts=True)
+        age, holds = format_age(now - need.since), held_by(view, need)
+        right = " · ".join(filter(None, (f"holds up {holds}" if holds else "", age, plain(acts).strip())))
+        told = explanation_lines(need, snapshot, now, width - 2, CommandLine.of(self.context.team))
+        more = len(told) - _MOST_OF_NEED
+        shown = [(Span(" "), *each) for each in (told[: _MOST_OF_NEED - 1] if more > 0 else told)]
+        if more > 0:
+            shown.append((Span(f" … {more + 1} more lines", "dim"),))
+        look = NEED_LOOKS[need.kind]
+        summary = clip(one_line(need.summary), max(12, width - len(right) - 24))
+        rule = rule_line(f"{look.glyph} {summary}", right, (), 1, width, is_focused=False)
+        return [tuple(Span(text, look.tone if look.glyph in text else tone) for text, tone, _ in rule), *shown]
 
     def _fill(
         self, pane: LineView | CollapsibleList, lines: list[Line], folds: Sequence[CollapsibleRow], nothing: str
@@ -207,15 +264,28 @@ class AgentPage(BaseScreen):
             shown = [line for line in lines if matches(plain(line), self.search.words)]
             pane.show(shown or [(Span(nothing, "dim"),)])
 
-    def _tab_line(self, places: Iterable[int], agent: AgentView | None) -> Line:
-        counts = {"Mail": agent.unread if agent else 0}
-        spans = [Span(" ")]
+    def _tab_lines(self, agent: AgentView | None) -> list[Line]:
+        """Return the tabs, and a rule that is heavy below the open one."""
+        width = self.size.width
+        labels = [f"{name} {agent.unread}" if agent and agent.unread and name == "Mail" else name for name in NAMES]
+        # Without room for all, the open one between its neighbours.
+        has_room = sum(map(len, labels)) + len(labels) * len(_BETWEEN) < width
+        places = range(len(TABS)) if has_room else [(self._at + step) % len(TABS) for step in (-1, 0, 1)]
+        spans = [Span(" " if has_room else "‹", "dim", "" if has_room else "view.tab_back"), Span(" ")]
+        begin = 0
         for at in places:
-            name, here = NAMES[at], at == self._at
-            count = f"·{counts[name]}" if counts.get(name) else ""
-            label = (f"[{name}]" if here else f" {name} ") + count
-            spans += [Span(label, "tab" if here else "", f"{_TAB}{name}"), Span(" ")]
-        return tuple(spans)
+            if at == self._at:
+                begin = width_of(tuple(spans))
+            spans += [Span(labels[at], "primary bold" if at == self._at else "", f"{_TAB}{NAMES[at]}"), Span(_BETWEEN)]
+        turn = self.context.key("view.tab")
+        right = (
+            (Span(turn, "key", "view.tab"), Span(" next tab ", "", "view.tab"))
+            if has_room
+            else (Span("› ", "dim", "view.tab"),)
+        )
+        heavy = len(labels[self._at])
+        below = (Span("─" * (begin), "rule"), Span("━" * heavy, "primary"), Span("─" * (width - begin - heavy), "rule"))
+        return [spread(tuple(spans), right, width), below]
 
     # ------------------------------------------------------------------------------------------------- turning
 
@@ -274,12 +344,10 @@ class AgentPage(BaseScreen):
             self.paint_keys()
 
 
-def _head(agent: AgentView, now: float) -> str:
-    look = look_of(agent)
+def _process_words(agent: AgentView) -> list[str]:
     place = f" on {agent.status.host}" if agent.status.host else ""
     process = f"pid {agent.pid}{place}" if agent.alive else f"no process{place and f', was{place}'}"
-    parts = [agent.name, agent.type, f"run {agent.run}", process]
-    parts += [f"{look.glyph} {look.word} {format_age(now - agent.since) if agent.since else ''}"]
+    parts = [agent.type, f"run {agent.run}", process]
     parts += ["web"] if agent.spec is not None and agent.spec.flags.web else []
     parts += [f"sandbox {agent.status.sandbox}"] if agent.status.sandbox else []
-    return " · ".join(parts)
+    return parts

@@ -11,9 +11,11 @@ from crewboard import LEAD, OPERATOR, AgentView, HireOptions, Request, TeamView,
 from crewboard.commands.context import CommandLine
 from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel import mail
+from crewboard.readmodel.activity import SLOT
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import MessageView, describe_message, display_name, headline
-from crewboard.readmodel.usage import Bill, Call, bill_agent, hit_rate
+from crewboard.readmodel.processes import Usage
+from crewboard.readmodel.usage import WINDOW, Bill, Call, Spending, Spent, bill_agent, hit_rate
 from crewboard.records.agents import VERDICTS
 from crewboard.records.base import counted
 from crewboard.records.processes import Exit
@@ -22,6 +24,7 @@ from crewboard_tui.queries import (
     HISTORY_KEPT,
     CallsOf,
     CrashOf,
+    Lanes,
     Mailbox,
     MailFrom,
     MailTo,
@@ -29,12 +32,16 @@ from crewboard_tui.queries import (
     ProcessOf,
     Query,
     Snapshot,
+    SpendingOf,
     TouchedFiles,
+    Usages,
     Work,
     WorkOf,
 )
 from crewboard_tui.render.formats import (
+    condensed,
     context_share,
+    format_age,
     format_bill,
     format_clock,
     format_count,
@@ -42,12 +49,27 @@ from crewboard_tui.render.formats import (
     format_money,
     format_percent,
     format_size,
+    format_tokens,
     limit_tone,
     share_bar,
     sparkline,
     why_no_money,
 )
-from crewboard_tui.render.lines import Line, Span, crop, one_line, pad, pad_name, say, say_run, spread, wrap
+from crewboard_tui.render.lines import (
+    Line,
+    Span,
+    clip,
+    crop,
+    one_line,
+    pad,
+    pad_name,
+    say,
+    say_run,
+    spread,
+    width_of,
+    wrap,
+)
+from crewboard_tui.render.looks import look_of
 from crewboard_tui.views.activity import activity_lines, file_head, file_rows, transcript_rows
 from crewboard_tui.views.message_list import (
     AUTHOR,
@@ -60,6 +82,7 @@ from crewboard_tui.views.message_list import (
     void_mark,
     void_of,
 )
+from crewboard_tui.views.roster import lane_line
 from crewboard_tui.views.rows import WHAT_HELPS_LOST, crash_lines, fact_lines, host_facts, task_line
 from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 
@@ -86,6 +109,7 @@ class Page(Struct, frozen=True):
     typed: CommandLine
     mail: "MailRows"
     caret: bool = True
+    ascii_only: bool = False
 
 
 class Tab(Struct, frozen=True):
@@ -130,7 +154,13 @@ def _now(page: Page) -> list[Line]:
             ("prompt", agent.spec.prompt),
         ]
         lines += fact_lines(queued, page.width)
-    return [*lines, (), *fact_lines(_facts(agent, snapshot.view), page.width)]
+    view = snapshot.view
+    owned = [task for task in view.tasks if agent.name in (task.owner, task.last_owner)]
+    tasks = [
+        (_label("" if at else "tasks"), *task_line(task, view, page.now, page.width - _LABEL))
+        for at, task in enumerate(owned)
+    ]
+    return [*lines, (), *fact_lines(_facts(agent, view), page.width), *tasks]
 
 
 def _mail(page: Page) -> Sequence[CollapsibleRow]:
@@ -155,10 +185,8 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
     count, said = format_count, agent.status
     tokens, todo, beyond = said.tokens, said.todo, said.deviations
     used = f"in {count(tokens.input)}, out {count(tokens.output)}, cache {count(tokens.cache_read)}"
-    context = ""
-    if said.context.limit:
-        context = f"{100 * said.context.used // said.context.limit}% of {count(said.context.limit)}"
-        context += " (assumed; say it with resume --window)" if said.context.assumed else ""
+    # How full it is, the vitals show.
+    assumed = f"{count(said.context.limit)} assumed; say it with resume --window" if said.context.assumed else ""
     # What the model or engine is asked for beside its version.
     model = (
         f"{agent.model} {said.engine_version}".strip(),
@@ -168,7 +196,6 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
     return [
         ("role", agent.role),
         ("host", said.host),
-        ("task", f"#{agent.task}" if agent.task else ""),
         ("steps", f"{todo.done}/{todo.total} {todo.current}".rstrip() if todo is not None else ""),
         ("beyond plan", f"{beyond.count}, newest last: {' · '.join(beyond.calls)}" if beyond is not None else ""),
         ("terms", _terms(agent, view)),
@@ -176,7 +203,7 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
         ("tokens", used if tokens.input or tokens.output else "not told by its engine" if tokens.untold else ""),
         ("web", _web(agent)),
         ("servers", mcp_servers_of(agent)),
-        ("context", context),
+        ("context", assumed),
         ("last error", said.last_error or ""),
         ("checkout", said.setup_error or ""),
     ]
@@ -215,7 +242,7 @@ def _terms(agent: AgentView, view: TeamView) -> str:
 
 
 def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
-    """Return the lines of the Process tab, for a running or an ended worker."""
+    """Return what is known of a running or an ended worker."""
     past = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
     report = snapshot.get(CrashOf(agent.name))
     if not agent.alive and report is not None:
@@ -285,7 +312,7 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
 
 
 def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
-    """Return the lines of the Cost tab; calls newest first."""
+    """Return what an agent has used; its calls newest first."""
     bill, filled = bill_agent(agent), context_share(agent.status.context)
     money = Span(why_no_money(view), "dim") if bill.partial else Span(format_bill(bill), "bold")
     budget: Line = (Span("none", "dim"),)
@@ -351,6 +378,146 @@ def _call_line(call: Call) -> Line:
 
 def _label(text: str) -> Span:
     return Span(f"{text:<{_LABEL}}", "dim")
+
+
+VITALS = 3
+"""Lines of the vitals, where there is room for all."""
+
+_ONE_COLUMN, _THREE_COLUMNS = 60, 110
+"""Cells of the screen below which the vitals stand in one column, and from which on in three."""
+
+_FACT, _PICTURE, _WINDOW_BAR = 9, 30, 12
+"""Cells of the name of a vital, and at most of its picture and of the bar of its context."""
+
+_MINUTES = int(WINDOW // 60)
+
+
+_Vital = Callable[[Page, int], tuple[str, Line]]
+
+
+def vitals_of(name: str) -> tuple[Query[object], ...]:
+    """Return what the vitals of an agent follow from."""
+    return Lanes((name,)), Usages((name,)), SpendingOf(name)
+
+
+def vital_lines(page: Page, rows: int, no_task: str) -> list[Line]:
+    """Return the vitals of an agent in `rows` lines; `no_task` is said of one without a task.
+
+    These are its last minutes, its processor time, its task, the fill of its context, its cost and its changes; with
+    three columns also memory, tokens and mail.
+    """
+    width = page.width
+    columns: list[tuple[int, list[_Vital]]]
+    if width < _ONE_COLUMN:
+        columns = [(width, [_context, _cost, partial(_task, no_task=no_task)])]
+    else:
+        last = min(34, max(26, width * 17 // 40))
+        columns = [
+            (width - last, [_minutes, _cpu, partial(_task, no_task=no_task)]),
+            (last, [_context, _cost, _changed]),
+        ]
+        if width >= _THREE_COLUMNS:
+            columns = [(46, columns[0][1]), (38, columns[1][1]), (width - 84, [_memory, _tokens, _letters])]
+    lines: list[Line] = []
+    for at in range(min(rows, VITALS)):
+        spans: list[Span] = []
+        for across, makers in columns:
+            name, value = makers[at](page, across - _FACT - 2)
+            cell = crop((Span(f" {name:<{_FACT}}", "dim"), *value), across - 1)
+            spans += [*cell, Span(" " * (across - width_of(cell)))]
+        lines.append(crop(tuple(spans), width))
+    return lines
+
+
+def _minutes(page: Page, width: int) -> tuple[str, Line]:
+    cells = min(_PICTURE, width)
+    lane = (page.snapshot.get(Lanes((page.agent.name,))) or {}).get(page.agent.name)
+    shown = lane.cells(page.agent, int(page.now // SLOT), cells) if lane is not None else ()
+    return f"{cells // 2} min", lane_line(shown, look_of(page.agent).tone, ascii_only=page.ascii_only)
+
+
+def _measured(page: Page) -> tuple[Usage, ...]:
+    return (page.snapshot.get(Usages((page.agent.name,))) or {}).get(page.agent.name, ())
+
+
+def _cpu(page: Page, width: int) -> tuple[str, Line]:
+    measured = [usage.cpu_percent for usage in _measured(page)]
+    if not page.agent.alive or not measured:
+        return "cpu", (Span("not measured" if page.agent.alive else "no process", "dim"),)
+    memory = f"  {format_size(page.agent.usage.memory)}" if page.agent.usage and page.width < _THREE_COLUMNS else ""
+    cells = min(_PICTURE, width - len(memory))
+    peaks = condensed(measured, cells, HISTORY_KEPT)
+    return f"cpu {measured[-1]:.0f}%", (Span(sparkline(peaks, cells, max(_A_CORE, *peaks)), "trace"), Span(memory))
+
+
+def _memory(page: Page, width: int) -> tuple[str, Line]:
+    measured = [float(usage.memory) for usage in _measured(page)]
+    if not page.agent.alive or not measured:
+        return "memory", ()
+    cells = max(0, min(_PICTURE // 2, width - 7))
+    peaks = condensed(measured, cells, HISTORY_KEPT)
+    bars = sparkline(peaks, cells, max(measured))
+    return "memory", (Span(f"{format_size(int(measured[-1])):<{_VALUE - 1}}"), Span(bars, "trace"))
+
+
+def _task(page: Page, width: int, *, no_task: str) -> tuple[str, Line]:
+    view, todo = page.snapshot.view, page.agent.status.todo
+    task = view.task(page.agent.task)
+    if task is None:
+        return "task", (Span(no_task, "dim"),)
+    steps = f" · {todo.done}/{todo.total}" if todo is not None else ""
+    end = f"{steps} · {format_age(page.now - task.updated_at)}"
+    return "task", (say(clip(one_line(f"#{task.id} {task.subject}"), width - len(end))), Span(end, "dim"))
+
+
+def _context(page: Page, width: int) -> tuple[str, Line]:
+    share = context_share(page.agent.status.context)
+    if share is None:
+        return "context", (Span("not known", "dim"),)
+    limit = format_count(page.agent.status.context.limit).replace(".0", "")
+    words = f" {format_percent(share)} of {limit}"
+    bar = share_bar(share, max(3, min(_WINDOW_BAR, width - len(words))))
+    # Without the blank before it.
+    return "context", (bar[0]._replace(text=bar[0].text[1:]), *bar[1:], Span(words, limit_tone(share)))
+
+
+def _cost(page: Page, width: int) -> tuple[str, Line]:
+    bill = bill_agent(page.agent)
+    spending, rate = page.snapshot.get(SpendingOf(page.agent.name)) or (Spending({}), None)
+    priced = bill.usd is not None
+    minutes = range(int(page.now // 60) - _MINUTES + 1, int(page.now // 60) + 1)
+    spent = [spending.minutes.get(at, Spent()) for at in minutes]
+    values = [each.usd if priced else float(each.tokens) for each in spent]
+    words = format_bill(bill) if priced else format_tokens(bill.tokens)
+    words += f" of {bill.budget}" if bill.budget is not None else ""
+    an_hour = f"  {format_money(rate)}/h" if rate else ""
+    bars = sparkline(values, max(0, min(_MINUTES, width - len(words) - len(an_hour) - 2)), max(values))
+    pictured = (Span(f"  {bars}", "trace"),) if any(values) else ()
+    return "cost" if priced else "tokens", (Span(words, limit_tone(bill.share)), *pictured, Span(an_hour, "dim"))
+
+
+def _changed(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
+    lines = page.agent.unmerged
+    if lines is None:
+        return "changed", (Span("none to merge", "dim"),)
+    words = f" in {counted(len(lines.files), 'file')}, unmerged"
+    added, removed = f"+{format_count(lines.added)}", f" −{format_count(lines.removed)}"
+    return "changed", (Span(added, "success"), Span(removed, "error"), Span(words))
+
+
+def _tokens(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
+    tokens, hits = page.agent.status.tokens, hit_rate(page.agent.status.tokens)
+    if hits is None:
+        return "tokens", (Span("none yet", "dim"),)
+    return "tokens", (
+        Span(f"{format_count(tokens.input)} in, {format_count(tokens.output)} out"),
+        Span(f", {format_percent(hits)} cached", "dim"),
+    )
+
+
+def _letters(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
+    unread = page.agent.unread
+    return "mail", (Span(f"{unread} unread", "warning") if unread else Span("all read", "dim"),)
 
 
 _SENT = 8
@@ -464,22 +631,18 @@ TABS: tuple[Tab, ...] = (
             page.snapshot.get(WorkOf(page.agent.name)) or Work(), page.now, page.width,
             alive=page.agent.alive, caret=page.caret,
         )),
-    Tab("Tasks", lambda _: (), nothing="it owns no task",
-        lines=lambda page: [
-            task_line(task, page.snapshot.view, page.now, page.width)
-            for task in page.snapshot.view.tasks if page.agent.name in (task.owner, task.last_owner)
-        ]),
     Tab("Files", lambda _: (TouchedFiles(),), head=file_head,
         nothing="no file changed with file tools", below="changes made by shell commands are not tracked here",
         folds=lambda page: file_rows(
             page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width
         )),
-    Tab("Process", lambda name: (CrashOf(name), ProcessOf(name)),
-        lambda page: process_lines(page.agent, page.snapshot, page.now, page.width)),
-    Tab("Cost", lambda name: (CallsOf(name),),
-        lambda page: cost_lines(
-            page.agent, page.snapshot.view, page.snapshot.get(CallsOf(page.agent.name)) or (), page.width
-        )),
+    Tab("Vitals", lambda name: (CrashOf(name), ProcessOf(name), CallsOf(name)),
+        lambda page: [
+            *process_lines(page.agent, page.snapshot, page.now, page.width), (),
+            *cost_lines(
+                page.agent, page.snapshot.view, page.snapshot.get(CallsOf(page.agent.name)) or (), page.width
+            ),
+        ]),
 )  # fmt: skip
 """The tabs from left to right."""
 

@@ -546,7 +546,7 @@ class BoardScreen(BaseScreen):
     @on(LineList.Opened, "#board-cost")
     def _open_bill(self, event: LineList.Opened) -> None:
         if event.key:
-            self.context.navigator.open_agent(event.key, "Cost")
+            self.context.navigator.open_agent(event.key, "Vitals")
 
     @on(LineView.Scrolled)
     def _followed(self) -> None:

@@ -261,7 +261,7 @@ class CostRows(LineList):
 
 
 class CostScreen(BaseScreen):
-    """The costs over time; one row for each agent, and the team below; Enter opens an agent's Cost tab."""
+    """What was spent over time; one row for each agent, and the team below; Enter opens the Vitals of an agent."""
 
     CSS_PATH = "cost.tcss"
     MODE = "cost"
@@ -321,4 +321,4 @@ class CostScreen(BaseScreen):
 
     @on(LineList.Opened, "#cost")
     def _open(self, event: LineList.Opened) -> None:
-        self.context.navigator.open_agent(event.key, "Cost")
+        self.context.navigator.open_agent(event.key, "Vitals")

@@ -317,7 +317,7 @@ def alert_line(  # noqa: PLR0913  all that decides which keys and words have a p
         keys = (
             ()
             if read_only or not own_keys or not (opens or acts)
-            else _own_keys(view.needs[0], view, pressed, words=width >= _WORDS_FROM, acts=acts)
+            else keys_of_need(view.needs[0], view, pressed, words=width >= _WORDS_FROM, acts=acts)
         )
         return _worst(view, now, width, pressed, keys, opens=opens, is_told=is_told)
     if view.problem:
@@ -380,7 +380,7 @@ def _need_in(need: Need, now: float, before: Line, after: Line, right: Line, wid
     return spread((*left, Span(clip(summary, room) if room >= _SOME_WORDS else summary), *end), right, width)
 
 
-def _own_keys(need: Need, view: TeamView, pressed: Pressed, *, words: bool, acts: bool) -> Line:
+def keys_of_need(need: Need, view: TeamView, pressed: Pressed, *, words: bool, acts: bool) -> Line:
     """Return the keys that answer a need, each with its word: an arrow shows that it must be opened before they work.
 
     Without room for all `words`, that is the first one, if it `acts` now.
