@@ -247,7 +247,7 @@ async def test_processes_of_another_machine_are_not_listed(spread: Frozen) -> No
     async with opened(spread, 80, 24) as stage:
         await stage.press("5")
         await stage.sees(" host ")
-        assert _row(stage, "api")[1:6] == ["build1", "4395", "1", "140%", "1.0G"]
+        assert _row(stage, "api")[1:7] == ["build1", "4395", "1", "140%", "█", "1.0G"]
         await stage.press("j", "j", "j", "j", "j")
         await stage.sees("build1, which measures CPU and memory there")
         assert "COMMAND" not in stage.all

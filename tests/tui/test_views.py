@@ -1,13 +1,16 @@
 """The other views and pages: inbox, tasks, processes, feed, agent page, help, palette."""
 
+import re
 import threading
 
 import pytest
 
 from crewboard.commands import answers, messages
 from crewboard.protocol import requests
+from crewboard.readmodel.processes import Usage
 from crewboard.store import mailbox
 from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS
+from crewboard_tui.queries import Usages
 from crewboard_tui.views import inbox as screen
 from crewboard_tui.widgets.bars import working_keys
 from crewboard_tui.widgets.line_list import LineList
@@ -302,6 +305,28 @@ async def test_tasks_say_why_they_wait(frozen: Frozen) -> None:
         await stage.sees("Tasks · 1/8 completed", "orphaned by parser", "after #9 ● #11 ●", "unassigned")
         await stage.press("j", "j", "j", "j")
         await stage.sees("unassigned; orphaned by parser")
+
+
+async def test_a_process_row_shows_its_last_two_minutes(frozen: Frozen) -> None:
+    frozen.probe.held["perf"] = Usage(50, 155 * 1024 * 1024, 0)
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("5")
+        await stage.sees("━━ mem ━━ 2 min child sandbox", "98%        █")
+        row = next(line for line in stage.text if "flaky-hunt" in line)
+        assert re.search(r" 98% +█  310M +█ ", row), "nearly a core, and the largest of the team"
+        assert not re.search("[▁-█]", next(line for line in stage.text if "parser" in line)), "it has no process"
+        assert re.search(r" 50% +▅  155M +▅ ", next(line for line in stage.text if "perf" in line)), "half of both"
+        reading = stage.app.context.reading
+        assert any(isinstance(query, Usages) for query in reading._queries)
+        await stage.press("6")
+        await stage.until(lambda: not any(isinstance(query, Usages) for query in reading._queries), "no such reading")
+
+
+@pytest.mark.long
+async def test_a_narrow_process_row_keeps_room_for_how_it_is(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("5")
+        await stage.sees("killed by SIGKI", "98%        █  310M     1 bubblewrap looping")
 
 
 async def test_processes_show_pid_usage_sandbox_and_how_it_ended(frozen: Frozen) -> None:

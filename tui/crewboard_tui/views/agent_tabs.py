@@ -89,7 +89,9 @@ from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleRow
 _RECENT = 40
 _LABEL = 11
 _VALUE = 7
-_A_CORE = 100.0
+A_CORE = 100.0
+"""Percent of processor time that are one core."""
+
 _TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
 _BAR = 20
 _KINDS = (("input", "in"), ("output", "out"), ("cache_read", "from the cache"), ("cache_write", "into the cache"))
@@ -288,7 +290,7 @@ def _history(past: ProcessHistory, width: int) -> list[Line]:
     cpu = [usage.cpu_percent for usage in past.history]
     memory = [float(usage.memory) for usage in past.history]
     return [
-        _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(_A_CORE, *cpu), f"peak {max(cpu):.0f}%", width),
+        _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(A_CORE, *cpu), f"peak {max(cpu):.0f}%", width),
         _course(
             "memory",
             format_size(int(memory[-1])),
@@ -306,7 +308,7 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
     return (
         Span(f"{name:<{_LABEL}}", "dim"),
         Span(f"{value:<{_VALUE}}"),
-        Span(bars, "info"),
+        Span(bars, "trace"),
         Span(f"  {peak}", "dim"),
     )
 
@@ -447,7 +449,7 @@ def _cpu(page: Page, width: int) -> tuple[str, Line]:
     memory = f"  {format_size(page.agent.usage.memory)}" if page.agent.usage and page.width < _THREE_COLUMNS else ""
     cells = min(_PICTURE, width - len(memory))
     peaks = condensed(measured, cells, HISTORY_KEPT)
-    return f"cpu {measured[-1]:.0f}%", (Span(sparkline(peaks, cells, max(_A_CORE, *peaks)), "trace"), Span(memory))
+    return f"cpu {measured[-1]:.0f}%", (Span(sparkline(peaks, cells, max(A_CORE, *peaks)), "trace"), Span(memory))
 
 
 def _memory(page: Page, width: int) -> tuple[str, Line]:

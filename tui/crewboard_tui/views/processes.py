@@ -1,12 +1,14 @@
 """`5` Processes: the workers as the operating system knows them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
 from textual import on
 from textual.widget import Widget
 
 from crewboard import AgentView
+from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.team import describe_runner
 from crewboard.records.base import counted
 from crewboard.records.processes import describe_exit
@@ -14,29 +16,63 @@ from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in
 from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search, in_group, matches_agent
-from crewboard_tui.queries import CrashOf, ProcessOf, Query, Snapshot
+from crewboard_tui.queries import HISTORY_KEPT, CrashOf, ProcessOf, Query, Snapshot, Usages
 from crewboard_tui.render import table
-from crewboard_tui.render.formats import format_size
+from crewboard_tui.render.formats import condensed, format_size, sparkline
 from crewboard_tui.render.lines import Span, say
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.render.table import Column, mark_span
-from crewboard_tui.views.agent_tabs import process_lines
+from crewboard_tui.views.agent_tabs import A_CORE, process_lines
 from crewboard_tui.views.base import AppContext, BaseScreen, first_hire
 from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 
-COLUMNS: tuple[Column[AgentView], ...] = (
-    Column("AGENT", 14, lambda agent: Span(agent.name), is_name=True),
-    Column("HOST", 9, lambda agent: Span(agent.status.host), is_name=True),
-    Column("PID", 7, lambda agent: Span(str(agent.pid) if agent.alive and agent.pid else ""), "right"),
-    Column("RUN", 3, lambda agent: Span(str(agent.run or "")), "right"),
-    Column("CPU", 4, lambda agent: Span(f"{agent.usage.cpu_percent:.0f}%" if agent.usage else ""), "right"),
-    Column("MEM", 5, lambda agent: Span(format_size(agent.usage.memory) if agent.usage else ""), "right"),
-    Column("CHILDREN", 8, lambda agent: Span(str(agent.usage.children or "") if agent.usage else ""), "right"),
-    Column("SANDBOX", 10, lambda agent: Span(agent.status.sandbox if agent.alive and agent.status.sandbox else "")),
+_GRAPH = 8
+"""Cells of the two minutes of processor time, and of memory, in a row."""
+
+
+class ProcessRow(Struct, frozen=True):
+    """An agent with its last two minutes, as its row shows them; `most` is the memory of the largest of the team."""
+
+    agent: AgentView
+    measured: tuple[Usage, ...] = ()
+    most: float = 0
+
+
+def _cpu_bars(row: ProcessRow) -> Span:
+    peaks = condensed([usage.cpu_percent for usage in row.measured], _GRAPH, HISTORY_KEPT)
+    return Span(sparkline(peaks, _GRAPH, max(A_CORE, *peaks)) if peaks and row.agent.alive else "", "trace")
+
+
+def _memory_bars(row: ProcessRow) -> Span:
+    peaks = condensed([float(usage.memory) for usage in row.measured], _GRAPH, HISTORY_KEPT)
+    return Span(sparkline(peaks, _GRAPH, max(row.most, *peaks)) if peaks and row.agent.alive else "", "trace")
+
+
+COLUMNS: tuple[Column[ProcessRow], ...] = (
+    Column("AGENT", 14, lambda row: Span(row.agent.name), is_name=True),
+    Column("HOST", 9, lambda row: Span(row.agent.status.host), is_name=True),
+    Column("PID", 7, lambda row: Span(str(row.agent.pid) if row.agent.alive and row.agent.pid else ""), "right"),
+    Column("RUN", 3, lambda row: Span(str(row.agent.run or "")), "right"),
+    Column("CPU", 4, lambda row: Span(f"{row.agent.usage.cpu_percent:.0f}%" if row.agent.usage else ""), "right"),
+    Column("2 MIN", _GRAPH, _cpu_bars, "right", rank=1),
+    Column("MEM", 5, lambda row: Span(format_size(row.agent.usage.memory) if row.agent.usage else ""), "right"),
+    Column("2 MIN", _GRAPH, _memory_bars, "right", rank=2),
+    Column("CHILD", 5, lambda row: Span(str(row.agent.usage.children or "") if row.agent.usage else ""), "right"),
+    Column(
+        "SANDBOX",
+        10,
+        lambda row: Span(row.agent.status.sandbox if row.agent.alive and row.agent.status.sandbox else ""),
+    ),
 )
-"""The columns from left to right. How a worker is, or how it ended, takes the rest of the line."""
+"""The columns from left to right. How a worker is, or how it ended, takes the rest of the line.
+
+The bars are as high as one core, and as the memory of the largest worker.
+"""
+
+_HOW = 12
+"""Cells at least for how a worker is."""
 
 _WITH_ALL = 100
 """Terminal width from which the host does not take the place of another column."""
@@ -62,6 +98,8 @@ class ProcessesScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
+        self._measured: Mapping[str, tuple[Usage, ...]] = {}
+        """What was measured of the agents whose rows were shown last."""
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
@@ -74,7 +112,8 @@ class ProcessesScreen(BaseScreen):
 
     def queries(self) -> Iterable[Query[object]]:
         name = self._selected
-        return (CrashOf(name), ProcessOf(name)) if name else ()
+        shown = tuple(sorted(filter(None, self._rows.seen_keys))) if self.is_mounted else ()
+        return (*((CrashOf(name), ProcessOf(name)) if name else ()), *((Usages(shown),) if shown else ()))
 
     def selection(self) -> Selection:
         return select_in(self.context.snapshot.view, self._rows) if self.is_mounted else Selection()
@@ -98,6 +137,10 @@ class ProcessesScreen(BaseScreen):
         # On a narrow terminal the host takes the place of the sandbox, which the page of the worker shows too.
         left_out = "HOST" if not snapshot.view.told_apart else "SANDBOX" if self.size.width < _WITH_ALL else ""
         columns = [column for column in COLUMNS if column.title != left_out]
+        columns = table.fit(columns, rows.row_width - 2 - _HOW)
+        measured = (answer for query, answer in snapshot.answers.items() if isinstance(query, Usages))
+        self._measured = next(measured, self._measured)
+        most = max((agent.usage.memory for agent in snapshot.view.agents if agent.usage), default=0)
         shown = rows.in_order(shown, lambda agent: agent.name, SORTS[rows.order.by])
         found = []
         for agent in shown:
@@ -106,7 +149,11 @@ class ProcessesScreen(BaseScreen):
             line = (
                 Span(look.glyph, look.tone),
                 mark_span(marked=agent.name in rows.marked),
-                *table.cells(columns, agent, "warning" if agent.unsafe else ""),
+                *table.cells(
+                    columns,
+                    ProcessRow(agent, self._measured.get(agent.name, ()), most),
+                    "warning" if agent.unsafe else "",
+                ),
                 say(how, look.tone),
             )
             found.append(Row(agent.name, line))
