@@ -21,7 +21,6 @@ from crewboard.records.agents import Spec
 from crewboard.records.processes import Exit, Usage
 from crewboard.records.team import AttachedTeam
 from crewboard.store import agents, leases, roster
-from crewboard_tui.render.themes import ThemeName
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, PLAN, Frozen, make_empty, make_team
 from tests.placed import add_host, place
@@ -45,7 +44,7 @@ class Shot:
     writes: tuple[str, ...] = ()
     width: int = 120
     height: int = 36
-    theme: ThemeName = "dark"
+    theme: str = "dark"
     worktrees: bool = False
     attached: bool = False
     hosts: bool = False

@@ -119,6 +119,15 @@ def test_each_value_comes_from_the_nearest_place(own: Cli) -> None:
         ('theme = "pink"', ":1: theme: pink is invalid; use one of dark, light, contrast, "),
         ("notify = 1", ":1: notify: 1 is invalid; use one of off, bell, desktop"),
         ("check = make", ":1: Invalid value"),
+        ("\nthemes = 1", ":2: themes: give at most 20 tables, each as [themes.NAME]"),
+        ("".join(f"[themes.t{number}]\nbase = 'dark'\n" for number in range(21)), ":1: themes: give at most 20"),
+        ("[themes.mine]\nkey = '#8fd0ff'", ":1: themes.mine: give the theme that it begins with: base = one of dark, "),
+        ("[themes.mine]\nbase = ['dark']", ":2: themes.mine: give the theme that it begins with"),
+        ("[themes.dark]\nbase = 'light'", ":1: themes.dark: choose another name: there is a theme of that name"),
+        ("[themes.'a b']\nbase = 'light'", "themes.a b: choose another name: use small letters"),
+        ("\n[themes.mine]\nbase = 'dark'\n\nneeds = '#ffffff'", ":5: themes.mine: there is no colour needs; they are "),
+        ("[themes.mine]\nbase = 'dark'\nneed = 'red'", ':3: themes.mine: need: give a colour as "#7aa2f7"'),
+        ("theme = 'dark'\n[themes.mine]\nbase = 'dark'\n# mine\nneed = '#5d6675'", ":5: themes.mine: need #5d6675 has"),
         ('check = "a"\ncheck = "b"\n#', ":2: Cannot overwrite a value"),
         ("a = " + "[" * 5000, "cannot be read: nested too deeply"),
         ("budget = '\udcff'", "cannot be read: 'utf-8' codec can't decode"),
@@ -167,6 +176,43 @@ def test_a_strangers_file_changes_nothing_but_the_look(own: Cli) -> None:
     assert f"{file} is not used for budget, worktree, check before you accept it" in made.err
     found = own("settings", "--json").json
     assert (found["worktree"], found["check"]) == ("always", None)
+
+
+def test_themes_of_a_strangers_file_are_looks_and_no_more(own: Cli) -> None:
+    mine = users(own, "[themes.paper]\nbase = 'light'\nkey = '#7a1fa2'\n")
+    file = project(
+        own, 'theme = "night"\nbudget = "$900"\n[themes.night]\nbase = "dark"\nkey = "#9ab8ff"\n', accepted=False
+    )
+    opened = dashboard(own)
+    assert (opened.theme, sorted(opened.themes), opened.problems) == ("night", ["night", "paper"], ())
+    assert row(own, "themes.night") == {
+        "name": "themes.night", "value": {"base": "dark", "key": "#9ab8ff"}, "source": "project",
+        "where": f"{file}:3", "new_teams": None,
+    }  # fmt: skip
+    shown = own("config", "themes.paper").out
+    assert "themes.paper base=light key=#7a1fa2" in shown
+    assert f"from: your file: {mine}:1" in shown
+    assert "themes.paper" in own("config").out
+    own("config", "themes.other").refused(2, "there is no setting 'themes.other'", "themes.night")
+    # A new team asks for none of them: they are no unknown settings there.
+    made = own("task", "add", "one")
+    assert (made.code, "no setting" in made.err) == (0, False)
+    # A line of it that cannot be read is no reason to refuse a team.
+    file.write_text('[themes.night]\nbase = "dark"\nkey = "#16181d"\n')
+    assert "themes.night: key #16181d has a contrast of 1.0 : 1" in own("config").err
+    own("team", "create", "red")
+    assert own("--team", "red", "config", "theme", "--json").json["value"] == "dark"
+
+
+def test_each_way_to_choose_a_theme_takes_the_users_own(own: Cli) -> None:
+    users(own, "[themes.paper]\nbase = 'light'\nkey = '#7a1fa2'\n")
+    assert row(own, "theme", CREWBOARD_THEME="paper")["value"] == "paper"
+    state = Path(own.environment["XDG_STATE_HOME"], "crewboard")
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "theme").write_text("paper\n")
+    assert dashboard(own).theme == "paper"
+    assert own("init", "--yes", "--theme", "paper").code == 0
+    assert row(own, "theme")["value"] == "paper"
 
 
 @pytest.mark.parametrize("line", ['server = "http://127.0.0.1:9"', "engine = 'acp:sh -c evil'"])

@@ -8,7 +8,6 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.geometry import Size
 
-from crewboard_tui.render.themes import ThemeName
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets.bars import StaticLines
@@ -121,7 +120,7 @@ _SIZES = [(40, 10), (60, 20), (80, 24), (100, 30), (120, 36), (120, 40), (170, 5
 
 @pytest.mark.parametrize("theme", default(["dark", "light", "contrast"], "dark"))
 @pytest.mark.parametrize("size", default(_SIZES, (80, 24), (120, 36), (170, 50)))
-async def test_a_need_is_told_three_times_at_most(frozen: Frozen, size: tuple[int, int], theme: ThemeName) -> None:
+async def test_a_need_is_told_three_times_at_most(frozen: Frozen, size: tuple[int, int], theme: str) -> None:
     frozen.mail(90, "reviewer", "lead", "result", "Looks fine.", 20)
     async with opened(frozen, *size, settings=Settings(theme=theme)) as stage:
         for keys in ("1", "j", "1 tab tab tab", *PAGES):

@@ -1,5 +1,6 @@
 """Themes and motion: contrast, the remembered theme, and reduced motion."""
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from textual.widgets import Input
 
 from crewboard_tui import app as dashboard
 from crewboard_tui.queries import Work, WorkOf
-from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT, THEMES
+from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT, THEMES, read_theme
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
@@ -47,6 +48,47 @@ def test_text_can_be_read_on_whatever_it_stands(theme: Theme, least: float) -> N
     assert {pair: ratio(*pair) for pair in pairs if ratio(*pair) < least} == {}
 
 
+SOLAR = {
+    "base": "dark", "ground": "#002b36", "text": "#fdf6e3", "dim": "#a9b7b7", "trace": "#6f8b93", "key": "#6cb8ef",
+    "need": "#d9b13c", "bad": "#ff8f8a", "good": "#86f58e", "info": "#4fc4ba",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("table", "least"),
+    [(SOLAR, 4.5), ({"base": "light", "key": "#7a1fa2"}, 4.5), ({"base": "contrast", "good": "#c0ffc0"}, 7.0)],
+)
+def test_a_theme_of_the_user_is_judged_as_ours(table: dict[str, str], least: float) -> None:
+    theme, wrong = read_theme("mine", table)
+    assert wrong == []
+    assert theme is not None
+    test_text_can_be_read_on_whatever_it_stands(theme, least)
+    test_what_is_drawn_can_be_seen(theme)
+
+
+@pytest.mark.parametrize(("base", "colour", "least"), [("dark", "#3b2227", 4.5), ("light", "#ffe08a", 4.5),
+                                                       ("contrast", "#402a00", 7.0)])  # fmt: skip
+@pytest.mark.parametrize("role", ["text", "dim", "trace", "key", "need", "bad", "good", "info"])
+def test_a_colour_that_cannot_be_read_is_refused(base: str, colour: str, least: float, role: str) -> None:
+    """It is named with its contrast, and with one that would do: that is taken."""
+    theme, ((where, said),) = read_theme("mine", {"base": base, role: colour})
+    assert (theme, where) == (None, role)
+    begins, figures = f"{role} {colour} has a contrast of ", r"([\d.]+) : 1 on [a-z ]+, (#\w+), and needs ([\d.]+) : 1"
+    found = re.fullmatch(rf"{begins}{figures}: use (#\w+) or a \w+ one", said)
+    assert found is not None, said
+    contrast, ground_there, needed, better = found.groups()
+    assert float(contrast) == round(ratio(colour, ground_there), 1) < float(needed)
+    assert float(needed) == (3 if role == "trace" else least)
+    assert read_theme("mine", {"base": base, role: better})[1] == []
+
+
+def test_a_ground_that_nothing_can_be_read_on_is_refused() -> None:
+    # The colours of the base stand on it.
+    said = dict(read_theme("mine", {"base": "dark", "ground": "#808080"})[1])
+    assert {"text", "dim", "key", "need", "bad", "good", "info"} <= said.keys()
+    assert "text #d3d7de has a contrast of 2.5 : 1 on added lines, #818881" in said["text"]
+
+
 @pytest.mark.parametrize("theme", THEMES.values())
 def test_what_is_drawn_can_be_seen(theme: Theme) -> None:
     assert ratio(theme.variables["trace"], theme.background) >= 3
@@ -74,6 +116,42 @@ async def test_a_placeholder_can_be_read(frozen: Frozen, theme: Theme, least: fl
 
 def test_the_frame_of_high_contrast_can_be_seen() -> None:
     assert ratio(CONTRAST.variables["frame"], CONTRAST.background) >= 7
+
+
+async def test_a_theme_of_the_user_is_painted_and_offered(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    file = tmp_path / "crewboard" / "crewboard.toml"
+    file.parent.mkdir()
+    lines = "".join(f'{role} = "{colour}"\n' for role, colour in SOLAR.items())
+    file.write_text(f'theme = "solar"\n[themes.solar]\n{lines}[themes.faint]\nbase = "dark"\nkey = "#16181d"')
+    settings = Settings.read(dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME"), str(tmp_path)))
+    assert [each.partition(" has")[0] for each in settings.problems] == [f"{file}:15: themes.faint: key #16181d"]
+    async with opened(frozen, 120, 36, settings=settings) as stage:
+        cells = [cell for line in painted(stage) for cell in line]
+        assert {SOLAR["ground"], SOLAR["need"], SOLAR["bad"]} <= {ground(cell) for cell in cells}
+        texts = {cell.style.color.triplet.hex for cell in cells if cell.style and cell.style.color and cell.text.strip()
+                 if cell.style.color.triplet}  # fmt: skip
+        assert texts >= {SOLAR[role] for role in ("text", "dim", "trace", "key", "good", "info")}
+        assert not texts & {each for each in (DARK.foreground, DARK.primary, DARK.success, DARK.warning) if each}
+        await stage.press(":")
+        await stage.write("theme")
+        await stage.sees("theme catppuccin-macchiato")
+        await stage.sees("theme solar")
+        assert "theme faint" not in stage.all
+        await stage.press("escape")
+        await stage.press("T")
+        assert stage.app.theme == "crewboard-dark"
+        await stage.press(":")
+        await stage.write("solar")
+        await stage.sees("theme solar")
+        await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
+        await stage.press("enter")
+        await stage.sees("solar colours")
+        assert stage.app.theme == "crewboard-solar"
+    assert (tmp_path / "crewboard" / "theme").read_text() == "solar\n"
 
 
 async def test_the_themes_turn_and_the_last_is_remembered(

@@ -57,7 +57,7 @@ from crewboard_tui.keys import KeyOrder, RestingDriver
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.render.lines import one_line
-from crewboard_tui.render.themes import THEMES, AsciiFilter, SteadyStylesheet, after
+from crewboard_tui.render.themes import PREFIX, THEMES, AsciiFilter, SteadyStylesheet, names
 from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, is_form
@@ -136,9 +136,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         super().__init__()
         self.title = f"crewboard · {team.directory.path.name}"
         self.animation_level = "none"
-        for theme in THEMES.values():
+        for theme in (*THEMES.values(), *self.settings.themes.values()):
             self.register_theme(theme)
-        self.theme, self._coloured_by = THEMES[self.settings.theme].name, ""
+        self.theme, self._coloured_by = f"{PREFIX}{self.settings.theme}", ""
         self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
         self.set_keymap(dict(self.settings.keys))
         self.outside = TerminalNotifications(self._write, notify=self.settings.notify, ascii_only=ascii_only)
@@ -686,11 +686,15 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.push_screen(registry.help_screen(self.screen, self.context.key))
 
     def action_turn_theme(self) -> None:
+        known = names(self.available_themes)
+        self.action_use_theme(known[(known.index(self.theme.removeprefix(PREFIX)) + 1) % len(known)])
+
+    def action_use_theme(self, name: str) -> None:
+        """Show the colours of a theme, and remember it."""
         if self.no_color:
             self.context.say("no colours here: NO_COLOR is set", "warning")
             return
-        name = after(self.theme)
-        self.theme = THEMES[name].name
+        self.theme = f"{PREFIX}{name}"
         try:
             self.settings.remember(name)
         except (CrewboardError, OSError) as error:

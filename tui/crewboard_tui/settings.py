@@ -15,8 +15,9 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from msgspec import Struct, field
@@ -27,14 +28,21 @@ from crewboard.store import files, roster
 from crewboard.store.layout import record_of
 
 if TYPE_CHECKING:
+    from textual.theme import Theme
+
     from crewboard_tui.notifications import Notify
-    from crewboard_tui.render.themes import ThemeName
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=str)
 
 FILE = "crewboard.toml"
+
+THEMES = "themes"
+"""The table of a file that holds the user's own themes."""
+
+_MOST_THEMES = 20
+"""Themes that are read of one file: a project's file may have any number, and each is checked."""
 
 _ACCEPTED = "settings"
 """The folder of records of accepted files."""
@@ -65,10 +73,10 @@ def _one_of(known: tuple[T, ...], text: str) -> T:
 
 
 # What names the values loads the screen, and the start of a team does without.
-def _theme(text: str) -> ThemeName:
-    from crewboard_tui.render.themes import THEMES
+def _theme(text: str, own: Collection[str] = ()) -> str:
+    from crewboard_tui.render import themes
 
-    return _one_of(tuple(THEMES), text)
+    return _one_of((*themes.THEMES, *own), text)
 
 
 def _notify(text: str) -> Notify:
@@ -116,12 +124,14 @@ SETTINGS: dict[str, Setting] = {
 """The settings by name, in the order of a new file."""
 
 
-def read_setting(name: str, text: str) -> object:
-    """Return the value of a setting whose text is given as on a command line.
+def read_setting(name: str, text: str, themes: Collection[str] = ()) -> object:
+    """Return the value of a setting whose text is given as on a command line. `themes` are the user's own.
 
     Raises:
         UsageError: It has another form.
     """
+    if name == "theme":
+        return _theme(text, themes)
     if (read := SETTINGS[name].read) is not None:
         return read(text)
     # The first picture of the dashboard does without.
@@ -152,7 +162,8 @@ class Files(Struct, frozen=True):
     """The values of the files. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
 
     `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says that it is
-    another text, or none, since the user accepted it.
+    another text, or none, since the user accepted it. `themes` are the user's own, each a `Given` of its table and what
+    was made of it.
     """
 
     given: Mapping[str, Given]
@@ -160,6 +171,7 @@ class Files(Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     changed: bool = False
+    themes: Mapping[str, tuple[Given, Theme]] = MappingProxyType({})
 
 
 def user_file(environment: Mapping[str, str]) -> Path:
@@ -220,7 +232,12 @@ def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bo
     if root is not None:
         reading.take_project(root, environment)
     return Files(
-        reading.given, tuple(reading.problems), tuple(reading.unknown), tuple(reading.waiting), reading.changed
+        reading.given,
+        tuple(reading.problems),
+        tuple(reading.unknown),
+        tuple(reading.waiting),
+        reading.changed,
+        reading.themes,
     )
 
 
@@ -234,6 +251,7 @@ class _Reading:
         self.unknown: list[str] = []
         self.waiting: list[str] = []
         self.changed = False
+        self.themes: dict[str, tuple[Given, Theme]] = {}
 
     def take_project(self, root: Path, environment: Mapping[str, str]) -> None:
         record = acceptances.find(_ACCEPTED, FILE, root, environment)
@@ -254,6 +272,9 @@ class _Reading:
         except (ValueError, RecursionError) as error:
             self.problems.append(_unreadable(path, error))
             return
+        themes = table.pop(THEMES, None)
+        if themes is not None and self._of_team is not True:
+            self._take_themes(path, text, themes, source)
         for name, value in table.items():
             where = f"{path}:{_line(text, name)}"
             known = SETTINGS.get(name)
@@ -273,11 +294,28 @@ class _Reading:
                 raise UsageError("give text in quotes, a number, true or false")
             if source == "project" and (name == "server" or (name == "engine" and ":" in text)):
                 raise UsageError(f"a project does not choose that; set it in your own {FILE}")
-            found = read_setting(name, text)
+            found = read_setting(name, text, self.themes)
         except UsageError as error:
             self.problems.append(f"{where}: {name}: {error}")
         else:
             self.given[name] = Given(found, source, where)
+
+    def _take_themes(self, path: Path, text: str, tables: object, source: Source) -> None:
+        from crewboard_tui.render.themes import read_theme
+
+        if not isinstance(tables, dict) or len(tables) > _MOST_THEMES:
+            where = f"{path}:{_line(text, THEMES)}"
+            self.problems.append(f"{where}: {THEMES}: give at most {_MOST_THEMES} tables, each as [{THEMES}.NAME]")
+            return
+        for name, table in tables.items():
+            begins = _line(text, f"{THEMES}.{name}")
+            theme, wrong = read_theme(name, table)
+            rest = "\n".join(text.splitlines()[begins - 1 :])
+            for each, why in wrong:
+                where = f"{path}:{begins - 1 + _line(rest, each)}" if each else f"{path}:{begins}"
+                self.problems.append(f"{where}: {THEMES}.{name}: {why}")
+            if theme is not None:
+                self.themes[name] = Given(table, source, f"{path}:{begins}"), theme
 
 
 def _parse(text: str) -> dict[str, object]:
@@ -325,6 +363,8 @@ def as_typed(name: str, value: object) -> str:
         return roster.format_size(value)
     if isinstance(value, list):
         return " ".join(value)
+    if isinstance(value, dict):
+        return " ".join(f"{key}={each}" for key, each in value.items())
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -367,7 +407,17 @@ def template(chosen: Mapping[str, object]) -> str:
             lines += ["# The dashboard.", ""]
         lines += [f"# {each.says}"]
         lines += [f"{name} = {_toml(chosen[name])}" if name in chosen else f"# {name} = {_toml(each.example)}", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, _OWN_THEME])
+
+
+_OWN_THEME = """\
+# Colours of your own: the theme that they begin with, and those that differ, of text, dim, trace, key, need, bad, good,
+# info and ground. What cannot be read on its ground is refused.
+# [themes.mine]
+# base = "dark"
+# key = "#8fd0ff"
+"""
+"""The end of a new file: a table ends where the next one begins."""
 
 
 def _toml(value: object) -> str:
@@ -384,11 +434,12 @@ class Settings(Struct, frozen=True):
 
     `keys` are those that differ from the default, by id. `remembers` is the file that stores the theme, `drafts` the
     directory of unsent texts, `sent` the directory of texts sent last, `visits` the directory of how teams were left;
-    None if they are not stored. `problems` are sentences about invalid settings.
+    None if they are not stored. `themes` are the user's own. `problems` are sentences about invalid settings.
     """
 
     notify: Notify = "off"
-    theme: ThemeName = "dark"
+    theme: str = "dark"
+    themes: Mapping[str, Theme] = field(default_factory=dict)
     reduced_motion: bool = False
     remembers: Path | None = None
     drafts: Path | None = None
@@ -408,6 +459,7 @@ class Settings(Struct, frozen=True):
         given: dict[str, Any] = {name: each.value for name, each in found.given.items()}
         return cls(
             **given,
+            themes={name: theme for name, (_, theme) in found.themes.items()},
             remembers=_chosen_file(environment),
             drafts=env.state_home(environment) / "drafts",
             sent=env.state_home(environment) / "sent",
@@ -416,7 +468,7 @@ class Settings(Struct, frozen=True):
             problems=(*found.problems, *found.unknown, *keymap.problems),
         )
 
-    def remember(self, theme: ThemeName) -> None:
+    def remember(self, theme: str) -> None:
         """Store a theme for the next start.
 
         Raises:
@@ -459,14 +511,14 @@ def of_dashboard(environment: Mapping[str, str], root: Path | None = None) -> Fi
     chosen = _chosen_file(environment)
     # One of another version, or none.
     with contextlib.suppress(OSError, ValueError, UsageError):
-        given["theme"] = Given(_theme(chosen.read_text().strip()), "dashboard", str(chosen))
+        given["theme"] = Given(_theme(chosen.read_text().strip(), found.themes), "dashboard", str(chosen))
     for name in (env.NOTIFY, env.THEME):
         if text := environment.get(name, "").strip().lower():
             setting = next(each for each, known in SETTINGS.items() if name in known.variables)
             try:
-                given[setting] = Given(read_setting(setting, text), "environment", name)
+                given[setting] = Given(read_setting(setting, text, found.themes), "environment", name)
             except UsageError as error:
                 problems.append(f"{name}={error}")
     if env.has_reduced_motion(environment):
         given["reduced_motion"] = Given(value=True, source="environment", where=env.REDUCED_MOTION)
-    return Files(given, tuple(problems), found.unknown)
+    return Files(given, tuple(problems), found.unknown, themes=found.themes)

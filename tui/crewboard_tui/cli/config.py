@@ -36,7 +36,7 @@ _WHERE = {
 @as_json
 @click.pass_obj
 def config(session: Session, name: str | None, trust: bool, sha256: str | None, reveal: bool, as_json: bool) -> None:
-    """List all settings, their values and where these come from, or show one.
+    """List all settings and themes of your own, their values and where these come from, or show one.
 
     A value comes from the team, else from crewboard.toml of the project, else from yours in ~/.config/crewboard; a
     variable of the environment goes before all. A team takes what the files say when it is made: later, `crewboard
@@ -50,18 +50,18 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
     if trust:
         _trust(session, sha256, reveal=reveal)
         return
-    if name is not None and name not in SETTINGS:
-        raise UsageError(f"there is no setting {name!r}; settings: {', '.join(SETTINGS)}")
     found = settings.read_files(session.root, os.environ)
     rows = [row for row in _rows(session, found) if name in (None, row["name"])]
+    if not rows:
+        raise UsageError(f"there is no setting {name!r}; settings: {', '.join([*SETTINGS, *_own_themes(found)])}")
     if as_json:
         say_json(rows[0] if name is not None else rows)
     elif name is not None:
         say(safe_line(f"{name} {as_typed(name, rows[0]['value'])}"))
         say(f"    from: {_place(rows[0])}")
-        say(f"    {SETTINGS[name].says}")
+        say(f"    {SETTINGS[name].says if name in SETTINGS else _THEME}")
     else:
-        told = [(row["name"], as_typed(row["name"], row["value"]), _place(row)) for row in rows]
+        told = [(row["name"], _short(row), _place(row)) for row in rows]
         for line in table(("SETTING", "VALUE", "FROM"), told):
             say(line)
     for each in (*found.problems, *found.unknown):
@@ -72,6 +72,19 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
             why = "has changed since you accepted it, and no new team is made before you accept it again"
         said = f"{settings.project_file(session.root)} {why}"
         note(safe_line(f"{said}: `{_accept(session)}` shows and accepts it"))
+
+
+_THEME = "A theme of your own: `crewboard --theme NAME` shows it, T and the palette offer it."
+
+
+def _short(row: Mapping[str, Any]) -> str:
+    """Return the value of a row as the list shows it: of a theme, not each colour."""
+    value = row["value"]
+    return f"based on {value['base']}" if isinstance(value, Mapping) else as_typed(row["name"], value)
+
+
+def _own_themes(found: Files) -> dict[str, Given]:
+    return {f"{settings.THEMES}.{name}": given for name, (given, _) in found.themes.items()}
 
 
 def _place(row: Mapping[str, Any]) -> str:
@@ -100,6 +113,8 @@ def _rows(session: Session, found: Files) -> Iterator[dict[str, Any]]:
         shown = {"value": given.value, "source": given.source, "where": given.where or None}
         new = later and {"value": later.value, "source": later.source, "where": later.where}
         yield {"name": name, **shown, "new_teams": new}
+    for name, given in _own_themes(found).items():
+        yield {"name": name, "value": given.value, "source": given.source, "where": given.where, "new_teams": None}
 
 
 def _accept(session: Session) -> str:
@@ -159,8 +174,9 @@ def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) 
         raise UsageError(
             "init asks questions in a terminal: in a script give --yes, and options for what should differ"
         )
+    themes = settings.read_files(None, os.environ, of_team=False).themes
     chosen = {
-        name: None if text.strip() in ("", NONE) else settings.read_setting(name, text.strip())
+        name: None if text.strip() in ("", NONE) else settings.read_setting(name, text.strip(), themes)
         for name, text in options.items()
         if text is not None
     }

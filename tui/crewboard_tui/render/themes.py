@@ -1,9 +1,12 @@
 """Settings of the whole screen: colour themes, the stylesheet that uses them, the ASCII filter.
 
-Text has a contrast of at least 4.5 : 1 (WCAG 2.2, 1.4.3), in the high-contrast theme 7 : 1 (1.4.6).
+Text has a contrast of at least 4.5 : 1 (WCAG 2.2, 1.4.3), in the high-contrast theme 7 : 1 (1.4.6). That holds for
+themes of the user too: others are refused.
 """
 
-from typing import Literal
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from rich.segment import Segment
 from textual.color import Color
@@ -159,11 +162,7 @@ def _adopted(name: str, info: str, *, key: str = "", bad: str = "") -> Theme:
     )
 
 
-ThemeName = Literal[
-    "dark", "light", "contrast", "catppuccin-mocha", "catppuccin-macchiato", "catppuccin-frappe", "tokyo-night"
-]
-
-THEMES: dict[ThemeName, Theme] = {
+THEMES: dict[str, Theme] = {
     "dark": DARK,
     "light": LIGHT,
     "contrast": CONTRAST,
@@ -172,14 +171,134 @@ THEMES: dict[ThemeName, Theme] = {
     "catppuccin-frappe": _adopted("catppuccin-frappe", "#99d1db", key="#cfa7e8", bad="#efaead"),
     "tokyo-night": _adopted("tokyo-night", "#7dcfff"),
 }
-"""The themes by their user-facing names, in the order in which the theme key cycles through them."""
+"""Our own themes by their user-facing names, in the order in which the theme key cycles through them."""
 
 
-def after(theme: str) -> ThemeName:
-    """Return the name of the theme after the one that Textual calls `theme`."""
-    names = list(THEMES)
-    at = next((place for place, name in enumerate(names) if THEMES[name].name == theme), -1)
-    return names[(at + 1) % len(names)]
+PREFIX = "crewboard-"
+"""The beginning of the names by which Textual knows our themes, beside its own."""
+
+
+def names(registered: Iterable[str]) -> list[str]:
+    """Return the user-facing names of our themes among those that Textual has, in their order."""
+    return [name.removeprefix(PREFIX) for name in registered if name.startswith(PREFIX)]
+
+
+_ROLES = {
+    "text": ("foreground",),
+    "dim": ("muted",),
+    "trace": ("trace",),
+    "key": ("primary", "accent", "frame-focus", "border"),
+    "need": ("warning", "need"),
+    "bad": ("error", "bad"),
+    "good": ("success", "good"),
+    "info": ("info",),
+}
+"""What a theme of the user can colour, with the fields and variables of a theme that get the colour."""
+
+_FILLS = ("need", "bad", "good")
+"""The roles that are a ground too, below text in the colour of the background."""
+
+_BASE, _GROUND = "base", "ground"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+_DRAWN_LEAST, _TEXT_LEAST, _CONTRAST_LEAST = 3.0, 4.5, 7.0
+_STEPS = 20
+_LINEAR = 0.04045
+"""The share of a primary colour up to which its light grows evenly, as sRGB says."""
+
+
+def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, str]]]:
+    """Return a theme of the user from its table in a file, or None with what is wrong, and where in the table."""
+    if not _NAME.fullmatch(name) or name in THEMES:
+        why = "there is a theme of that name" if name in THEMES else "use small letters, digits and -, at most 32"
+        return None, [("", f"choose another name: {why}")]
+    if not isinstance(table, Mapping) or str(table.get(_BASE)) not in THEMES:
+        return None, [(_BASE, f"give the theme that it begins with: {_BASE} = one of {', '.join(THEMES)}")]
+    colours = {each: colour for each, colour in table.items() if each != _BASE}
+    wrong: list[tuple[str, str]] = []
+    for each, colour in colours.items():
+        if each not in (*_ROLES, _GROUND):
+            wrong.append((each, f"there is no colour {each}; they are {', '.join([*_ROLES, _GROUND])}"))
+        elif not (isinstance(colour, str) and _COLOUR.fullmatch(colour)):
+            wrong.append((each, f'{each}: give a colour as "#7aa2f7"'))
+    if wrong:
+        return None, wrong
+    base = str(table[_BASE])
+    theme = _coloured(THEMES[base], colours)
+    wrong = list(_faint(theme, _CONTRAST_LEAST if base == "contrast" else _TEXT_LEAST))
+    return (None, wrong) if wrong else (replace(theme, name=f"{PREFIX}{name}"), [])
+
+
+def _coloured(base: Theme, colours: Mapping[str, str]) -> Theme:
+    fields: dict[str, str] = {}
+    variables = dict(base.variables)
+    for role in _ROLES.keys() & colours.keys():
+        for place in _ROLES[role]:
+            (fields if hasattr(base, place) else variables)[place] = colours[role]
+    if _GROUND in colours:
+        fields["background"] = colours[_GROUND]
+    theme = replace(base, **fields, variables=variables)  # type: ignore[arg-type]
+    ground = Color.parse(theme.background or "")
+    variables |= {f"on-{role}": ground.hex for role in _FILLS if role in colours}
+    if _GROUND not in colours:
+        return theme
+
+    def blend(colour: str | None, share: float) -> str:
+        return ground.blend(Color.parse(colour or ""), share).hex
+
+    frame = blend(theme.foreground, 0.25)
+    variables |= {
+        "frame": frame,
+        "border-blurred": frame,
+        "cursor-row": blend(theme.primary, 0.12),
+        "add": blend(theme.success, 0.12),
+        "del": blend(theme.error, 0.12),
+    }
+    return replace(
+        theme, surface=blend(theme.foreground, 0.03), panel=blend(theme.foreground, 0.06),
+        dark=_contrast(ground, Color.parse("#ffffff")) > _contrast(ground, Color.parse("#000000")),
+    )  # fmt: skip
+
+
+def _luminance(colour: Color) -> float:
+    """Return the relative luminance of WCAG 2.2."""
+    red, green, blue = (
+        part / 12.92 if part <= _LINEAR else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _contrast(one: Color, other: Color) -> float:
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _faint(theme: Theme, least: float) -> Iterator[tuple[str, str]]:
+    """Yield each role whose colour cannot be read, with the figures of its worst ground, and a colour that can."""
+    variables = theme.variables
+    grounds = {
+        "the background": theme.background, "inputs": theme.surface, "panels": theme.panel,
+        "the selected row": variables["cursor-row"], "added lines": variables["add"], "deleted lines": variables["del"],
+    }  # fmt: skip
+    for role, places in _ROLES.items():
+        colour = Color.parse(getattr(theme, places[0], None) or variables[places[0]])
+        needs = _DRAWN_LEAST if role == "trace" else least
+        on = {
+            where: Color.parse(ground or "")
+            for where, ground in grounds.items()
+            if (where == "the background" or role != "trace")
+            and (where != "added lines" or role in ("text", "good", "info"))
+            and (where != "deleted lines" or role in ("text", "bad", "info"))
+        }
+        where, worst = min(on.items(), key=lambda each: _contrast(colour, each[1]))
+        if (ratio := _contrast(colour, worst)) < needs:
+            towards = Color.parse("#ffffff" if theme.dark else "#000000")
+            shades = (colour.blend(towards, step / _STEPS) for step in range(1, _STEPS + 1))
+            better = next((each for each in shades if all(_contrast(each, at) >= needs for at in on.values())), None)
+            shade = "lighter" if theme.dark else "darker"
+            use = f"use {better.hex.lower()} or a {shade} one" if better else f"choose another {_GROUND}"
+            figures = f"{ratio:.1f} : 1 on {where}, {worst.hex.lower()}"
+            yield role, f"{role} {colour.hex.lower()} has a contrast of {figures}, and needs {needs:g} : 1: {use}"
 
 
 class SteadyStylesheet(Stylesheet):

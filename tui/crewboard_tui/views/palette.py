@@ -20,6 +20,7 @@ from crewboard_tui.actions.registry import Selection
 from crewboard_tui.keymap.bindings import BY_ID, KEYS, WHERE, Key, bindings_of, command_name, palette_commands
 from crewboard_tui.render.lines import Line, Span, one_line, pad, say, width_of
 from crewboard_tui.render.looks import NEED_LOOKS, look_of
+from crewboard_tui.render.themes import names
 from crewboard_tui.views.base import CAME_BY_ITSELF, BaseScreen
 from crewboard_tui.widgets.bars import VIEWS, press, title, working_keys
 from crewboard_tui.widgets.line_list import LineList, Row
@@ -103,7 +104,7 @@ class Commands(Provider):
                 yield Hit(score, command.title, command.run, text=command.title.plain)
 
     def _places(self) -> Iterator[_Place]:
-        """Yield what can be gone to: needs, agents, views, teams, tasks."""
+        """Yield what can be gone to: needs, agents, views, teams, tasks, themes."""
         if not isinstance(self.screen, BaseScreen) or self.screen.IS_FORM:
             return
         context = self.screen.context
@@ -126,6 +127,10 @@ class Commands(Provider):
         for task in view.tasks:
             name = f"#{task.id} {one_line(task.subject)}"
             yield _Place(name, "task", partial(navigator.open_view, "tasks", str(task.id)))
+        yield from (
+            _Place(f"theme {theme}", "", self._run(f"use_theme({theme!r})"))
+            for theme in names(self.app.available_themes)
+        )
 
     def _commands(self) -> list[_Command]:
         return [
