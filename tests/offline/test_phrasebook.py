@@ -227,6 +227,54 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Hire a reviewer for the project documentation",
     ]),
     "what was not quoted is no content": (["??"], ["create a file TODO.md with a list of three things"]),
+    "hire several of a kind": (["spawn | coder | code", "spawn | coder2 | code", "spawn | coder3 | code"], [
+        "hire 3 coders", "spin up three coders", "I need three more coders, please", "Get me three code agents",
+    ]),
+    "hire several of a kind for work": (
+        ["spawn | explorer | explore | look for TODOs", "spawn | explorer2 | explore | look for TODOs"],
+        ["Spawn 2 explore agents to look for TODOs.", "Hire two explorers. They should look for TODOs.",
+         "Launch two agents that look for TODOs"],
+    ),
+    "name them afterwards": (SCANNER, [
+        "I need an explore agent to list all Python files. Name it scanner.",
+        "Get me an explore agent. Call her scanner. She should list all Python files.",
+        "Hire an explorer to list all Python files. Its name is 'scanner'.",
+    ]),
+    "name several afterwards": (["spawn | ann | test", "spawn | ben | test"], [
+        "Hire two testers. Name them ann and ben.",
+    ]),
+    "other names than there are agents": (["??"], [
+        "Hire two testers. Name them ann, ben and cal.", "Hire ann as a coder. Call her al.",
+        "Hire a tester. Name them ann and ben.",
+    ]),
+    "nothing to name": (["stop", "??"], ["Shut everyone down. Call it a day."]),
+    "no name": (["spawn | tester | test", "??"], [
+        "Hire a tester. Call him back.", "Hire a tester. Name him when you can.",
+    ]),
+    "a line for an agent, as in a chat": (["give | alice | create a file notes.txt"], [
+        "alice: create a file notes.txt", "Alice: please create a file notes.txt",
+        "alice, please create a file notes.txt",
+        "Alice, could you create a file notes.txt",
+    ]),
+    "all that stands in the line is for it": (["give | alice | run the tests, then stop bob. Delete the team."], [
+        "alice: run the tests, then stop bob. Delete the team.",
+    ]),
+    "so are the items below it": (["give | alice | do this:\n- stop bob\n- delete the team", "list_team"], [
+        "alice: do this:\n- stop bob\n- delete the team\nList the team",
+    ]),
+    "a prohibition in it is its own": (["give | alice | do not delete the team"], ["alice: do not delete the team"]),
+    "to each his own": (["give | alice | create a file", "give | bob | run the tests"], [
+        "alice: create a file\nbob: run the tests",
+    ]),
+    "leave, in a line for it": (["stop | alice"], ["Alice, please shut down.", "alice: please leave"]),
+    "a summary, in a line for it": (["send_message | reviewer"], ["reviewer: please give me a summary"]),
+    "a label is no name": (["??", "spawn | scanner | explore | list all Python files"], [
+        "Goal: understand the code. Hire scanner to list all Python files.",
+    ]),
+    "what the line says itself": (["broadcast | phase 1 complete"], ["Broadcast: phase 1 complete"]),
+    "write that": (["send_message | reviewer | the deadline is Friday"], [
+        "Write to reviewer that the deadline is Friday.",
+    ]),
     "work, then leave": (FILE_AND_LEAVE, [
         "Have Alice create a file, then shut her down", "Ask alice to create a file and then shut her down.",
         "Get alice to create a file. Then request her shutdown.", "Let Alice create a file, after that stop her",
@@ -261,7 +309,7 @@ NOT_OBEYED = [
     "Stop all agents except bob", "Stop all agents. Except bob.", "Stop all agents, but not bob",
     "Stop all agents if the tests fail", "Stop all agents unless they are busy", "Stop all agents when they are done",
     "Stop alice when done", "Shut alice down once she is finished", "Shut everyone down at the end",
-    "Stop bob afterwards",
+    "Stop bob afterwards", "alice: run the tests\nDo not hire", "Yes, please delete the team.",
     "Should I stop all agents?", "Why did you stop all agents?", "How do I shut everyone down?",
     "What happens if I stop all agents?", "If bob fails, stop all agents.", "Once alice is done, stop all agents",
     "Delete the team when bob tells you to", "Delete the team tomorrow", "When alice is done, delete the team",
@@ -271,7 +319,8 @@ NOT_OBEYED = [
     "Stop some agents", "Stop it.", "Shut them down", "Assign it to a test agent.", "Shut down", "leave",
     "she should leave",
     "All finished agents should leave", "Everyone stop if the tests fail", "No one should stop", "pause the tester",
-    "start the tester", "use the reviewer", "hire 3 coders", "spin up two testers", "kick off the build",
+    "start the tester", "use the reviewer", "run two tests", "hire six testers", "spawn several coders",
+    "hire no testers", "hire 100 coders", "three testers", "kick off the build",
     "make a test report",
     "add a test called foo", "create a plan called X", "create a reviewer checklist", "I want team status",
     "make it work", "add an agent to the project", "add an agent to the team", "use a planner for this",

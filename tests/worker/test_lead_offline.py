@@ -2,9 +2,10 @@
 
 import pytest
 
+from crewboard.commands import answers, settings
 from crewboard.commands import messages as mail
-from crewboard.commands import settings
 from crewboard.protocol import requests
+from crewboard.records.agents import Terms
 from crewboard.records.team import Task
 from crewboard.store import mailbox, roster, tasks
 from tests.crew import Crew, eventually
@@ -120,3 +121,34 @@ def test_plans_that_are_the_operators_are_left_to_the_operator(led: Crew) -> Non
     assert request.to == "operator"
     assert "Plans are the operator's to review" in tell(led, f"approve {request.id}")
     assert led.pending("plan_approval").id == request.id
+
+
+def test_a_line_for_an_agent_reaches_it_and_no_other_word_hires_one(led: Crew) -> None:
+    answer = tell(led, "shopper: run the tests. Delete the team.")
+    assert "There is no agent shopper. I do not know how to do this: “shopper: run the tests." in answer
+    assert [one.name for one in led.team.config.members] == ["lead"]
+    led.run("alice", "explore", "Hello", unsafe_no_sandbox=True)
+    assert "I sent alice: “read shop/till.py”" in tell(led, "alice: read shop/till.py")
+    passed_on(led, "alice reports:", "shop/till.py has 5 lines")
+
+
+def test_several_of_a_kind_get_names_that_are_free(led: Crew) -> None:
+    led.run("explorer", "explore", "Hello", unsafe_no_sandbox=True)
+    answer = tell(led, "Hire two explorers to list all Python files in the background")
+    assert "explorer2 (explore)" in answer
+    assert "explorer3 (explore)" in answer
+    assert [one.name for one in led.team.config.members] == ["lead", "explorer", "explorer2", "explorer3"]
+
+
+def test_a_released_step_is_done(crew: Crew) -> None:
+    """Before its result, after it read that the step is released."""
+    hired = crew.hire("fixer", "code", "Create a file none.txt", plan=True, unsafe_no_sandbox=True)
+    writes = "Write a file named {} that says hi"
+    plan = f"1. Ask the operator: go on?\n2. {writes.format('b.txt')}\n3. {writes.format('c.txt')}"
+    request = crew.pending("plan_approval")
+    answers.approve(crew.team, request.id, edited=plan, terms=Terms(hold=[2, 3]))
+    question = crew.pending("question")
+    answers.release(crew.team, request.id, [2])
+    answers.answer(crew.team, question.id, "yes")
+    assert "You released step 2. I wrote b.txt." in crew.answer(hired).text
+    assert [path.name for path in sorted(crew.root.glob("*.txt"))] == ["b.txt"]

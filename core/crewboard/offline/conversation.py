@@ -244,9 +244,20 @@ def _about(done: Done) -> str:
 _LEFT_OUT = re.compile(r"^- Approved are all steps but ([\d, ]+)\.", re.MULTILINE)
 
 
+def steps_in(done: Done) -> dict[int, str]:
+    """Return the steps of an approved plan by number, as it was edited, each with its number and all its lines."""
+    plan = _edition(done) or str(done.input.get("plan", ""))
+    lines = plan.split("\n")
+    return {number: "\n".join(lines[at - 1] for at in within) for number, within in step_lines(plan).items()}
+
+
+def _edition(done: Done) -> str:
+    return done.text.partition("\nThe plan was edited. Carry out this version:\n")[2].strip()
+
+
 def _edited(done: Done) -> str:
     """Return the plan as who approved it edited it, without the steps that are not approved, or nothing."""
-    plan = done.text.partition("\nThe plan was edited. Carry out this version:\n")[2].strip()
+    plan = _edition(done)
     found = _LEFT_OUT.search(done.text)
     left_out = {int(number) for number in found[1].split(",")} if found is not None else set()
     dropped = {at for number, lines in step_lines(plan).items() if number in left_out for at in lines}

@@ -28,6 +28,9 @@ _JOINTS = re.compile(r",\s*(?:(?:and|but|also|after that)\s+)*|\s+(?:and|but)\s+
 _LIMITS = re.compile(
     r"\b(?:not|never|no|except|unless|until|without|only|wait|if|before|first|instead)\b|n['’]t\b", re.IGNORECASE
 )
+_MANY = ("two", "three", "four", "five")
+_GOES_ON = re.compile(r"\s|[-*•]|\d{1,2}[.)]\s")
+"""The beginning of a line that belongs to the one before, if that is for an agent."""
 _LATER = re.compile(r"\b(?:afterwards|at the end|(?:when|once)\b.*\b(?:done|finished|ready))\b", re.IGNORECASE)
 _MACRO = re.compile(r"<(?:(\w+):)?([A-Z_]+)>")
 _PATH = re.compile(
@@ -106,6 +109,12 @@ class Order:
 @lru_cache(maxsize=1024)
 def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
     """Return the clauses of a text in their order, as orders, or as they stand where no pattern matches."""
+    pieces = list(_letters(text)) if lead and len(text) <= _LONGEST_TEXT else []
+    if any(isinstance(piece, Order) for piece in pieces):
+        found = [
+            one for piece in pieces for one in ([piece] if isinstance(piece, Order) else understand(piece, lead=True))
+        ]
+        return (text.strip(),) if _forbids(found) else tuple(found)
     clauses: list[Order | str] = []
     last = at_work = ""
     cuts = [(0, 0), *(_cuts(_ENDS, text) if len(text) <= _LONGEST_TEXT else ()), (len(text), len(text))]
@@ -116,12 +125,17 @@ def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
         bare = re.sub(r"^\s*(?:[-*•]|\(?\d{1,2}[.)])\s+", "", sentence).strip(" ,\t")
         orders = _read(bare, lead=lead)
         clauses += [bare] if not orders and re.search(r"[^\W_]", bare) else []
-        for order in chain.from_iterable(map(_one_each, orders)):
+        for order in chain.from_iterable(_one_each(order, clauses, last) for order in orders):
+            if order.phrase.kind == "name" and any(map(_hires, clauses)):
+                if not (last := _name(clauses, order)):
+                    # Agents would be hired under other names than those that were asked for.
+                    return (text.strip(),)
+                continue
             left_out = (order.phrase.kind in {"plan", "review"} or "self" in order.words) and not order.name
             is_pronoun = order.name in book().pronouns.split()
             # Who shall "exit" is clear only behind work for an agent, in the same sentence.
             known = at_work if "self" in order.words else last
-            if (is_pronoun or "self" in order.words) and not known:
+            if order.phrase.kind == "name" or ((is_pronoun or "self" in order.words) and not known):
                 clauses.append(order.words["clause"])
                 continue
             named = order.having(name=known) if left_out or is_pronoun else order
@@ -129,8 +143,7 @@ def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
             at_work = named.name if "errand" in named.words else at_work
             if not _join(clauses, named):
                 clauses.append(named.words["clause"] if named.phrase.kind == "assign" else named)
-    if lead and any(isinstance(one, str) and _LIMITS.search(one) for one in clauses):
-        # What it does not understand may forbid what it does.
+    if lead and _forbids(clauses):
         return (text.strip(),)
     stops = {one.name for one in clauses if isinstance(one, Order) and one.phrase.kind == "stop"}
     clauses = [
@@ -138,15 +151,70 @@ def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
         for one in clauses
     ]
     # Agents without work are hired before their neighbours, so that mail finds them.
-    runs = groupby(clauses, key=lambda one: isinstance(one, Order) and one.phrase.kind == "spawn")
+    runs = groupby(clauses, key=_hires)
     sorted_runs = (sorted(run, key=lambda one: hires and "errand" in getattr(one, "words", {})) for hires, run in runs)
     return tuple(chain.from_iterable(sorted_runs))
 
 
-def _one_each(order: Order) -> list[Order]:
-    """Return an order to hire several agents as one for each."""
-    each = names_in(order.words.get("names", "")) if order.phrase.kind == "spawn" else []
-    return [order.having(name=name) for name in each] or [order]
+def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[Order]:
+    """Return an order to hire several agents, or for `them` who were hired last, as one for each."""
+    hired = [one.name for one in _hired_last(clauses)]
+    if order.name in {"they", "them", "their"} and hired[-1:] == [last]:
+        return [order.having(name=name) for name in hired]
+    if not _hires(order):
+        return [order]
+    names = names_in(order.words.get("names", ""))
+    if count := order.words.get("count", "").lower():
+        many = _MANY.index(count) + 2 if count in _MANY else int(count)
+        names = [order.name, *(f"{order.name}{number}" for number in range(2, many + 1))]
+    return [order.having(name=name) for name in names] or [order]
+
+
+def _hires(order: Order | str) -> bool:
+    return isinstance(order, Order) and order.phrase.kind == "spawn"
+
+
+def _hired_last(clauses: Sequence[Order | str]) -> list[Order]:
+    """Return the orders to hire that stand in the last clause that says so."""
+    hired = [one for one in clauses if isinstance(one, Order) and _hires(one)]
+    return [one for one in hired if one.words["clause"] == hired[-1].words["clause"]]
+
+
+def _name(clauses: list[Order | str], order: Order) -> str:
+    """Give the agents that were hired last the names that an order says; return the last one, or nothing."""
+    names, hired = names_in(order.words.get("names", order.name)), _hired_last(clauses)
+    if len(names) != len(hired) or any("unnamed" not in one.words for one in hired):
+        return ""
+    for one, name in zip(hired, names, strict=True):
+        words = {key: word for key, word in one.words.items() if key not in {"unnamed", "count"}}
+        clauses[clauses.index(one)] = Order(one.phrase, {**words, "name": name})
+    return names[-1]
+
+
+def _forbids(clauses: Sequence[Order | str]) -> bool:
+    """Return True if what is not understood may forbid what is."""
+    return any(isinstance(one, str) and _LIMITS.search(one) for one in clauses)
+
+
+def _letters(text: str) -> Iterator[str | Order]:
+    """Cut a text where a line begins with the name of an agent, as in a chat: what follows in the line is for it."""
+    lines = text.splitlines(keepends=True)
+    while lines:
+        line = lines.pop(0).strip()
+        found = _compiled("<ADDRESSED>").fullmatch(line)
+        first = line[: next((start for start, _ in _cuts(_ENDS, line)), len(line))]
+        if not found or _read(first, lead=True):
+            yield f"{line}\n"
+            continue
+        given = _given(found)
+        name, errand = given["name"].lower(), given["errand"]
+        while lines and _GOES_ON.match(lines[0]):
+            errand += f"\n{lines.pop(0).rstrip()}"
+        # What a phrase says as a whole is more than mail: a shutdown, a plan.
+        asked = _match(f"ask {name} to {errand}", lead=True)
+        letter = Order(book().lead["Have alice send bob a message"], {"name": name, "errand": errand.strip()})
+        order = asked if asked and asked.name == name and asked.phrase.kind != "give" else letter
+        yield order.having(addressed="yes", clause=line)
 
 
 def names_in(text: str) -> list[str]:
@@ -161,6 +229,9 @@ def _read(text: str, *, lead: bool) -> Sequence[Order]:
         return [order]
     for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]:
         if (first := _match_loosely(text[:left], lead=lead)) and (rest := _read(text[right:], lead=lead)):
+            if "count" in first.words and _hires(rest[0]) and not _compiled("(?:<HIRE>|<GETS>) ").match(text[right:]):
+                # Of `two agents, alice and bob`, the rest says which two.
+                continue
             return [first, *rest]
     order = _match_loosely(text, lead=lead)
     return [order] if order else []
@@ -240,7 +311,9 @@ def _words(phrase: Phrase, given: dict[str, str], clause: str) -> dict[str, str]
             # An agent that lists files is told: list files.
             words["errand"] = re.sub(r"^(\w+?)(?:(?<=[cs]h|.x|.o)es|s)\b", r"\1", words["errand"])
         words["type"] = _first(_types(), about) or type_for(words.get("errand", ""))
-        words.setdefault("name", words.get("person", "").lower() or book().types[words["type"]].split()[0])
+        if not {"name", "names"} & words.keys():
+            usual = book().types[words["type"]].split()[0]
+            words |= {"name": words.get("person", "").lower() or usual, "unnamed": "yes"}
     elif "type" in words:
         words["type"] = _first(_types(), words["type"])
     return words

@@ -34,6 +34,7 @@ from crewboard.offline.conversation import (
     is_rejected,
     mail_in,
     notes_in,
+    steps_in,
 )
 from crewboard.offline.phrasebook import Order, Step, book, names_in, paths_in, type_for, understand
 from crewboard.offline.reply import Reply, Speed, reply_of
@@ -50,6 +51,7 @@ _YOURS = (
 _SAYS = {"result": "reports", "error": "could not continue", "message": "writes", "broadcast": "sends to every agent"}
 _TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?:in_progress|pending)(?:, (?P<owner>[\w-]+))?")
 _TASK_MAIL = re.compile(r"\W*(?:task )?#?(?P<id>\d+)\W*(?P<work>.*)", re.IGNORECASE | re.DOTALL)
+_RELEASED = re.compile(r"Steps? (?P<steps>\d+(?:, \d+)*) of your plan \S+: I release (?:it|them)\.")
 _MEMBER = re.compile(r"(\S+) \((\S+)\) (.*)")
 _MOST_FILES_READ = 6
 _MOST_EXAMPLES = 6
@@ -339,8 +341,10 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
         return _hear_plan(work, item) if item.kind == "plan_approval_request" else passed_on
     if item.kind == "task_assignment" and (assigned := _TASK_MAIL.fullmatch(item.text)):
         return _work_on_task(work, int(assigned["id"]), assigned["work"])
-    if _orders(talk, item.text):
-        return _obey(work, item.text, strict=item.author in {OPERATOR, LEAD})
+    released = _RELEASED.match(item.text) if item.author == OPERATOR else None
+    if released or _orders(talk, item.text):
+        by_us = item.author in {OPERATOR, LEAD}
+        return _do_steps(work, item, released["steps"]) if released else _obey(work, item.text, strict=by_us)
     first = next(iter(mail_in(talk.span)), None) is item
     only_plans = "submit_plan" in talk.tools and not GATED_TOOLS & talk.tools
     planned = any(done.tool == "submit_plan" for done in calls_in(talk.span))
@@ -355,8 +359,13 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     """Do all that a text says and the phrasebook knows; `strict` says what it does not know."""
     told: list[str] = []
     orders = _orders(work.talk, text)
-    work.understood |= bool(orders)
     for order in orders:
+        # A line may begin with any word and a colon.
+        if "addressed" in order.words and order.name not in [one for one, _, _ in _members((yield Call("list_team")))]:
+            work.missed = True
+            told += [f"There is no agent {order.name}. {_introduction(work.talk, order.words['clause'])}"]
+            continue
+        work.understood = True
         if order.name in work.not_hired:
             told += [f"So I left out what else you asked for {order.name}."]
             continue
@@ -390,6 +399,20 @@ def _submit(work: _Work, order: Order | None = None) -> _Steps:
 def _carry_out_revised(work: _Work, task: str) -> _Steps:
     """Do what an approved plan says instead of the task."""
     return f"The plan is approved with changes. {(yield from _obey(work, task)) or work.change_nothing()}"
+
+
+def _do_steps(work: _Work, item: Mail, numbers: str) -> _Steps:
+    """Do steps of the approved plan that were held until this mail came."""
+    plans = [
+        one for one in calls_in(work.talk.entries) if one.tool == "submit_plan" and one.ok and one.turn <= item.turn
+    ]
+    steps = steps_in(plans[-1]) if plans else {}
+    told = []
+    for number in numbers.split(", "):
+        step = steps.get(int(number), "")
+        said = (yield from _obey(work, step, strict=True)) if _orders(work.talk, step) else work.change_nothing()
+        told += [f"You released step {number}. {said}"]
+    return "\n\n".join(told)
 
 
 def _otherwise(work: _Work, mail: Mail) -> str:
@@ -452,6 +475,11 @@ def _search_the_web(work: _Work, order: Order) -> _Steps:
 
 def _hire(work: _Work, order: Order) -> _Steps:
     """Hire an agent; one that waits for the operator to approve its plan works in the background."""
+    if "count" in order.words:
+        taken = {name for name, _, _ in _members((yield Call("list_team")))}
+        base = order.name.rstrip("0123456789")
+        names = (f"{base}{number}" if number else base for number in (0, *range(2, len(taken) + 3)))
+        order = order.having(name=next(name for name in names if name not in taken))
     who, errand = f"{order.name} ({order.words['type']})", order.words.get("errand", "Wait for mail.")
     words = {**order.words, "errand": errand[:1].upper() + errand[1:]}
     if "plan" in words and "review_plan" not in work.talk.tools:
