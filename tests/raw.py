@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -24,6 +25,8 @@ class Raw(NamedTuple):
     """Keeps the connection open until it is set."""
     drips: bool = False
     """The body goes on for ever, a space every hundredth of a second, until the client hangs up."""
+    head_drips: bool = False
+    """So does a header, before which only the status is sent."""
 
 
 def as_json(body: object, status: int = 200) -> Raw:
@@ -37,6 +40,14 @@ def sse(*events: object, names: bool = True) -> Raw:
         name = f"event: {event['type']}\n" if names and isinstance(event, dict) and event.get("type") else ""
         lines.append(f"{name}data: {event if isinstance(event, str) else json.dumps(event)}\n\n")
     return Raw("".join(lines).encode("utf-8", "surrogatepass"))
+
+
+def _drip(file: BufferedIOBase, *, endless: bool) -> None:
+    with contextlib.suppress(OSError):
+        while endless:
+            file.write(b" ")
+            file.flush()
+            time.sleep(0.01)
 
 
 class RawServer:
@@ -70,6 +81,10 @@ class RawServer:
                 if answer is None:
                     return
                 self.send_response(answer.status)
+                if answer.head_drips:
+                    self.flush_headers()
+                    self.wfile.write(b"x-slow: ")
+                    _drip(self.wfile, endless=True)
                 self.send_header("content-type", answer.kind)
                 self.send_header("content-length", str(len(answer.body) + answer.missing))
                 if answer.encoding:
@@ -78,11 +93,7 @@ class RawServer:
                     self.send_header("location", answer.location)
                 self.end_headers()
                 self.wfile.write(answer.body)
-                with contextlib.suppress(OSError):
-                    while answer.drips:
-                        self.wfile.write(b" ")
-                        self.wfile.flush()
-                        time.sleep(0.01)
+                _drip(self.wfile, endless=answer.drips)
                 if answer.held is not None:
                     self.wfile.flush()
                     answer.held.wait()

@@ -5,6 +5,7 @@ a command can say what is missing before it starts a worker.
 """
 
 import contextlib
+import io
 import json
 import re
 import time
@@ -18,6 +19,8 @@ from crewboard.errors import how_to_install
 
 if TYPE_CHECKING:
     import ipaddress
+    import socket
+    from urllib.request import OpenerDirector, ProxyHandler
 
 BASE_URL = "ANTHROPIC_BASE_URL"
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
@@ -458,6 +461,9 @@ class RedirectedError(ValueError):
 def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int, Any]:
     """Return the status and the JSON of the server's answer to a GET; the JSON is None if the answer is none.
 
+    The whole answer, its headers and what a proxy says before it included, must have come `timeout` seconds after the
+    call. To connect to each address of the server, and to agree on TLS, may take as long.
+
     It is authenticated with the keys of the environment, if there are any, as the SDK does it; not with what the SDK
     fetches from elsewhere, and on a cloud platform not at all.
 
@@ -471,12 +477,7 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
     import urllib.error
     import urllib.request
 
-    class NoRedirects(urllib.request.HTTPRedirectHandler):
-        """Follows no redirect, because the key would go to another address."""
-
-        def redirect_request(self, *_: object) -> None:
-            return None
-
+    end = time.monotonic() + timeout
     url = base_url(environment)
     if not re.match(_SCHEME, url):
         raise ValueError(f"{url} starts with neither http:// nor https://")
@@ -489,29 +490,77 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
     proxies = urllib.request.ProxyHandler({urllib.parse.urlsplit(url).scheme: through} if through else {})
     request = urllib.request.Request(f"{url}{path}", headers=headers)  # noqa: S310  the user's own address
     try:
-        with urllib.request.build_opener(NoRedirects, proxies).open(request, timeout=timeout) as answer:
-            return answer.status, _json(_read(answer, timeout))
+        with _opener(proxies, end).open(request, timeout=timeout) as answer:
+            return answer.status, _json(_read(answer))
     except urllib.error.HTTPError as error:
         with error:
             to = error.headers.get("location")
             if to and error.code in _REDIRECTS:
                 raise RedirectedError(error.code, url, path, urllib.parse.urljoin(f"{url}{path}", to)) from error
-            return error.code, _json(_read(error, timeout))
+            return error.code, _json(_read(error))
     except http.client.HTTPException as error:
         raise ValueError(f"the answer is no HTTP: {type(error).__name__}") from error
 
 
-def _read(answer: Any, timeout: float) -> bytes:  # noqa: ANN401  what `urllib` returns or raises
-    """Return the beginning of a body.
+class _Until(io.RawIOBase):
+    """Reads from a socket until `end`. A timeout of the socket alone would begin anew with each byte."""
 
-    Raises:
-        TimeoutError: It goes on, however slowly, for longer than `timeout` seconds.
-    """
-    data, end = b"", time.monotonic() + timeout
+    def __init__(self, sock: "socket.socket", raw: io.RawIOBase, end: float) -> None:
+        self._sock, self._raw, self._end = sock, raw, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401  any buffer
+        if (left := self._end - time.monotonic()) <= 0:
+            raise TimeoutError("the answer does not end")
+        self._sock.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _opener(proxies: "ProxyHandler", end: float) -> "OpenerDirector":
+    """Return what sends a request through `proxies`, and reads no answer after `end`."""
+    import http.client
+    import urllib.request
+
+    class Answer(http.client.HTTPResponse):
+        """An answer of the server, or of a proxy that is asked to connect to it."""
+
+        def __init__(self, sock: "socket.socket", *given: Any, **named: Any) -> None:
+            super().__init__(sock, *given, **named)
+            self.fp = io.BufferedReader(_Until(sock, self.fp.detach(), end))
+
+    class Plain(http.client.HTTPConnection):
+        response_class = Answer
+
+    class Encrypted(http.client.HTTPSConnection):
+        response_class = Answer
+
+    class Exchange(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Plain, req)
+
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Encrypted, req)
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Follows no redirect, because the key would go to another address."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    return urllib.request.build_opener(NoRedirects, proxies, Exchange)
+
+
+def _read(answer: Any) -> bytes:  # noqa: ANN401  what `urllib` returns or raises
+    """Return the beginning of a body."""
+    data = b""
     while len(data) < _MOST and (part := answer.read1(_MOST - len(data))):
         data += part
-        if time.monotonic() > end:
-            raise TimeoutError("the answer does not end")
     return data
 
 

@@ -1,7 +1,10 @@
 """The server that an environment names: what is wrong with it is said before an agent is hired."""
 
 import asyncio
+import contextlib
 import os
+import socket
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -236,3 +239,27 @@ def test_a_certificate_that_is_not_trusted_has_its_own_remedy(
     monkeypatch.setattr(endpoint, "get", get)
     found = doctor.answer(Team(directory), {"ANTHROPIC_BASE_URL": "https://127.0.0.1:9"}, 1)
     assert (found.mark, "SSL_CERT_FILE" in str(found.remedy)) == ("bad", True)
+
+
+@pytest.mark.parametrize("begins", [b"HTTP/1.1 20", b"HTTP/1.1 200 OK\r\nx-slow: "], ids=["status", "header"])
+@pytest.mark.parametrize("way", ["server", "proxy", "tunnel"])
+def test_a_head_that_drips_is_not_awaited(begins: bytes, way: str) -> None:
+    """A socket's timeout begins anew with each byte. Where there is a proxy, it is what drips."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=drip, args=(listening, begins), daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        there = {"tunnel": "https://models.test", "proxy": "http://models.test"}.get(way, url)
+        began = time.monotonic()
+        with pytest.raises(OSError, match=r"timed out|does not end"):
+            endpoint.get({endpoint.BASE_URL: there, "HTTPS_PROXY": url, "HTTP_PROXY": url}, "/v1/models", 0.3)
+        assert time.monotonic() - began < 10
+
+
+def drip(listening: socket.socket, begins: bytes) -> None:
+    """Answer the first connection with `begins`, and then a byte every hundredth of a second until it is closed."""
+    sock, _ = listening.accept()
+    with sock, contextlib.suppress(OSError):
+        sock.sendall(begins)
+        while True:
+            sock.sendall(b"0")
+            time.sleep(0.01)

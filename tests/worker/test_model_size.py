@@ -112,13 +112,15 @@ def test_a_server_that_hangs_is_asked_once_about_its_models(
 
 
 @pytest.mark.files_only
+@pytest.mark.parametrize(
+    "endless", [Raw(b"", missing=10**6, drips=True), Raw(b"", head_drips=True)], ids=["body", "headers"]
+)
 def test_an_answer_about_models_that_never_ends_is_not_awaited(
-    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, endless: Raw
 ) -> None:
     from crewboard.worker.llm import model
 
     monkeypatch.setattr(model, "_ASK_TIMEOUT", 0.2)
-    endless = Raw(b"", missing=10**6, drips=True)
     with RawServer(DONE, pages=dict.fromkeys((PAGE, "/v1/models"), endless)) as server:
         asking = caller(directory, monkeypatch, server.url)
         asyncio.run(asyncio.wait_for(asking.learn_size(), 60))
