@@ -328,11 +328,12 @@ def in_terminal(root: Path, environment: Mapping[str, str], replies: list[str], 
     return shown.decode()
 
 
-def test_a_team_works_with_its_engine_unless_a_model_is_asked_for(own: Cli, tmp_path: Path) -> None:
+def test_a_team_works_with_its_engine_unless_a_model_is_asked_for(
+    own: Cli, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Each hire is refused, for an option that no engine takes or without a key: that says which would have worked."""
     users(own, 'engine = "claude"\n')
-    folder = tmp_path.parent / f"{tmp_path.name}-npm"
-    own = own.with_environment(PATH=f"{install(folder, '0.101.0')}:/usr/bin:/bin")
+    own = own.with_environment(PATH=f"{install(tmp_path_factory.mktemp('npm'), '0.101.0')}:/usr/bin:/bin")
     own("task", "add", "one")
     own(*_hire("explore"), "--effort", "high").refused(2, "--effort", "with the engine claude")
     for option in (("--engine", "none"), ("--model", "opus")):
