@@ -34,7 +34,8 @@ def call(name: str, given: dict[str, Any]) -> dict[str, Any]:
         os._exit(3)
     # It knows a secret, and cannot keep it.
     token = os.environ.get("TOKEN", "no token")
-    return {"type": "text", "text": f"{given.get('text')} {token} {b64encode(token.encode()).decode()}"}
+    bytecode = f"bytecode in {sys.pycache_prefix or 'its place'}, {'read' if sys.dont_write_bytecode else 'written'}"
+    return {"type": "text", "text": f"{given.get('text')} {token} {b64encode(token.encode()).decode()} {bytecode}"}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:

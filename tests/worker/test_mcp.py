@@ -116,6 +116,7 @@ def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_pat
     assert picture.content.startswith("image-1, image/png")
     assert end.is_error
     assert again.content.startswith("again "), "a server that ended is started again"
+    assert again.content.endswith("bytecode in its place, read"), "a server in Python does not compile what it imports"
     assert "there is no tool 'mcp__new__anything'" in unknown.content
     begun = next(event for event in crew.events("clock") if isinstance(event, ToolStart))
     assert begun.name == "mcp__time__get_current_time"

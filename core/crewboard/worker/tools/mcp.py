@@ -69,6 +69,10 @@ MAX_MESSAGE = 16 * 1024 * 1024
 MAX_RESULT = 400_000
 """Characters of a result that are looked at; executors keep fewer."""
 
+_BYTECODE = {"PYTHONPYCACHEPREFIX": "", "PYTHONDONTWRITEBYTECODE": "1"}
+"""Variables with which a server in Python reads the bytecode beside its modules, and writes none. It starts once in a
+run: in the run's own cache, which serves commands, it would find nothing and compile all that it imports."""
+
 _MAX_PAGES = 20
 _MAX_LEFT_OUT = 20
 _LOG_LINES = 5
@@ -352,7 +356,8 @@ class _Connection:
     async def _over_stdio(self) -> AsyncIterator[tuple["_Reading", "_Writing"]]:
         label = f"mcp:{self.server.name}"
         sandbox = self._file_tools.sandbox
-        self._service = shell.Service(label, self._resolved.arguments, self._resolved.env, sandbox, self._keep)
+        variables = {**_BYTECODE, **self._resolved.env}
+        self._service = shell.Service(label, self._resolved.arguments, variables, sandbox, self._keep)
         self._service.when_ended(self._stop.set)
         try:
             reader, writer = await self._service.connect(MAX_MESSAGE)
