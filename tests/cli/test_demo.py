@@ -28,6 +28,8 @@ from tests.cli.shell import COMMAND, Cli, finish
 from tests.crew import eventually
 from tests.planted import Planted
 
+pytestmark = pytest.mark.files_only("a demo keeps its team in files")
+
 LIMIT = 90
 
 

@@ -32,6 +32,8 @@ from tests.preloaded import Preloaded
 from tests.raw import Raw, RawServer, as_json, sse
 from tests.worker.test_odd_replies import STOP, call, end, start
 
+of_servers = pytest.mark.files_only("it calls a server, and keeps nothing")
+
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +126,7 @@ def test_doctor_says_how_the_database_answers(hosted: TeamDirectory) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "says"), [(-600.0, "600.0 s ahead of"), (600.0, "600.0 s behind")])
+@of_servers
 def test_doctor_notes_a_wrong_clock(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, seconds: float, says: str
 ) -> None:
@@ -192,6 +195,7 @@ def detail(ran: Ran, name: str) -> str:
     return f"{check['detail']} → {check['remedy']}"
 
 
+@of_servers
 def test_doctor_tries_a_server_as_an_agent_uses_it(cli: Cli, new_interpreters: None) -> None:
     with ModelServer(script=[calls("glob", pattern="README*")]) as server:
         tried = cli.with_environment(ANTHROPIC_BASE_URL=server.url)("doctor", "--try", "--json")
@@ -232,6 +236,7 @@ def test_doctor_says_what_its_calls_cost(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert found["cost"].detail == f"${price:.4f} for 1 call, and 1 call without a known price"
 
 
+@of_servers
 def test_doctor_says_that_a_model_calls_no_tool(cli: Cli) -> None:
     with ModelServer(script=[says("hello")]) as server:
         chatty = cli.with_environment(ANTHROPIC_BASE_URL=server.url)("doctor", "--try", "--model", "chatty", "--json")
@@ -239,6 +244,7 @@ def test_doctor_says_that_a_model_calls_no_tool(cli: Cli) -> None:
     assert "chatty called no tool" in detail(chatty, "call")
 
 
+@of_servers
 def test_doctor_says_that_no_tokens_are_reported(cli: Cli) -> None:
     with RawServer(sse(start(usage=None), *call("{}", name="glob"), end("tool_use", usage=None), STOP)) as server:
         shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
@@ -247,6 +253,7 @@ def test_doctor_says_that_no_tokens_are_reported(cli: Cli) -> None:
     assert "by an estimate" in detail(tried, "usage")
 
 
+@of_servers
 def test_doctor_goes_on_where_the_list_of_models_hangs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_LOOK_TIMEOUT", 0.2)
     monkeypatch.setattr(doctor, "_TRY_TIMEOUT", 0.2)
@@ -278,6 +285,7 @@ KEPT = as_json({"error": {"type": "authentication_error", "message": "not with t
         (KEPT, "bad", "the server refused ANTHROPIC_AUTH_TOKEN (401)"),
     ],
 )
+@of_servers
 def test_doctor_judges_a_key_by_the_call(cli: Cli, given: Raw, mark: str, says: str) -> None:
     with RawServer(given, pages={"/v1/models?limit=1000": KEPT}) as server:
         shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="narrow")
@@ -287,6 +295,7 @@ def test_doctor_judges_a_key_by_the_call(cli: Cli, given: Raw, mark: str, says: 
     assert ("call" in marks(tried)) == (mark == "ok")
 
 
+@of_servers
 def test_doctor_asks_for_as_long_a_reply_as_an_agent(cli: Cli) -> None:
     with RawServer(sse(start(), *call("{}", name="glob"), end("tool_use"), STOP)) as server:
         shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
@@ -294,6 +303,7 @@ def test_doctor_asks_for_as_long_a_reply_as_an_agent(cli: Cli) -> None:
     assert [body["max_tokens"] for body in server.requests] == [4000]
 
 
+@of_servers
 def test_doctor_says_where_an_address_redirects_to(cli: Cli) -> None:
     elsewhere = Raw(b"", 301, location="http://127.0.0.1:9/v1/models?limit=1000")
     with RawServer(as_json({}), pages={"/v1/models?limit=1000": elsewhere}) as server:
@@ -320,6 +330,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
+@of_servers
 def test_doctor_says_what_to_do_about_a_failed_call(cli: Cli, name: str) -> None:
     given, remedy = FAILURES[name]
     with RawServer(given) as server:
@@ -344,6 +355,7 @@ def test_each_status_of_a_failed_call_has_a_remedy(status: int, is_page: bool, w
     assert words in doctor._remedy({"status": status, "page": is_page, "error": "no"}, {})
 
 
+@of_servers
 def test_doctor_says_that_a_port_is_dead(cli: Cli) -> None:
     shell = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_AUTH_TOKEN="local")
     for arguments, name in ((("doctor",), "model"), (("doctor", "--try"), "address")):
@@ -373,6 +385,7 @@ def test_doctor_tells_a_refused_key_from_an_unknown_model() -> None:
     assert "settings model 'a; rm b'`" in str(doctor.models_of(odd, ["gpt"]).remedy), "it is copied into a shell"
 
 
+@of_servers
 def test_doctor_tries_no_offline_model(offline: Cli) -> None:
     assert "the offline model" in detail(offline("doctor", "--try", "--json"), "model")
     offline("doctor", "--model", "m").refused(2, "--model is for --try")

@@ -17,6 +17,10 @@ from tests.bench.terminal import terminal
 from tests.cli.shell import COMMAND, Cli
 from tests.crew import eventually
 
+of_words = pytest.mark.files_only(
+    "what the words mean does not depend on where the team is kept; others do what was understood"
+)
+
 PLAN_AND_REVIEW = "Spawn bob with a refactoring task. Have him submit a plan first. Then review and approve it."
 
 
@@ -40,6 +44,7 @@ def plan_of_bob(offline: Cli, status: str) -> Request:
     return eventually(look, f"a plan of bob that is {status}")
 
 
+@of_words
 def test_an_agent_is_hired_for_its_role_works_and_leaves(offline: Cli) -> None:
     answer = lead(offline, "Spawn alice as a backend dev. Ask her to create a file. Then request her shutdown.")
     assert "I wrote alice.txt" in answer
@@ -48,6 +53,7 @@ def test_an_agent_is_hired_for_its_role_works_and_leaves(offline: Cli) -> None:
     assert (alice["type"], alice["alive"]) == ("code", False)
 
 
+@of_words
 def test_an_agent_that_is_not_there_is_hired_works_and_leaves(offline: Cli) -> None:
     answer = lead(offline, "Have Alice create a file, then shut her down")
     assert "I wrote alice.txt" in answer
@@ -56,6 +62,7 @@ def test_an_agent_that_is_not_there_is_hired_works_and_leaves(offline: Cli) -> N
     assert agents_of(offline)["alice"]["alive"] is False
 
 
+@of_words
 def test_an_agent_works_before_it_leaves(offline: Cli) -> None:
     lead(offline, "Spawn alice (coder)")
     assert "I wrote alice.txt" in lead(offline, "Have Alice create a file, then shut her down")
@@ -105,6 +112,7 @@ def test_a_lead_that_is_the_approver_approves_the_plan(offline: Cli) -> None:
 
 
 @pytest.mark.long
+@of_words
 def test_a_lead_of_another_name_is_the_lead(offline: Cli) -> None:
     words = ("--type", "lead", "--prompt", "Hello", "--background", "--unsafe-no-sandbox")
     assert offline("spawn", "boss", *words).code == 0
@@ -143,6 +151,7 @@ def test_a_lead_hires_for_what_the_readme_says(offline: Cli, prompt: str) -> Non
     assert "tester (test) answered" in answer
 
 
+@of_words
 def test_what_is_not_understood_is_said_with_what_is(offline: Cli) -> None:
     answer = lead(offline, "Compose a sonnet.", code=1)
     assert len(re.findall("^- ", answer, re.MULTILINE)) == 6
@@ -154,6 +163,7 @@ def test_what_is_not_understood_is_said_with_what_is(offline: Cli) -> None:
     assert "- lead (lead)" in answer
 
 
+@of_words
 def test_without_a_text_each_line_of_a_pipe_is_one_for_the_lead(offline: Cli) -> None:
     lines = (
         b"Spawn an explore agent named scanner to list all Python files\n\n/team\n/tasks\nBake a cake\nList the team\n"
@@ -168,6 +178,7 @@ def test_without_a_text_each_line_of_a_pipe_is_one_for_the_lead(offline: Cli) ->
     assert offline("lead", stdin=b"").code == 0
 
 
+@of_words
 def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
     words = ["lead", "--unsafe-no-sandbox"]
     with terminal([*COMMAND, *words], offline.root, offline.environment) as child:
@@ -203,6 +214,7 @@ def test_work_goes_to_an_agent_that_ended_and_not_to_its_mailbox(offline: Cli) -
     assert "alice (code) answered:\n\nI wrote alice.txt." in lead(offline, "Have alice create a file")
 
 
+@of_words
 def test_what_follows_a_refused_hire_is_left_out(offline: Cli) -> None:
     lead(offline, "Spawn bob (tester)")
     answer = lead(offline, PLAN_AND_REVIEW)

@@ -21,6 +21,8 @@ from crewboard.worker.conversation import replay
 from tests.crew import Crew, eventually
 from tests.model import SUMMARY_OF, calls, looks, says
 
+of_answers = pytest.mark.files_only("what is asked of a model, and what its answer means, no store knows")
+
 Make = Callable[..., Crew]
 
 ASK = "Summarise the work above"
@@ -91,6 +93,7 @@ def test_turns_that_stayed_behind_a_summary_do_not_stay_again() -> None:
 
 
 @pytest.mark.long
+@of_answers
 def test_a_large_window_is_not_filled_to_its_end(shared_crew_on: Make) -> None:
     works = [reply.Reply([{"type": "text", "text": "word " * 40_000}, *look.content]) for look in looks(7)]
     crew = shared_crew_on(script={"large": [*works, says("the end")]}, window=1_000_000)
@@ -100,6 +103,7 @@ def test_a_large_window_is_not_filled_to_its_end(shared_crew_on: Make) -> None:
 
 
 @pytest.mark.long
+@of_answers
 def test_text_of_many_tokens_is_counted_as_the_api_counts_it(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,11 +116,13 @@ def test_text_of_many_tokens_is_counted_as_the_api_counts_it(
     assert len(crew.model.requests) == 21 + len(summaries), "a request was refused"
 
 
+@of_answers
 def test_a_request_that_the_api_finds_too_long_is_made_shorter(shared_crew_on: Make) -> None:
     crew = shared_crew_on(script=[calls("list_dir"), says("the end")], faults=[None, TOO_LONG])
     assert crew.run("shortener", "explore", "go").text == "the end"
 
 
+@of_answers
 def test_an_api_that_finds_everything_too_long_is_reported(shared_crew_on: Make) -> None:
     crew = shared_crew_on(script=[says("the end")], faults=[TOO_LONG] * 20)
     answer = crew.run("reporter", "explore", "go")
@@ -137,6 +143,7 @@ def test_a_reply_that_filled_the_window_goes_on_in_a_smaller_one(crew_on: Make) 
 
 
 @pytest.mark.long
+@of_answers
 def test_a_window_that_is_always_full_is_reported(crew_on: Make) -> None:
     full = reply.Reply([{"type": "text", "text": "half "}], stop_reason="model_context_window_exceeded")
     crew = crew_on(script={"scout": [full] * 30})

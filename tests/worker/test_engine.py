@@ -50,6 +50,8 @@ from tests.model import calls, says
 from tests.preloaded import patched
 from tests.worktrees.home import make_repository
 
+of_engines = pytest.mark.files_only("an engine does not know where the team is kept")
+
 FAKE = Path(__file__).with_name("fake_engine.py")
 ON_PATH = Path(__file__).parents[1] / "data" / "engines"
 
@@ -127,6 +129,7 @@ def loads() -> Iterator[None]:
         yield
 
 
+@of_engines
 def test_an_engine_answers_without_a_key(crew: Crew) -> None:
     for variable in [name for name in crew.environment if redaction.is_secret(name)]:
         del crew.environment[variable]
@@ -174,6 +177,7 @@ def known(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("known")
+@of_engines
 def test_usage_is_counted_as_far_as_it_is_told(crew: Crew) -> None:
     told_all = spawn(crew, "claude1", "[[say hi]]", engine="claude")
     # One that is not known tells no cost that can be trusted.
@@ -192,6 +196,7 @@ def test_usage_is_counted_as_far_as_it_is_told(crew: Crew) -> None:
     assert (crew.see("silent").status.tokens, crew.see("silent").status.cost_usd) == (Tokens(untold=1), None)
 
 
+@of_engines
 def test_a_refusal_is_told_to_the_engine_with_its_reason(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[write a.txt x; say after]]")
     request = crew.pending("permission")
@@ -437,6 +442,7 @@ def test_a_plan_that_cannot_be_submitted_is_refused(crew: Crew) -> None:
 
 
 @pytest.mark.usefixtures("known")
+@of_engines
 def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
     crew.answer(spawn(crew, "e", "[[run echo hi; run echo no >&2; force a.txt x; say done]]", engine="codex"))
     assert [each.content for each in of(crew, "e", ToolResult)] == ["hi\n", "", "written"]
@@ -481,6 +487,7 @@ def test_an_engine_is_refused_what_only_a_held_step_names(crew: Crew) -> None:
     assert "held step 2 of your plan is not approved, and only that step names touch b.txt" in said
 
 
+@of_engines
 def test_another_command_is_another_engine(crew: Crew) -> None:
     crew.answer(spawn(crew, "e", "[[say one]]", "--no-load"))
     crew.wait_for("e", "idle")
@@ -576,6 +583,7 @@ def test_an_engine_that_falls_silent_is_stuck(crew_on: Callable[..., Crew]) -> N
     crew.wait_for("e", "idle")
 
 
+@of_engines
 def test_a_call_with_a_deep_input_does_not_end_the_worker(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[deep look; say done]]")
     request = crew.pending("permission")
@@ -738,6 +746,7 @@ def test_the_engine_of_a_type_runs_once_its_file_is_accepted(crew: Crew) -> None
         hiring.spawn(crew.team, hiring.Hire("f", "foreign", "hello"))
 
 
+@of_engines
 def test_a_file_for_an_engine_is_refused_and_never_dropped(crew: Crew, tmp_path: Path) -> None:
     picture = tmp_path / "a.pdf"
     picture.write_bytes(b"%PDF-1.4\n/Type /Page\n%%EOF")
@@ -748,6 +757,7 @@ def test_a_file_for_an_engine_is_refused_and_never_dropped(crew: Crew, tmp_path:
     assert "see this" not in told(crew, "e")
 
 
+@of_engines
 def test_another_engine_is_not_trusted_to_load(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[wait here; say done]]")
     kill(crew, "engine", "here")
@@ -822,6 +832,7 @@ def test_an_engine_uses_the_tools_of_the_team(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize(("step", "tool"), [("run touch a.txt", "bash"), ("write a.txt x", "write_file")])
+@of_engines
 def test_an_input_makes_no_call_one_of_the_team(crew: Crew, step: str, tool: str) -> None:
     assignment = spawn(crew, "e", f"[[{step}; say after]]", "--feigns")
     request = crew.pending("permission")
@@ -843,6 +854,7 @@ DECLARED = '{"mcpServers": {"crewboard": {"command": "true"}}}'
         ("send_message", ".codex/config.toml", '[mcp_servers.crewboard]\ncommand = "true"\n'),
     ],
 )
+@of_engines
 def test_a_server_of_our_name_is_not_trusted(crew: Crew, tool: str, file: str, text: str) -> None:
     if file:
         (crew.root / file).parent.mkdir(exist_ok=True)
@@ -909,6 +921,7 @@ def test_links_of_settings_are_followed_above_the_project(tmp_path: Path) -> Non
         (folder / ".codex").unlink()
 
 
+@of_engines
 def test_codex_names_its_calls_of_the_team_in_its_own_way(crew: Crew) -> None:
     letter = 'team send_message {"to": "operator", "content": "hello"}'
     assert crew.answer(spawn(crew, "e", f"[[{letter}; say done]]", "--codex")).text == "done"
@@ -928,6 +941,7 @@ engine.EngineLife._wait_for_tool = impatient
 """Code that lets an engine give up its first call at once."""
 
 
+@of_engines
 def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None:
     question = 'team ask_operator {"question": "which?"}'
     with patched(IMPATIENT_ONCE):
@@ -947,6 +961,7 @@ def test_a_call_that_comes_twice_is_run_once(crew: Crew) -> None:
     assert letters(crew, "operator", "hello") == 1
 
 
+@of_engines
 def test_an_id_that_comes_again_is_no_sign_of_the_same_call(crew: Crew) -> None:
     first, second = (f'team send_message {{"to": "operator", "content": "{text}"}}' for text in ("one", "two"))
     assert crew.answer(spawn(crew, "e", f"[[{first}; {second}; say done]]", "--same-ids")).text == "done"
@@ -1338,6 +1353,7 @@ def test_tokens_that_the_engine_does_not_tell_are_counted(crew: Crew, api: http.
 
 
 @pytest.mark.usefixtures("known")
+@of_engines
 def test_an_address_that_is_none_fails_the_assignment(crew: Crew) -> None:
     crew.environment |= {"CODEX_API_KEY": "sk-a-key-of-the-user", "OPENAI_BASE_URL": "http://[::1"}
     answer = crew.answer(spawn(crew, "e", "hello", engine="codex"))
@@ -1505,6 +1521,7 @@ async def test_a_closed_relay_leaves_no_connection_open() -> None:
         ({"engine": "claude", "plan": True, "unsafe_no_sandbox": True}, "before its plan is approved"),
     ],
 )
+@of_engines
 def test_what_an_engine_cannot_do_is_refused(crew: Crew, options: dict[str, Any], said: str) -> None:
     flags = {key: value for key, value in options.items() if key in HireOptions.__struct_fields__}
     name, kind = options.get("name", "e"), options.get("kind", "code")

@@ -21,6 +21,8 @@ from tests.pictures import PDF, gif, jpeg, png, webp
 from tests.raw import Raw, RawServer, as_json
 from tests.worker.test_odd_replies import DONE, call, called
 
+of_answers = pytest.mark.files_only("what is asked of a model, and what its answer means, no store knows")
+
 Make = Callable[..., Crew]
 
 
@@ -95,6 +97,7 @@ def test_what_is_too_large_is_refused_with_a_way_out(shared_crew: Crew) -> None:
     assert "101 pages" in results[1].content
 
 
+@of_answers
 def test_a_model_that_takes_no_images_gets_a_sentence(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     description = models.offline("claude-haiku-5-5")
     description["capabilities"]["image_input"] = {"supported": False}
@@ -219,6 +222,7 @@ def count_sent(server: RawServer) -> list[int]:
     return [len(sources(body)) for body in server.requests]
 
 
+@of_answers
 def test_an_image_that_the_api_refuses_is_left_out(shared_crew_on: Make) -> None:
     unfit = refusing("messages.2.content.0.tool_result.content.0.image.source.base64: Could not process image")
     with RawServer(read("a.png", "b.png"), unfit, refusing("Could not process image"), DONE) as server:
@@ -242,6 +246,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("name", WORDS)
+@of_answers
 def test_a_server_without_images_is_remembered_for_the_run(shared_crew_on: Make, name: str) -> None:
     agent = f"blind-{name.lower().replace('.', '-')}"
     with RawServer(read("c.png", "d.png"), WORDS[name], read("c.png"), DONE) as server:
@@ -254,6 +259,7 @@ def test_a_server_without_images_is_remembered_for_the_run(shared_crew_on: Make,
     assert "takes no image/png" in result.content
 
 
+@of_answers
 def test_an_image_that_is_refused_in_words_of_its_own_is_tried_without(shared_crew_on: Make) -> None:
     blind = as_json({"err": "this checkpoint is blind, send words only"}, 415)
     with RawServer(read("a.png", "b.png"), blind, blind, DONE) as server:
@@ -264,6 +270,7 @@ def test_an_image_that_is_refused_in_words_of_its_own_is_tried_without(shared_cr
     assert count_sent(server) == [0, 2, 1, 0]
 
 
+@of_answers
 def test_an_image_at_which_a_server_fails_again_and_again_is_tried_without(shared_crew_on: Make) -> None:
     broken = as_json({"error": {"message": "'NoneType' object has no attribute 'pixel_values'"}}, 500)
     with RawServer(read("a.png"), broken, broken, broken, DONE) as server:
@@ -274,6 +281,7 @@ def test_an_image_at_which_a_server_fails_again_and_again_is_tried_without(share
     assert not any(isinstance(event, Summary) for event in crew.events("crasher"))
 
 
+@of_answers
 def test_a_request_of_too_many_bytes_sheds_its_oldest_image(shared_crew_on: Make) -> None:
     with RawServer(read("e.png", "f.png"), refusing("too large", 413), DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -283,6 +291,7 @@ def test_a_request_of_too_many_bytes_sheds_its_oldest_image(shared_crew_on: Make
     assert [data[-5:] for _, _, data in sources(server.requests[-1])] == [b"f.png"]
 
 
+@of_answers
 def test_a_request_of_too_many_bytes_is_never_sent_unchanged(shared_crew_on: Make) -> None:
     listing = called(*call(whole={}, name="list_dir"))
     with RawServer(*[listing] * 4, refusing("too large", 413)) as server:

@@ -29,6 +29,8 @@ from tests.worker.test_outage import Waits
 
 pytestmark = pytest.mark.xdist_group("sdk")
 
+of_answers = pytest.mark.files_only("what is asked of a model, and what its answer means, no store knows")
+
 Make = Callable[..., Crew]
 
 ONCE_MORE, SHORTER = "tries once more as it is", "tries with a summary of the conversation"
@@ -243,6 +245,7 @@ def test_a_request_that_exceeds_a_rate_limit_alone_is_too_long(
 
 
 @pytest.mark.parametrize("words", ["Too many tokens, please wait", "on tokens: Limit 12000, Requested 3000"])
+@of_answers
 def test_a_rate_limit_is_no_long_request(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     from crewboard.worker.llm import model
 
@@ -308,6 +311,7 @@ class Narrow:
 
 
 @pytest.mark.parametrize("name", default(UNKNOWN_WORDS, "Chinese, with its tokens", "French", "an event"))
+@of_answers
 def test_an_overflow_in_unknown_words_is_tried_with_a_summary(shared_crew_on: Make, name: str) -> None:
     status, words, count = UNKNOWN_WORDS[name]
     narrow, who = Narrow(status, words), f"narrow{[*UNKNOWN_WORDS].index(name)}"
@@ -341,6 +345,7 @@ AS_IT_WAS, WITH_TOOLS_AND_WITHOUT = [True, True], [True, True, True, False, Fals
         (FIELD, 8000, AS_IT_WAS),
     ],
 )
+@of_answers
 def test_a_refusal_that_is_none_of_length_keeps_its_words(
     shared_crew_on: Make, words: str, window: int, asked: list[bool]
 ) -> None:
@@ -395,6 +400,7 @@ def notices(crew: Crew, name: str) -> list[str]:
     ("name", "events", "says"),
     [("muser", THOUGHT, "before it had a text"), ("writer", call('{"path', name="list_dir"), "within a tool call")],
 )
+@of_answers
 def test_three_cut_offs_without_progress_fail(
     shared_crew_on: Make, name: str, events: list[dict[str, Any]], says: str
 ) -> None:
@@ -408,6 +414,7 @@ def test_three_cut_offs_without_progress_fail(
     assert says in told[0]
 
 
+@of_answers
 def test_a_long_text_may_be_cut_off_often(shared_crew_on: Make) -> None:
     with RawServer(*[cut(*text("so "))] * 5, DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -418,6 +425,7 @@ LARGE = "max_tokens is too large: {0}. This model supports at most 2048 completi
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "pause_turn"])
+@of_answers
 def test_a_text_that_never_ends_fails(shared_crew_on: Make, reason: str) -> None:
     with RawServer(sse(start(), *text("so "), end(reason), STOP)) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -427,6 +435,7 @@ def test_a_text_that_never_ends_fails(shared_crew_on: Make, reason: str) -> None
     assert len(server.requests) == 10
 
 
+@of_answers
 def test_the_longest_reply_that_a_server_names_is_asked_for(shared_crew_on: Make) -> None:
     def answer(body: dict[str, Any]) -> Raw:
         most = body["max_tokens"]
@@ -459,6 +468,7 @@ def test_a_refusal_may_name_the_longest_reply(words: str, most: int | None) -> N
     assert models.reply_in_text(words, 4000) == most
 
 
+@of_answers
 def test_an_effort_for_long_thought_gets_long_replies(shared_crew: Crew) -> None:
     for effort, longest in (("medium", 32_000), ("xhigh", 50_000)):
         crew_name = f"thinker-{effort}"
@@ -511,6 +521,7 @@ TOO_SMALL = "the conversation does not fit into {} and takes one of "
     ],
     ids=["said", "refused", "unknown", "said and refused"],
 )
+@of_answers
 def test_a_window_in_which_nothing_fits_says_which_would_do(
     shared_crew_on: Make, said: int | None, refusal: str, where: str
 ) -> None:

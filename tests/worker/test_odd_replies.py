@@ -28,6 +28,8 @@ from tests.worker.test_outage import Waits
 
 pytestmark = pytest.mark.xdist_group("sdk")
 
+of_answers = pytest.mark.files_only("a store keeps an answer of a server as bytes, whatever is in them")
+
 Make = Callable[..., Crew]
 Json = dict[str, Any]
 
@@ -576,6 +578,7 @@ DONE = sse(start(), *text("the end"), end(), STOP)
 EMPTY = sse(start(), end(), STOP)
 
 
+@of_answers
 def test_calls_run_whatever_reason_to_stop_stands_behind_them(shared_crew_on: Make) -> None:
     with RawServer(listing(reason="end_turn"), listing(reason="stop", ident=None), DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -583,6 +586,7 @@ def test_calls_run_whatever_reason_to_stop_stands_behind_them(shared_crew_on: Ma
     assert [is_error for is_error, _ in results(crew, "runner")] == [False, False]
 
 
+@of_answers
 def test_a_call_that_is_no_json_goes_back_to_the_model(shared_crew_on: Make) -> None:
     odd = listing("{'path': '.'}")
     with RawServer(odd, odd, DONE) as server:
@@ -595,6 +599,7 @@ def test_a_call_that_is_no_json_goes_back_to_the_model(shared_crew_on: Make) -> 
     assert crew.wait_for("python", "idle").status.tokens.input == 3 * 7, "the repeated reply is counted"
 
 
+@of_answers
 def test_a_call_that_broke_off_is_asked_for_again(shared_crew_on: Make) -> None:
     with RawServer(listing('{"path"', reason="end_turn"), listing(), DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -602,6 +607,7 @@ def test_a_call_that_broke_off_is_asked_for_again(shared_crew_on: Make) -> None:
     assert [is_error for is_error, _ in results(crew, "dropped")] == [True, False]
 
 
+@of_answers
 def test_a_reply_without_text_or_call_is_asked_to_go_on_once(shared_crew_on: Make) -> None:
     with RawServer(EMPTY, listing(), called(), EMPTY) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -625,6 +631,7 @@ def test_a_call_without_input_and_id_outlives_a_resume(shared_crew_on: Make) -> 
     assert len([event for event in crew.events("bare") if isinstance(event, RunStarted)]) == 2
 
 
+@of_answers
 def test_counts_that_are_wrong_are_no_window(shared_crew_on: Make) -> None:
     with RawServer(sse(start(), *text("the"), end("model_context_window_exceeded")), DONE, DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -632,6 +639,7 @@ def test_counts_that_are_wrong_are_no_window(shared_crew_on: Make) -> None:
 
 
 @pytest.mark.parametrize("page", [Raw(b"<html>", kind="text/html"), as_json([1]), as_json({"max_tokens": "x"})])
+@of_answers
 def test_an_odd_answer_about_the_model_ends_no_worker(shared_crew_on: Make, page: Raw) -> None:
     paths = ["/v1/models/claude-haiku-5-5", "/v1/models", "/api/ps"]
     name = f"asker-{abs(hash(page.body)) % 10**6}"
@@ -699,6 +707,7 @@ def _journal(directory: TeamDirectory) -> list[Any]:
         "Failed to parse the request body as JSON: invalid type: sequence, expected a string at line 1 column 62",
     ],
 )
+@of_answers
 def test_the_marks_of_the_prompt_cache_are_left_out_where_a_server_does_not_know_them(
     shared_crew_on: Make, words: str
 ) -> None:
@@ -721,6 +730,7 @@ WANTS_TEXT = (
 
 
 @pytest.mark.parametrize("words", WANTS_TEXT)
+@of_answers
 def test_text_is_sent_as_a_string_where_a_server_takes_only_that(shared_crew_on: Make, words: str) -> None:
     """Refuses blocks where a string says the same, and takes those of calls and their results."""
 
@@ -741,6 +751,7 @@ def test_text_is_sent_as_a_string_where_a_server_takes_only_that(shared_crew_on:
     assert "cache_control" not in json.dumps(server.requests[1:])
 
 
+@of_answers
 def test_a_refusal_of_one_kind_of_block_is_none_of_all(shared_crew_on: Make) -> None:
     words = "messages.0.content.str: Input should be a valid string; messages.0.content.list[TextBlock].0: no text"
     with RawServer(said_no(words)) as server:
@@ -751,6 +762,7 @@ def test_a_refusal_of_one_kind_of_block_is_none_of_all(shared_crew_on: Make) -> 
     assert len(server.requests) == 1
 
 
+@of_answers
 def test_a_server_that_takes_no_calls_in_messages_is_told(shared_crew_on: Make) -> None:
     def strict(body: Json) -> Raw:
         if all(isinstance(each["content"], str) for each in body["messages"]):
@@ -766,6 +778,7 @@ def test_a_server_that_takes_no_calls_in_messages_is_told(shared_crew_on: Make) 
     assert len(server.requests) == 3, "it is of no length, so nothing is tried again"
 
 
+@of_answers
 def test_the_mark_of_a_failed_call_is_left_out_where_a_server_does_not_know_it(shared_crew_on: Make) -> None:
     words = "messages.2.content.0.tool_result.is_error: Extra inputs are not permitted"
     refused = as_json({"type": "error", "error": {"type": "invalid_request_error", "message": words}}, 400)
@@ -777,6 +790,7 @@ def test_the_mark_of_a_failed_call_is_left_out_where_a_server_does_not_know_it(s
     assert "cache_control" in json.dumps(server.requests[-1]), "it was not refused"
 
 
+@of_answers
 def test_an_id_that_a_server_refuses_is_replaced_where_it_stands(shared_crew_on: Make) -> None:
     """Sends a conversation of a model with such ids to one behind the same gateway that is strict."""
     words = "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"
@@ -814,6 +828,7 @@ def test_the_api_gets_no_id_of_another_server_that_it_refuses(
     assert re.fullmatch("[a-zA-Z0-9_-]+", asked[0]["id"])
 
 
+@of_answers
 def test_a_block_that_the_api_does_not_have_is_not_sent_back(shared_crew_on: Make) -> None:
     reasons = [begin({"type": "reasoning", "text": "Let me look.", "signature": "s"})]
     looks = called(*reasons, *text("I look.", 1), *call(whole={}, name="list_dir", index=2))
@@ -855,6 +870,7 @@ FORBIDDEN = as_json({"error": {"message": "no entry"}}, 403)
         ([listing(), FORBIDDEN], 1, "request"),
     ],
 )
+@of_answers
 def test_a_403_is_of_credentials_only_before_the_server_took_any(
     shared_crew_on: Make, answers: list[Raw], code: int, what: str
 ) -> None:
@@ -883,6 +899,7 @@ def said_no(words: str, status: int = 400) -> Raw:
         ("tools param requires --jinja flag", 500, "start llama-server with `--jinja`", False),
     ],
 )  # fmt: skip
+@of_answers
 def test_a_refusal_that_lasts_says_what_helps(
     shared_crew_on: Make, words: str, status: int, helps: str, *, other_model: bool
 ) -> None:
@@ -938,6 +955,7 @@ def test_only_a_text_that_is_a_call_is_taken_for_one() -> None:
     assert [name for name, said in QUOTED.items() if call_in_text(said, tools) is not None] == []
 
 
+@of_answers
 def test_a_call_that_comes_as_text_is_no_result(shared_crew_on: Make) -> None:
     with RawServer(sse(start(), *text(WRITTEN["Qwen"]), end(), STOP)) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -952,6 +970,7 @@ def test_a_call_that_comes_as_text_is_no_result(shared_crew_on: Make) -> None:
     assert len(server.requests) == 1
 
 
+@of_answers
 def test_an_answer_that_quotes_a_call_is_a_result(shared_crew_on: Make) -> None:
     with RawServer(sse(start(), *text(QUOTED["more text behind"]), end(), STOP)) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
