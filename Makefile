@@ -230,15 +230,18 @@ clean: ## remove .venv, caches and builds
 	@find core tui tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Only what running needs: installing the tools of development as well takes twice as long. A pip in $(VENV) takes a third
-# of the time, and is there only if Python itself has none that can install into another environment.
+# of the time, and is there only if Python itself has none that can install into another environment. Most of what pip
+# does is to judge the links of an index, on one core, so two share the packages.
 $(RUNTIME): requirements.txt
 	@$(REQUIRE_PYTHON)
 	@echo "Making $(VENV), once …" >&2
 	@$(PYTHON) -m venv --without-pip $(VENV)
 	@pip="$(PYTHON) -m pip --python $(BIN)/python"; \
-		$$pip --version >/dev/null 2>&1 || { $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip"; } || exit; \
+		$(PYTHON) -c 'import pip, sys; sys.exit(int(pip.__version__.split(".")[0]) < 23)' 2>/dev/null \
+			|| { $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip"; } || exit; \
 		echo "Installing the runtime packages …" >&2; \
-		$$pip $(QUIETLY) $(PINNED) requirements.txt
+		awk '/^[a-z]/ { count++ } { print > ("$(VENV)/half-" count % 2) }' requirements.txt; \
+		printf '%s\n' 0 1 | xargs -P 2 -I @ $$pip $(QUIETLY) $(PINNED) $(VENV)/half-@
 	@echo "Compiling them …" >&2
 	@$(COMPILE)
 	@printf '%s\n' "$(CURDIR)/core" "$(CURDIR)/tui" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/crewboard-source.pth"
