@@ -17,6 +17,8 @@ from crewboard.records.events import Retry
 from tests.crew import Crew
 from tests.model import calls, says
 
+of_answers = pytest.mark.files_only("what is asked of a model, and what its answer means, no store knows")
+
 Make = Callable[..., Crew]
 
 
@@ -32,6 +34,7 @@ ODD = {
 
 
 @pytest.mark.long
+@of_answers
 def test_after_an_odd_reply_the_conversation_is_still_valid(shared_crew: Crew) -> None:
     for name, odd in ODD.items():
         shared_crew.model.give(name, odd, says("second"), says("third"), says("fourth"))
@@ -41,6 +44,7 @@ def test_after_an_odd_reply_the_conversation_is_still_valid(shared_crew: Crew) -
 
 
 @pytest.mark.parametrize(("name", "stop"), [("long", "max_tokens"), ("slow", "pause_turn")])
+@of_answers
 def test_an_answer_that_came_in_parts_is_handed_over_whole(shared_crew: Crew, name: str, stop: str) -> None:
     first, second = (Reply([{"type": "text", "text": text}], stop_reason=stop) for text in ("one ", "two "))
     looks = Reply([{"type": "text", "text": "I look. "}, *calls("list_dir").content])
@@ -49,12 +53,14 @@ def test_an_answer_that_came_in_parts_is_handed_over_whole(shared_crew: Crew, na
     assert shared_crew.answer_to(name, messages.send(shared_crew.team, name, "more").id).text == "four"
 
 
+@of_answers
 def test_an_empty_answer_says_that_it_is_empty(shared_crew: Crew) -> None:
     silence = Reply([], stop_reason="end_turn")
     shared_crew.model.give("silent", silence, silence)
     assert "without text" in shared_crew.run("silent", "explore", "go").text
 
 
+@of_answers
 def test_max_tokens_never_exceed_the_limit_of_the_model(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "_MOST_OUTPUT", 4000)
     shared_crew.model.give("modest", says("done"))
@@ -62,6 +68,7 @@ def test_max_tokens_never_exceed_the_limit_of_the_model(shared_crew: Crew, monke
     assert shared_crew.model.asked_by("modest")[0]["max_tokens"] == 4000
 
 
+@of_answers
 def test_a_truncated_tool_call_does_nothing_and_is_retried(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +107,7 @@ def as_llama_cpp(schema: dict[str, Any]) -> str | None:
     return next((why for each in below if (why := as_llama_cpp(each))), None)
 
 
+@of_answers
 def test_a_server_that_makes_grammars_takes_the_tools_of_each_type(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +127,7 @@ def test_a_server_that_makes_grammars_takes_the_tools_of_each_type(
 
 
 @pytest.mark.long
+@of_answers
 def test_a_window_that_a_server_is_slow_to_name_is_assumed(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = Service.handle
 

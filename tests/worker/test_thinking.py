@@ -27,6 +27,8 @@ from tests.preloaded import TAKEN_FOR_THE_API, patched
 from tests.raw import RawServer, sse
 from tests.worker.test_odd_replies import DONE, STOP, begin, call, called, end, start, text
 
+of_answers = pytest.mark.files_only("what is asked of a model, and what its answer means, no store knows")
+
 Make = Callable[..., Crew]
 
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
@@ -69,6 +71,7 @@ def thinking_of(crew: Crew, name: str) -> list[dict[str, Any]]:
         ),
     ],
 )
+@of_answers
 def test_what_the_hire_says_is_asked_of_the_model(
     shared_crew: Crew, name: str, terms: dict[str, str], asked: tuple[Any, Any]
 ) -> None:
@@ -104,6 +107,7 @@ def test_an_agent_works_with_the_effort_and_thinking_of_its_type(shared_crew: Cr
         ("haiku-5-5", {"effort": "max", "thinking": "off"}, "does not take the effort max with the thinking off"),
     ],
 )
+@of_answers
 def test_what_the_model_does_not_take_starts_no_agent(
     shared_crew: Crew, model: str, terms: dict[str, Any], why: str
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_worker_refuses_what_changed_since_the_hire(shared_crew: Crew, monkeyp
 
 
 @pytest.mark.misfits("a description of a model from before it had capabilities")
+@of_answers
 def test_without_the_route_only_what_was_asked_for_is_sent(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "offline", lambda _model: {})
     shared_crew.model.give("unsure", says("done"))
@@ -150,6 +155,7 @@ def test_without_the_route_only_what_was_asked_for_is_sent(shared_crew: Crew, mo
 
 
 @pytest.mark.misfits("a description of a model from before it had capabilities")
+@of_answers
 def test_where_the_api_says_nothing_its_documents_say_it(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.Service, "_model", lambda _self, name: {"type": "model", "id": name})
     with patched(TAKEN_FOR_THE_API):
@@ -304,6 +310,7 @@ def test_a_transcript_for_a_summary_leaves_thinking_out() -> None:
 
 
 @pytest.mark.parametrize("signature", [{}, {"signature": ""}])
+@of_answers
 def test_unsigned_thinking_goes_back_to_a_server_of_others(shared_crew_on: Make, signature: dict[str, str]) -> None:
     came = {"type": "thinking", "thinking": "hm", **signature}
     cut = sse(start(), begin({**came, "thinking": "cut"}), *text("so ", 1), end("max_tokens"), STOP)

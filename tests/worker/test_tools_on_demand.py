@@ -25,6 +25,8 @@ from tests.model import calls, says
 from tests.preloaded import TAKEN_FOR_THE_API, patched
 from tests.worker.test_prefix import openings, resume_after_kill, thoughts_in, unmarked
 
+of_answers = pytest.mark.files_only("what is asked of a model, and what its answer means, no store knows")
+
 Make = Callable[..., Crew]
 
 OWN = Path(__file__).with_name("mcp_server.py")
@@ -125,6 +127,7 @@ def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) 
     assert [thoughts_in(body) for body in bodies] == [0, 1, 0, 0]
 
 
+@of_answers
 def test_a_server_that_loads_no_tools_is_sent_all(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # In this process, which has the offline model; the worker believes that it does.
     monkeypatch.setattr(models, "defers_tools", lambda _: False)
@@ -140,6 +143,7 @@ def test_a_server_that_loads_no_tools_is_sent_all(crew_on: Make, monkeypatch: py
     assert openings(crew, "plain") == 2
 
 
+@of_answers
 def test_few_tools_are_shown_at_once(crew_on: Make) -> None:
     crew = crew_on({"few": [says("done")]})
     with_server(crew, MANY[:5])

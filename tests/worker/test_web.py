@@ -28,6 +28,8 @@ from crewboard.worker.conversation import replay
 from tests.crew import Crew, eventually
 from tests.model import SUMMARY_OF, calls, looks, says
 
+of_answers = pytest.mark.files_only("what is asked of a model, and what its answer means, no store knows")
+
 Make = Callable[..., Crew]
 
 DIRECT = {"type": "direct"}
@@ -100,6 +102,7 @@ def said_by_model(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [without(block, "cache_control") for block in blocks if block["type"] != "thinking"]
 
 
+@of_answers
 def test_the_tools_are_offered_only_with_the_option(shared_crew: Crew) -> None:
     hires: dict[str, dict[str, Any]] = {
         "off": {}, "on": {"web": True}, "on-some": {"web": True, "allowed_domains": ["A.org/x/"]},
@@ -183,6 +186,7 @@ def test_the_transcript_says_what_was_looked_for_and_found(shared_crew: Crew) ->
     assert details[7] == ANSWER.partition("Sources:\n- ")[2].replace("\n- ", "\n")
 
 
+@of_answers
 def test_a_failed_search_is_said_and_the_work_goes_on(shared_crew: Crew) -> None:
     error = {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}
     shared_crew.model.give("stopped", Reply([SEARCHES, {**FOUND, "content": error}, {"type": "text", "text": "no"}]))
@@ -221,6 +225,7 @@ def test_what_the_api_added_to_a_prompt_teaches_nothing_about_our_text() -> None
     assert window.max_result < before
 
 
+@of_answers
 def test_a_reply_with_searches_does_not_mislead_about_the_context(shared_crew: Crew) -> None:
     used = Tokens(input=40_000, cache_read=50_000, output=1000, web_searches=2)
     assert used.prompt == 30_000, "the API billed the prompt three times"
@@ -294,6 +299,7 @@ def test_domains_of_both_lists_lie_in_each(asked: list[str], limit: list[str]) -
         "-",
     ],
 )
+@of_answers
 def test_what_is_no_domain_is_refused(shared_crew: Crew, text: str) -> None:
     with pytest.raises(UsageError, match="is not a domain"):
         shared_crew.hire("nobody", "explore", "go", web=True, allowed_domains=[text])
@@ -334,6 +340,7 @@ def test_a_wrong_domain_in_a_type_file_is_named(tmp_path: Path) -> None:
     assert [file.why for file in find_all(tmp_path)[1]] == ["web: 'sometimes' is none of true, false"]
 
 
+@of_answers
 def test_a_model_without_the_web_starts_no_agent(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = models.offline("claude-haiku-5-5")
     whole["capabilities"]["server_tools"]["web_search"] = {"supported": False}
@@ -348,6 +355,7 @@ def test_a_model_without_the_web_starts_no_agent(shared_crew: Crew, monkeypatch:
     assert shared_crew.model.asked_by("webless") == []
 
 
+@of_answers
 def test_an_api_that_refuses_the_tool_is_quoted(shared_crew_on: Make) -> None:
     why = "tools.0: web_search is not enabled for your organization"
     crew = shared_crew_on(faults=[Fault(kind="status", status=400, message=why)])
