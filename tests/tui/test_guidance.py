@@ -14,10 +14,14 @@ from textual.dom import DOMNode
 import crewboard_tui
 from crewboard import local_servers
 from crewboard.commands.context import Team
+from crewboard.protocol import requests
+from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import HireOptions, Spec
 from crewboard.records.team import Member
 from crewboard.store import agents, roster
 from crewboard_tui.app import CrewboardApp
+from crewboard_tui.demo import coach
+from crewboard_tui.keymap.bindings import default_key
 from crewboard_tui.settings import Settings
 from crewboard_tui.views import board
 from crewboard_tui.views.help import HelpScreen
@@ -363,3 +367,37 @@ async def test_a_start_that_failed_is_shown_as_dead(empty: Frozen) -> None:
     roster.put(empty.directory, Member(name="api", type="code", added_at=NOW - 900))
     async with opened(empty, 80, 24) as stage:
         await stage.sees("✖ api", "was never started")
+
+
+async def test_the_demo_says_step_by_step_what_to_try(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        stage.app.context.coach = coach
+        stage.app.screen.refresh_all()  # type: ignore[attr-defined]
+        await stage.sees("1/6 We killed parser on purpose. ! shows why")
+        await stage.press("!")
+        await stage.sees("2/6 r gives parser its memory back")
+        await stage.can("D", "seen")
+        await stage.press("D")
+        await stage.sees("3/6 auth-plan waits for a yes. ! opens its plan")
+        await stage.press("!")
+        await stage.sees("4/6 Space reads on, a approves exactly this")
+        requests.decide(frozen.directory, "req-004281", "approved", "operator", NOW)
+        await stage.press("escape")
+        await stage.sees("5/6 docs asks you something. ! opens it")
+        await stage.press("1")
+        await stage.sees("Peek · ", "5/6 ")
+        await stage.press("escape")
+        await stage.sees_not("5/6 ")
+        assert stage.app.context.coach is None
+
+
+def test_the_demo_says_when_all_is_done(empty: Frozen) -> None:
+    empty.task(1, "one")
+    empty.task(2, "two", "completed")
+
+    def says() -> str:
+        return coach(TeamReader(empty.directory, clock=lambda: NOW, probe=empty.probe).read(), None, default_key)
+
+    assert "is at work" in says()
+    empty.task(1, "one", "completed")
+    assert says() == "6/6 That is all: 2 tasks done. n hires your own, q leaves"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec import Struct, field
 from textual.screen import Screen
 
-from crewboard import AgentView, Request, Team
+from crewboard import AgentView, Request, Team, TeamView
 from crewboard.records.agents import Profile
 from crewboard.records.messages import LastVisit
 from crewboard.records.team import Presence
@@ -92,6 +92,10 @@ class Navigator(Protocol):
         """Call this once the messages that wait now are dealt with."""
 
 
+Coach = Callable[[TeamView, str | None, Callable[[str], str]], str]
+"""Says what to try next, given the team, the key of the need that is shown, and how the key of an id is pressed."""
+
+
 class AppContext(Struct):
     """The context that all screens of one team share. `left` is True after the dashboard switched to another team."""
 
@@ -110,6 +114,8 @@ class AppContext(Struct):
     left: bool = False
     said: StatusMessage | None = None
     doing: str = ""
+    coach: Coach | None = None
+    """What a newcomer is told in a line of its own, in the demo until the user closes it."""
     visited: str | None = None
     """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)

@@ -33,6 +33,7 @@ from crewboard import (
     Request,
     Status,
     Team,
+    TeamView,
     env,
     redaction,
 )
@@ -214,7 +215,9 @@ def _show(stage: Stage) -> int:
     threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
     from crewboard_tui.session import run
 
-    return run(stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.")
+    return run(
+        stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.", coach=coach
+    )
 
 
 def _fill(stage: Stage) -> None:
@@ -231,6 +234,24 @@ def _fill(stage: Stage) -> None:
     except CrewboardError as error:
         if not stage.leaving:
             stage.tell_operator(f"The demo failed: {error}")
+
+
+def coach(view: TeamView, shown: str | None, key: Callable[[str], str]) -> str:
+    """Return what to try next in the demo, in one sentence with its keys; `shown` is the need on the screen."""
+    opens, needs = key("app.next"), {need.kind: need for need in reversed(view.needs)}
+    if (death := needs.get("death")) is not None:
+        here = f"2/6 {key('agent.resume')} gives {death.agent} its memory back"
+        return here if shown == death.key else f"1/6 We killed {death.agent} on purpose. {opens} shows why"
+    if (plan := needs.get("plan")) is not None:
+        here = f"4/6 Space reads on, {key('request.approve')} approves exactly this"
+        return here if shown == plan.key else f"3/6 {plan.agent} waits for a yes. {opens} opens its plan"
+    if (question := needs.get("question")) is not None:
+        here = f"5/6 {key('list.open')} answers with the marked choice"
+        return here if shown == question.key else f"5/6 {question.agent} asks you something. {opens} opens it"
+    if any(task.status not in tasks.CLOSED for task in view.tasks):
+        return "The team is at work: an agent's lane grows with each of its steps"
+    summary = f"{len(view.tasks)} tasks done"
+    return f"6/6 That is all: {summary}. {key('agent.hire')} hires your own, {key('app.leave')} leaves"
 
 
 T = TypeVar("T")

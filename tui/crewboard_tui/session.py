@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from crewboard import Request, Team
     from crewboard.store.layout import TeamDirectory
+    from crewboard_tui.context import Coach
     from crewboard_tui.drafts import Drafts
 
 _STDERR = 2
@@ -164,8 +165,11 @@ def run(
     theme: str | None = None,
     read_only: bool = False,
     on_leave: str | None = None,
+    coach: Coach | None = None,
 ) -> ExitCode:
     """Show the dashboard until it is closed; then print what continues without it, or `on_leave`.
+
+    The `coach` says in a line of its own what to try next, until Esc on the Board.
 
     Returns the exit code: whether it was left, or broke.
 
@@ -200,6 +204,7 @@ def run(
         settings = replace(settings, visits=None)
     plain = ascii or not env.speaks_utf8()
     app = CrewboardApp(team, ascii_only=plain, read_only=read_only, settings=settings, afterwards=wake)
+    app.context.coach = coach
     terminated = signal.getsignal(signal.SIGTERM)
     if env.is_in_browser():
         threading.Thread(target=_end_with_server, name="crewboard-serve", daemon=True).start()

@@ -113,7 +113,8 @@ class BoardScreen(BaseScreen):
         """The work of the selected agent, the width, and the lines that follow from them."""
         marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
         away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
-        self.back_layers = (marks, self.panes.layer, self.search.layer, away)
+        coach = Layer(lambda: context.coach is not None, self._leave_coach, "hide tip")
+        self.back_layers = (marks, self.panes.layer, self.search.layer, away, coach)
         self._pulse_rows = 0
         """Lines that the bars of the team's pulse have room for; 0 where it is not shown."""
         self._pulsed: tuple[tuple[object, ...], list[Line]] = ((), [])
@@ -138,6 +139,10 @@ class BoardScreen(BaseScreen):
         self.context.absence_seen = True
         self.context.announce()
         self.refresh_bindings()
+
+    def _leave_coach(self) -> None:
+        self.context.coach = None
+        self.refresh_all()
 
     def body(self) -> Iterable[Widget]:
         with Container(id="panes", classes="-table"):
