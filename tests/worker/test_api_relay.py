@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from crewboard.records.agents import Tokens
+from crewboard.worker import api_relay
 from crewboard.worker.api_relay import ApiRelay, Counted
 from tests.worker.test_engine import listening
 
@@ -115,3 +116,15 @@ async def test_a_stream_is_passed_on_as_it_comes_and_unchanged() -> None:
     server.close()
     with contextlib.suppress(AttributeError):
         await server.wait_closed()
+
+
+def test_a_reply_that_is_too_long_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_relay, "_MOST_COUNTED", 1000)
+    for head, reply in ((JSON, MESSAGE), (STREAM, b"data: " + MESSAGE)):
+        counted = Counted()
+        counted.hear(head + b"\r\n" + reply[:-1])
+        counted.hear(b" " * 1000)
+        assert len(counted._raw + counted._body) == 0
+        counted.hear(reply[-1:] + b"\n")
+        counted.end()
+        assert counted.tokens is None
