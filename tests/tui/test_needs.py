@@ -324,7 +324,7 @@ async def test_an_agent_whose_model_refused_tries_again_with_another(
         ways = dict(ways_to_answer(need, CommandLine()))
         assert ways["try another model"] == "crewboard resume unwilling --model M", "another server may not have it"
         messages.acknowledge(frozen.team, "unwilling")
-        assert read_team(frozen.directory).agent("unwilling").refused_by is None  # type: ignore[union-attr]
+        assert read_team(frozen.directory).agent("unwilling").status.refused_by is None  # type: ignore[union-attr]
 
 
 @pytest.mark.long
