@@ -51,6 +51,9 @@ OWN = {
 }  # fmt: skip
 """All own modules behind `--version` and `--help`."""
 
+MOST_MODULES = 100
+"""Own modules that are loaded before the first picture."""
+
 PICTURE = """
 import sys
 import crewboard_tui.cli
@@ -168,7 +171,11 @@ def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
         "crewboard.worktrees.merging",
     }
     late |= {"crewboard_tui.compose.draft_input", "textual.widgets._text_area"}
-    assert loaded(PICTURE, late, shell).stdout.strip() == ""
+    own = "print(sum(name.startswith(('crewboard.', 'crewboard_tui.')) for name in sys.modules))"
+    heavy, count = loaded(PICTURE + own, late, shell).stdout.splitlines()
+    assert heavy == ""
+    # Each takes a third of a millisecond.
+    assert int(count) <= MOST_MODULES
 
 
 @pytest.mark.files_only("psycopg loads more")
