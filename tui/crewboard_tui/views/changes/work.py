@@ -27,7 +27,6 @@ from crewboard_tui.render.lines import (
     pad,
     say,
     say_run,
-    spread,
     width_of,
 )
 from crewboard_tui.render.looks import check_tone, describe_check, look_of
@@ -195,8 +194,8 @@ def file_line(change: "FileChange", width: int, *, is_marked: bool = False, note
     right = (*note_count(notes), *size_words(change))
     mark = "⚠ " if is_marked else ""
     names = " → ".join(each for each in (change.old_path, change.path, change.target) if each is not None)
-    path = clip_middle(one_line(as_run(names)), max(1, width - width_of(right) - len(mark) - 3))
-    return spread((Span(f"{sign} ", tone), Span(mark, "warning"), Span(path)), right, width)
+    path = clip_middle(one_line(as_run(names)), max(1, width - width_of(right) - len(mark) - 4))
+    return (Span(f"{sign} ", tone), Span(mark, "warning"), Span(path), Span("  "), *right)
 
 
 def note_count(notes: int) -> Line:
