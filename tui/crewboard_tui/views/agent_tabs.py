@@ -495,7 +495,11 @@ def _cost(page: Page, width: int) -> tuple[str, Line]:
     an_hour = f"  {format_money(rate)}/h" if rate else ""
     bars = sparkline(values, max(0, min(_MINUTES, width - len(words) - len(an_hour) - 2)), max(values))
     pictured = (Span(f"  {bars}", "trace"),) if any(values) else ()
-    return "cost" if priced else "tokens", (Span(words, limit_tone(bill.share)), *pictured, Span(an_hour, "dim"))
+    return "cost" if priced else "tokens", (
+        Span(words, limit_tone(bill.share) if bill.budget is not None else ""),
+        *pictured,
+        Span(an_hour, "dim"),
+    )
 
 
 def _changed(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001

@@ -99,9 +99,11 @@ class HireScreen(BaseScreen):
         marked = self.form.mark(wrong)
         width = max(10, self.size.width - 2)
         word = hang((Span("  "), *self._word(wrong, marked)), width, 2, 2)
-        most = 2 if self.size.height >= TALL else 1
-        word += hang((Span("  = ", "dim"), say(self.command(), "dim")), width, 4, most)
-        self.query_one("#hire-word", StaticLines).show(word)
+        is_tall = self.size.height >= TALL
+        command = hang((Span("  $ ", "dim"), say(self.command(), "dim")), width, 4, 2 if is_tall else 1)
+        may, costs = self.form.consequences()
+        told = [piece for text in (may, costs) for piece in hang((Span("  "), say(text)), width, 2, 2)]
+        self.query_one("#hire-word", StaticLines).show([*told, *command, *word] if is_tall else [*word, *command])
         self.refresh_bindings()
 
     def _word(self, wrong: list[Problem], marked: list[str]) -> Line:
@@ -116,7 +118,8 @@ class HireScreen(BaseScreen):
                 return (send, Span(f" again accepts {self.form.kind.name} and hires", "warning"))
             return (Span("the type is not accepted yet: ", "warning"), send, Span(" shows all that it may do"))
         if not wrong:
-            return (Span("✓ ready: ", "success"), send, Span(" hires it"))
+            key = self.context.key("hire.send")
+            return (Span("✓ ready:", "success"), Span(f" {key} hires it ", "success-pill", "hire.send"))
         what = f"fix the {' and the '.join(marked)}" if marked else wrong[0].says
         return (send, Span(" hires, not yet: "), say(what, "error"))
 

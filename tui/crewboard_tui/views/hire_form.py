@@ -40,7 +40,7 @@ from crewboard.untrusted import on_one_line
 from crewboard_tui.keymap.bindings import Pressed, bindings_of, default_key
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.sanitize import has_hidden, safe_line, safe_text
-from crewboard_tui.widgets.form import Checkbox, Radio, SegmentedControl, Select
+from crewboard_tui.widgets.form import Checkbox, Fold, Radio, Section, SegmentedControl, Select
 from crewboard_tui.widgets.painter import Rule
 
 _FOREGROUND = "foreground"
@@ -48,6 +48,9 @@ _MOST_DIGITS = 9
 _LONGEST_STEM = 28
 _MARKED = ("name", "engine", "limits", "memory", "domains", "labels")
 """Fields with space below for an error message."""
+
+_FOLDED = frozenset({"engine", "limits", "memory", "labels"})
+"""Fields that are folded until one of them is wrong."""
 
 _MODEL = ("", "none: a model")
 """The choice of no engine."""
@@ -137,7 +140,7 @@ class HireForm(Vertical):
         self._had = {"worktree": False, "web": False}
         """The defaults of the type that was painted last, for the ticks that the user did not change."""
         self.rule = Rule(self)
-        self.rule.entitle("Hire an agent")
+        self.rule.entitle("Who?")
 
     def on_descendant_focus(self) -> None:
         self.rule.paint()
@@ -156,27 +159,32 @@ class HireForm(Vertical):
         yield _row("", Label("", id="hire-may"))
         yield _row("", Label("", id="hire-unaccepted"), id="row-unaccepted")
         yield _row("Role", Field("hire-role", "its role in a few words"))
+        yield Section("What shall it do?")
         on = self._pressed("prompt.next")
         yield _row("Prompt", Prompt(f"its task; {on} goes on"), classes="-tall-row")
+        yield Section("How far may it go alone?")
         yield from self._terms()
+        yield Fold("More", self._pressed("tick.turn"), id="hire-more")
+        with Vertical(id="more"):
+            yield from self._more()
+            yield from self._places()
 
     def _terms(self) -> Iterable[Widget]:
-        modes = [("", "background"), (_FOREGROUND, "foreground: watch it")]
-        yield _row("Mode", Radio(modes, id="hire-mode"))
         plan = Checkbox("an approved plan first", id="hire-plan")
         yield _row("Require", plan, Checkbox("nothing beyond it", id="hire-strict_plan"))
         yield _row("", Checkbox("my approval of each write and command", id="hire-ask"), id="row-ask")
-        network = Checkbox("network", id="hire-network")
-        yield _row(
-            "Allow",
-            network,
-            Checkbox("claim tasks", id="hire-autoclaim"),
-            Checkbox("run once", id="hire-once"),
-            Checkbox("web: sends data out", id="hire-web"),
-        )
+        own = Checkbox("own checkout", id="hire-worktree")
+        network, searches = Checkbox("network", id="hire-network"), Checkbox("web: sends data out", id="hire-web")
+        yield _row("Allow", network, searches)
+        yield _row("Where", own, id="row-own")
         yield _row("Web", Field("hire-domains"), id="row-domains")
         yield _row("", Label(_ABOUT_WEB, classes="aside"), id="row-web")
         yield _row("", Label("", classes="wrong"), id="wrong-domains")
+
+    def _more(self) -> Iterable[Widget]:
+        modes = [("", "background"), (_FOREGROUND, "foreground: watch it")]
+        yield _row("Mode", Radio(modes, id="hire-mode"))
+        yield _row("Work", Checkbox("claim tasks", id="hire-autoclaim"), Checkbox("run once", id="hire-once"))
         limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
         yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
         yield _row("", Label("", classes="wrong"), id="wrong-limits")
@@ -186,7 +194,6 @@ class HireForm(Vertical):
         # A segmented control would be cut in a narrow terminal.
         effort, thinking = (Select(_or_usual(ways), id=f"hire-{ident}") for ident, ways in _EFFORT_FIELDS.items())
         yield _row("Effort", effort, Label(" thinking ", classes="aside"), thinking, id="row-effort")
-        yield from self._places()
 
     def _places(self) -> Iterable[Widget]:
         """Yield what the agent works on, and where. On a host it has a checkout if a workspace was pushed."""
@@ -194,7 +201,6 @@ class HireForm(Vertical):
         unowned = (task for task in tasks if task.status not in CLOSED and task.owner is None)
         free = [task for task in unowned if not blockers(task, board)]
         task = Select([("", "none"), *((str(each.id), f"#{each.id} {each.subject}") for each in free)], id="hire-task")
-        own = Checkbox("own checkout", id="hire-worktree")
         restart = Checkbox("restart after a crash", id="hire-restart")
         memory = (Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
         if self._on_hosts:
@@ -202,8 +208,7 @@ class HireForm(Vertical):
             labels = Field(
                 "hire-labels", f"none; {', '.join(known)}" if known else "none", suggester=SuggestWords(known)
             )
-            own.display = False
-            yield _row("Task", task, own, restart)
+            yield _row("Task", task, restart)
             yield _row(
                 "Host",
                 Select(_host_options(self._view), id="hire-host"),
@@ -212,7 +217,7 @@ class HireForm(Vertical):
                 *memory,
             )
         else:
-            yield _row("Task", task, own)
+            yield _row("Task", task)
             yield _row("Process", restart, *memory)
         yield _row("", Label("", classes="waits"), id="row-waits")
         yield _row("", Label("", classes="wrong"), id="wrong-labels")
@@ -268,6 +273,7 @@ class HireForm(Vertical):
         self.query_one("#hire-network").display = kind.executes or engine is not None
         self.query_one("#row-ask").display = engine is None and (kind.executes or kind.writes)
         self.query_one("#row-effort").display = engine is None
+        self.query_one("#row-own").display = not self._on_hosts
         usual_model = commands_hire.choose_model(kind, None, self._environment, self._config)
         self.query_one("#hire-model", Input).placeholder = (
             "offline model" if self._is_offline else one_line(usual_model) if engine is None else "its own"
@@ -281,8 +287,58 @@ class HireForm(Vertical):
         self._had = usual
         for row in ("#row-domains", "#row-web"):
             self.query_one(row).display = self._ticked("web")
+        self._sum_up()
         domains = f"only on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else _ANY_DOMAIN
         self.query_one("#hire-domains", Input).placeholder = domains
+
+    def _sum_up(self) -> None:
+        """Show or fold the fields of which most are as usual, and say what their values are."""
+        more = self.query_one("#hire-more", Fold)
+        if self.query_one("#more").display != more.value:
+            self.query_one("#more").display = more.value
+            if more.value and more.has_focus:
+                self.call_after_refresh(self.query_one("#more").scroll_visible, animate=False)
+        said = {
+            self._text("model") or "usual model": True,
+            f"{self._text('turns')} turns": True,
+            self._text("budget") or "no budget": True,
+            f"effort {self._chosen('effort')}": self._chosen("effort"),
+            f"thinking {self._chosen('thinking')}": self._chosen("thinking"),
+            f"engine {self._chosen('engine')}": self._chosen("engine"),
+            f"task #{self._chosen('task')}": self._chosen("task"),
+            f"host {self._chosen('host') if self._on_hosts else ''}": self._on_hosts and self._chosen("host"),
+            "foreground": self.foreground,
+            "claims tasks": self._ticked("autoclaim"),
+            "runs once": self._ticked("once"),
+            "restarts": self._ticked("restart"),
+        }
+        more.sum_up(one_line(" · ".join(text for text, applies in said.items() if applies)))
+
+    def consequences(self) -> list[str]:
+        """Return in two sentences what the agent may do, and what it may cost."""
+        kind, hire = self.kind, self.hire(max_turns=1)
+        flags = hire.flags
+        does = ["reads", *(["writes"] if kind.writes else []), *(["runs commands"] if kind.executes else [])]
+        does += ["hires agents"] if "spawn_agent" in kind.tools else []
+        does += ["searches the web"] if flags.web else []
+        where = "in a checkout of its own" if flags.worktree else "in your files"
+        network = [f"{'with' if flags.network else 'without'} network"] if kind.executes else []
+        if flags.plan or flags.strict_plan or kind.plan:
+            before = ["after you approved its plan"]
+        elif flags.ask or kind.asks:
+            before = []
+        else:
+            before = ["without asking you"] if kind.executes or kind.writes else []
+        asks = ["asking you before each write and command"] if flags.ask or kind.asks else []
+        name = self.agent_name or "It"
+        may = ", ".join(
+            [f"{name} {', '.join(does[:-1])}{' and ' if does[1:] else ''}{does[-1]} {where}", *network, *before, *asks]
+        )
+        if self._is_offline:
+            return [f"{may}.", "It costs nothing: the offline model answers."]
+        limit = f"until {flags.budget} is used" if flags.budget else "without a budget"
+        answers = hire.engine or self.model
+        return [f"{may}.", f"It may make {self._text('turns')} calls of {one_line(answers)} for a prompt, {limit}."]
 
     def _offer_engines(self) -> str | None:
         """Offer the engines that are here, where the type takes one; return the chosen one."""
@@ -333,6 +389,8 @@ class HireForm(Vertical):
             waits = why_no_host(flags, {host.name: host.found for host in self._view.hosts})
         row = self.query_one("#row-waits")
         row.display = waits is not None and self._labels()[1] is None
+        if row.display:
+            self.query_one("#hire-more", Fold).value = True
         row.query_one(".waits", Label).update(Content(one_line(waits or "")))
         if row.display and self.screen.focused is not None and self.screen.focused.id in ("hire-host", "hire-labels"):
             self.call_after_refresh(row.scroll_visible, animate=False)
@@ -393,6 +451,8 @@ class HireForm(Vertical):
         told = {field: "; ".join(each.says for each in problems if each.field == field) for field in _MARKED}
         for field, says in told.items():
             row = self.query_one(f"#wrong-{field}")
+            if says and field in _FOLDED:
+                self.query_one("#hire-more", Fold).value = True
             if says and not row.display:
                 # An error of several lines may end below the form.
                 self.call_after_refresh(row.scroll_visible, animate=False)

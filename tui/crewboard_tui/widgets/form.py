@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard_tui.keymap.bindings import bindings_of
-from crewboard_tui.render.lines import ELLIPSIS, Span, one_line, say
+from crewboard_tui.render.lines import ELLIPSIS, Span, one_line, rule_line, say
 from crewboard_tui.widgets.painter import Painter
 
 
@@ -191,3 +191,43 @@ class Checkbox(Widget, can_focus=True):
 
     def on_blur(self) -> None:
         self.refresh()
+
+
+class Section(Widget):
+    """A rule above fields that answer one question."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+        self._painter = Painter(self)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
+        return 1
+
+    def render_line(self, y: int) -> Strip:  # noqa: ARG002
+        width = self.size.width
+        return self._painter.strip(rule_line(self._question, "", (), 1, width, is_focused=False), width)
+
+
+class Fold(Checkbox):
+    """A rule that shows the fields below it, or their values in short; `key` does that, and is shown at its end."""
+
+    def __init__(self, label: str, key: str, **kwargs: Any) -> None:
+        super().__init__(label, **kwargs)
+        self._key = key
+        self._short = ""
+
+    def sum_up(self, text: str) -> None:
+        """Set the values in short."""
+        if text != self._short:
+            self._short = text
+            self.refresh()
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:  # noqa: ARG002
+        return container.width
+
+    def render_line(self, y: int) -> Strip:  # noqa: ARG002
+        width = self.size.width
+        title = f"{'▾' if self.value else '▸'} {self._label}{'' if self.value else f': {self._short}'}"
+        end = f"{self._key} {'closes' if self.value else 'opens'}"
+        return self._painter.strip(rule_line(title, end, (), 1, width, is_focused=self.has_focus), width)
