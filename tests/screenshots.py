@@ -68,7 +68,7 @@ SHOTS = (
     Shot("plan-review-80x24-light", "! !", "PLAN v2", width=80, height=24, theme="light"),
     Shot("question-80x24", "! ! !", "QUESTION", width=80, height=24),
     Shot("hire", "n", "Hire an agent", ("fixer2", "tab", "tab", "backend developer", "tab",
-         "Make parse() accept the 2.0 grammar. Keep the 1.x tests green.", "tab", "tab", "space")),
+         "Make parse() accept the 2.0 grammar. Keep the 1.x tests green.", "tab", "space")),
     Shot("inbox", "2 j j j j j j j", "cursor parameter"),
     Shot("inbox-60x20", "2 j j", "ping", width=60, height=20),
     Shot("tasks", "3 j j j j", "orphaned by parser"),

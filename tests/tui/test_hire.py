@@ -1010,7 +1010,7 @@ def on_hosts(frozen: Frozen) -> Frozen:
 
 
 async def test_the_form_chooses_host_and_labels(on_hosts: Frozen) -> None:
-    async with opened(on_hosts, 80, 24) as stage:
+    async with opened(on_hosts, 80, 40) as stage:
         await _fill(stage, "fixer2", "go", more=True)
         await stage.sees("Name", "Host     ‹ any ›", "labels none; big, gpu", "memory no limit", "✓ ready")
         assert "own checkout" not in stage.all
