@@ -182,7 +182,7 @@ class ObservedFolder:
 
     def is_alive(self) -> bool:
         """Return True if events still arrive."""
-        return self._observer.is_alive()
+        return self._observer.should_keep_running() and self._observer.is_alive()
 
     def stop(self) -> None:
         """End watchdog's threads without waiting for them."""
