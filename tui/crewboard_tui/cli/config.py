@@ -36,7 +36,7 @@ _WHERE = {
 @as_json
 @click.pass_obj
 def config(session: Session, name: str | None, trust: bool, sha256: str | None, reveal: bool, as_json: bool) -> None:
-    """List all settings and themes of your own, their values and where these come from, or show one.
+    """List settings and your own themes, and where they come from, or show one.
 
     A value comes from the team, else from crewboard.toml of the project, else from yours in ~/.config/crewboard; a
     variable of the environment goes before all. A team takes what the files say when it is made: later, `crewboard

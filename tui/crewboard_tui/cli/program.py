@@ -77,7 +77,7 @@ SECTIONS = {
     "Setup": {
         "demo": ("board:demo", "Show a team at work on a scratch copy of a small project."),
         "init": ("config:init", "Write a crewboard.toml with the settings of new teams, all explained."),
-        "config": ("config:config", "List all settings, their values and where these come from, or show one."),
+        "config": ("config:config", "List settings and your own themes, and where they come from, or show one."),
         "profiles": ("hiring:profiles", "List the hires that you saved, for `spawn --profile` and the hire form."),
         "types": ("hiring:types", "List the agent types and what each may do."),
         "skills": ("skills:skills", "List the skills of the project, and which of them you accepted."),
