@@ -426,6 +426,23 @@ def test_the_project_is_closed_while_a_later_plan_waits(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.usefixtures("known")
+def test_a_plan_that_is_submitted_again_is_asked_about_again(crew: Crew) -> None:
+    prompt = "[[submit First.; submit Second.; submit First.; force a.txt late; say done]]"
+    assignment = spawn(crew, "e", prompt, engine="codex", plan=True)
+    first = crew.pending("plan_approval")
+    answers.approve(crew.team, first.id)
+    eventually(lambda: len(of(crew, "e", EngineSession)) == 2, "the start with the project open")
+    answers.reject(crew.team, crew.pending("plan_approval").id, "no")
+    again = crew.pending("plan_approval")
+    assert (again.payload["plan"], again.payload["revision"]) == ("First.", 3)
+    assert again.id != first.id
+    answers.reject(crew.team, again.id, "not that either")
+    crew.answer(assignment)
+    assert [each.open for each in of(crew, "e", Gate)] == [True, False, False, False]
+    assert not (crew.root / "a.txt").exists()
+
+
 def test_a_plan_that_cannot_be_submitted_is_refused(crew: Crew) -> None:
     prompt = (
         '[[team submit_plan {"plan": " "}; team submit_plan {"plan": "x", "files": ["../x"]}; submit Plan.; say done]]'
@@ -1039,6 +1056,8 @@ def test_a_letter_of_an_engine_is_sent_once_whatever_is_killed(crew: Crew, victi
     # The engine wrote it twice, and its model repeated the first one after the kill.
     assert letters(crew, "operator", "hello") == 2
     assert len(of(crew, "e", EngineSession)) == 2
+    # What it reads is what the tool said.
+    assert not any("<data" in said for _, said, _ in results(crew, "e"))
 
 
 @pytest.mark.usefixtures("loads")

@@ -41,7 +41,7 @@ from crewboard.redaction import redact
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import Service
 from crewboard.store import mailbox, roster
-from crewboard.untrusted import delimit_data, elide_middle, without_surrogates
+from crewboard.untrusted import delimit_data, elide_middle, undelimit_data, without_surrogates
 from crewboard.worker import inbox
 from crewboard.worker.acp import (
     LONGEST_LINE,
@@ -470,14 +470,16 @@ class EngineLife(Life):
     def _find_cut_off(self, heard_of: set[str]) -> list[_CutOff]:
         """Return the calls of tools of the team since the last whole turn whose end the engine has not `heard_of`.
 
-        One that repeats such a call is the same call.
+        One that repeats such a call is the same call. A plan that is submitted again is not: what was decided since may
+        have replaced the answer to it.
         """
         found = []
         for call, result in self._run_state.conversation.unsettled_calls():
-            tool = TOOLS.get(call["name"])
-            if call["name"] in OFFERED and tool is not None and not tool.reads and call["id"] not in heard_of:
-                is_known = result is not None and result["content"] not in (UNKNOWN_OUTCOME, _LATER)
-                known = Outcome(str(result["content"]), bool(result.get("is_error"))) if result and is_known else None
+            tool = TOOLS.get(call["name"]) if call["name"] in OFFERED and call["name"] != "submit_plan" else None
+            if tool is not None and not tool.reads and call["id"] not in heard_of:
+                said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
+                is_known = result is not None and said not in (UNKNOWN_OUTCOME, _LATER)
+                known = Outcome(said, bool(result.get("is_error"))) if result is not None and is_known else None
                 found.append(_CutOff(call["id"], call["name"], call["input"], known))
         return found
 
