@@ -35,7 +35,18 @@ from crewboard.readmodel import as_json
 from crewboard.readmodel.activity import describe
 from crewboard.readmodel.needs import format_minute
 from crewboard.records.agents import HireOptions, Terms, Tokens
-from crewboard.records.events import Answer, EngineSession, Gate, Offered, Reply, Retry, Taken, ToolResult, ToolStart
+from crewboard.records.events import (
+    Answer,
+    BrokenReply,
+    EngineSession,
+    Gate,
+    Offered,
+    Reply,
+    Retry,
+    Taken,
+    ToolResult,
+    ToolStart,
+)
 from crewboard.records.requests import NewNote, notes_in
 from crewboard.records.team import Config, Rule
 from crewboard.sandbox import bubblewrap
@@ -1369,6 +1380,34 @@ def test_tokens_that_the_engine_does_not_tell_are_counted(crew: Crew, api: http.
     assert ended.usage == Tokens(input=100, output=20, cache_read=5, cache_write=3)
     assert (cancelled.cost_usd, ended.cost_usd) == (pytest.approx(0.2), pytest.approx(0.2))
     assert crew.see("e").status.tokens == counted + ended.usage
+
+
+IMPATIENT = """
+from crewboard.worker.engine import EngineLife
+EngineLife._cancel.__defaults__ = (0.5,)
+"""
+"""Code that lets a worker end an engine soon if it does not end its turn."""
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_what_a_turn_used_is_counted_if_the_engine_does_not_end_it(
+    crew: Crew, api: http.server.ThreadingHTTPServer, *, is_stopped: bool
+) -> None:
+    crew.environment["CODEX_API_KEY"] = "sk-a-key-of-the-user"
+    crew.environment["OPENAI_BASE_URL"] = f"http://127.0.0.1:{api.server_port}/v1"
+    (crew.root / "ask.py").write_text(ASK_ONCE)
+    with patched(IMPATIENT):
+        spawn(crew, "e", "[[run python3 ask.py; run touch begun; run sleep 60; say done]]", engine="codex")
+        eventually((crew.root / "begun").exists, "the end of the first command")
+        if is_stopped:
+            stop.stop_now(crew.team, "e")
+            crew.wait_for("e", "exited")
+        else:
+            control.interrupt(crew.team, "e", "stop that")
+            eventually(lambda: "stop that" in told(crew, "e"), "the interrupt being read")
+    (broken,) = of(crew, "e", BrokenReply)
+    assert (broken.usage, broken.model) == (Tokens(input=100_000, output=10_000), "gpt-6.1-sol")
 
 
 @pytest.mark.usefixtures("known")

@@ -640,6 +640,7 @@ class EngineLife(Life):
         try:
             await self._hear_out(engine, prompt, seconds)
         except TimeoutError:
+            self._note_untold()
             await self._end_engine()
             return
         if prompt.exception() is None and not self._turn.sent:
