@@ -86,6 +86,46 @@ def test_tokens_are_counted_however_a_reply_comes(reply: bytes, model: str, toke
     assert (counted.model, counted.tokens) == (model, tokens)
 
 
+@pytest.mark.parametrize("size", [1, 1 << 16])
+@pytest.mark.parametrize(
+    ("reply", "tokens"),
+    [
+        (STREAM + b"Transfer-Encoding: chunked\r\n\r\n" + chunked(*OF_MESSAGES), IN_MESSAGES),
+        (JSON + b"transfer-encoding: chunked\r\n\r\n" + chunked(MESSAGE), Tokens(input=3, output=4)),
+        (JSON + b"Content-Length: %d\r\n\r\n" % len(MESSAGE) + MESSAGE, Tokens(input=3, output=4)),
+        (STREAM + b"\r\n" + b"".join(OF_MESSAGES) + b'data: {"type": "message_stop"}\n\n', IN_MESSAGES),
+        (STREAM + b"\r\n" + b"".join(OF_RESPONSES), IN_RESPONSES),
+    ],
+    ids=("chunked stream", "chunked JSON", "length", "messages", "responses"),
+)
+async def test_a_reply_is_over_although_its_connection_stays_open(reply: bytes, tokens: Tokens, size: int) -> None:
+    counted = Counted()
+    for at in range(0, len(reply), size):
+        counted.hear(reply[at : at + size])
+    assert (counted.is_over, counted.tokens) == (True, tokens)
+    is_read = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(reply)
+        await is_read.wait()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    relay = ApiRelay(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", {"stand-in": "the-key"}, (), {})
+    async with asyncio.timeout(60), listening(relay) as where:
+        reader, writer = await asyncio.open_connection(*where)
+        writer.write(b"GET / HTTP/1.1\r\nx-api-key: stand-in\r\n\r\n")
+        assert await reader.readexactly(len(reply)) == reply
+        assert [each.tokens for each in relay.take_counted()] == [tokens]
+        is_read.set()
+        await reader.read()
+        writer.close()
+        # Its end is not counted once more.
+        assert relay.take_counted(unfinished=True) == []
+    server.close()
+
+
 async def test_a_stream_is_passed_on_as_it_comes_and_unchanged() -> None:
     heads: list[bytes] = []
     was_read = asyncio.Event()

@@ -1294,6 +1294,17 @@ class Api(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["content-length"] or 0))
         self.keys.append(self.headers["x-api-key"])
         said = self.path.encode()
+        if self.headers["x-say"] == "on":
+            told = {
+                "type": "response.created",
+                "response": {"model": "gpt-6.1-sol", "usage": {"input_tokens": 100_000}},
+            }
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.write(f"data: {json.dumps(told)}\n\n".encode())
+            self.rfile.read(1)
+            return
         if self.headers["x-say"] == "usage":
             usage = {"input_tokens": 100_000, "output_tokens": 10_000}
             said = json.dumps({"object": "response", "model": "gpt-6.1-sol", "usage": usage}).encode()
@@ -1380,6 +1391,38 @@ def test_tokens_that_the_engine_does_not_tell_are_counted(crew: Crew, api: http.
     assert ended.usage == Tokens(input=100, output=20, cache_read=5, cache_write=3)
     assert (cancelled.cost_usd, ended.cost_usd) == (pytest.approx(0.2), pytest.approx(0.2))
     assert crew.see("e").status.tokens == counted + ended.usage
+
+
+ASK_ON = """
+import json, os, time, urllib.request
+url = json.loads(os.environ["CODEX_CONFIG"])["openai_base_url"]
+head = {"Authorization": "Bearer " + os.environ["CODEX_API_KEY"], "x-say": "on"}
+reply = urllib.request.urlopen(urllib.request.Request(url + "/responses", b"{}", head), timeout=60)
+reply.read(9)
+open("asked", "w").close()
+time.sleep(600)
+"""
+"""Code that leaves a request open."""
+
+ASK_BEHIND = """
+python3 ask.py > /dev/null 2>&1 &
+until test -e asked
+do sleep 0.05
+done
+"""
+
+
+@pytest.mark.usefixtures("known")
+def test_a_reply_that_outlasts_its_turn_is_counted(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
+    crew.environment["CODEX_API_KEY"] = "sk-a-key-of-the-user"
+    crew.environment["OPENAI_BASE_URL"] = f"http://127.0.0.1:{api.server_port}/v1"
+    (crew.root / "ask.py").write_text(ASK_ON)
+    (crew.root / "ask.sh").write_text(ASK_BEHIND)
+    crew.answer(spawn(crew, "e", "[[run sh ask.sh; say done]]", engine="codex"))
+    stop.stop_now(crew.team, "e")
+    crew.wait_for("e", "exited")
+    (broken,) = of(crew, "e", BrokenReply)
+    assert (broken.usage, broken.model) == (Tokens(input=100_000), "gpt-6.1-sol")
 
 
 IMPATIENT = """

@@ -52,6 +52,10 @@ _MOST_COUNTED = 8 << 20
 """Bytes of a reply, or of one line of a stream, in which its tokens are looked for."""
 
 
+_LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
+"""The types of the events that end a stream, though not its connection."""
+
+
 class Counted:
     """The tokens of one reply of the API, as far as it told them.
 
@@ -63,7 +67,9 @@ class Counted:
         self.is_over = False
         self._usage: dict[str, Any] = {}
         self._raw, self._body = bytearray(), bytearray()
-        self._has_head = self._is_ignored = self._is_chunked = self._is_stream = False
+        self._has_head = self._is_ignored = self._is_chunked = self._is_stream = self._is_whole = False
+        self._left: int | None = None
+        """Bytes of the body that are to come, if its length was told."""
 
     @property
     def tokens(self) -> Tokens | None:
@@ -100,6 +106,9 @@ class Counted:
             self._is_ignored = True
             self._raw.clear()
             self._body.clear()
+        # The connection may stay open for more.
+        if self._is_whole:
+            self.end()
 
     def end(self) -> None:
         """Take the end of the reply."""
@@ -119,11 +128,17 @@ class Counted:
         self._is_ignored = first.split(b" ")[1:2] != [b"200"] or b"content-encoding" in named
         self._is_chunked = b"chunked" in named.get(b"transfer-encoding", b"")
         self._is_stream = b"text/event-stream" in named.get(b"content-type", b"")
+        length = named.get(b"content-length", b"").strip()
+        if length.isdigit() and not self._is_chunked:
+            self._left = int(length)
 
     def _take_body(self) -> bytes:
         """Return what of the body is there, without the sizes of its chunks."""
         if not self._is_chunked:
             taken, self._raw = self._raw, bytearray()
+            if self._left is not None:
+                self._left -= len(taken)
+                self._is_whole = self._left <= 0
             return bytes(taken)
         body, at = bytearray(), 0
         while (end := self._raw.find(b"\r\n", at)) >= 0:
@@ -132,6 +147,9 @@ class Counted:
                 self._is_ignored = True
                 break
             begin, after = end + 2, end + 2 + int(size[0], 16)
+            if after == begin:
+                self._is_whole = True
+                break
             if len(self._raw) < after + 2:
                 break
             body += self._raw[begin:after]
@@ -141,12 +159,13 @@ class Counted:
 
     def _look_into(self, text: bytes | bytearray) -> None:
         """Take the tokens that a reply, or an event of a stream, tells: the last number of each kind counts."""
-        if b'"usage"' not in text:
+        if b'"usage"' not in text and not any(each in text for each in _LAST_EVENTS):
             return
         try:
             event = _object(json.loads(text))
         except (ValueError, RecursionError):
             return
+        self._is_whole = self._is_whole or str(event.get("type")).encode() in _LAST_EVENTS
         told = _object(event.get("message")) or _object(event.get("response")) or event
         self.model = str(told.get("model") or self.model)
         self._usage |= {name: each for name, each in _object(told.get("usage")).items() if each is not None}

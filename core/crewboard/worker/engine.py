@@ -251,7 +251,8 @@ class EngineLife(Life):
         # What cannot be written any more is looked up in the session by the next run.
         with contextlib.suppress(CrewboardError):
             await self._cancel(_CLOSE_TIMEOUT)
-        await self._end_engine()
+        with contextlib.suppress(CrewboardError):
+            await self._end_engine()
 
     async def _work(self) -> None:
         conversation = self._run_state.conversation
@@ -492,16 +493,16 @@ class EngineLife(Life):
 
     def _note_untold(self) -> None:
         """Journal a turn that ends and whose tokens the engine will not tell, with those that the relay counted."""
-        counted = self._count(unfinished=True)
+        counted = self._count(self._relay, unfinished=True)
         if self._prompt is not None:
             run_state = self._run_state
             usage = counted.tokens or Tokens(untold=1)
             model = self._filled.model or counted.model
             run_state.append(BrokenReply(ts=run_state.now(), usage=usage, model=model, cost_usd=counted.cost_usd))
 
-    def _count(self, *, unfinished: bool = False) -> _Counted:
+    def _count(self, relay: ApiRelay | None, *, unfinished: bool = False) -> _Counted:
         """Return what the API told the relay of the replies since the last time."""
-        replies = self._relay.take_counted(unfinished=unfinished) if self._relay is not None else []
+        replies = relay.take_counted(unfinished=unfinished) if relay is not None else []
         if not replies:
             return _Counted()
         try:
@@ -533,6 +534,13 @@ class EngineLife(Life):
         await asyncio.gather(*owed, return_exceptions=True)
         if relay is not None:
             await relay.close()
+        # Of replies that ended behind their turn, or came between turns.
+        left = self._count(relay)
+        if left.tokens is not None:
+            run_state = self._run_state
+            run_state.append(
+                BrokenReply(ts=run_state.now(), usage=left.tokens, model=left.model, cost_usd=left.cost_usd)
+            )
 
     # A turn.
 
@@ -822,7 +830,8 @@ class EngineLife(Life):
         self._note_taken()
         self._close_open_calls("the engine did not tell the result")
         cost = self._filled.cost_usd if self._known.tells_cost else None
-        counted = self._count()
+        # A turn that was cancelled leaves replies that were cut off.
+        counted = self._count(self._relay, unfinished=by_us)
         spent = max(0.0, cost - self._counted_usd) if cost is not None else counted.cost_usd
         self._counted_usd = cost if cost is not None else self._counted_usd
         self._starts, self._is_new = 0, False
