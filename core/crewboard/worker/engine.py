@@ -675,7 +675,9 @@ class EngineLife(Life):
         if not isinstance(heard, Ask):
             self._take(heard)
             if isinstance(heard, Call) and heard.id in planless and (plan := calls[heard.id].plan) is not None:
-                await self._decide_plan(engine, planless.pop(heard.id), plan)
+                ask = planless.pop(heard.id)
+                if engine.waits_for(ask):
+                    await self._decide_plan(engine, ask, plan)
             return
         if not engine.waits_for(heard):
             return
