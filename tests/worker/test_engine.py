@@ -1453,6 +1453,33 @@ def test_what_a_turn_used_is_counted_if_the_engine_does_not_end_it(
     assert (broken.usage, broken.model) == (Tokens(input=100_000, output=10_000), "gpt-6.1-sol")
 
 
+ASK_BY_LOGIN = """
+import os, urllib.request
+url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+urllib.request.urlopen(urllib.request.Request(url, b"{}", {"x-say": "usage"}), timeout=60).read()
+"""
+
+
+@pytest.mark.usefixtures("user", "known")
+def test_what_a_login_uses_has_no_price(user: Path, crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
+    (user / ".claude").mkdir(parents=True)
+    (user / ".claude" / ".credentials.json").write_text("the login")
+    for name in engines.KNOWN["claude"].keys:
+        crew.environment.pop(name, None)
+    crew.environment["ANTHROPIC_BASE_URL"] = f"http://127.0.0.1:{api.server_port}"
+    (crew.root / "ask.py").write_text(ASK_BY_LOGIN)
+    (crew.root / ".crewboard").mkdir(exist_ok=True)
+    (crew.root / ".crewboard" / "prices.toml").write_text(PRICES)
+    allow_commands(crew)
+    with patched(IMPATIENT):
+        spawn(crew, "e", "[[run python3 ask.py; run touch begun; run sleep 60; say done]]", engine="claude")
+        eventually((crew.root / "begun").exists, "the end of the first command")
+        control.interrupt(crew.team, "e", "stop that")
+        eventually(lambda: "stop that" in told(crew, "e"), "the interrupt being read")
+    (broken,) = of(crew, "e", BrokenReply)
+    assert (broken.usage, broken.cost_usd) == (Tokens(input=100_000, output=10_000), None)
+
+
 @pytest.mark.usefixtures("known")
 @of_engines
 def test_an_address_that_is_none_fails_the_assignment(crew: Crew) -> None:

@@ -194,7 +194,7 @@ class ApiRelay:
     ) -> None:
         self._url = urllib.parse.urlsplit(url)
         self._below = f"{self._url.path.rstrip('/')}/"
-        self._needs_key = keys is not None
+        self.needs_key = keys is not None
         self._keys = {stand_in.encode(): key.encode() for stand_in, key in (keys or {}).items()}
         self._hosts = frozenset(hosts)
         self._environment = environment
@@ -310,7 +310,7 @@ class ApiRelay:
 
         The API closes the connection behind its answer: the head of another request would have to be read, too.
         """
-        kept, is_authorized, is_upgrade = [first.encode("latin-1")], not self._needs_key, False
+        kept, is_authorized, is_upgrade = [first.encode("latin-1")], not self.needs_key, False
         for field in fields:
             name = field.partition(":")[0].strip().lower()
             line = field.encode("latin-1")

@@ -503,14 +503,17 @@ class EngineLife(Life):
     def _count(self, relay: ApiRelay | None, *, unfinished: bool = False) -> _Counted:
         """Return what the API told the relay of the replies since the last time."""
         replies = relay.take_counted(unfinished=unfinished) if relay is not None else []
-        if not replies:
+        if relay is None or not replies:
             return _Counted()
+        tokens = sum((each.tokens or Tokens() for each in replies), Tokens())
+        if not relay.needs_key:
+            # What a login uses has no price of its own.
+            return _Counted(tokens, replies[-1].model)
         try:
             prices = pricing.load(self._team.root)
             costs = [prices.cost(each.model, each.tokens or Tokens()) for each in replies]
         except BadDataError:
             costs = [None]
-        tokens = sum((each.tokens or Tokens() for each in replies), Tokens())
         told = [each for each in costs if each is not None]
         return _Counted(tokens, replies[-1].model, sum(told) if len(told) == len(costs) else None)
 
