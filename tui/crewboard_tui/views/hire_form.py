@@ -176,10 +176,10 @@ class HireForm(Vertical):
         own = Checkbox("own checkout", id="hire-worktree")
         network, searches = Checkbox("network", id="hire-network"), Checkbox("web: sends data out", id="hire-web")
         yield _row("Allow", network, searches)
-        yield _row("Where", own, id="row-own")
         yield _row("Web", Field("hire-domains"), id="row-domains")
         yield _row("", Label(_ABOUT_WEB, classes="aside"), id="row-web")
         yield _row("", Label("", classes="wrong"), id="wrong-domains")
+        yield _row("Where", own, id="row-own")
 
     def _more(self) -> Iterable[Widget]:
         modes = [("", "background"), (_FOREGROUND, "foreground: watch it")]
