@@ -36,7 +36,8 @@ class KnownEngine(Struct, frozen=True):
     the address in the variable `address` or at `api`; with `redirected` it sends its requests to another `{url}`. With
     a login it needs `hosts`; without any it reaches nothing unless its agent has the network. `prefers_login` says that
     it uses one also where there is a key. `login` is the file with the user's login, below the home, `log_in` says how
-    to make it. `tells_cost`: it tells what a session has cost since its start. `loads`: it has replayed the whole
+    to make it. `tells_cost`: it tells what a session has cost since its start. `asks`: it asks before
+    calls, as it decides. `loads`: it has replayed the whole
     session when it answers that it is loaded. `memory` is what its processes take in bytes: measured where it is given
     below, else assumed. `patience` are the seconds that it waits for a tool; None if those are hours. `lacks` says in
     words what it cannot do.
@@ -60,6 +61,7 @@ class KnownEngine(Struct, frozen=True):
     login: str = ""
     log_in: str = ""
     tells_cost: bool = False
+    asks: bool = True
     loads: bool = True
     memory: int = 300 << 20
     patience: float | None = 60.0
@@ -124,6 +126,7 @@ KNOWN = {
             login=".codex/auth.json",
             log_in="`codex login`",
             memory=250 << 20,
+            asks=False,
             lacks=("it does not tell what it costs", "it asks before no call: the sandbox alone holds it"),
         ),
     )

@@ -20,7 +20,7 @@ from crewboard.errors import CredentialsError, UsageError
 from crewboard.records.agents import HireOptions, Profile, Spec
 from crewboard.records.events import Answer
 from crewboard.records.processes import Exit
-from crewboard.records.team import Member
+from crewboard.records.team import Config, Member, Rule
 from crewboard.store import agents, journal, roster
 from crewboard_tui.render.lines import plain
 from crewboard_tui.views.hire_form import HireForm, shell_line
@@ -86,7 +86,7 @@ async def test_the_form_offers_the_engines_that_are_here(
     (tmp_path / ".claude" / ".credentials.json").touch()
     team = Team(frozen.directory, environment={"ANTHROPIC_API_KEY": "k"}, now=lambda: NOW)
     monkeypatch.setattr(Frozen, "team", property(lambda _: team))
-    async with opened(frozen, 120, 60) as stage:
+    async with opened(frozen, 180, 60) as stage:
         await _fill(stage, "fixer", "fix it", more=True)
         form = stage.app.screen.query_one(HireForm)
         field = form.query_one("#hire-engine", Select)
@@ -96,8 +96,10 @@ async def test_the_form_offers_the_engines_that_are_here(
         field.choose("claude")
         await stage.sees("Claude Code", "about 300 MiB", "see no key, and reach its API alone", "[x] own checkout")
         assert not form.query_one("#row-effort").display
+        await stage.sees("without network but for its API, asking you as it decides.")
+        await stage.sees("Claude Code works on a prompt until its turn limit of 100, without a budget; limits are")
         form.query_one("#hire-network", Checkbox).action_turn()
-        await stage.sees("reach any address", "ready", "--engine claude")
+        await stage.sees("reach any address", "ready", "--engine claude", "with network, asking you as it decides.")
         hire = form.hire()
         assert (hire.engine, hire.flags.network, "worktree" in (hire.given or ())) == ("claude", True, False)
         assert form.profile().engine == "claude"
@@ -119,10 +121,12 @@ async def test_the_form_begins_with_the_engine_of_the_team_and_can_say_no(
     async with opened(frozen, 120, 60) as stage:
         await _fill(stage, "fixer", "fix it", more=True)
         form = stage.app.screen.query_one(HireForm)
-        await stage.sees("acp:my agent", "[x] own checkout")
+        await stage.sees(
+            "acp:my agent", "[x] own checkout", "acp:my agent works on a prompt until its turn limit of 100"
+        )
         assert form.hire().engine is None
         form.query_one("#hire-engine", Select).choose("")
-        await stage.sees("none: a model", "--engine none", "[ ] own checkout")
+        await stage.sees("none: a model", "--engine none", "[ ] own checkout", "100 calls of claude-sonnet-5-5 for a")
         assert form.hire().engine == "none"
         form.fill("other", Profile(type="code", engine="acp:another one"))
         await stage.sees("acp:another one")
@@ -547,7 +551,40 @@ async def test_the_form_says_at_once_what_a_hire_permits_and_costs(
         form.query_one("#hire-budget", Input).value = "$2"
         await stage.sees("in a checkout of its own, with network, after you approved its plan, asking", "until $2 is")
         form.query_one("#hire-type", Select).choose("explore")
-        await stage.sees("fixer2 reads in ")
+        await stage.sees("fixer2 reads a checkout of its own")
+        form.query_one("#hire-worktree", Checkbox).value = False
+        await stage.sees("fixer2 reads your files")
+        form.query_one("#hire-turns", Input).value = "abc"
+        await stage.sees_not("calls of")
+        form.query_one("#hire-turns", Input).value = "9"
+        await stage.sees("It may make 9 calls of")
+        form.query_one("#hire-budget", Input).value = "much"
+        await stage.sees_not("calls of")
+
+
+async def test_what_a_hire_permits_and_costs_counts_the_settings_of_the_team(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settle(config: Config) -> None:
+        config.budget, config.plan_approver, config.collisions = "200000", "lead", "hold"
+        config.rules = [Rule(id="r1", effect="ask", tool="bash", pattern="git push *")]
+
+    roster.change(frozen.directory, settle)
+    team = Team(frozen.directory, environment={"ANTHROPIC_API_KEY": "k"}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+    async with opened(frozen, 200, 40) as stage:
+        await _fill(stage, "fixer2", "go")
+        form = stage.app.screen.query_one(HireForm)
+        asks = "asking you where a rule says so and before it changes a file of another agent."
+        await stage.sees(f"without network, {asks}", "for a prompt, until the team's 200000 tokens is used.")
+        form.query_one("#hire-budget", Input).value = "$2"
+        form.query_one("#hire-plan", Checkbox).value = True
+        await stage.sees(f"after the lead approved its plan, {asks}", "until $2 or the team's 200000 tokens is used.")
+        roster.change(frozen.directory, lambda config: config.rules.append(Rule(id="r2", tool="bash", scope="git")))
+    async with opened(frozen, 200, 40) as stage:
+        await _fill(stage, "fixer2", "go")
+        stage.app.screen.query_one("#hire-ask", Checkbox).value = True
+        await stage.sees("asking you before each write and command that no rule allows.")
 
 
 async def test_folded_fields_open_by_a_key_and_where_one_is_wrong(frozen: Frozen) -> None:

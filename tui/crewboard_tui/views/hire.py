@@ -101,8 +101,7 @@ class HireScreen(BaseScreen):
         word = hang((Span("  "), *self._word(wrong, marked)), width, 2, 2)
         is_tall = self.size.height >= TALL
         command = hang((Span("  $ ", "dim"), say(self.command(), "dim")), width, 4, 2 if is_tall else 1)
-        may, costs = self.form.consequences()
-        told = [piece for text in (may, costs) for piece in hang((Span("  "), say(text)), width, 2, 2)]
+        told = [piece for text in self.form.consequences() for piece in hang((Span("  "), say(text)), width, 2, 2)]
         self.query_one("#hire-word", StaticLines).show([*told, *command, *word] if is_tall else [*word, *command])
         self.refresh_bindings()
 

@@ -315,30 +315,74 @@ class HireForm(Vertical):
         more.sum_up(one_line(" · ".join(text for text, applies in said.items() if applies)))
 
     def consequences(self) -> list[str]:
-        """Return in two sentences what the agent may do, and what it may cost."""
-        kind, hire = self.kind, self.hire(max_turns=1)
-        flags = hire.flags
-        does = ["reads", *(["writes"] if kind.writes else []), *(["runs commands"] if kind.executes else [])]
+        """Return in sentences what the agent may do, and, unless a limit is invalid, what it may cost."""
+        hire = self.hire(max_turns=1)
+        try:
+            return [self._describe_rights(hire), self._describe_cost(hire.flags.budget)]
+        except UsageError:
+            return [self._describe_rights(hire)]
+
+    def _describe_rights(self, hire: Hire) -> str:
+        kind, flags, engine = self.kind, hire.flags, self._chosen("engine")
+        place = "a checkout of its own" if flags.worktree else "your files"
+        place = "the files of its host" if self._on_hosts else place
+        acts = [*(["writes"] if kind.writes else []), *(["runs commands"] if kind.executes else [])]
+        does = [f"{_enumerate(['reads', *acts])} in {place}" if acts else f"reads {place}"]
         does += ["hires agents"] if "spawn_agent" in kind.tools else []
         does += ["searches the web"] if flags.web else []
-        where = "in a checkout of its own" if flags.worktree else "in your files"
-        network = [f"{'with' if flags.network else 'without'} network"] if kind.executes else []
-        if flags.plan or flags.strict_plan or kind.plan:
-            before = ["after you approved its plan"]
-        elif flags.ask or kind.asks:
-            before = []
-        else:
-            before = ["without asking you"] if kind.executes or kind.writes else []
-        asks = ["asking you before each write and command"] if flags.ask or kind.asks else []
-        name = self.agent_name or "It"
-        may = ", ".join(
-            [f"{name} {', '.join(does[:-1])}{' and ' if does[1:] else ''}{does[-1]} {where}", *network, *before, *asks]
-        )
+        words = [f"{hire.name or 'It'} {_enumerate(does)}"]
+        if engine is not None and engines.known(engine).hosts and not flags.network:
+            words.append("without network but for its API")
+        elif engine is not None or kind.executes:
+            words.append(f"{'with' if flags.network else 'without'} network")
+        has_plan = flags.plan or flags.strict_plan or kind.plan
+        approver = "you" if self._config.plan_approver == "operator" else "the lead"
+        words += [f"after {approver} approved its plan"] if has_plan else []
+        asks = self._describe_questions(hire, engine)
+        words += asks or (["without asking you"] if (acts or engine is not None) and not has_plan else [])
+        return f"{', '.join(words)}."
+
+    def _describe_questions(self, hire: Hire, engine: str | None) -> list[str]:
+        """Return before what the agent asks the user; nothing if it does not ask."""
+        kind, config = self.kind, self._config
+        if engine is not None:
+            return ["asking you as it decides"] if engines.known(engine).asks else []
+        acts = [*(["write"] if kind.writes else []), *(["command"] if kind.executes else [])]
+        if not acts:
+            return []
+        effects = {rule.effect for rule in config.rules if rule.applies_to(hire.name, kind.name)}
+        unless = " that no rule allows" if "allow" in effects else ""
+        if hire.flags.ask or kind.asks == "all":
+            return [f"asking you before each {_enumerate(acts)}{unless}"]
+        asks = [f"before each command{unless}"] if kind.asks else []
+        asks += ["where a rule says so"] if "ask" in effects else []
+        asks += ["before it changes a file of another agent"] if kind.writes and config.collisions == "hold" else []
+        return [f"asking you {_enumerate(asks)}"] if asks else []
+
+    def _describe_cost(self, budget: str | None) -> str:
+        """Return in a sentence what a prompt may cost.
+
+        Raises:
+            UsageError: The turn limit or the budget is invalid.
+        """
         if self._is_offline:
-            return [f"{may}.", "It costs nothing: the offline model answers."]
-        limit = f"until {flags.budget} is used" if flags.budget else "without a budget"
-        answers = hire.engine or self.model
-        return [f"{may}.", f"It may make {self._text('turns')} calls of {one_line(answers)} for a prompt, {limit}."]
+            return "It costs nothing: the offline model answers."
+        turns, engine = self._turns(), self._chosen("engine")
+        if budget is not None:
+            pricing.parse_budget(budget)
+        turns = min(turns, self.kind.max_turns or turns)
+        # A number alone counts tokens.
+        own, of_team = (
+            f"{each} tokens" if each and each.isdecimal() else each for each in (budget, self._config.budget)
+        )
+        budgets = [*([own] if own else []), *([f"the team's {of_team}"] if of_team else [])]
+        limit = f"until {' or '.join(budgets)} is used" if budgets else "without a budget"
+        if engine is None:
+            return f"It may make {turns} calls of {one_line(self.model)} for a prompt, {limit}."
+        title = _title(engine)
+        return (
+            f"{title} works on a prompt until its turn limit of {turns}, {limit}; limits are looked at between turns."
+        )
 
     def _offer_engines(self) -> str | None:
         """Offer the engines that are here, where the type takes one; return the chosen one."""
@@ -346,7 +390,7 @@ class HireForm(Vertical):
         usual, field = self._usual_engine, self.query_one("#hire-engine", Select)
         names = dict.fromkeys([each.engine.name for each in self._engines] if can else [])
         names |= dict.fromkeys(each for each in (usual, self._engine) if each and can)
-        titles = [(name, one_line(engines.KNOWN[name].title if name in engines.KNOWN else name)) for name in names]
+        titles = [(name, _title(name)) for name in names]
         before = field.value
         field.offer([_MODEL, *titles])
         if before == (self._had_engine or _MODEL[0]):
@@ -608,6 +652,17 @@ class HireForm(Vertical):
 
 
 _EFFORT_FIELDS = {"effort": models.EFFORTS, "thinking": models.THINKING}
+
+
+def _title(engine: str) -> str:
+    """Return how an engine is called on the screen."""
+    return one_line(engines.KNOWN[engine].title if engine in engines.KNOWN else engine)
+
+
+def _enumerate(words: Sequence[str]) -> str:
+    """Join words as a sentence does: with commas, the last one with `and`."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _or_usual(ways: Iterable[str]) -> list[tuple[str, str]]:
