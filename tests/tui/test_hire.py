@@ -26,7 +26,7 @@ from crewboard_tui.render.lines import plain
 from crewboard_tui.views.hire_form import HireForm, shell_line
 from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets.bars import StaticLines
-from crewboard_tui.widgets.form import Checkbox, Fold, Select, around
+from crewboard_tui.widgets.form import Checkbox, Fold, Radio, Select, around
 from tests.cli.test_engines import install
 from tests.frozen import NOW, Frozen
 from tests.placed import add_host, place
@@ -598,6 +598,27 @@ async def test_folded_fields_open_by_a_key_and_where_one_is_wrong(frozen: Frozen
         await stage.sees("Space opens")
         stage.app.screen.query_one("#hire-budget", Input).value = "much"
         await stage.sees("▾ More", "'much' is not a budget", "fix the limits")
+
+
+async def test_folded_fields_show_every_value_that_is_set(on_hosts: Frozen) -> None:
+    async with opened(on_hosts, 80, 40) as stage:
+        await _fill(stage, "fixer2", "go")
+        form = stage.app.screen.query_one(HireForm)
+        assert not form.query_one("#row-values").display
+        for ident, text in (("model", "claude-opus-4-5"), ("turns", "7"), ("budget", "$2"), ("memory", "2G")):
+            form.query_one(f"#hire-{ident}", Input).value = text
+        form.query_one("#hire-labels", Input).value = "big gpu"
+        for ident, value in (("effort", "high"), ("thinking", "off"), ("host", "build1"), ("task", "14")):
+            form.query_one(f"#hire-{ident}", Select).choose(value)
+        form.query_one("#hire-mode", Radio).choose("foreground")
+        for ident in ("autoclaim", "once", "restart"):
+            form.query_one(f"#hire-{ident}", Checkbox).value = True
+        await stage.sees(
+            "▸ More: claude-opus-4-5 · 7 turns · $2", "effort high · thinking off · foreground · claims tasks"
+        )
+        await stage.sees("runs once ·", "restarts · memory 2G", "task #14", "host build1", "labels big gpu")
+        form.query_one("#hire-more", Fold).value = True
+        await stage.sees_not("claims tasks · ")
 
 
 @pytest.mark.long

@@ -165,6 +165,7 @@ class HireForm(Vertical):
         yield Section("How far may it go alone?")
         yield from self._terms()
         yield Fold("More", self._pressed("tick.turn"), id="hire-more")
+        yield _row("", Label("", classes="aside", id="hire-values"), id="row-values")
         with Vertical(id="more"):
             yield from self._more()
             yield from self._places()
@@ -298,21 +299,30 @@ class HireForm(Vertical):
             self.query_one("#more").display = more.value
             if more.value and more.has_focus:
                 self.call_after_refresh(self.query_one("#more").scroll_visible, animate=False)
+        usual = (
+            self._text("model") or "usual model",
+            f"{self._text('turns')} turns",
+            self._text("budget") or "no budget",
+        )
+        more.sum_up(one_line(" · ".join(usual)))
+        engine = self._chosen("engine")
         said = {
-            self._text("model") or "usual model": True,
-            f"{self._text('turns')} turns": True,
-            self._text("budget") or "no budget": True,
-            f"effort {self._chosen('effort')}": self._chosen("effort"),
-            f"thinking {self._chosen('thinking')}": self._chosen("thinking"),
-            f"engine {self._chosen('engine')}": self._chosen("engine"),
-            f"task #{self._chosen('task')}": self._chosen("task"),
-            f"host {self._chosen('host') if self._on_hosts else ''}": self._on_hosts and self._chosen("host"),
+            f"engine {_title(engine or '')}": engine,
+            f"effort {self._chosen('effort')}": engine is None and self._chosen("effort"),
+            f"thinking {self._chosen('thinking')}": engine is None and self._chosen("thinking"),
             "foreground": self.foreground,
             "claims tasks": self._ticked("autoclaim"),
             "runs once": self._ticked("once"),
             "restarts": self._ticked("restart"),
+            f"memory {self._text('memory')}": self._text("memory"),
+            f"task #{self._chosen('task')}": self._chosen("task"),
         }
-        more.sum_up(one_line(" · ".join(text for text, applies in said.items() if applies)))
+        if self._on_hosts:
+            said[f"host {self._chosen('host')}"] = self._chosen("host")
+            said[f"labels {self._text('labels')}"] = self._text("labels")
+        text = one_line(" · ".join(text for text, applies in said.items() if applies))
+        self.query_one("#row-values").display = bool(text) and not more.value
+        self.query_one("#hire-values", Label).update(Content(text))
 
     def consequences(self) -> list[str]:
         """Return in sentences what the agent may do, and, unless a limit is invalid, what it may cost."""
