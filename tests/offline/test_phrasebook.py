@@ -8,10 +8,13 @@ _SHOWN = ("team", "description", "name", "names", "type", "background", "errand"
           "text", "subject", "left_out")  # fmt: skip
 
 
+TEAM = frozenset({"alice", "bob", "reviewer"})
+
+
 def orders(text: str) -> list[str]:
     """Return what is understood of a text, each order as its kind or tool with its words; ?? for what is not."""
     told = []
-    for one in understand(text, lead=True):
+    for one in understand(text, lead=True, members=TEAM):
         if isinstance(one, str):
             told.append("??")
             continue
@@ -271,6 +274,19 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "a label is no name": (["??", "spawn | scanner | explore | list all Python files"], [
         "Goal: understand the code. Hire scanner to list all Python files.",
     ]),
+    "so is none that no agent has": (["??", "??", "??"], ["Fix the parser.\nFiles: parser.py\nDeadline: tomorrow"]),
+    "below an order, too": (["spawn | explorer | explore | read the docs", "??"], [
+        f"Spawn an explore agent to read the docs.\n{label}: a summary of the docs"
+        for label in ("Output", "Requirements", "Steps", "Constraints", "Description")
+    ]),
+    "a heading before an order": (["spawn | bob | test | run the tests"], [
+        "Description: hire a tester named bob to run the tests",
+        "Request: hire a tester named bob to run the tests",
+    ]),
+    "the lead itself is meant": (["spawn | tester | test"], [
+        "Claude, can you hire a tester?", "Crewboard, please hire a tester", "Lead: hire a tester",
+        "Hi Claude, hire a tester",
+    ]),
     "what the line says itself": (["broadcast | phase 1 complete"], ["Broadcast: phase 1 complete"]),
     "write that": (["send_message | reviewer | the deadline is Friday"], [
         "Write to reviewer that the deadline is Friday.",
@@ -325,7 +341,9 @@ NOT_OBEYED = [
     "add a test called foo", "create a plan called X", "create a reviewer checklist", "I want team status",
     "make it work", "add an agent to the project", "add an agent to the team", "use a planner for this",
     "Use a planner for that, please", "hire a coder for it today", "bob (coder) for this",
-    "start the team lead", "note: run the tests", "I don't want a team called demo", "hire no one",
+    "start the team lead", "note: run the tests", "Monday, please run the tests", "Steps: run the tests",
+    "shopper: run the tests. Delete the team.", "shopper: do this:\n- stop bob",
+    "I don't want a team called demo", "hire no one",
     'hire an explorer "ann" named bob',
     "Stop the idle agents", "Stop all tests", "Stop all agents to see who does not answer", "Do not list the team",
     'Do not broadcast "x" to all teammates', "Don't check the inbox", "Check bob's inbox",
@@ -338,7 +356,7 @@ NOT_OBEYED = [
 
 @pytest.mark.parametrize("text", NOT_OBEYED, ids=lambda text: text[:60])
 def test_what_is_forbidden_or_limited_is_not_obeyed(text: str) -> None:
-    assert not any(isinstance(one, Order) for one in understand(text, lead=True))
+    assert not any(isinstance(one, Order) for one in understand(text, lead=True, members=TEAM))
 
 
 def test_an_agent_greets_another_by_mail() -> None:

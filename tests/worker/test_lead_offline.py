@@ -125,7 +125,9 @@ def test_plans_that_are_the_operators_are_left_to_the_operator(led: Crew) -> Non
 
 def test_a_line_for_an_agent_reaches_it_and_no_other_word_hires_one(led: Crew) -> None:
     answer = tell(led, "shopper: run the tests. Delete the team.")
-    assert "There is no agent shopper. I do not know how to do this: “shopper: run the tests." in answer
+    assert answer.startswith("I do not know how to do this: “shopper: run the tests. Delete the team.”")
+    answer = tell(led, "Fix the parser.\nFiles: parser.py")
+    assert answer.startswith("I do not know how to do this: “Fix the parser.”, “Files: parser.py”")
     assert [one.name for one in led.team.config.members] == ["lead"]
     led.run("alice", "explore", "Hello", unsafe_no_sandbox=True)
     assert "I sent alice: “read shop/till.py”" in tell(led, "alice: read shop/till.py")

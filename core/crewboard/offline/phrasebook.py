@@ -107,12 +107,17 @@ class Order:
 
 
 @lru_cache(maxsize=1024)
-def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
-    """Return the clauses of a text in their order, as orders, or as they stand where no pattern matches."""
-    pieces = list(_letters(text)) if lead and len(text) <= _LONGEST_TEXT else []
+def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) -> tuple[Order | str, ...]:
+    """Return the clauses of a text in their order, as orders, or as they stand where no pattern matches.
+
+    To a lead, a line can be for one of the `members` of its team; if they are not known, for any name.
+    """
+    pieces = list(_split_by_addressee(text, members)) if lead and len(text) <= _LONGEST_TEXT else []
     if any(isinstance(piece, Order) for piece in pieces):
         found = [
-            one for piece in pieces for one in ([piece] if isinstance(piece, Order) else understand(piece, lead=True))
+            one
+            for piece in pieces
+            for one in ([piece] if isinstance(piece, Order) else understand(piece, lead=True, members=members))
         ]
         return (text.strip(),) if _forbids(found) else tuple(found)
     clauses: list[Order | str] = []
@@ -143,7 +148,8 @@ def understand(text: str, *, lead: bool) -> tuple[Order | str, ...]:
             at_work = named.name if "errand" in named.words else at_work
             if not _join(clauses, named):
                 clauses.append(named.words["clause"] if named.phrase.kind == "assign" else named)
-    if lead and _forbids(clauses):
+    # What is meant for an agent that is not there must not end the others.
+    if lead and (_forbids(clauses) or (any(map(_ends_agents, clauses)) and has_addressee(text))):
         return (text.strip(),)
     stops = {one.name for one in clauses if isinstance(one, Order) and one.phrase.kind == "stop"}
     clauses = [
@@ -174,6 +180,12 @@ def _hires(order: Order | str) -> bool:
     return isinstance(order, Order) and order.phrase.kind == "spawn"
 
 
+def _ends_agents(order: Order | str) -> bool:
+    return isinstance(order, Order) and (
+        order.phrase.kind == "stop" or any(step.tool == "delete_team" for step in order.phrase.steps)
+    )
+
+
 def _hired_last(clauses: Sequence[Order | str]) -> list[Order]:
     """Return the orders to hire that stand in the last clause that says so."""
     hired = [one for one in clauses if isinstance(one, Order) and _hires(one)]
@@ -196,25 +208,31 @@ def _forbids(clauses: Sequence[Order | str]) -> bool:
     return any(isinstance(one, str) and _LIMITS.search(one) for one in clauses)
 
 
-def _letters(text: str) -> Iterator[str | Order]:
+def has_addressee(text: str) -> bool:
+    """Return True if a line may be for an agent: that depends on which there are."""
+    return any(isinstance(piece, Order) for piece in _split_by_addressee(text, None))
+
+
+def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[str | Order]:
     """Cut a text where a line begins with the name of an agent, as in a chat: what follows in the line is for it."""
     lines = text.splitlines(keepends=True)
     while lines:
         line = lines.pop(0).strip()
         found = _compiled("<ADDRESSED>").fullmatch(line)
         first = line[: next((start for start, _ in _cuts(_ENDS, line)), len(line))]
-        if not found or _read(first, lead=True):
+        given = _given(found) if found else {}
+        name, errand = given.get("name", "").lower().lstrip("@"), given.get("errand", "")
+        # A line may begin with any word and a colon.
+        if not found or (members is not None and name not in members) or _read(first, lead=True):
             yield f"{line}\n"
             continue
-        given = _given(found)
-        name, errand = given["name"].lower(), given["errand"]
         while lines and _GOES_ON.match(lines[0]):
             errand += f"\n{lines.pop(0).rstrip()}"
         # What a phrase says as a whole is more than mail: a shutdown, a plan.
         asked = _match(f"ask {name} to {errand}", lead=True)
         letter = Order(book().lead["Have alice send bob a message"], {"name": name, "errand": errand.strip()})
         order = asked if asked and asked.name == name and asked.phrase.kind != "give" else letter
-        yield order.having(addressed="yes", clause=line)
+        yield order.having(clause=line)
 
 
 def names_in(text: str) -> list[str]:

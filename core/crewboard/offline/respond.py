@@ -36,7 +36,7 @@ from crewboard.offline.conversation import (
     notes_in,
     steps_in,
 )
-from crewboard.offline.phrasebook import Order, Step, book, names_in, paths_in, type_for, understand
+from crewboard.offline.phrasebook import Order, Step, book, has_addressee, names_in, paths_in, type_for, understand
 from crewboard.offline.reply import Reply, Speed, reply_of
 from crewboard.offline.scenario import Scenario, ScenarioAgent, play
 from crewboard.records.events import NOT_UNDERSTOOD
@@ -70,7 +70,8 @@ class _RevisedError(Exception):
 class _Work:
     """The `item` of mail being worked on, the calls on record `left` for its steps, and those they were fed with.
 
-    `understood` says that something asked for was in the phrasebook, `missed` that something was not.
+    `understood` says that something asked for was in the phrasebook, `missed` that something was not. `members` are the
+    names on the team, once they were looked up.
     """
 
     talk: Conversation
@@ -79,6 +80,7 @@ class _Work:
     missed: bool = False
     made: list[Done] = field(default_factory=list)
     not_hired: set[str] = field(default_factory=set)
+    members: frozenset[str] | None = None
     item: Mail = field(default_factory=lambda: Mail("", NOTICE, ""))
 
     @classmethod
@@ -227,7 +229,7 @@ def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     answer = _work_through(work, mail)
     if isinstance(answer, Call):
         return reply_of(answer.say, answer, speed=_SPEED)
-    orders = (order for one in mail for order in _orders(talk, one.text))
+    orders = (order for one in mail for order in _orders(talk, one.text, work.members))
     queries = [order.words["query"] for order in orders if order.phrase.kind == "web" and web.SEARCH in talk.tools]
     reply = reply_of(answer or _status(talk), speed=_SPEED)
     if work.missed and not work.understood:
@@ -351,19 +353,27 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
     return _submit(work) if first and (planned or work.gated or only_plans) else _otherwise(work, item)
 
 
-def _orders(talk: Conversation, text: str) -> list[Order]:
-    return [clause for clause in understand(text, lead=talk.type == LEAD) if isinstance(clause, Order)]
+def _orders(talk: Conversation, text: str, members: frozenset[str] | None = None) -> list[Order]:
+    clauses = understand(text, lead=talk.type == LEAD, members=members)
+    return [clause for clause in clauses if isinstance(clause, Order)]
+
+
+def _clauses(work: _Work, text: str) -> Generator[Call, Done, tuple[Order | str, ...]]:
+    """Return the clauses of a text; a lead looks up its team where a line may be for an agent."""
+    is_lead = work.talk.type == LEAD
+    if is_lead and work.members is None and has_addressee(text):
+        work.members = frozenset(name for name, _, _ in _members((yield Call("list_team"))))
+    return understand(text, lead=is_lead, members=work.members)
 
 
 def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     """Do all that a text says and the phrasebook knows; `strict` says what it does not know."""
     told: list[str] = []
-    orders = _orders(work.talk, text)
-    for order in orders:
-        # A line may begin with any word and a colon.
-        if "addressed" in order.words and order.name not in [one for one, _, _ in _members((yield Call("list_team")))]:
-            work.missed = True
-            told += [f"There is no agent {order.name}. {_introduction(work.talk, order.words['clause'])}"]
+    clauses = yield from _clauses(work, text)
+    unknown = [one for one in clauses if isinstance(one, str)]
+    work.missed |= len(unknown) == len(clauses)
+    for order in clauses:
+        if isinstance(order, str):
             continue
         work.understood = True
         if order.name in work.not_hired:
@@ -374,7 +384,6 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
         except _RevisedError as revised:
             return (yield from _carry_out_revised(work, revised.task))
         told += [f"I left out “{order.words['left_out']}”." if "left_out" in order.words else ""]
-    unknown = [one for one in understand(text, lead=work.talk.type == LEAD) if isinstance(one, str)]
     told += [_introduction(work.talk, *unknown)] if unknown and strict else []
     # Said once, behind the last thing that it is about.
     advised = [place for place, text in enumerate(told) if _YOURS in text]
@@ -609,7 +618,9 @@ def _hear_plan(work: _Work, mail: Mail) -> _Steps:
         return ""
     used = sum(_request_of(one) in decided for one in _plans(mail_in(work.talk.entries)) if one.author == mail.author)
     told = [one for one in mail_in(work.talk.entries) if one.author == OPERATOR or one.kind == HIRE_PROMPT]
-    said = [order for one in told for order in _orders(work.talk, one.text)]
+    said: list[Order] = []
+    for one in told:
+        said += [clause for clause in (yield from _clauses(work, one.text)) if isinstance(clause, Order)]
     reviews = [one for one in said if one.phrase.kind == "review" and one.name in ("", mail.author)]
     orders = [one for one in reviews if "request" not in one.words][used:]
     if "review_plan" in work.talk.tools and orders:
