@@ -238,6 +238,21 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         ["Spawn 2 explore agents to look for TODOs.", "Hire two explorers. They should look for TODOs.",
          "Launch two agents that look for TODOs"],
     ),
+    "hire several by name": (["spawn | alice | alice and bob | test | write tests",
+                              "spawn | bob | alice and bob | test | write tests"], [
+        "hire two test agents, alice and bob, to write tests", "Hire 2 testers named alice and bob to write tests",
+    ]),
+    "of no kind": (["spawn | alice | alice and bob | code | write tests",
+                    "spawn | bob | alice and bob | code | write tests"], [
+        "hire two agents, alice and bob, to write tests", "Get me two agents: alice and bob, to write tests.",
+    ]),
+    "by name, for nothing yet": (["spawn | ann | ann and ben | test", "spawn | ben | ann and ben | test"], [
+        "Hire two testers, ann and ben",
+    ]),
+    "more or fewer names than were counted": (["??"], [
+        "hire three agents, alice and bob, to write tests", "Hire two testers, ann, ben and cal",
+        "hire three testers, ann and ben",
+    ]),
     "name them afterwards": (SCANNER, [
         "I need an explore agent to list all Python files. Name it scanner.",
         "Get me an explore agent. Call her scanner. She should list all Python files.",

@@ -170,10 +170,14 @@ def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[O
     if not _hires(order):
         return [order]
     names = names_in(order.words.get("names", ""))
-    if count := order.words.get("count", "").lower():
-        many = _MANY.index(count) + 2 if count in _MANY else int(count)
-        names = [order.name, *(f"{order.name}{number}" for number in range(2, many + 1))]
+    if count := order.words.get("count", ""):
+        names = [order.name, *(f"{order.name}{number}" for number in range(2, _number(count) + 1))]
     return [order.having(name=name) for name in names] or [order]
+
+
+def _number(word: str) -> int:
+    """Return the number that a word such as `two` or `2` says."""
+    return _MANY.index(word.lower()) + 2 if word.lower() in _MANY else int(word)
 
 
 def _hires(order: Order | str) -> bool:
@@ -278,7 +282,15 @@ def _match(text: str, *, lead: bool) -> Order | None:
     for phrase in book().phrases(lead=lead).values():
         for pattern in map(_compiled, phrase.match):
             if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
-                return Order(phrase, _words(phrase, _given(found), text))
+                given = _given(found)
+                # `two agents, alice and bob` are these two; of other numbers it is not clear who is meant.
+                if (
+                    "names" in given
+                    and "count" in given
+                    and _number(given.pop("count")) != len(names_in(given["names"]))
+                ):
+                    return None
+                return Order(phrase, _words(phrase, given, text))
         if phrase.head and (given := _in_parts(phrase, bare.rstrip(" .!?,"))):
             return Order(phrase, _words(phrase, given, text))
     return None
