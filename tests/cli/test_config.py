@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -141,6 +142,24 @@ def test_a_wrong_line_is_said_with_its_place(own: Cli, text: str, said: str) -> 
     assert (shown.code, shown.err.count("\n")) == (0, 1)
     assert shown.err.startswith(str(file))
     assert said in shown.err
+
+
+@pytest.mark.parametrize("head", ["", "[themes.mine]\nbase = 'dark'\n"])
+def test_a_file_of_wrong_lines_delays_no_start(own: Cli, head: str) -> None:
+    """The first are told with their places, and the others counted; what is right is used."""
+    begins = f"budget = '$7'\n{head}{' ' * 50_000}\n"
+    file = users(own, begins + "".join(f"wrong{number} = 1\n" for number in range(9_000)))
+    started = time.process_time()
+    found = settings.read_files(None, own.environment)
+    assert time.process_time() - started < 2
+    told = [*found.problems, *found.unknown]
+    first = begins.count("\n") + 1
+    assert [each.removeprefix(f"{file}:").partition(":")[0] for each in told[:20]] == [
+        str(first + number) for number in range(20)
+    ]
+    assert "8980 more" in told[20]
+    assert len(told) == 21
+    assert found.given["budget"].value == "$7"
 
 
 def test_the_dashboard_says_what_concerns_it(own: Cli) -> None:

@@ -44,6 +44,9 @@ THEMES = "themes"
 _MOST_THEMES = 20
 """Themes that are read of one file: a project's file may have any number, and each is checked."""
 
+_MOST_PROBLEMS = 20
+"""Wrong lines of one kind that are told of one file, the others are counted: each place is searched in its text."""
+
 _ACCEPTED = "settings"
 """The folder of records of accepted files."""
 
@@ -272,20 +275,23 @@ class _Reading:
         except (ValueError, RecursionError) as error:
             self.problems.append(_unreadable(path, error))
             return
+        lines = text.splitlines()
         themes = table.pop(THEMES, None)
         if themes is not None and self._of_team is not True:
-            self._take_themes(path, text, themes, source)
+            self._take_themes(path, lines, themes, source)
+        unknown = [name for name in table if name not in SETTINGS]
+        for name in unknown[:_MOST_PROBLEMS]:
+            self.unknown.append(f"{path}:{_line(lines, name)}: there is no setting {name}{_near(name)}")
+        if left := unknown[_MOST_PROBLEMS:]:
+            self.unknown.append(f"{path}: {len(left)} more names are no settings")
         for name, value in table.items():
-            where = f"{path}:{_line(text, name)}"
             known = SETTINGS.get(name)
-            if known is None:
-                self.unknown.append(f"{where}: there is no setting {name}{_near(name)}")
-            elif self._of_team not in (None, known.of_team):
+            if known is None or self._of_team not in (None, known.of_team):
                 continue
-            elif known.of_team and waits:
+            if known.of_team and waits:
                 self.waiting.append(name)
             else:
-                self._read(name, value, source, where)
+                self._read(name, value, source, f"{path}:{_line(lines, name)}")
 
     def _read(self, name: str, value: object, source: Source, where: str) -> None:
         text = _as_text(value)
@@ -300,22 +306,25 @@ class _Reading:
         else:
             self.given[name] = Given(found, source, where)
 
-    def _take_themes(self, path: Path, text: str, tables: object, source: Source) -> None:
+    def _take_themes(self, path: Path, lines: list[str], tables: object, source: Source) -> None:
         from crewboard_tui.render.themes import read_theme
 
         if not isinstance(tables, dict) or len(tables) > _MOST_THEMES:
-            where = f"{path}:{_line(text, THEMES)}"
+            where = f"{path}:{_line(lines, THEMES)}"
             self.problems.append(f"{where}: {THEMES}: give at most {_MOST_THEMES} tables, each as [{THEMES}.NAME]")
             return
+        problems: list[tuple[str, int, str, str]] = []
         for name, table in tables.items():
-            begins = _line(text, f"{THEMES}.{name}")
+            begins = _line(lines, f"{THEMES}.{name}")
             theme, wrong = read_theme(name, table)
-            rest = "\n".join(text.splitlines()[begins - 1 :])
-            for each, why in wrong:
-                where = f"{path}:{begins - 1 + _line(rest, each)}" if each else f"{path}:{begins}"
-                self.problems.append(f"{where}: {THEMES}.{name}: {why}")
+            problems += [(name, begins, each, why) for each, why in wrong]
             if theme is not None:
                 self.themes[name] = Given(table, source, f"{path}:{begins}"), theme
+        for name, begins, each, why in problems[:_MOST_PROBLEMS]:
+            place = begins - 1 + _line(lines[begins - 1 :], each) if each else begins
+            self.problems.append(f"{path}:{place}: {THEMES}.{name}: {why}")
+        if left := problems[_MOST_PROBLEMS:]:
+            self.problems.append(f"{path}: {THEMES}: {len(left)} more lines are wrong")
 
 
 def _parse(text: str) -> dict[str, object]:
@@ -333,10 +342,10 @@ def _unreadable(path: Path, error: Exception) -> str:
     return f"{path}:{line[1]}: {said[: line.start()]}" if line else f"{path} cannot be read: {said}"
 
 
-def _line(text: str, name: str) -> int:
+def _line(lines: list[str], name: str) -> int:
     """Return the number of the line where a name of a file stands; 1 if it is written in an unusual way."""
-    begins = re.compile(rf"""\s*\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
-    return next((number for number, line in enumerate(text.splitlines(), 1) if begins.match(line)), 1)
+    begins = re.compile(rf"""\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
+    return next((number for number, line in enumerate(lines, 1) if begins.match(line.lstrip())), 1)
 
 
 def _near(name: str) -> str:
