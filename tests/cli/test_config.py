@@ -223,6 +223,34 @@ def test_themes_of_a_strangers_file_are_looks_and_no_more(own: Cli) -> None:
     assert own("--team", "red", "config", "theme", "--json").json["value"] == "dark"
 
 
+def test_a_project_replaces_no_theme_of_the_user(own: Cli) -> None:
+    mine = users(own, "[themes.paper]\nbase = 'light'\nkey = '#7a1fa2'\n")
+    file = project(own, "[themes.paper]\nbase = 'dark'\n", accepted=False)
+    assert dashboard(own).problems == (
+        f"{file}:1: themes.paper: your own file has a theme of that name, which is used",
+    )
+    assert row(own, "themes.paper")["where"] == f"{mine}:1"
+    # Nor where that of the user is refused.
+    users(own, "[themes.paper]\nbase = 'light'\nkey = '#ffffff'\n")
+    assert dashboard(own).themes == {}
+
+
+@pytest.mark.parametrize("base", THEMES)
+def test_a_project_swaps_no_good_and_bad(own: Cli, base: str) -> None:
+    usual = THEMES[base].variables
+    # The user may.
+    mine = f"[themes.odd]\nbase = '{base}'\ngood = '{usual['bad']}'\n".lower()
+    users(own, mine)
+    assert list(dashboard(own).themes) == ["odd"]
+    users(own, "")
+    for role, other in (("good", "bad"), ("bad", "good")):
+        file = project(own, f"[themes.odd]\nbase = '{base}'\n{role} = '{usual[other].lower()}'\n", accepted=False)
+        (said,) = dashboard(own).problems
+        assert said.lower().startswith(f"{file}:3: themes.odd: {role} {usual[other]} is nearer to {other} ".lower())
+        assert dashboard(own).themes == {}
+        file.unlink()
+
+
 def test_each_way_to_choose_a_theme_takes_the_users_own(own: Cli) -> None:
     users(own, "[themes.paper]\nbase = 'light'\nkey = '#7a1fa2'\n")
     assert row(own, "theme", CREWBOARD_THEME="paper")["value"] == "paper"

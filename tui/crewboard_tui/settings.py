@@ -255,6 +255,7 @@ class _Reading:
         self.waiting: list[str] = []
         self.changed = False
         self.themes: dict[str, tuple[Given, Theme]] = {}
+        self._users_themes: frozenset[str] = frozenset()
 
     def take_project(self, root: Path, environment: Mapping[str, str]) -> None:
         record = acceptances.find(_ACCEPTED, FILE, root, environment)
@@ -307,16 +308,23 @@ class _Reading:
             self.given[name] = Given(found, source, where)
 
     def _take_themes(self, path: Path, lines: list[str], tables: object, source: Source) -> None:
-        from crewboard_tui.render.themes import read_theme
+        from crewboard_tui.render.themes import likens_good_and_bad, read_theme
 
         if not isinstance(tables, dict) or len(tables) > _MOST_THEMES:
             where = f"{path}:{_line(lines, THEMES)}"
             self.problems.append(f"{where}: {THEMES}: give at most {_MOST_THEMES} tables, each as [{THEMES}.NAME]")
             return
+        if source == "user":
+            self._users_themes = frozenset(tables)
         problems: list[tuple[str, int, str, str]] = []
         for name, table in tables.items():
             begins = _line(lines, f"{THEMES}.{name}")
             theme, wrong = read_theme(name, table)
+            if source == "project" and name in self._users_themes:
+                # It is a word of the user, which must not change what it means in a cloned project.
+                theme, wrong = None, [("", "your own file has a theme of that name, which is used")]
+            elif source == "project" and theme is not None and (swapped := likens_good_and_bad(theme, table)):
+                theme, wrong = None, swapped
             problems += [(name, begins, each, why) for each, why in wrong]
             if theme is not None:
                 self.themes[name] = Given(table, source, f"{path}:{begins}"), theme

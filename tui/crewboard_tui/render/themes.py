@@ -229,6 +229,23 @@ def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, 
     return (None, wrong) if wrong else (replace(theme, name=f"{PREFIX}{name}"), [])
 
 
+def likens_good_and_bad(theme: Theme, table: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what is wrong with a theme whose `good` is nearer to the `bad` of its base, or the other way round."""
+    base = THEMES[table[_BASE]].variables
+    wrong = []
+    for role, other in (("good", "bad"), ("bad", "good")):
+        colour = theme.variables[role]
+        if _distance(colour, base[other]) < _distance(colour, base[role]):
+            wrong.append(
+                (role, f"{role} {colour} is nearer to {other} {base[other]} of {table[_BASE]} than to its {role}")
+            )
+    return wrong
+
+
+def _distance(one: str, other: str) -> int:
+    return sum((a - b) ** 2 for a, b in zip(Color.parse(one).rgb, Color.parse(other).rgb, strict=True))
+
+
 def _coloured(base: Theme, colours: Mapping[str, str]) -> Theme:
     fields: dict[str, str] = {}
     variables = dict(base.variables)
