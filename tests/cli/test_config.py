@@ -129,6 +129,8 @@ def test_each_value_comes_from_the_nearest_place(own: Cli) -> None:
         ("\n[themes.mine]\nbase = 'dark'\n\nneeds = '#ffffff'", ":5: themes.mine: there is no colour needs; they are "),
         ("[themes.mine]\nbase = 'dark'\nneed = 'red'", ':3: themes.mine: need: give a colour as "#7aa2f7"'),
         ("theme = 'dark'\n[themes.mine]\nbase = 'dark'\n# mine\nneed = '#5d6675'", ":5: themes.mine: need #5d6675 has"),
+        # Each in its own table, though the next one has such a line.
+        ("[themes.a]\nkey = '#8fd0ff'\n[themes.b]\nbase = 'dark'", ":1: themes.a: give the theme that it begins with"),
         ('check = "a"\ncheck = "b"\n#', ":2: Cannot overwrite a value"),
         ("a = " + "[" * 5000, "cannot be read: nested too deeply"),
         ("budget = '\udcff'", "cannot be read: 'utf-8' codec can't decode"),
@@ -160,6 +162,13 @@ def test_a_file_of_wrong_lines_delays_no_start(own: Cli, head: str) -> None:
     assert "8980 more" in told[20]
     assert len(told) == 21
     assert found.given["budget"].value == "$7"
+
+
+def test_a_colour_that_its_ground_spoils_names_the_ground(own: Cli) -> None:
+    file = users(own, "[themes.a]\nbase = 'dark'\nground = '#5d6675'\n[themes.b]\nbase = 'dark'\nkey = '#8fd0ff'\n")
+    said = [each for each in dashboard(own).problems if ": key #7aa2f7 has" in each]
+    assert [each.partition(": themes.a: ")[0] for each in said] == [f"{file}:3"]
+    assert said[0].endswith("; the ground #5d6675 causes it, key is of dark")
 
 
 def test_the_dashboard_says_what_concerns_it(own: Cli) -> None:

@@ -84,9 +84,12 @@ def test_a_colour_that_cannot_be_read_is_refused(base: str, colour: str, least: 
 
 def test_a_ground_that_nothing_can_be_read_on_is_refused() -> None:
     # The colours of the base stand on it.
-    said = dict(read_theme("mine", {"base": "dark", "ground": "#808080"})[1])
+    wrong = read_theme("mine", {"base": "dark", "ground": "#808080"})[1]
+    assert {where for where, _ in wrong} == {"ground"}
+    said = {why.partition(" ")[0]: why for _, why in wrong}
     assert {"text", "dim", "key", "need", "bad", "good", "info"} <= said.keys()
     assert "text #d3d7de has a contrast of 2.5 : 1 on added lines, #818881" in said["text"]
+    assert said["text"].endswith("; the ground #808080 causes it, text is of dark")
 
 
 @pytest.mark.parametrize("theme", THEMES.values())

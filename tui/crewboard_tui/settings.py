@@ -329,7 +329,9 @@ class _Reading:
             if theme is not None:
                 self.themes[name] = Given(table, source, f"{path}:{begins}"), theme
         for name, begins, each, why in problems[:_MOST_PROBLEMS]:
-            place = begins - 1 + _line(lines[begins - 1 :], each) if each else begins
+            rest = lines[begins:]
+            ends = next((place for place, line in enumerate(rest) if line.lstrip().startswith("[")), len(rest))
+            place = begins + _line(rest[:ends], each, or_else=0)
             self.problems.append(f"{path}:{place}: {THEMES}.{name}: {why}")
         if left := problems[_MOST_PROBLEMS:]:
             self.problems.append(f"{path}: {THEMES}: {len(left)} more lines are wrong")
@@ -350,10 +352,10 @@ def _unreadable(path: Path, error: Exception) -> str:
     return f"{path}:{line[1]}: {said[: line.start()]}" if line else f"{path} cannot be read: {said}"
 
 
-def _line(lines: list[str], name: str) -> int:
-    """Return the number of the line where a name of a file stands; 1 if it is written in an unusual way."""
+def _line(lines: list[str], name: str, *, or_else: int = 1) -> int:
+    """Return the number of the line where a name of a file stands; `or_else` if it is written in an unusual way."""
     begins = re.compile(rf"""\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
-    return next((number for number, line in enumerate(lines, 1) if begins.match(line.lstrip())), 1)
+    return next((number for number, line in enumerate(lines, 1) if begins.match(line.lstrip())), or_else)
 
 
 def _near(name: str) -> str:

@@ -225,7 +225,10 @@ def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, 
         return None, wrong
     base = str(table[_BASE])
     theme = _coloured(THEMES[base], colours)
-    wrong = list(_faint(theme, _CONTRAST_LEAST if base == "contrast" else _TEXT_LEAST))
+    least = _CONTRAST_LEAST if base == "contrast" else _TEXT_LEAST
+    for role, why in _faint(theme, least):
+        cause = "" if role in colours else f"; the {_GROUND} {colours.get(_GROUND, '')} causes it, {role} is of {base}"
+        wrong.append((role if role in colours else _GROUND, f"{why}{cause}"))
     return (None, wrong) if wrong else (replace(theme, name=f"{PREFIX}{name}"), [])
 
 
