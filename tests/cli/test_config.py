@@ -267,8 +267,12 @@ def test_each_way_to_choose_a_theme_takes_the_users_own(own: Cli) -> None:
     state.mkdir(parents=True, exist_ok=True)
     (state / "theme").write_text("paper\n")
     assert dashboard(own).theme == "paper"
-    assert own("init", "--yes", "--theme", "paper").code == 0
-    assert row(own, "theme")["value"] == "paper"
+
+
+def test_a_projects_file_gets_no_theme_that_others_lack(own: Cli) -> None:
+    users(own, "[themes.paper]\nbase = 'light'\nkey = '#7a1fa2'\n")
+    own("init", "--yes", "--theme", "paper").refused(2, "paper is a theme of your own file, which others do not have")
+    assert not (own.root / "crewboard.toml").exists()
 
 
 @pytest.mark.parametrize("line", ['server = "http://127.0.0.1:9"', "engine = 'acp:sh -c evil'"])

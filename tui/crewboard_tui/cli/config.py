@@ -174,9 +174,13 @@ def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) 
         raise UsageError(
             "init asks questions in a terminal: in a script give --yes, and options for what should differ"
         )
-    themes = settings.read_files(None, os.environ, of_team=False).themes
+    # The user's own file, which holds themes of the user, is never written here.
+    if options["theme"] in settings.read_files(None, os.environ, of_team=False).themes:
+        raise UsageError(
+            f"{options['theme']} is a theme of your own file, which others do not have: choose it there, or with T"
+        )
     chosen = {
-        name: None if text.strip() in ("", NONE) else settings.read_setting(name, text.strip(), themes)
+        name: None if text.strip() in ("", NONE) else settings.read_setting(name, text.strip())
         for name, text in options.items()
         if text is not None
     }
