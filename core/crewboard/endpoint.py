@@ -502,7 +502,7 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
         raise ValueError(f"the answer is no HTTP: {type(error).__name__}") from error
 
 
-class _Until(io.RawIOBase):
+class _DeadlineReader(io.RawIOBase):
     """Reads from a socket until `end`. A timeout of the socket alone would begin anew with each byte."""
 
     def __init__(self, sock: "socket.socket", raw: io.RawIOBase, end: float) -> None:
@@ -532,20 +532,20 @@ def _opener(proxies: "ProxyHandler", end: float) -> "OpenerDirector":
 
         def __init__(self, sock: "socket.socket", *given: Any, **named: Any) -> None:
             super().__init__(sock, *given, **named)
-            self.fp = io.BufferedReader(_Until(sock, self.fp.detach(), end))
+            self.fp = io.BufferedReader(_DeadlineReader(sock, self.fp.detach(), end))
 
-    class Plain(http.client.HTTPConnection):
+    class HttpConnection(http.client.HTTPConnection):
         response_class = Answer
 
-    class Encrypted(http.client.HTTPSConnection):
+    class HttpsConnection(http.client.HTTPSConnection):
         response_class = Answer
 
-    class Exchange(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    class DeadlineHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-            return self.do_open(Plain, req)
+            return self.do_open(HttpConnection, req)
 
         def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-            return self.do_open(Encrypted, req)
+            return self.do_open(HttpsConnection, req)
 
     class NoRedirects(urllib.request.HTTPRedirectHandler):
         """Follows no redirect, because the key would go to another address."""
@@ -553,7 +553,7 @@ def _opener(proxies: "ProxyHandler", end: float) -> "OpenerDirector":
         def redirect_request(self, *_: object) -> None:
             return None
 
-    return urllib.request.build_opener(NoRedirects, proxies, Exchange)
+    return urllib.request.build_opener(NoRedirects, proxies, DeadlineHandler)
 
 
 def _read(answer: Any) -> bytes:  # noqa: ANN401  what `urllib` returns or raises

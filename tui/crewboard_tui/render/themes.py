@@ -226,7 +226,7 @@ def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, 
     base = str(table[_BASE])
     theme = _coloured(THEMES[base], colours)
     least = _CONTRAST_LEAST if base == "contrast" else _TEXT_LEAST
-    for role, why in _faint(theme, least):
+    for role, why in _unreadable_roles(theme, least):
         cause = "" if role in colours else f"; the {_GROUND} {colours.get(_GROUND, '')} causes it, {role} is of {base}"
         wrong.append((role if role in colours else _GROUND, f"{why}{cause}"))
     return (None, wrong) if wrong else (replace(theme, name=f"{PREFIX}{name}"), [])
@@ -293,7 +293,7 @@ def _contrast(one: Color, other: Color) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def _faint(theme: Theme, least: float) -> Iterator[tuple[str, str]]:
+def _unreadable_roles(theme: Theme, least: float) -> Iterator[tuple[str, str]]:
     """Yield each role whose colour cannot be read, with the figures of its worst ground, and a colour that can."""
     variables = theme.variables
     grounds = {
