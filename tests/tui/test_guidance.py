@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from textual.binding import Binding
-from textual.command import CommandPalette
+from textual.command import Command, CommandList, CommandPalette
 from textual.dom import DOMNode
 
 import crewboard_tui
@@ -19,6 +19,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import HireOptions, Spec
 from crewboard.records.team import Member
 from crewboard.store import agents, roster
+from crewboard.store.tasks import CLOSED
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.demo import coach
 from crewboard_tui.keymap.bindings import default_key
@@ -283,6 +284,28 @@ async def test_the_palette_begins_with_what_needs_you(frozen: Frozen) -> None:
         await stage.sees("parser died: killed by SIGKILL", "needs you · dead", "agent · run")
         kinds = [next((each for each in ("needs you", "agent · ") if each in line), "") for line in stage.text]
         assert [each for each in kinds if each][:6] == ["needs you"] * 5 + ["agent · "]
+
+
+async def test_the_palette_puts_open_tasks_behind_the_commands(frozen: Frozen) -> None:
+    async with opened(frozen, 100, 30) as stage:
+        await stage.settles()
+        tasks = stage.app.context.snapshot.view.tasks
+        closed = {f"#{task.id}" for task in tasks if task.status in CLOSED}
+        assert closed
+        await stage.press(":")
+        await stage.sees("needs you · dead")
+        await stage.until(lambda: all(each.is_finished for each in stage.app.workers), "the end of the search")
+        options = stage.app.screen.query_one(CommandList).options
+        hits = [option.hit.text or "" for option in options if isinstance(option, Command)]
+        assert [each.split()[0] for each in hits if each.startswith("#")] == [
+            f"#{task.id}" for task in tasks if task.status not in CLOSED
+        ]
+        assert hits[-1].startswith("#")
+        last_command = max(place for place, each in enumerate(hits) if "hire an agent" in each)
+        assert last_command < min(place for place, each in enumerate(hits) if each.startswith("#"))
+        # By its words a closed one is found.
+        await stage.write(min(closed))
+        await stage.sees(" task")
 
 
 async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> None:

@@ -15,7 +15,9 @@ from textual.geometry import Offset
 from textual.screen import ModalScreen
 
 from crewboard.operations import OPERATIONS
+from crewboard.records.team import Task
 from crewboard.store.layout import TeamDirectory, team_directories
+from crewboard.store.tasks import CLOSED
 from crewboard_tui.actions.registry import Selection
 from crewboard_tui.keymap.bindings import BY_ID, KEYS, WHERE, Key, bindings_of, command_name, palette_commands
 from crewboard_tui.render.lines import Line, Span, one_line, pad, say, width_of
@@ -86,13 +88,17 @@ class Commands(Provider):
             self._teams = [team for team in await to_thread(team_directories, root) if team.is_own()]
 
     async def discover(self) -> Hits:
+        # A board of many tasks would hide the commands.
         for place in self._places():
             yield DiscoveryHit(place.title, place.go, text=place.title.plain)
         for command in self._commands():
             yield DiscoveryHit(command.title, command.run, text=command.title.plain)
+        for task, place in self._tasks():
+            if task.status not in CLOSED:
+                yield DiscoveryHit(place.title, place.go, text=place.title.plain)
 
     async def search(self, query: str) -> Hits:
-        for place in self._places():
+        for place in [*self._places(), *(place for _, place in self._tasks())]:
             text = place.name.lower()
             if all(word in text for word in query.lower().split()):
                 score = _BEGIN_SCORE if text.startswith(query.lower()) else _PART_SCORE
@@ -104,7 +110,7 @@ class Commands(Provider):
                 yield Hit(score, command.title, command.run, text=command.title.plain)
 
     def _places(self) -> Iterator[_Place]:
-        """Yield what can be gone to: needs, agents, views, teams, tasks, themes."""
+        """Yield what can be gone to but for tasks: needs, agents, views, teams, themes."""
         if not isinstance(self.screen, BaseScreen) or self.screen.IS_FORM:
             return
         context = self.screen.context
@@ -124,13 +130,17 @@ class Commands(Provider):
         for team in self._teams:
             if team != context.team.directory:
                 yield _Place(one_line(team.path.name), "team", partial(navigator.open_team, team))
-        for task in view.tasks:
-            name = f"#{task.id} {one_line(task.subject)}"
-            yield _Place(name, "task", partial(navigator.open_view, "tasks", str(task.id)))
         yield from (
             _Place(f"theme {theme}", "", self._run(f"use_theme({theme!r})"))
             for theme in names(self.app.available_themes)
         )
+
+    def _tasks(self) -> Iterator[tuple[Task, _Place]]:
+        if isinstance(self.screen, BaseScreen) and not self.screen.IS_FORM:
+            context = self.screen.context
+            for task in context.snapshot.view.tasks:
+                go = partial(context.navigator.open_view, "tasks", str(task.id))
+                yield task, _Place(f"#{task.id} {one_line(task.subject)}", "task", go)
 
     def _commands(self) -> list[_Command]:
         return [
