@@ -92,7 +92,7 @@ async def test_every_tab_shows_hostile_text_harmlessly(hostile: Frozen, width: i
     async with opened(hostile, width, height) as stage:
         await stage.app.push_screen(AgentPage(stage.app.context, "mole"))
         for name in NAMES:
-            await stage.sees(f"[{name}]")
+            await stage.turns_to(name)
             await stage.settles()
             for keys in ("o", "g", "G", "o"):
                 await stage.press(keys)
