@@ -443,6 +443,7 @@ async def test_on_a_task_of_the_board_no_key_is_for_an_agent(frozen: Frozen) -> 
 async def test_beside_the_roster_keys_act_on_the_agent_of_the_row(
     frozen: Frozen, beside: str, moves: str, agent: str
 ) -> None:
+    settings.change_setting(frozen.team, "result_needs", "on")
     for number, name in enumerate(("scan", "reviewer", "docs"), 90):
         frozen.mail(number, name, "lead", "result", "Looks fine.", 100 - number)
     async with opened(frozen, 170, 50) as stage:

@@ -81,20 +81,21 @@ def result(frozen: Frozen, number: int, name: str, ago: float) -> None:
 
 @pytest.mark.long
 async def test_the_board_does_not_sort_its_list_under_the_cursor(frozen: Frozen) -> None:
+    settings.change_setting(frozen.team, "result_needs", "on")
     result(frozen, 90, "reviewer", 20)
     async with opened(frozen, 180, 50) as stage:
-        await stage.sees("Results to read · 1")
+        await stage.sees("Results to read · 2")
         stage.app.screen.query_one("#board-needs").focus()
         await stage.until(lambda: getattr(stage.app.focused, "id", "") == "board-needs", "the list")
         await stage.until(lambda: stage.app.screen.query_one("#board-needs").has_focus, "the list to know it")
         before = shown(stage, "board-needs")
         # Older, so that it would come first.
-        result(frozen, 91, "scan", 600)
-        await stage.sees("Results to read · 2")
-        assert shown(stage, "board-needs")[:1] == before
+        result(frozen, 91, "perf", 900)
+        await stage.sees("Results to read · 3")
+        assert shown(stage, "board-needs")[:2] == before
         frozen.task(30, "measure", "failed", owner="api", updated_at=NOW - 5)
-        await stage.sees("Also needs you · 3")
-        assert shown(stage, "board-needs")[:1] == before
+        await stage.sees("Also needs you · 4")
+        assert shown(stage, "board-needs")[:2] == before
 
 
 @pytest.mark.long
