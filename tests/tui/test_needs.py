@@ -135,7 +135,7 @@ async def test_next_keeps_the_place_where_one_was(frozen: Frozen) -> None:
         await stage.sees("parser · why")
         await stage.press("5")
         await stage.turns_to("Now")
-        await stage.sees("auth-plan · plan")
+        await stage.sees("demo › auth-plan ")
 
 
 @pytest.mark.long
