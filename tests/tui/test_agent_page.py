@@ -6,7 +6,9 @@ import signal
 import subprocess
 
 import pytest
+from msgspec.structs import replace
 
+from crewboard import TeamView
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.processes import ProcessNode, Usage, process_tree
@@ -260,6 +262,31 @@ def test_the_course_is_kept_while_one_looks_elsewhere(frozen: Frozen) -> None:
         vitals.note(team.read())
         now[0] += 1
     assert [usage.cpu_percent for usage in vitals.read(team.read(), "api").history] == [10, 20, 30]
+
+
+def test_the_course_of_a_run_that_ended_is_dropped(frozen: Frozen) -> None:
+    now = [NOW]
+    team = TeamReader(frozen.directory, clock=lambda: now[0], probe=frozen.probe)
+    vitals = ProcessHistoryReader(frozen.directory, frozen.probe)
+
+    def noted(view: TeamView) -> list[float]:
+        vitals.note(view)
+        now[0] += 1
+        return [usage.cpu_percent for usage in vitals.history("api")]
+
+    frozen.probe.held["api"] = Usage(90, 1024, 0)
+    view = team.read()
+    assert noted(view) == [90]
+    agent = view.agent("api")
+    assert agent is not None
+    # Between two readings a run can end and the next one begin.
+    next_run = replace(agent, run=agent.run + 1, usage=Usage(1, 1024, 0))
+    assert noted(replace(view, agents=(next_run,), now=now[0])) == [1]
+    assert noted(replace(view, agents=(replace(next_run, usage=None),), now=now[0])) == []
+    assert noted(replace(view, agents=(next_run,), now=now[0])) == [1]
+    # A measurement counts for the seconds since the one before, but not for those before the run.
+    assert noted(replace(view, agents=(next_run, replace(next_run, name="new")), now=now[0] + 4)) == [1] * 6
+    assert len(vitals.history("new")) == 1
 
 
 def test_a_family_is_a_tree_of_what_a_process_started() -> None:

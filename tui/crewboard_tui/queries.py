@@ -72,7 +72,8 @@ class ProcessHistoryReader:
     def __init__(self, team: TeamDirectory, probe: Probe) -> None:
         self._team = team
         self._probe = probe
-        self._history: dict[str, deque[Usage]] = {}
+        self._history: dict[str, tuple[int, deque[Usage]]] = {}
+        """The measurements by agent, with the run that they are of."""
         self._noted_at = float("-inf")
         self._seen: tuple[float, ProcessHistory] = (float("-inf"), ProcessHistory(""))
 
@@ -83,18 +84,21 @@ class ProcessHistoryReader:
         if passed < readmodel_reader.MEASURE_EVERY:
             return
         # A team at rest is read less often; a measurement counts for all seconds since the one before.
-        seconds = max(1, round(min(passed, HISTORY_KEPT))) if self._history else 1
+        seconds = max(1, round(min(passed, HISTORY_KEPT)))
         self._noted_at = now
-        self._history = {
-            agent.name: self._history.get(agent.name) or deque(maxlen=HISTORY_KEPT) for agent in view.agents
-        }
+        before, self._history = self._history, {}
         for agent in view.agents:
-            if agent.usage is not None:
-                self._history[agent.name].extend([agent.usage] * seconds)
+            if agent.usage is None:
+                continue
+            run, measured = before.get(agent.name, (agent.run, deque(maxlen=HISTORY_KEPT)))
+            if run != agent.run:
+                measured = deque(maxlen=HISTORY_KEPT)
+            measured.extend([agent.usage] * (seconds if measured else 1))
+            self._history[agent.name] = (agent.run, measured)
 
     def history(self, name: str) -> tuple[Usage, ...]:
-        """Return the measurements of one agent, oldest first."""
-        return tuple(self._history.get(name, ()))
+        """Return the measurements of one agent's present run, oldest first."""
+        return tuple(self._history[name][1]) if name in self._history else ()
 
     def read(self, view: TeamView, name: str) -> ProcessHistory:
         """Return what is known of one agent's process; read it at most once a second."""
