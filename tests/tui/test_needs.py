@@ -360,6 +360,35 @@ async def test_below_the_list_of_needs_no_line_repeats_the_first(
         await stage.until(lambda: "disk full" in stage.part("alert"), "what is wrong with the disk")
 
 
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
+async def test_the_worst_need_is_told_where_the_list_does_not(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press("4")
+        await stage.sees("parser · why")
+        await stage.until(lambda: stage.part("alert") == "", "no alert")
+        await stage.press("slash", *"zzzz", "enter")
+        await stage.sees("no match")
+        await stage.until(lambda: "parser died: killed by SIGKILL" in stage.part("alert"), "the worst need")
+        await stage.press("escape")
+        await stage.until(lambda: stage.part("alert") == "", "no alert")
+
+
+@pytest.mark.long
+async def test_the_worst_need_out_of_sight_is_told_below_the_list(frozen: Frozen) -> None:
+    for number in range(30):
+        frozen.asks(f"q-{number}", "question", "api", 20, {"question": f"{number}?"})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("parser · why")
+        await stage.until(lambda: stage.part("alert") == "", "no alert")
+        await stage.press("G")
+        await stage.until(lambda: "parser died: killed by SIGKILL" in stage.part("alert"), "the worst need")
+        await stage.press("g")
+        await stage.until(lambda: stage.part("alert") == "", "no alert")
+        await stage.press("tab", "z")
+        await stage.until(lambda: "parser died: killed" in stage.part("alert"), "the worst need")
+
+
 async def test_a_narrow_alert_has_no_letter_without_its_word(frozen: Frozen) -> None:
     """Finding A17: `! open › r a o D` said nothing."""
     async with opened(frozen, 80, 24) as stage:

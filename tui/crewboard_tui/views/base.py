@@ -123,9 +123,6 @@ class BaseScreen(Screen[None]):
     TAB: ClassVar[str] = ""
     """The tab of a page that opens from any view; empty on other pages."""
 
-    LISTS_NEEDS: ClassVar[bool] = False
-    """True if its body lists all needs: no line below repeats the first of them."""
-
     IS_FORM: ClassVar[bool] = False
     """True if leaving it loses the input."""
 
@@ -266,6 +263,10 @@ class BaseScreen(Screen[None]):
 
     def tells(self, need: Need) -> bool:  # noqa: ARG002
         """Return True if the body tells of a need both in a row and beside the list."""
+        return False
+
+    def lists(self, need: Need) -> bool:  # noqa: ARG002
+        """Return True if a need stands in a list of all needs, so that no line below has to name it."""
         return False
 
     @property
@@ -426,7 +427,7 @@ class BaseScreen(Screen[None]):
             acts=acts,
             is_told=any(map(self.tells, worst)),
         )
-        is_listed = self.LISTS_NEEDS and bool(worst) and not trouble(snapshot, width)
+        is_listed = any(map(self.lists, worst)) and not trouble(snapshot, width)
         self._still("alert").show([*([] if is_listed else [alert]), *self._tips(snapshot.view)])
         self.paint_footer()
 

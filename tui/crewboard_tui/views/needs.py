@@ -52,7 +52,6 @@ class NeedsScreen(BaseScreen):
 
     CSS_PATH = "needs.tcss"
     MODE = "needs"
-    LISTS_NEEDS = True
     AUTO_FOCUS = "#needs"
 
     def __init__(self, context: AppContext) -> None:
@@ -115,6 +114,10 @@ class NeedsScreen(BaseScreen):
         need = self.context.snapshot.view.need(key)
         return need.agent if need else None
 
+    def lists(self, need: Need) -> bool:
+        rows = self._rows
+        return rows.display and not self.search.is_narrowed and need.key in rows.seen_keys
+
     def go_to(self, key: str) -> None:
         self.query_one("#needs", LineList).want(key)
         self.refresh_all()
@@ -152,6 +155,8 @@ class NeedsScreen(BaseScreen):
             f"answered today {quick.count} · median {format_long_age(quick.median)}" if quick else "",
         )
         self._paint_why(snapshot)
+        # Whether the alert line is needed depends on the rows.
+        self.paint_times(snapshot)
 
     def _paint_why(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#why", LineView)
@@ -179,6 +184,7 @@ class NeedsScreen(BaseScreen):
         if not self._permissions.requests:
             self.query_one("#why", LineView).restart()
         self._paint_why(self.context.snapshot)
+        self.paint_times(self.context.snapshot)
         self.paint_keys()
 
     @on(LineList.Opened, "#needs")
