@@ -130,7 +130,7 @@ def sparkline(values: Sequence[float], width: int, top: float) -> str:
     return "".join(bar(value / top if top > 0 else 0) for value in shown)
 
 
-def condensed(values: Sequence[float], cells: int, span: int) -> list[float]:
+def peaks(values: Sequence[float], cells: int, span: int) -> list[float]:
     """Return the peaks of the newest `span` values in at most so many cells, each for as many of them."""
     each = max(1, -(-span // max(1, cells)))
     return [max(values[max(0, end - each) : end]) for end in range(len(values), max(0, len(values) - span), -each)][

@@ -39,7 +39,6 @@ from crewboard_tui.queries import (
     WorkOf,
 )
 from crewboard_tui.render.formats import (
-    condensed,
     context_share,
     format_age,
     format_bill,
@@ -51,6 +50,7 @@ from crewboard_tui.render.formats import (
     format_size,
     format_tokens,
     limit_tone,
+    peaks,
     share_bar,
     sparkline,
     why_no_money,
@@ -419,7 +419,7 @@ def vital_lines(page: Page, rows: int, no_task: str) -> list[Line]:
             (last, [_context, _cost, _changed]),
         ]
         if width >= _THREE_COLUMNS:
-            columns = [(46, columns[0][1]), (38, columns[1][1]), (width - 84, [_memory, _tokens, _letters])]
+            columns = [(46, columns[0][1]), (38, columns[1][1]), (width - 84, [_memory, _tokens, _unread])]
     lines: list[Line] = []
     for at in range(min(rows, VITALS)):
         spans: list[Span] = []
@@ -448,8 +448,8 @@ def _cpu(page: Page, width: int) -> tuple[str, Line]:
         return "cpu", (Span("not measured" if page.agent.alive else "no process", "dim"),)
     memory = f"  {format_size(page.agent.usage.memory)}" if page.agent.usage and page.width < _THREE_COLUMNS else ""
     cells = min(_PICTURE, width - len(memory))
-    peaks = condensed(measured, cells, HISTORY_KEPT)
-    return f"cpu {measured[-1]:.0f}%", (Span(sparkline(peaks, cells, max(A_CORE, *peaks)), "trace"), Span(memory))
+    shown = peaks(measured, cells, HISTORY_KEPT)
+    return f"cpu {measured[-1]:.0f}%", (Span(sparkline(shown, cells, max(A_CORE, *shown)), "trace"), Span(memory))
 
 
 def _memory(page: Page, width: int) -> tuple[str, Line]:
@@ -457,8 +457,7 @@ def _memory(page: Page, width: int) -> tuple[str, Line]:
     if not page.agent.alive or not measured:
         return "memory", ()
     cells = max(0, min(_PICTURE // 2, width - 7))
-    peaks = condensed(measured, cells, HISTORY_KEPT)
-    bars = sparkline(peaks, cells, max(measured))
+    bars = sparkline(peaks(measured, cells, HISTORY_KEPT), cells, max(measured))
     return "memory", (Span(f"{format_size(int(measured[-1])):<{_VALUE - 1}}"), Span(bars, "trace"))
 
 
@@ -521,7 +520,7 @@ def _tokens(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
     )
 
 
-def _letters(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
+def _unread(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
     unread = page.agent.unread
     return "mail", (Span(f"{unread} unread", "warning") if unread else Span("all read", "dim"),)
 

@@ -18,7 +18,7 @@ from crewboard_tui.actions.registry import Selection, marks_layer, select_in
 from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search, in_group, matches_agent
 from crewboard_tui.queries import HISTORY_KEPT, CrashOf, ProcessOf, Query, Snapshot, Usages
 from crewboard_tui.render import table
-from crewboard_tui.render.formats import condensed, format_size, sparkline
+from crewboard_tui.render.formats import format_size, peaks, sparkline
 from crewboard_tui.render.lines import Span, say
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.render.table import Column, mark_span
@@ -41,13 +41,13 @@ class ProcessRow(Struct, frozen=True):
 
 
 def _cpu_bars(row: ProcessRow) -> Span:
-    peaks = condensed([usage.cpu_percent for usage in row.measured], _GRAPH, HISTORY_KEPT)
-    return Span(sparkline(peaks, _GRAPH, max(A_CORE, *peaks)) if peaks and row.agent.alive else "", "trace")
+    shown = peaks([usage.cpu_percent for usage in row.measured], _GRAPH, HISTORY_KEPT)
+    return Span(sparkline(shown, _GRAPH, max(A_CORE, *shown)) if shown and row.agent.alive else "", "trace")
 
 
 def _memory_bars(row: ProcessRow) -> Span:
-    peaks = condensed([float(usage.memory) for usage in row.measured], _GRAPH, HISTORY_KEPT)
-    return Span(sparkline(peaks, _GRAPH, max(row.most, *peaks)) if peaks and row.agent.alive else "", "trace")
+    shown = peaks([float(usage.memory) for usage in row.measured], _GRAPH, HISTORY_KEPT)
+    return Span(sparkline(shown, _GRAPH, max(row.most, *shown)) if shown and row.agent.alive else "", "trace")
 
 
 COLUMNS: tuple[Column[ProcessRow], ...] = (
