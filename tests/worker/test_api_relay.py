@@ -9,7 +9,7 @@ import pytest
 
 from crewboard.records.agents import Tokens
 from crewboard.worker import api_relay
-from crewboard.worker.api_relay import ApiRelay, Counted
+from crewboard.worker.api_relay import ApiRelay, CountedReply
 from tests.worker.test_engine import listening
 
 
@@ -79,9 +79,9 @@ def chunked(*pieces: bytes) -> bytes:
     ),
 )  # fmt: skip
 def test_tokens_are_counted_however_a_reply_comes(reply: bytes, model: str, tokens: Tokens | None, size: int) -> None:
-    counted = Counted()
+    counted = CountedReply()
     for at in range(0, len(reply), size):
-        counted.hear(reply[at : at + size])
+        counted.feed(reply[at : at + size])
     counted.end()
     assert (counted.model, counted.tokens) == (model, tokens)
 
@@ -99,9 +99,9 @@ def test_tokens_are_counted_however_a_reply_comes(reply: bytes, model: str, toke
     ids=("chunked stream", "chunked JSON", "length", "messages", "responses"),
 )
 async def test_a_reply_is_over_although_its_connection_stays_open(reply: bytes, tokens: Tokens, size: int) -> None:
-    counted = Counted()
+    counted = CountedReply()
     for at in range(0, len(reply), size):
-        counted.hear(reply[at : at + size])
+        counted.feed(reply[at : at + size])
     assert (counted.is_over, counted.tokens) == (True, tokens)
     is_read = asyncio.Event()
 
@@ -161,10 +161,10 @@ async def test_a_stream_is_passed_on_as_it_comes_and_unchanged() -> None:
 def test_a_reply_that_is_too_long_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_relay, "_MOST_COUNTED", 1000)
     for head, reply in ((JSON, MESSAGE), (STREAM, b"data: " + MESSAGE)):
-        counted = Counted()
-        counted.hear(head + b"\r\n" + reply[:-1])
-        counted.hear(b" " * 1000)
+        counted = CountedReply()
+        counted.feed(head + b"\r\n" + reply[:-1])
+        counted.feed(b" " * 1000)
         assert len(counted._raw + counted._body) == 0
-        counted.hear(reply[-1:] + b"\n")
+        counted.feed(reply[-1:] + b"\n")
         counted.end()
         assert counted.tokens is None

@@ -56,7 +56,7 @@ _LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", 
 """The types of the events that end a stream, though not its connection."""
 
 
-class Counted:
+class CountedReply:
     """The tokens of one reply of the API, as far as it told them.
 
     They are read from a copy of what is passed on: of a reply of the Messages or the Responses API, or of its stream.
@@ -88,7 +88,7 @@ class Counted:
             web_searches=_count(self._usage, "server_tool_use", "web_search_requests"),
         )
 
-    def hear(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Take the next piece of the reply."""
         if self._is_ignored:
             return
@@ -202,9 +202,9 @@ class ApiRelay:
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        self._counted: list[Counted] = []
+        self._counted: list[CountedReply] = []
 
-    def take_counted(self, *, unfinished: bool = False) -> list[Counted]:
+    def take_counted(self, *, unfinished: bool = False) -> list[CountedReply]:
         """Return the replies since the last time that told their tokens; also those in progress, if `unfinished`."""
         taken = [each for each in self._counted if each.is_over or unfinished]
         self._counted = [each for each in self._counted if each not in taken]
@@ -272,10 +272,10 @@ class ApiRelay:
                 self._tls = self._tls or ssl.create_default_context()
                 await theirs.start_tls(self._tls, server_hostname=host)
             theirs.write(head)
-            counted = Counted()
+            counted = CountedReply()
             self._counted.append(counted)
-        heard = counted.hear if counted is not None else None
-        passing = [asyncio.ensure_future(each) for each in (_pass_on(reader, theirs), _pass_on(ours, writer, heard))]
+        feed = counted.feed if counted is not None else None
+        passing = [asyncio.ensure_future(each) for each in (_pass_on(reader, theirs), _pass_on(ours, writer, feed))]
         try:
             # A client that closes its end wants no answer.
             await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
@@ -365,12 +365,12 @@ def _refuse(writer: asyncio.StreamWriter, status: str, why: str) -> None:
 
 
 async def _pass_on(
-    source: asyncio.StreamReader, target: asyncio.StreamWriter, heard: Callable[[bytes], None] | None = None
+    source: asyncio.StreamReader, target: asyncio.StreamWriter, feed: Callable[[bytes], None] | None = None
 ) -> None:
-    """Write what comes to another connection until it ends, or breaks. `heard` gets a copy of each piece behind it."""
+    """Write what comes to another connection until it ends, or breaks. `feed` gets a copy of each piece behind it."""
     with contextlib.suppress(OSError):
         while data := await source.read(_PIECE):
             target.write(data)
-            if heard is not None:
-                heard(data)
+            if feed is not None:
+                feed(data)
             await target.drain()

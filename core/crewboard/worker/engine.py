@@ -174,7 +174,7 @@ class _Turn:
     steered: list[str] = field(default_factory=list)
     resets: float | None = None
     """The end of the usage limit that it reached, in epoch seconds; None if that was not told."""
-    planless: dict[str, Ask] = field(default_factory=dict)
+    asks_without_plan: dict[str, Ask] = field(default_factory=dict)
     """Requests to leave the plan mode whose plan was not told yet, by the ids of their calls."""
 
     def add(self, kind: str, message: str, text: str) -> None:
@@ -198,7 +198,7 @@ class _CutOff:
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _Used:
     """What the API told of its replies: None if it was nothing, `cost_usd` also if a model has no price."""
 
     tokens: Tokens | None = None
@@ -500,22 +500,22 @@ class EngineLife(Life):
             model = self._filled.model or counted.model
             run_state.append(BrokenReply(ts=run_state.now(), usage=usage, model=model, cost_usd=counted.cost_usd))
 
-    def _count(self, relay: ApiRelay | None, *, unfinished: bool = False) -> _Counted:
+    def _count(self, relay: ApiRelay | None, *, unfinished: bool = False) -> _Used:
         """Return what the API told the relay of the replies since the last time."""
         replies = relay.take_counted(unfinished=unfinished) if relay is not None else []
         if relay is None or not replies:
-            return _Counted()
+            return _Used()
         tokens = sum((each.tokens or Tokens() for each in replies), Tokens())
         if not relay.needs_key:
             # What a login uses has no price of its own.
-            return _Counted(tokens, replies[-1].model)
+            return _Used(tokens, replies[-1].model)
         try:
             prices = pricing.load(self._team.root)
             costs = [prices.cost(each.model, each.tokens or Tokens()) for each in replies]
         except BadDataError:
             costs = [None]
         told = [each for each in costs if each is not None]
-        return _Counted(tokens, replies[-1].model, sum(told) if len(told) == len(costs) else None)
+        return _Used(tokens, replies[-1].model, sum(told) if len(told) == len(costs) else None)
 
     async def _end_engine(self) -> None:
         """End the engine with all that it started. The next turn starts it again."""
@@ -674,11 +674,11 @@ class EngineLife(Life):
         if isinstance(heard, TeamCall):
             await self._run_tool(heard)
             return
-        planless, calls = self._turn.planless, self._turn.calls
+        asks_without_plan, calls = self._turn.asks_without_plan, self._turn.calls
         if not isinstance(heard, Ask):
             self._take(heard)
-            if isinstance(heard, Call) and heard.id in planless and (plan := calls[heard.id].plan) is not None:
-                ask = planless.pop(heard.id)
+            if isinstance(heard, Call) and heard.id in asks_without_plan and (plan := calls[heard.id].plan) is not None:
+                ask = asks_without_plan.pop(heard.id)
                 if engine.waits_for(ask):
                     await self._decide_plan(engine, ask, plan)
             return
@@ -692,9 +692,9 @@ class EngineLife(Life):
             engine.answer(heard, allow=True)
         elif plan is not None:
             await self._decide_plan(engine, heard, plan)
-        elif whole.kind == "switch_mode" and planless.pop(whole.id, None) is None:
+        elif whole.kind == "switch_mode" and asks_without_plan.pop(whole.id, None) is None:
             # Claude Code asks beside its stream of updates, so a plan may come behind its question.
-            planless[whole.id] = heard
+            asks_without_plan[whole.id] = heard
             asyncio.get_running_loop().call_later(_PLAN_FOLLOWS, engine.news.put_nowait, heard)
         elif whole.kind == "switch_mode" and is_gate_closed(self._run_state):
             # No one can approve a plan that is not there.
@@ -920,13 +920,13 @@ class EngineLife(Life):
     async def _wait_for_tool(self, call: TeamCall, ident: str) -> Outcome:
         """Return the outcome of a tool, or that it has to be called again if the engine would not wait for it."""
         context = Context(self._run_state, self._interrupts, self._file_tools, ident, {}, {}, {})
-        outcome = await self._have_patience(call.name, run_team_tool(context, call.name, call.input))
+        outcome = await self._wait_while_engine_does(call.name, run_team_tool(context, call.name, call.input))
         if outcome is None:
             self._cut_off.append(_CutOff(ident, call.name, call.input, None))
             return Outcome(_LATER)
         return outcome
 
-    async def _have_patience(self, tool: str, work: Coroutine[Any, Any, T]) -> T | None:
+    async def _wait_while_engine_does(self, tool: str, work: Coroutine[Any, Any, T]) -> T | None:
         """Return what the work of a tool gave; None if the engine would not wait for it."""
         task = asyncio.ensure_future(work)
         waited_for: list[asyncio.Future[Any]] = [task]
@@ -1054,7 +1054,7 @@ class EngineLife(Life):
         decided = None
         # The plan before may have opened the project, which is closed while another one waits.
         if self._may_write_now() == self._may_write:
-            decided = await self._have_patience(call.name, self._interrupts.wait_for_decision(request, WAITS))
+            decided = await self._wait_while_engine_does(call.name, self._interrupts.wait_for_decision(request, WAITS))
         if decided is None:
             raise _RestartError
         run_state.show("working", "works", timeout=self._silence)
