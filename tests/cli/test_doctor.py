@@ -12,7 +12,6 @@ from threading import Event
 import pytest
 
 from crewboard import pricing
-from crewboard.linux import locks
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Tokens
 from crewboard.records.processes import Host
@@ -53,7 +52,7 @@ def _preloaded_probe(request: pytest.FixtureRequest, preloaded: Preloaded, monke
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Let every folder be on a file system of this type."""
-    return lambda kind: monkeypatch.setattr(locks, "file_system", lambda _: kind)
+    return lambda kind: monkeypatch.setattr(common, "file_system", lambda _: kind)
 
 
 def test_doctor_says_what_compiles_the_bytecode(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The locks of leases: held by an open file, until it is closed or its process ends; and disks where they mean little.
+"""The locks of leases: held by an open file, until it is closed or its process ends.
 
 They are open-file-description locks, called directly through `fcntl` (docs/decisions/0002-own-file-locks.md):
 
@@ -7,16 +7,12 @@ They are open-file-description locks, called directly through `fcntl` (docs/deci
 
 Where there are none, `flock` does the same, but a probe takes the lock for a moment: with 2,000 concurrent takers, 743
 failed because of that. So a taker tries again for a while.
-
-File systems that other machines write to are told from others: the locks of one machine mean little there.
 """
 
 import fcntl
 import os
-import re
 import struct
 import time
-from pathlib import Path
 
 _FLOCK_FORMAT = "hhqqi4x"
 
@@ -27,27 +23,6 @@ _PROBE_TIMEOUT = 0.1
 """Seconds after which a lock that is still taken is not one of a probe, which takes microseconds."""
 
 _POLL = 0.002
-
-NETWORK = frozenset({
-    "afs", "beegfs", "ceph", "cifs", "coda", "fuse.beegfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.davfs", "fuse.davfs2",
-    "fuse.gcsfuse", "fuse.glusterfs", "fuse.goofys", "fuse.juicefs", "fuse.moosefs", "fuse.rclone", "fuse.s3fs",
-    "fuse.seaweedfs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2",
-    "smb3", "smbfs",
-})  # fmt: skip
-"""File systems over a network.
-
-A machine that is cut off there loses its locks without being told, and may write later; appending is not atomic on
-most of them.
-"""
-
-OF_THE_HOST = frozenset({
-    "9p", "fakeowner", "fuse.grpcfuse", "fuse.osxfs", "fuse.vmhgfs-fuse", "prl_fs", "vboxsf", "virtiofs", "vmhgfs",
-})  # fmt: skip
-"""Folders that a virtual machine or container is given by the machine that it runs on.
-
-Locks hold between the processes inside, which cannot be cut off from their disk, but changes made outside cause no
-events.
-"""
 
 
 def take(fd: int) -> None:
@@ -91,21 +66,3 @@ def is_taken(fd: int) -> bool:
 
 def _whole_file() -> bytes:
     return struct.pack(_FLOCK_FORMAT, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-
-
-def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """Return the type of the file system that holds `path`, or will hold it; "" if that is unknown."""
-    real = Path(os.path.realpath(path))
-    depth, found = -1, ""
-    try:
-        lines = os.fsdecode(mounts.read_bytes()).splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        # The sixth field ends what each line has; optional ones follow.
-        place = Path(re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), left.split(" ")[4]))
-        # Of two at one place, the later one covers the other.
-        if real.is_relative_to(place) and len(place.parts) >= depth:
-            depth, found = len(place.parts), right.partition(" ")[0]
-    return found

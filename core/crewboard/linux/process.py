@@ -1,4 +1,4 @@
-"""Processes as the kernel knows them: identity, descent, how they ended. Only `mounts` reads /proc, too.
+"""Processes as the kernel knows them: identity, descent, how they ended.
 
 On a system that is not Linux, functions of `posix` stand in the place of those here, with the same contract.
 """

@@ -11,10 +11,12 @@ import contextlib
 import importlib
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 import click
@@ -23,8 +25,6 @@ import crewboard as core
 from crewboard import BadDataError, CrewboardError, UsageError, env, redaction
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from click.shell_completion import CompletionItem
 
     from crewboard import Team
@@ -450,6 +450,27 @@ def revive(team: TeamDirectory) -> None:
         note(f"no supervisor can be started: {error}")
 
 
+NETWORK = frozenset({
+    "afs", "beegfs", "ceph", "cifs", "coda", "fuse.beegfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.davfs", "fuse.davfs2",
+    "fuse.gcsfuse", "fuse.glusterfs", "fuse.goofys", "fuse.juicefs", "fuse.moosefs", "fuse.rclone", "fuse.s3fs",
+    "fuse.seaweedfs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2",
+    "smb3", "smbfs",
+})  # fmt: skip
+"""File systems over a network.
+
+A machine that is cut off there loses its locks without being told, and may write later; appending is not atomic on
+most of them.
+"""
+
+OF_THE_HOST = frozenset({
+    "9p", "fakeowner", "fuse.grpcfuse", "fuse.osxfs", "fuse.vmhgfs-fuse", "prl_fs", "vboxsf", "virtiofs", "vmhgfs",
+})  # fmt: skip
+"""Folders that a virtual machine or container is given by the machine that it runs on.
+
+Locks hold between the processes inside, which cannot be cut off from their disk, but changes made outside cause no
+events.
+"""
+
 OFF_NETWORK = (
     "use a root on a local disk, or keep the team in PostgreSQL: "
     "`crewboard team create NAME --store postgresql://USER@HOST/DATABASE`"
@@ -464,12 +485,28 @@ def on_network(team: TeamDirectory, kind: str) -> str:
     )
 
 
+def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """Return the type of the file system that holds `path`, or will hold it; "" if that is unknown."""
+    real = Path(os.path.realpath(path))
+    depth, found = -1, ""
+    try:
+        lines = os.fsdecode(mounts.read_bytes()).splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        # The sixth field ends what each line has; optional ones follow.
+        place = Path(re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), left.split(" ")[4]))
+        # Of two at one place, the later one covers the other.
+        if real.is_relative_to(place) and len(place.parts) >= depth:
+            depth, found = len(place.parts), right.partition(" ")[0]
+    return found
+
+
 def warn_of_network(team: TeamDirectory) -> None:
     """Report on stderr that a team in files is on a network file system."""
-    from crewboard.linux import locks
-
-    kind = locks.file_system(team.path)
-    if kind in locks.NETWORK:
+    kind = file_system(team.path)
+    if kind in NETWORK:
         note(f"{on_network(team, kind)}; {OFF_NETWORK}")
 
 

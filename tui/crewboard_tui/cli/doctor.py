@@ -45,7 +45,7 @@ from crewboard.attach import formats
 from crewboard.commands import hire
 from crewboard.commands.context import check_credentials, command_for, how_to_follow, root_options
 from crewboard.errors import how_to_install
-from crewboard.linux import locks, process, programs
+from crewboard.linux import process, programs
 from crewboard.readmodel import watcher as readmodel_watcher
 from crewboard.readmodel.needs import ways_to_begin
 from crewboard.readmodel.processes import NoUsageProbe
@@ -593,11 +593,11 @@ def files(team: TeamDirectory) -> Check:
     root = team.root
     if not os.access(root, os.W_OK):
         return Check("root", "bad", f"{root} cannot be written to", "choose another with --root")
-    kind = locks.file_system(team.path)
-    if kind in locks.OF_THE_HOST:
+    kind = common.file_system(team.path)
+    if kind in common.OF_THE_HOST:
         remedy = "use the team from this side alone; changes made on the other side are seen late"
         return Check("root", "note", f"{root} is on {kind}, a folder of another machine", remedy)
-    if kind not in locks.NETWORK:
+    if kind not in common.NETWORK:
         return Check("root", "ok", str(root))
     if is_in_files(team):
         return Check("root", "bad", common.on_network(team, kind), common.OFF_NETWORK)
