@@ -12,6 +12,7 @@ from crewboard.store import mailbox
 from crewboard_tui.keymap.bindings import BY_ID, GROUPS, KEYS
 from crewboard_tui.queries import Usages
 from crewboard_tui.views import inbox as screen
+from crewboard_tui.views.processes import COLUMNS
 from crewboard_tui.widgets.bars import working_keys
 from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import NOW, Frozen
@@ -311,7 +312,7 @@ async def test_a_process_row_shows_its_last_two_minutes(frozen: Frozen) -> None:
     frozen.probe.held["perf"] = Usage(50, 155 * 1024 * 1024, 0)
     async with opened(frozen, 100, 30) as stage:
         await stage.press("5")
-        await stage.sees("━━ mem ━━ 2 min child sandbox", "98%        █")
+        await stage.sees(" mem mem 2min child sandbox", "98%        █")
         row = next(line for line in stage.text if "flaky-hunt" in line)
         assert re.search(r" 98% +█  310M +█ ", row), "nearly a core, and the largest of the team"
         assert not re.search("[▁-█]", next(line for line in stage.text if "parser" in line)), "it has no process"
@@ -327,6 +328,14 @@ async def test_a_narrow_process_row_keeps_room_for_how_it_is(frozen: Frozen) -> 
     async with opened(frozen, 80, 24) as stage:
         await stage.press("5")
         await stage.sees("killed by SIGKI", "98%        █  310M     1 bubblewrap looping")
+
+
+async def test_each_column_of_processes_has_a_title_of_its_own(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("5")
+        await stage.sees(" mem mem 2min child ")
+    titles = [column.title for column in COLUMNS]
+    assert len(set(titles)) == len(titles)
 
 
 async def test_processes_show_pid_usage_sandbox_and_how_it_ended(frozen: Frozen) -> None:

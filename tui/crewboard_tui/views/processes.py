@@ -56,9 +56,9 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("PID", 7, lambda row: Span(str(row.agent.pid) if row.agent.alive and row.agent.pid else ""), "right"),
     Column("RUN", 3, lambda row: Span(str(row.agent.run or "")), "right"),
     Column("CPU", 4, lambda row: Span(f"{row.agent.usage.cpu_percent:.0f}%" if row.agent.usage else ""), "right"),
-    Column("2 MIN", _GRAPH, _cpu_bars, "right", rank=1),
+    Column("CPU 2MIN", _GRAPH, _cpu_bars, "right", rank=1),
     Column("MEM", 5, lambda row: Span(format_size(row.agent.usage.memory) if row.agent.usage else ""), "right"),
-    Column("2 MIN", _GRAPH, _memory_bars, "right", rank=2),
+    Column("MEM 2MIN", _GRAPH, _memory_bars, "right", rank=2),
     Column("CHILD", 5, lambda row: Span(str(row.agent.usage.children or "") if row.agent.usage else ""), "right"),
     Column(
         "SANDBOX",
