@@ -4,6 +4,7 @@ import ast
 import importlib
 import pkgutil
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,13 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import HireOptions, Spec
 from crewboard.records.team import Member
 from crewboard.store import agents, roster
+from crewboard.store.layout import TeamDirectory, team_directories
 from crewboard.store.tasks import CLOSED
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.demo import coach
 from crewboard_tui.keymap.bindings import default_key
 from crewboard_tui.settings import Settings
-from crewboard_tui.views import board
+from crewboard_tui.views import board, palette
 from crewboard_tui.views.help import HelpScreen
 from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
@@ -319,6 +321,20 @@ async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> No
         if isinstance(stage.app.screen, CommandPalette):
             await stage.press("enter")
         await stage.sees(" pause: select an agent first")
+
+
+async def test_the_palette_finds_what_is_typed_before_teams_are_listed(
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(root: Path) -> list[TeamDirectory]:
+        time.sleep(0.1)
+        return team_directories(root)
+
+    monkeypatch.setattr(palette, "team_directories", slow)
+    async with opened(empty, 80, 24) as stage:
+        await stage.send_bytes(":pau")
+        await stage.send_bytes("se")
+        await stage.sees("pause         select an agent first")
 
 
 async def test_an_empty_board_says_that_there_is_no_key(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
 """The command palette and the menu of the selection: where to go, what can be done now, and why the rest cannot."""
 
-from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 
 from msgspec import Struct
@@ -80,12 +79,12 @@ class _Place(Struct, frozen=True):
 class Commands(Provider):
     """Provides what can be gone to, and the commands of the key table that work on the screen below the palette."""
 
-    async def startup(self) -> None:
-        """Read which teams there are, once for all words that are typed."""
-        self._teams: list[TeamDirectory] = []
-        if isinstance(self.screen, BaseScreen):
-            root = self.screen.context.team.directory.root
-            self._teams = [team for team in await to_thread(team_directories, root) if team.is_own()]
+    @cached_property
+    def _teams(self) -> list[TeamDirectory]:
+        # Not in `startup`: words that are typed meanwhile would cancel that, and nothing be found any more.
+        screen = self.screen
+        root = screen.context.team.directory.root if isinstance(screen, BaseScreen) else None
+        return [team for team in team_directories(root) if team.is_own()] if root is not None else []
 
     async def discover(self) -> Hits:
         # A board of many tasks would hide the commands.
