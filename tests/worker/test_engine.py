@@ -1426,8 +1426,9 @@ def test_a_reply_that_outlasts_its_turn_is_counted(crew: Crew, api: http.server.
 
 
 IMPATIENT = """
-from crewboard.worker.engine import EngineLife
-EngineLife._cancel.__defaults__ = (0.5,)
+from crewboard.worker import engine
+engine.EngineLife._cancel.__defaults__ = (0.5,)
+engine._CLOSE_TIMEOUT = 0.1
 """
 """Code that lets a worker end an engine soon if it does not end its turn."""
 

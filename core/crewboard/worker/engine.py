@@ -86,8 +86,8 @@ START_TIMEOUT = 120.0
 CANCEL_TIMEOUT = 10.0
 """Seconds in which an engine has to end its turn when it is asked to, before it is ended itself."""
 
-_CLOSE_TIMEOUT = 2.0
-"""The same at the end of the run."""
+_CLOSE_TIMEOUT = 1.0
+"""The same at the end of the run: half of the time that the supervisor gives a worker between asking and killing."""
 
 SILENCE_TIMEOUT = 300.0
 """Seconds without a word of an engine after which its agent counts as stuck: it thinks and tries again by itself.
