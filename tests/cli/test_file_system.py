@@ -36,16 +36,16 @@ def table(tmp_path: Path) -> Path:
     ],
 )
 def test_the_file_system_of_a_folder_that_need_not_exist(table: Path, folder: str, kind: str) -> None:
-    assert common.file_system(table.parent / folder, table) == kind
+    assert common.file_system(table.parent / folder, str(table)) == kind
 
 
 def test_a_link_leads_to_the_file_system_of_its_target(table: Path) -> None:
     (table.parent / "project").symlink_to(table.parent / "home/ann")
-    assert common.file_system(table.parent / "project" / ".crewboard", table) == "nfs4"
+    assert common.file_system(table.parent / "project" / ".crewboard", str(table)) == "nfs4"
 
 
 def test_an_unreadable_table_says_nothing(tmp_path: Path) -> None:
-    assert common.file_system(tmp_path, tmp_path / "none") == ""
+    assert common.file_system(tmp_path, str(tmp_path / "none")) == ""
 
 
 def test_the_table_of_this_machine_can_be_read(tmp_path: Path) -> None:

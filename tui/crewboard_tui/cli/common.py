@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 import click
@@ -25,6 +24,8 @@ import crewboard as core
 from crewboard import BadDataError, CrewboardError, UsageError, env, redaction
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from click.shell_completion import CompletionItem
 
     from crewboard import Team
@@ -485,12 +486,17 @@ def on_network(team: TeamDirectory, kind: str) -> str:
     )
 
 
-def file_system(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """Return the type of the file system that holds `path`, or will hold it; "" if that is unknown."""
+def file_system(path: Path, mounts: str = "/proc/self/mountinfo") -> str:
+    """Return the type of the file system that holds `path`, or will hold it; "" if that is unknown.
+
+    `mounts` is the file that lists what is mounted: proc(5), mountinfo.
+    """
+    from pathlib import Path
+
     real = Path(os.path.realpath(path))
     depth, found = -1, ""
     try:
-        lines = os.fsdecode(mounts.read_bytes()).splitlines()
+        lines = os.fsdecode(Path(mounts).read_bytes()).splitlines()
     except OSError:
         return ""
     for line in lines:
