@@ -1432,6 +1432,9 @@ engine._CLOSE_TIMEOUT = 0.1
 """
 """Code that lets a worker end an engine soon if it does not end its turn."""
 
+WAIT = "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
+"""A command during which an engine does not end its turn."""
+
 
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("is_stopped", [False, True])
@@ -1441,9 +1444,10 @@ def test_what_a_turn_used_is_counted_if_the_engine_does_not_end_it(
     crew.environment["CODEX_API_KEY"] = "sk-a-key-of-the-user"
     crew.environment["OPENAI_BASE_URL"] = f"http://127.0.0.1:{api.server_port}/v1"
     (crew.root / "ask.py").write_text(ASK_ONCE)
+    (crew.root / "wait.py").write_text(WAIT)
     with patched(IMPATIENT):
-        spawn(crew, "e", "[[run python3 ask.py; run touch begun; run sleep 60; say done]]", engine="codex")
-        eventually((crew.root / "begun").exists, "the end of the first command")
+        spawn(crew, "e", "[[run python3 ask.py; run python3 wait.py; say done]]", engine="codex")
+        eventually((crew.root / "begun").exists, "the second command")
         if is_stopped:
             stop.stop_now(crew.team, "e")
             crew.wait_for("e", "exited")
@@ -1469,12 +1473,13 @@ def test_what_a_login_uses_has_no_price(user: Path, crew: Crew, api: http.server
         crew.environment.pop(name, None)
     crew.environment["ANTHROPIC_BASE_URL"] = f"http://127.0.0.1:{api.server_port}"
     (crew.root / "ask.py").write_text(ASK_BY_LOGIN)
+    (crew.root / "wait.py").write_text(WAIT)
     (crew.root / ".crewboard").mkdir(exist_ok=True)
     (crew.root / ".crewboard" / "prices.toml").write_text(PRICES)
     allow_commands(crew)
     with patched(IMPATIENT):
-        spawn(crew, "e", "[[run python3 ask.py; run touch begun; run sleep 60; say done]]", engine="claude")
-        eventually((crew.root / "begun").exists, "the end of the first command")
+        spawn(crew, "e", "[[run python3 ask.py; run python3 wait.py; say done]]", engine="claude")
+        eventually((crew.root / "begun").exists, "the second command")
         control.interrupt(crew.team, "e", "stop that")
         eventually(lambda: "stop that" in told(crew, "e"), "the interrupt being read")
     (broken,) = of(crew, "e", BrokenReply)
