@@ -378,3 +378,9 @@ def test_an_agent_greets_another_by_mail() -> None:
     (order,) = understand("say hello to bob", lead=False)
     assert isinstance(order, Order)
     assert ([step.tool for step in order.phrase.steps], order.name) == (["send_message"], "bob")
+
+
+@pytest.mark.parametrize("condition", ["but only after I approved it", "but has to show a plan first", ", not now"])
+def test_a_condition_behind_a_quote_is_no_part_of_a_file(condition: str) -> None:
+    said = f"Write a file named x.txt that says 'x' {condition}"
+    assert not any(isinstance(each, Order) for each in understand(said, lead=False))

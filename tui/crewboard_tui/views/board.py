@@ -57,7 +57,7 @@ _WELCOME = (
     "From a shell the same is",
 )
 
-_SPAWN = "spawn scout --type explore --prompt 'Look round'"
+_SPAWN = "spawn scout --type explore --prompt 'Survey this project.'"
 _INDENT = 3
 _MOST_OF_ONE = 4
 """Lines that one thing may take which a newcomer reads."""

@@ -28,7 +28,8 @@ from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.painter import binding_of
 
 _VIEWS = {f"app.{mode}": name for mode, _, name in VIEWS} | {
-    "app.rules": "Permission rules", "app.absence": "While you were away", "app.hosts": "Hosts"
+    "app.processes": "Processes", "app.rules": "Permission rules", "app.absence": "While you were away",
+    "app.hosts": "Hosts",
 }  # fmt: skip
 """The names of views, by the key that leads there."""
 
