@@ -51,9 +51,14 @@ def bind(team: Frozen, name: str, **flags: Any) -> None:
     agents.change_spec(team.directory.agent(name), edit)
 
 
+_NAME_ENDS = 20
+"""Cells from the left within which a row names what it is about."""
+
+
 def _row(stage: Stage, name: str) -> list[str]:
-    """Return the words of the first row about a host or an agent, from its name on."""
-    line = next(line for line in stage.text if f" {name} " in line)
+    """Return the words of the row about a host or an agent, from its name on."""
+    # Further right, the detail of another row may name it.
+    line = next(line for line in stage.text if 0 <= line.find(f" {name} ") < _NAME_ENDS)
     return line[line.index(f" {name} ") :].split()
 
 
