@@ -115,7 +115,7 @@ class AppContext(Struct):
     said: StatusMessage | None = None
     doing: str = ""
     coach: Coach | None = None
-    """What a newcomer is told in a line of its own, in the demo until the user closes it."""
+    """The line that tells a newcomer what to try next, in the demo until the user closes it."""
     visited: str | None = None
     """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)

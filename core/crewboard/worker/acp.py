@@ -327,7 +327,7 @@ class Engine:
         self._last_id = 0
         self._waiting: dict[int, asyncio.Future[Json]] = {}
         self.news: asyncio.Queue[Any] = asyncio.Queue()
-        """All that the engine told and asked, in order. What it told before it answered a request is here by then."""
+        """Updates and questions of the engine, in order. Those before its answer to a request are here by then."""
         self._asked: list[Ask] = []
         """Requests for permission that are not answered."""
         self.session = ""

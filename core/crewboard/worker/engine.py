@@ -199,7 +199,7 @@ class _CutOff:
 
 @dataclass(frozen=True)
 class _Used:
-    """What the API told of its replies: None if it was nothing, `cost_usd` also if a model has no price."""
+    """Usage that the API told: None if it told nothing; `cost_usd` also if a model has no price."""
 
     tokens: Tokens | None = None
     model: str = ""

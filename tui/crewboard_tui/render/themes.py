@@ -193,7 +193,7 @@ _ROLES = {
     "good": ("success", "good"),
     "info": ("info",),
 }
-"""What a theme of the user can colour, with the fields and variables of a theme that get the colour."""
+"""Roles that a theme of the user can colour, with the fields and variables of a theme that get it."""
 
 _FILLS = ("need", "bad", "good")
 """The roles that are a ground too, below text in the colour of the background."""

@@ -261,7 +261,7 @@ class CostRows(LineList):
 
 
 class CostScreen(BaseScreen):
-    """What was spent over time; one row for each agent, and the team below; Enter opens the Vitals of an agent."""
+    """The cost over time; one row for each agent, and the team below; Enter opens the Vitals of an agent."""
 
     CSS_PATH = "cost.tcss"
     MODE = "cost"

@@ -66,7 +66,7 @@ class _Command(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """What can be gone to: its name, which is searched, what it is, and the function that goes there."""
+    """A place to go to: its name, which is searched, what it is, and the function that goes there."""
 
     name: str
     says: str

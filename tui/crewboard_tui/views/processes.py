@@ -99,7 +99,7 @@ class ProcessesScreen(BaseScreen):
         super().__init__(context)
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self._measured: Mapping[str, tuple[Usage, ...]] = {}
-        """What was measured of the agents whose rows were shown last."""
+        """Measurements of the agents whose rows were shown last."""
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
