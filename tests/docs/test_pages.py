@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crewboard import engines
 from tests.docs.pages import ROOT, anchors, broken_links, links, missing_paths, pages, prose
 
 _CITED = re.compile(r"docs/[\w/-]+\.md(?:#[\w-]+)?")
@@ -97,6 +98,20 @@ def test_measured_figures_of_the_readme_are_those_of_the_page() -> None:
     measured = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
     assert len(figures) >= 3
     assert [figure for figure in figures if f" {figure}" not in measured] == []
+
+
+def test_programs_of_engines_are_named_in_versions_that_were_tested() -> None:
+    tested = {(known.package, version) for known in engines.KNOWN.values() for version in known.tested}
+    named = {
+        (package, version)
+        for page in pages()
+        if page.name != "CHANGELOG.md"
+        for package, version in re.findall(
+            r"(@agentclientprotocol/[\w-]+)@([\w.]+\w)", page.read_text(encoding="utf-8")
+        )
+    }
+    assert named
+    assert named <= tested
 
 
 def test_every_page_is_in_an_index() -> None:
