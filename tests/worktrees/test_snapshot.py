@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from crewboard import env
 from crewboard.errors import BadDataError, UsageError
+from crewboard.linux import process
 from crewboard.records.agents import Spec
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, copy_settings, initialize, open_repository
+from tests.crew import eventually
 from tests.matrix import default
 from tests.system import need_program
 from tests.worktrees.conftest import Hired, git, write
@@ -353,12 +356,14 @@ def test_a_kill_leaves_the_repository_valid_and_the_checkout_whole_or_absent(
     write(root, {f"many/{number}": f"{number}\n" for number in range(300)})
     git(root, "add", "-A")
     git(root, "commit", "-qm", "Many files")
+    marks = []
     for moment in moments:
         maker = subprocess.Popen(
             [sys.executable, "-c", MAKE, str(directory.path)], stdout=subprocess.PIPE, start_new_session=True
         )
         assert maker.stdout is not None
         assert maker.stdout.readline() == b"begins\n"
+        marks.append(f"{env.WORKER}={process.mark(maker.pid, process.start_ticks(maker.pid))}")
         with contextlib.suppress(subprocess.TimeoutExpired):
             maker.wait(moment)
         with contextlib.suppress(ProcessLookupError):
@@ -376,6 +381,15 @@ def test_a_kill_leaves_the_repository_valid_and_the_checkout_whole_or_absent(
     spec = hired("bob")
     snapshot.take(directory, "bob", spec)
     assert sorted(path.name for path in directory.worktrees.iterdir()) == ["bob", "bob.exclude", "bob.index"]
+    eventually(lambda: not any(map(_has_process, marks)), "the end of all that they started")
+
+
+def _has_process(mark: str) -> bool:
+    for pid in process.parents():
+        with contextlib.suppress(OSError):
+            if mark.encode() in process.environment(pid).split(b"\0"):
+                return True
+    return False
 
 
 def test_a_team_in_a_folder_of_a_repository_gets_its_copies_there(root: Path) -> None:

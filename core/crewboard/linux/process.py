@@ -10,7 +10,7 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -301,6 +301,15 @@ def environment(pid: int) -> bytes:
         OSError: The process has ended, or this user may not read it.
     """
     return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def kill_marked(marks: Sequence[str]) -> None:
+    """Kill each process with one of `marks` in its environment, which ended processes of crewboard left."""
+    entries = {f"{env.WORKER}={each}".encode() for each in marks}
+    for pid in parents():
+        with contextlib.suppress(OSError):
+            if not entries.isdisjoint(environment(pid).split(b"\0")):
+                send_signal(pid, signal.SIGKILL)
 
 
 _PIDFD_GET_INFO = (3 << 30) | (64 << 16) | (0xFF << 8) | 11

@@ -22,6 +22,18 @@ from crewboard.sandbox.process import Child, Start
 PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""
 
+UNLESS_LEFT = (
+    "for ((n = 0; n < 9999; n++)); do mapfile s </proc/1/status; [[ ${s[*]} == *Seccomp:?2* ]] && break; done; "
+    'read -t 0 -u "$0" && exit 1; eval "exec $0<&- $1<&-"; shift; exec "$@"'
+)
+"""A script of bash that becomes the program behind it, unless the process that started it is dead.
+
+bubblewrap asks the kernel to end it with its parent only after its own start, and its first process in the namespace
+only after all mounts: a parent that dies before would leave a program that nothing ends. So this waits until the first
+process has asked, of which its filter, set next, is the sign, and then looks whether a pipe is closed that the parent
+keeps open.
+"""
+
 _tried: set[tuple[str, ...]] = set()
 """Command lines of probes that succeeded in the process from which this one was forked."""
 
@@ -82,13 +94,20 @@ def start(policy: Policy, start: Start) -> Child:
     os.write(writable, allowed)
     os.close(writable)
     about, told = os.pipe2(os.O_CLOEXEC)
+    life, held = os.pipe2(os.O_CLOEXEC)
     try:
-        command = _command(policy, start.arguments, ["--seccomp", str(filtered), "--json-status-fd", str(told)])
-        return Child(replace(start, arguments=command).now(filtered, told), about)
+        bash = programs.system_program("bash", policy.root)
+        inner = [bash, "-c", UNLESS_LEFT, str(life), str(about), *start.arguments]
+        command = _command(policy, inner, ["--seccomp", str(filtered), "--json-status-fd", str(told)])
+        # With its own reader, bubblewrap can always report: else, after our end, it would die of that, and what it
+        # started would wait for it forever.
+        return Child(replace(start, arguments=command).now(filtered, told, life, about), about, held)
     except BaseException:
         os.close(about)
+        os.close(held)
         raise
     finally:
+        os.close(life)
         os.close(told)
         os.close(filtered)
 
@@ -114,7 +133,9 @@ def try_for_forks(root: Path) -> None:
 
 def _trial(policy: Policy) -> list[str]:
     """Return the command line of a probe. As process 1 of its namespace, it leaves no process that we must reap."""
-    return _command(policy, [programs.system_program("true", policy.root)], ["--as-pid-1"])
+    command = _command(policy, [programs.system_program("true", policy.root)], ["--as-pid-1"])
+    # It ends by itself. Killed with this process, bubblewrap could leave a process that waits for it forever.
+    return [part for part in command if part != "--die-with-parent"]
 
 
 def unavailable_reason(policy: Policy) -> str | None:

@@ -52,10 +52,14 @@ class Start:
 
 
 class Child:
-    """A started process. From `about`, bubblewrap's report on what it started can be read (`--json-status-fd`)."""
+    """A started process. From `about`, bubblewrap's report on what it started can be read (`--json-status-fd`).
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", about: int | None = None) -> None:
+    `held` is closed at its end: while the program in the sandbox starts, it is a sign that this process lives.
+    """
+
+    def __init__(self, popen: "subprocess.Popen[bytes]", about: int | None = None, held: int | None = None) -> None:
         self._popen = popen
+        self._held = held
         self._about = about
         self._said = b""
         self._report: dict[str, int] = {}
@@ -93,12 +97,25 @@ class Child:
                     os.killpg(self.pid, signal.SIGKILL)
             await self.wait()
         living.discard(self.pid)
+        if self._held is not None:
+            held, self._held = self._held, None
+            os.close(held)
         if self._about is not None:
             about, self._about = self._about, None
             self._report = _read_report(about, self._said)
-            if first := self._report.get("child-pid"):
-                # With the first process of a namespace, all others in it end.
+            # With the first process of a namespace, all others in it end.
+            for first in [self._report["child-pid"]] if "child-pid" in self._report else self._unreported():
                 await _reap(first)
+
+    def _unreported(self) -> list[int]:
+        """Return what became our child when bubblewrap was killed by another process before its report."""
+        found = []
+        for pid, parent in linux_process.parents().items() if self.code == -signal.SIGKILL else ():
+            # Only one that waits for bubblewrap is still in its process group.
+            with contextlib.suppress(ProcessLookupError):
+                if parent == os.getpid() and os.getpgid(pid) == self.pid:
+                    found.append(pid)
+        return found
 
     @property
     def never_ran(self) -> bool:

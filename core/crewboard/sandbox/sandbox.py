@@ -170,6 +170,8 @@ _HANDLE = 3
 def command_of(arguments: Sequence[str]) -> str | None:
     """Return an agent's command that a process of the sandbox runs, behind its handle; None for another process."""
     inner = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
+    if bubblewrap.UNLESS_LEFT in inner:
+        inner = inner[inner.index(bubblewrap.UNLESS_LEFT) + 3 :]
     found = _PREFIX.match(inner[2]) if len(inner) >= _HANDLE and inner[1] == "-c" else None
     if found is None:
         return None

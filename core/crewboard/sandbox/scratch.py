@@ -1,6 +1,7 @@
 """Private folders for runs: temporary files and caches of an agent's commands, gone with the run.
 
-A folder is locked while its worker runs. The supervisor or the next worker removes those of killed workers.
+A folder is locked while its worker runs. The supervisor or the next worker removes those of killed workers, and ends
+the processes that these left.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ class Scratch:
 
 
 def sweep() -> None:
-    """Remove the folders of this user's workers that were killed."""
+    """Remove the folders of this user's workers that were killed, and end what these left."""
     for path in _place().glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             _remove_if_left(path)
@@ -69,6 +70,8 @@ def _remove_if_left(path: Path) -> None:
     lock = _open(path)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # First, so that as long as there is such a process, there is the folder that names it.
+        process.kill_marked([process.mark(int(named[1]), int(named[2]))])
         remove_tree(path)
     finally:
         os.close(lock)

@@ -17,7 +17,7 @@ from crewboard.records.processes import Exit, describe_exit, ended_by_shutdown, 
 from crewboard.sandbox import scratch
 from crewboard.store import agents, hosts, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory
-from crewboard.supervisor.launcher import Ended, kill_marked
+from crewboard.supervisor.launcher import Ended
 
 log = logging.getLogger(__name__)
 
@@ -119,9 +119,9 @@ def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
         # A worker that lives although the lease here is free is none of this team's business: this directory is a copy
         # of the worker's own.
         if not lives:
-            marks.append(f"{env.WORKER}={process.mark(status.pid, status.start_ticks)}")
+            marks.append(process.mark(status.pid, status.start_ticks))
     if marks:
-        kill_marked(marks)
+        process.kill_marked(marks)
     scratch.sweep()
     return records
 

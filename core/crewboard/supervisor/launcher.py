@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,16 +152,6 @@ class PopenLauncher:
                 for orphan in [pid, *process.descendants(pid, parents)]:
                     process.send_signal(orphan, signal.SIGKILL)
         return ended
-
-
-def kill_marked(marks: Sequence[str]) -> None:
-    """Kill each process with one of `marks` in its environment: processes of workers that were not inherited here."""
-    needles = [mark.encode() for mark in marks]
-    for pid in process.parents():
-        with contextlib.suppress(OSError):
-            environment = process.environment(pid)
-            if any(needle in environment for needle in needles):
-                process.send_signal(pid, signal.SIGKILL)
 
 
 def _server_environment() -> dict[str, str]:
