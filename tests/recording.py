@@ -223,7 +223,7 @@ def play(recorder: Recorder) -> None:
         recorder.press(keys)
         recorder.sees(words)
         recorder.rests(_LONGEST_REST)
-    recorder.sees("tasks 6/6")
+    recorder.sees("That is all")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from crewboard import local_servers
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records.agents import HireOptions, Spec
+from crewboard.records.agents import HireOptions, Spec, Tokens
 from crewboard.records.team import Member
 from crewboard.store import agents, roster
 from crewboard.store.layout import TeamDirectory, team_directories
@@ -430,13 +430,36 @@ async def test_the_demo_says_step_by_step_what_to_try(frozen: Frozen) -> None:
         assert stage.app.context.coach is None
 
 
-def test_the_demo_says_when_all_is_done(empty: Frozen) -> None:
-    empty.task(1, "one")
-    empty.task(2, "two", "completed")
+def test_the_demo_says_in_the_end_what_the_team_did(empty: Frozen) -> None:
+    empty.task(1, "one", "completed")
+    empty.task(2, "two")
+    empty.hire("fixer", "code", "working", "", ago=9, pid=77, run=2, tokens=Tokens(900, 100))
 
-    def says() -> str:
+    def says() -> list[str]:
         return coach(TeamReader(empty.directory, clock=lambda: NOW, probe=empty.probe).read(), None, default_key)
 
-    assert "is at work" in says()
-    empty.task(1, "one", "completed")
-    assert says() == "6/6 That is all: 2 tasks done. n hires your own, q leaves"
+    assert says() == ["The team is at work: ⏎ opens an agent, 6 shows each step, 7 the tokens"]
+    empty.asks("req-000001", "plan_approval", "fixer", 8, {"plan": "# Do it"})
+    assert says() == ["3/6 fixer waits for a yes. ! opens its plan"]
+    requests.decide(empty.directory, "req-000001", "approved", "operator", NOW, edited="# Do it well")
+    empty.asks("req-000002", "question", "fixer", 7, {"question": "So?"})
+    requests.decide(empty.directory, "req-000002", "answered", "operator", NOW, feedback="Yes")
+    empty.did("fixer", 6, "edit_file", {"path": "a.py", "old_text": "a\n", "new_text": "b\nc\n"}, "edited", 0)
+    fixer = empty.directory.agent("fixer")
+    status = fixer.status.load()
+    assert status is not None
+    empty.mail(1, "tester", "fixer", "message", "Is it in?", 5)
+    fixer.status.save(status.replace(state="idle", since=NOW - 4))
+    assert "at work" in says()[0], "a message waits for it"
+    empty.read("fixer", 1, ago=3)
+    assert says() == [
+        "6/6 That is all. What the team did:",
+        "  1 of 2 tasks done · 1 agent, 1 death survived · 3 messages · 1.0k tokens",
+        "  1 plan approved as edited · 1 question answered · 1 file changed +2 −1",
+        "2 reads the results, 6 each step, 7 the tokens. n hires your own, q leaves",
+    ]
+    # What comes later is counted as soon as it is done.
+    empty.mail(2, "operator", "fixer", "message", "And now?", 2)
+    empty.read("fixer", 2, ago=2)
+    fixer.status.save(status.replace(state="idle", since=NOW - 1))
+    assert " · 4 messages · " in says()[1]

@@ -92,8 +92,9 @@ class Navigator(Protocol):
         """Call this once the messages that wait now are dealt with."""
 
 
-Coach = Callable[[TeamView, str | None, Callable[[str], str]], str]
-"""Says what to try next, given the team, the key of the need that is shown, and how the key of an id is pressed."""
+Coach = Callable[[TeamView, str | None, Callable[[str], str]], list[str]]
+"""Says in lines what to try next, given the team, the key of the need that is shown, and how the key of an id is
+pressed."""
 
 
 class AppContext(Struct):
@@ -115,7 +116,7 @@ class AppContext(Struct):
     said: StatusMessage | None = None
     doing: str = ""
     coach: Coach | None = None
-    """The line that tells a newcomer what to try next, in the demo until the user closes it."""
+    """Tells a newcomer what to try next, in the demo until the user closes it."""
     visited: str | None = None
     """The need that was opened last, by its key."""
     drafts: Drafts = field(default_factory=Drafts)

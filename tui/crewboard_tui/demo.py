@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,13 +44,19 @@ from crewboard.linux import process, programs
 from crewboard.names import SYSTEM
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
+from crewboard.protocol import addressing
 from crewboard.readmodel.changes import ChangeReader
+from crewboard.readmodel.file_activity import FileAccessReader
+from crewboard.readmodel.usage import bill_team
+from crewboard.records.base import counted
 from crewboard.records.events import ToolStart
 from crewboard.sandbox import level, policy
 from crewboard.store import journal, leases, mailbox, tasks
+from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import leave
 from crewboard_tui.cli.common import note, say
 from crewboard_tui.cli.watching import describe, hints
+from crewboard_tui.render.formats import format_tokens
 
 COURIER = "courier"
 """The agent that is killed, to show a crash."""
@@ -174,7 +180,7 @@ def _environment(pace: str) -> dict[str, str]:
     return {**kept, env.OFFLINE: "1", env.OFFLINE_PACE: pace}
 
 
-HEADLESS_PACE = "0.3"
+HEADLESS_PACE = "0.1"
 """The speed of the offline model in the headless demo, relative to that of the interactive one."""
 
 _AT_WORK_TIMEOUT = 60.0
@@ -236,22 +242,73 @@ def _fill(stage: Stage) -> None:
             stage.tell_operator(f"The demo failed: {error}")
 
 
-def coach(view: TeamView, shown: str | None, key: Callable[[str], str]) -> str:
-    """Return what to try next in the demo, in one sentence with its keys; `shown` is the need on the screen."""
+def coach(view: TeamView, shown: str | None, key: Callable[[str], str]) -> list[str]:
+    """Return what to try next in the demo, with its keys, and in the end what the team did.
+
+    `shown` is the key of the need on the screen.
+    """
     opens, needs = key("app.next"), {need.kind: need for need in reversed(view.needs)}
     if (death := needs.get("death")) is not None:
         here = f"2/6 {key('agent.resume')} gives {death.agent} its memory back"
-        return here if shown == death.key else f"1/6 We killed {death.agent} on purpose. {opens} shows why"
+        return [here if shown == death.key else f"1/6 We killed {death.agent} on purpose. {opens} shows why"]
     if (plan := needs.get("plan")) is not None:
         here = f"4/6 Space reads on, {key('request.approve')} approves exactly this"
-        return here if shown == plan.key else f"3/6 {plan.agent} waits for a yes. {opens} opens its plan"
+        return [here if shown == plan.key else f"3/6 {plan.agent} waits for a yes. {opens} opens its plan"]
     if (question := needs.get("question")) is not None:
         here = f"5/6 {key('list.open')} answers with the marked choice"
-        return here if shown == question.key else f"5/6 {question.agent} asks you something. {opens} opens it"
-    if any(task.status not in tasks.CLOSED for task in view.tasks):
-        return "The team is at work: an agent's lane grows with each of its steps"
-    summary = f"{len(view.tasks)} tasks done"
-    return f"6/6 That is all: {summary}. {key('agent.hire')} hires your own, {key('app.leave')} leaves"
+        return [here if shown == question.key else f"5/6 {question.agent} asks you something. {opens} opens it"]
+    # An agent that was just told something begins in a moment.
+    rests = all(agent.shown in _AT_REST and not (agent.alive and agent.unread) for agent in view.agents)
+    if not rests or all(task.status not in tasks.CLOSED for task in view.tasks):
+        looks = f"{key('list.open')} opens an agent, {key('app.feed')} shows each step, {key('app.cost')} the tokens"
+        return [f"The team is at work: {looks}"]
+    return _summarise(view, key)
+
+
+_AT_REST = ("idle", "done")
+
+
+def _summarise(view: TeamView, key: Callable[[str], str]) -> list[str]:
+    """Return what the team did, and what to do now."""
+    states = tuple((agent.name, agent.status.since) for agent in view.agents)
+    sent, files, added, removed = _count_work(view.path, states)
+    done = sum(task.status in tasks.CLOSED for task in view.tasks)
+    deaths = sum(agent.run - 1 for agent in view.agents)
+    survived = f", {counted(deaths, 'death')} survived" if deaths else ""
+    plans = [asked for asked in view.asked if asked.type == "plan_approval" and asked.status == "approved"]
+    answers = sum(asked.type == "question" and asked.status == "answered" for asked in view.asked)
+    edited = any(asked.edited is not None for asked in plans)
+    team = [
+        f"{done} of {counted(len(view.tasks), 'task')} done",
+        counted(len(view.agents), "agent") + survived,
+        counted(sent, "message"),
+        f"{format_tokens(bill_team(view).tokens)} tokens",
+    ]
+    you = [
+        f"{counted(len(plans), 'plan')} approved{' as edited' if edited else ''}",
+        f"{counted(answers, 'question')} answered",
+        f"{counted(files, 'file')} changed +{added} −{removed}",
+    ]
+    looks = f"{key('app.inbox')} reads the results, {key('app.feed')} each step, {key('app.cost')} the tokens"
+    return [
+        "6/6 That is all. What the team did:",
+        f"  {' · '.join(team)}",
+        f"  {' · '.join(you)}",
+        f"{looks}. {key('agent.hire')} hires your own, {key('app.leave')} leaves",
+    ]
+
+
+@lru_cache(maxsize=1)
+def _count_work(path: Path, states: tuple[tuple[str, float], ...]) -> tuple[int, int, int, int]:
+    """Return the numbers of messages, changed files, added and removed lines.
+
+    `states` are the agents with the times at which their states began: it is counted anew behind each work.
+    """
+    directory, names = TeamDirectory(path), [name for name, _ in states]
+    sent = sum(len(mailbox.read(directory, name).messages) for name in addressing.mailboxes(names))
+    accesses = [access for name in names for access in FileAccessReader(directory.agent(name)).read() if access.changed]
+    removed = sum(access.removed or 0 for access in accesses)
+    return sent, len({access.path for access in accesses}), sum(access.added for access in accesses), removed
 
 
 T = TypeVar("T")

@@ -432,14 +432,14 @@ class BaseScreen(Screen[None]):
         self.paint_footer()
 
     def _tips(self, view: TeamView) -> list[Line]:
-        """Return in one line what to try next, if the user is told that."""
+        """Return what to try next, if the user is told that."""
         if self.context.coach is None:
             return []
         need = view.need(self.shown_need)
         # A request is shown once it is open, and not where it is listed.
         is_open = need is not None and (need.request_id is None or self.subject is not None)
         shown = need.key if need is not None and is_open else None
-        return [(Span(f" {self.context.coach(view, shown, self.context.key)}", "info"),)]
+        return [(Span(f" {line}", "info"),) for line in self.context.coach(view, shown, self.context.key)]
 
     @property
     def _writes_text(self) -> bool:
