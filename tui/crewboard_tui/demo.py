@@ -180,7 +180,7 @@ def _environment(pace: str) -> dict[str, str]:
     return {**kept, env.OFFLINE: "1", env.OFFLINE_PACE: pace}
 
 
-HEADLESS_PACE = "0.1"
+HEADLESS_PACE = "0.05"
 """The speed of the offline model in the headless demo, relative to that of the interactive one."""
 
 _AT_WORK_TIMEOUT = 60.0
