@@ -33,7 +33,10 @@ _LAST = 4.0
 _QUIET = 0.08
 """Seconds without output after which a screen is whole."""
 
-_TIMEOUT = 60.0
+_TIMEOUT = 120.0
+
+_LAPSE, _LAPSE_STEP = 10, 0.4
+"""How much faster work is shown that needs no key, and from screen to screen of it the seconds in the recording."""
 
 _DEMO = """\
 from unittest import mock
@@ -66,7 +69,10 @@ class Recorder:
         self._pressed = ""
         self._screen = Screen(COLUMNS, LINES)
         self._stream = ByteStream(self._screen)
-        self._began = time.monotonic()
+        self._now = 0.0
+        """Seconds of the recording so far."""
+        self._read_at = time.monotonic()
+        self._lapses = False
         home = Path(scratch) / "home"
         home.mkdir()
         variables = {
@@ -87,6 +93,12 @@ class Recorder:
             self._read()
         self.rests(_QUIET)
 
+    def lapses(self, words: str) -> None:
+        """Go on until `words` are on the screen, and show the time until then shortened."""
+        self._lapses = True
+        self.sees(words)
+        self._lapses = False
+
     def rests(self, seconds: float) -> None:
         """Go on for so many seconds."""
         end = time.monotonic() + seconds
@@ -105,17 +117,24 @@ class Recorder:
         self._child.close()
 
     def _read(self) -> None:
-        now = time.monotonic() - self._began
+        before, self._read_at = self._read_at, time.monotonic()
+        self._now += (self._read_at - before) / (_LAPSE if self._lapses else 1)
         try:
             data = self._child.read_nonblocking(65_536, timeout=_QUIET)
         except pexpect.TIMEOUT:
-            rows = tuple(_draw_row([self._screen.buffer[y][x] for x in range(COLUMNS)]) for y in range(LINES))
-            rows += ("", _draw_key(self._pressed))
-            if not self.recording.screens or self.recording.screens[-1][1] != rows:
-                self.recording.screens.append((now, rows))
+            self._note_screen()
             return
-        self.recording.printed.append((now, data.decode("utf-8", "replace")))
+        self.recording.printed.append((self._now, data.decode("utf-8", "replace")))
         self._stream.feed(data)
+
+    def _note_screen(self) -> None:
+        screens = self.recording.screens
+        if self._lapses and screens and self._now - screens[-1][0] < _LAPSE_STEP:
+            return
+        rows = tuple(_draw_row([self._screen.buffer[y][x] for x in range(COLUMNS)]) for y in range(LINES))
+        rows += ("", _draw_key(self._pressed))
+        if not screens or screens[-1][1] != rows:
+            screens.append((self._now, rows))
 
 
 def _draw_row(row: list[Char]) -> str:
@@ -223,7 +242,8 @@ def play(recorder: Recorder) -> None:
         recorder.press(keys)
         recorder.sees(words)
         recorder.rests(_LONGEST_REST)
-    recorder.sees("That is all")
+    recorder.lapses("That is all")
+    recorder.rests(2 * _LONGEST_REST)
 
 
 def main() -> None:

@@ -35,7 +35,10 @@ def test_the_recording_shows_the_demo_and_asks_no_server_for_anything() -> None:
         "approved: fixer",
         "QUESTION",
         "answered: reviewer",
-        "6/6",
+        "1/6 We killed courier on purpose.",
+        "3/6 fixer waits for a yes.",
+        "6/6 That is all. What the team did:",
+        "1 plan approved · 1 question answered",
     ):
         assert words in shown
     assert text.count("://") == text.count('xmlns="http://www.w3.org/2000/svg"') == 1
