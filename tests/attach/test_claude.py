@@ -14,7 +14,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from crewboard.attach import delivery, follow, install, teams
+from crewboard.attach import delivery, install, teams
+from crewboard.attach.mirror import MirrorThread
 from crewboard.commands import answers, messages
 from crewboard.commands.context import Team
 from crewboard.offline.reply import Reply
@@ -53,7 +54,7 @@ class World:
     version: str
     session_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     proxy: RefusingProxy = field(default_factory=RefusingProxy)
-    mirror: follow.MirrorThread | None = None
+    mirror: MirrorThread | None = None
     is_attached: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class World:
     def attach(self) -> None:
         """Attach to the session's team once its teammate has joined, and mirror it from then on."""
         found = eventually(self.team_of_two, "a teammate", TIMEOUT)
-        self.mirror = follow.MirrorThread(teams.attach(self.project, found, 1.0))
+        self.mirror = MirrorThread(teams.attach(self.project, found, 1.0))
         self.mirror.refresh()
         self.mirror.start()
         self.is_attached.set()
@@ -212,7 +213,7 @@ def test_letters_reach_a_teammate_and_the_lead(world: World) -> None:
         eventually(lambda: 'teammate_id="alpha"' in world.heard(api), "a teammate that has nothing to do", TIMEOUT)
         directory = teams.attach(world.project, eventually(world.team_of_two, "the same team", TIMEOUT), 1.0)
         delivery.allow(directory, letters=True)
-        thread = follow.MirrorThread(directory)
+        thread = MirrorThread(directory)
         thread.refresh()
         thread.start()
         try:

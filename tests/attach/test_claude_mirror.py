@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from crewboard import read_team
-from crewboard.attach import follow, teams
+from crewboard.attach import teams
+from crewboard.attach.mirror import MirrorThread
 from crewboard.offline.reply import Reply
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
@@ -67,7 +68,7 @@ def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
         type_prompt(world, terminal, "#script:lead# build")
         found = eventually(world.team_of_two, "a teammate", TIMEOUT)
         directory = teams.attach(world.project, found, 1.0)
-        thread = follow.MirrorThread(directory)
+        thread = MirrorThread(directory)
         thread.start()
         try:
             eventually(lambda: sent(directory, "beta", "a") == expected("a"), "all letters to beta", TIMEOUT)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crewboard import OPERATOR, BadDataError, Team, operations, read_team
-from crewboard.attach import follow, formats, mirror, places, teams
+from crewboard.attach import formats, mirror, places, teams
 from crewboard.commands import answers, control, hire, messages, settings, stop, tasks
 from crewboard.linux import process as linux_process
 from crewboard.protocol import requests
@@ -570,7 +570,7 @@ def test_file_tools_keep_the_names_that_the_views_know(replay: Replay, root: Pat
 def test_a_thread_mirrors_within_a_second(replay: Replay, root: Path) -> None:
     replay.copy("in_process")
     team = replay.attach(root)
-    thread = follow.MirrorThread(team)
+    thread = mirror.MirrorThread(team)
     thread.start()
     try:
         eventually(lambda: len(marks_of(team, "alpha")) == 2)

@@ -27,7 +27,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard_tui.queries import FROM_FILES, Query, Readers, Snapshot
 
 if TYPE_CHECKING:
-    from crewboard.attach.follow import MirrorThread
+    from crewboard.attach.mirror import MirrorThread
 
 BURST = 1 / 4
 """Seconds between two readings while changes keep coming: more would cost time, and be seen by no one."""
@@ -172,7 +172,7 @@ class TeamPoller:
         self._watcher.start()
         if roster.is_attached(self._team) and not self._team.is_foreign():
             # Imported here because few teams mirror one of another program.
-            from crewboard.attach.follow import MirrorThread
+            from crewboard.attach.mirror import MirrorThread
 
             self._mirror = MirrorThread(self._team)
             self._mirror.start()

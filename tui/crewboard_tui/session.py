@@ -73,9 +73,9 @@ def prepare_to_read(team: TeamDirectory, tell: Callable[[str], None]) -> None:
         # The command says so when it reads.
         return
     if is_mirror:
-        from crewboard.attach import follow
+        from crewboard.attach.mirror import MirrorThread
 
-        mirror = follow.MirrorThread(team, on_error=tell)
+        mirror = MirrorThread(team, on_error=tell)
         mirror.refresh()
         mirror.mirror.close()
 

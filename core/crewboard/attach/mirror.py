@@ -7,8 +7,10 @@ is not written again. Claude Code's own files are only read.
 
 import contextlib
 import dataclasses
+import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,10 +23,11 @@ from crewboard.attach import formats, gate, install, places, teams, transcripts
 from crewboard.attach.letters import Journals, Letters
 from crewboard.attach.teams import Process
 from crewboard.attach.transcripts import AgentState, Tail
-from crewboard.errors import BadDataError
+from crewboard.errors import BadDataError, CrewboardError
 from crewboard.linux import process as linux_process
 from crewboard.names import LEAD, OPERATOR, SYSTEM
 from crewboard.protocol import requests
+from crewboard.readmodel.watcher import GATHER, SWEEP
 from crewboard.records.agents import Context, Spec, State, Status
 from crewboard.records.base import JsonValue, Record, first_line
 from crewboard.records.events import RunStarted, ToolResult, describe_call
@@ -33,9 +36,12 @@ from crewboard.records.requests import RequestStatus
 from crewboard.records.team import Config, Member, Task, TaskStatus
 from crewboard.store import codec, files, leases, mailbox
 from crewboard.store import roster as store_roster
+from crewboard.store.file_events import FileEvents
 from crewboard.store.interface import Held, Key
 from crewboard.store.json_records import R, RecordKey
 from crewboard.store.layout import TeamDirectory
+
+log = logging.getLogger(__name__)
 
 _RESERVED = frozenset({LEAD, OPERATOR, SYSTEM, "all"})
 _LONGEST_NAME = 32
@@ -656,3 +662,64 @@ def _valid_name(key: str) -> str:
     """Return a name that an agent can have here."""
     name = gate.board_name(key)
     return f"{name}-agent" if name in _RESERVED else name
+
+
+class MirrorThread:
+    """Mirrors a team in a thread of its own, from `start` until `stop` or the end of the process.
+
+    File events are hints, a sweep every second is the guarantee.
+    """
+
+    def __init__(self, team: TeamDirectory, *, on_error: Callable[[str], None] = log.warning) -> None:
+        self.mirror = Mirror(team)
+        self._on_error = on_error
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._events: FileEvents | None = None
+        self._watched: dict[int, str | Path] = {}
+        self._failure = ""
+        self._thread = threading.Thread(target=self.run, name="crewboard-mirror", daemon=True)
+
+    def start(self) -> None:
+        """Start to mirror."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread without waiting: it releases the lock when it has written what it read."""
+        self._ended.set()
+        self._wake.set()
+
+    def refresh(self) -> None:
+        """Mirror once, in the thread of the caller. Report an error once, until there is none or another one."""
+        self._wake.clear()
+        failure = ""
+        try:
+            self.mirror.refresh()
+        except CrewboardError as error:
+            failure = str(error)
+        if failure and failure != self._failure:
+            self._on_error(failure)
+        self._failure = failure
+
+    def run(self) -> None:
+        """Mirror until `stop` is called."""
+        while not self._ended.is_set():
+            self.refresh()
+            self._arm()
+            self._ended.wait(GATHER)
+            self._wake.wait(SWEEP)
+        if self._events is not None:
+            self._events.stop()
+        self.mirror.close()
+
+    def _arm(self) -> None:
+        """Watch the folders that are there now. If the system grants no file events, only the sweep works."""
+        folders = self.mirror.folders()
+        if self._events is None or not self._events.is_alive():
+            with contextlib.suppress(OSError, ImportError):
+                self._events = FileEvents(
+                    str(self.mirror.team.path), lambda _: self._wake.set(), folders=self.mirror.folders
+                )
+        elif folders != self._watched:
+            self._events.follow()
+        self._watched = folders

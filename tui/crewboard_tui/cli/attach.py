@@ -8,8 +8,8 @@ import click
 
 from crewboard import Team, TryLaterError, UsageError, read_team
 from crewboard.attach import delivery, formats, hooks, install, places
-from crewboard.attach import follow as attach_follow
 from crewboard.attach import teams as attach_teams
+from crewboard.attach.mirror import MirrorThread
 from crewboard.commands.context import CommandLine
 from crewboard.readmodel.team import describe_runner
 from crewboard.store import roster
@@ -87,7 +87,7 @@ def follow(session: Session, found: attach_teams.FoundTeam, letters: bool | None
     directory = attach_teams.attach(root, found, time.time())
     if letters is not None:
         delivery.allow(directory, letters=letters)
-    thread = attach_follow.MirrorThread(directory, on_error=note)
+    thread = MirrorThread(directory, on_error=note)
     thread.refresh()
     typed = CommandLine.of(Team(directory))
     say(f"attached to {found.name} as {directory.path.name}: `{typed()}` opens the board, Ctrl-C ends the mirror")

@@ -419,11 +419,11 @@ class Session:
 
 def keep_mirrored(team: TeamDirectory) -> None:
     """Keep a team that mirrors one of another program up to date until this process ends."""
-    from crewboard.attach import follow
+    from crewboard.attach.mirror import MirrorThread
     from crewboard.store import roster
 
     if roster.is_attached(team) and not team.is_foreign():
-        follow.MirrorThread(team, on_error=note).start()
+        MirrorThread(team, on_error=note).start()
 
 
 def prepare(team: TeamDirectory) -> None:
