@@ -87,7 +87,7 @@ FEDERATION = {"ANTHROPIC_FEDERATION_RULE_ID": "r", "ANTHROPIC_ORGANIZATION_ID": 
 def test_the_sdk_has_credentials_where_we_say_so(
     given: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crewboard.worker.llm.model import make_client
+    from crewboard.worker.llm.client import make_client
 
     folder = tmp_path / ".config/anthropic"
     (folder / "configs").mkdir(parents=True)
@@ -137,7 +137,7 @@ def test_the_proxy_is_the_one_that_a_worker_uses(
 ) -> None:
     import httpx2
 
-    from crewboard.worker.llm.model import make_client
+    from crewboard.worker.llm.client import make_client
 
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
@@ -161,14 +161,14 @@ def test_a_failed_connection_names_address_and_proxy(
 ) -> None:
     import anthropic
 
-    from crewboard.worker.llm import model
+    from crewboard.worker.llm import client, refusals
 
     monkeypatch.setenv("HTTP_PROXY", proxy)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    client = model.make_client(api_key="k", base_url=url)
+    api = client.make_client(api_key="k", base_url=url)
     with pytest.raises(anthropic.APIConnectionError) as raised:
-        asyncio.run(client.models.retrieve("m"))
-    text = model._judge(raised.value).text
+        asyncio.run(api.models.retrieve("m"))
+    text = refusals.judge(raised.value).text
     assert says in text
     assert "secret" not in text
 
@@ -176,24 +176,24 @@ def test_a_failed_connection_names_address_and_proxy(
 def test_a_failed_connection_after_a_redirect_names_where_it_led() -> None:
     import anthropic
 
-    from crewboard.worker.llm import model
+    from crewboard.worker.llm import client, refusals
 
     with RawServer(pages={"/v1/models/m": Raw(b"", 307, location="http://127.0.0.1:9/v1")}) as server:
-        client = model.make_client(api_key="k", base_url=server.url)
+        api = client.make_client(api_key="k", base_url=server.url)
         with pytest.raises(anthropic.APIConnectionError) as raised:
-            asyncio.run(client.models.retrieve("m"))
-    assert "no connection to 127.0.0.1:9: " in model._judge(raised.value).text
+            asyncio.run(api.models.retrieve("m"))
+    assert "no connection to 127.0.0.1:9: " in refusals.judge(raised.value).text
 
 
 def test_an_error_without_words_is_named() -> None:
     import anthropic
     import httpx2
 
-    from crewboard.worker.llm import model
+    from crewboard.worker.llm import refusals
 
     error = anthropic.APIConnectionError(request=httpx2.Request("POST", "http://127.0.0.1:9"))
     error.__cause__ = httpx2.ReadError("", request=error.request)
-    assert model._judge(error).text == "no answer from 127.0.0.1:9: ReadError"
+    assert refusals.judge(error).text == "no answer from 127.0.0.1:9: ReadError"
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ READ_THE_CLOCK = frozenset({
     "crewboard.readmodel.processes", "crewboard.worker.tools.workspace",
     # Where the caller names no other, and where no time of another machine is compared.
     "crewboard.store.mailbox", "crewboard.commands.context", "crewboard.supervisor.reconciler",
-    "crewboard.worker.llm.model",
+    "crewboard.worker.llm.refusals",
     # A host tells its own time, with how far it is off.
     "crewboard.supervisor.host",
 })  # fmt: skip

@@ -207,7 +207,7 @@ OVERFLOWS: dict[str, tuple[Raw, int | None]] = {
 def test_a_refusal_of_a_long_request_is_known_in_all_words(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    from crewboard.worker.llm.model import TooLongError
+    from crewboard.worker.llm.refusals import TooLongError
 
     answer, window = OVERFLOWS[name]
     with RawServer(answer) as server:
@@ -235,7 +235,7 @@ def limit(words: str) -> Raw:
 def test_a_request_that_exceeds_a_rate_limit_alone_is_too_long(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    from crewboard.worker.llm.model import TooLongError
+    from crewboard.worker.llm.refusals import TooLongError
 
     with RawServer(limit(words), DONE) as server:
         found = caller(directory, monkeypatch, server.url)

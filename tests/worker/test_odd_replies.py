@@ -368,7 +368,7 @@ def shape(reply: Reply) -> str:
 def ask(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, server: RawServer) -> Reply | Exception:
     """Return the reply to one request of a worker whose conversation has a call with the id `used`, or its error."""
     # Loading the SDK takes more than a second.
-    from crewboard.worker.llm import model
+    from crewboard.worker.llm import model, refusals
 
     monkeypatch.setattr(model, "FIRST_DELAY", 0.001)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
@@ -383,7 +383,7 @@ def ask(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, server: RawSe
 
     try:
         return asyncio.run(once())
-    except model.ModelError as error:
+    except refusals.ModelError as error:
         return error
 
 
@@ -453,7 +453,7 @@ def test_a_connection_closed_on_large_requests_is_no_outage(
     model_pages: dict[str, Raw | None],
     said: str,
 ) -> None:
-    from crewboard.worker.llm import model
+    from crewboard.worker.llm import model, refusals
 
     monkeypatch.setattr(model, "FIRST_DELAY", 0.001)
     monkeypatch.setenv("CREWBOARD_RETRY_BUDGET", "0.1")
@@ -469,9 +469,9 @@ def test_a_connection_closed_on_large_requests_is_no_outage(
             for sent in texts:
                 await caller.reply("", [], [{"role": "user", "content": [{"type": "text", "text": sent}]}], 1000)
 
-        with pytest.raises(model.ModelError, match=said) as raised:
+        with pytest.raises(refusals.ModelError, match=said) as raised:
             asyncio.run(call())
-    assert isinstance(raised.value, model.TooLongError) == ("closes" in said)
+    assert isinstance(raised.value, refusals.TooLongError) == ("closes" in said)
 
 
 def _send(directory: TeamDirectory, *texts: str) -> None:
@@ -492,7 +492,7 @@ def _send(directory: TeamDirectory, *texts: str) -> None:
 def test_a_size_that_a_server_does_not_take_is_remembered(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch, too_large: Raw | None
 ) -> None:
-    from crewboard.worker.llm import model
+    from crewboard.worker.llm import model, refusals
 
     limit = 50_000
     monkeypatch.setattr(model, "FIRST_DELAY", 0.001)
@@ -504,7 +504,7 @@ def test_a_size_that_a_server_does_not_take_is_remembered(
         def sent(*texts: str) -> int:
             """Send texts from a new worker; return how many requests came."""
             before = len(server.requests)
-            with contextlib.suppress(model.TooLongError):
+            with contextlib.suppress(refusals.TooLongError):
                 _send(directory, *texts)
             return len(server.requests) - before
 
@@ -523,13 +523,13 @@ def test_a_size_that_a_server_does_not_take_is_remembered(
 def test_a_page_about_a_small_request_is_not_remembered(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from crewboard.worker.llm import model
+    from crewboard.worker.llm import refusals
 
     with RawServer(HI, Raw(b"<html>413", 413, "text/html"), HI) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
         hire(directory, "odd")
-        with pytest.raises(model.TooLongError):
+        with pytest.raises(refusals.TooLongError):
             _send(directory, SMALL, BIG[:9_000])
         _send(directory, SMALL, BIG[:10_000])
     assert len(server.requests) == 4

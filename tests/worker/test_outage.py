@@ -82,10 +82,11 @@ class Simulation:
         import anthropic
         import httpx2
 
-        from crewboard.worker.llm import model
+        from crewboard.worker.llm import model, outages, refusals
 
         self.team = team
         self.model = model
+        self.refusals = refusals
         self.loop = VirtualLoop()
         self.requests: list[float] = []
         clock = SimpleNamespace(monotonic=self.loop.time, time=lambda: START + self.loop.now)
@@ -102,8 +103,8 @@ class Simulation:
             return sdk
 
         monkeypatch.setattr(model, "make_client", client)
-        monkeypatch.setattr(model, "SWEEP_INTERVAL", 60.0)
-        for module in (model, cooldown):
+        monkeypatch.setattr(outages, "SWEEP_INTERVAL", 60.0)
+        for module in (model, outages, refusals, cooldown):
             monkeypatch.setattr(module, "time", clock)
         self.clock = clock.time
 
@@ -208,7 +209,7 @@ def test_an_outage_that_lasts_too_long_fails_the_work(
     roster.change(directory, lambda config: setattr(config, "outage_hours", 2.0))
     sim = Simulation(directory, monkeypatch, lambda _: overloaded())
     (error,) = sim.call_all(["agent0"])
-    assert isinstance(error, sim.model.ModelError)
+    assert isinstance(error, sim.refusals.ModelError)
     assert error.code == ExitCode.API_UNAVAILABLE
     assert str(error).startswith("the API stayed unavailable for 2 h: 529")
     assert 7200 <= sim.loop.now < 7200 + sim.model.RETRY_BUDGET + 60
@@ -220,7 +221,7 @@ def test_a_team_that_does_not_wait_fails_after_the_retry_budget(
     roster.change(directory, lambda config: setattr(config, "on_outage", "fail"))
     sim = Simulation(directory, monkeypatch, lambda _: overloaded())
     (error,) = sim.call_all(["agent0"])
-    assert isinstance(error, sim.model.ModelError)
+    assert isinstance(error, sim.refusals.ModelError)
     assert sim.loop.now <= sim.model.RETRY_BUDGET
     assert str(error).startswith("the API stayed unavailable: 529")
 
@@ -264,13 +265,13 @@ def test_the_reset_time_comes_from_the_headers_of_the_api(name: str) -> None:
     import anthropic
     import httpx2
 
-    from crewboard.worker.llm import model
+    from crewboard.worker.llm import refusals
 
     headers, expected = RESETS[name]
     request = httpx2.Request("POST", "http://api/v1/messages")
     given = {"date": "Wed, 21 Oct 2026 07:28:00 GMT", **headers}
     response = httpx2.Response(429, headers=given, request=request)
-    assert model._retry_after(anthropic.RateLimitError("busy", response=response, body=None)) == expected
+    assert refusals._retry_after(anthropic.RateLimitError("busy", response=response, body=None)) == expected
 
 
 def test_a_pause_of_an_old_outage_is_no_outage_any_more(directory: TeamDirectory) -> None:

@@ -17,7 +17,7 @@ from crewboard import endpoint, env, models, redaction
 from crewboard.commands.context import check_credentials
 from crewboard.errors import CredentialsError, ExitCode
 from crewboard.records.events import ToolResult
-from crewboard.worker.llm.model import make_client
+from crewboard.worker.llm.client import make_client
 from tests.cli.shell import Inside
 from tests.crew import Crew, contents
 from tests.model import ModelServer

@@ -23,6 +23,7 @@ from crewboard.store import mailbox
 from crewboard.worker.conversation import replay
 from crewboard.worker.llm import model
 from crewboard.worker.llm.blocks import ReplyStream, with_breakpoints
+from crewboard.worker.llm.client import make_client
 from crewboard.worker.tools.registry import with_added
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
@@ -201,7 +202,7 @@ def test_dropped_thinking_is_noticed() -> None:
     hello = {"role": "user", "content": "hello"}
 
     async def ask(url: str) -> tuple[bool, bool]:
-        async with model.make_client(api_key="k", base_url=url) as client:
+        async with make_client(api_key="k", base_url=url) as client:
 
             async def reply(system: str, *history: dict[str, Any]) -> ReplyStream:
                 request: dict[str, Any] = {
@@ -243,7 +244,7 @@ def test_another_time_in_the_cache_changes_no_beginning() -> None:
 
     async def talk(url: str) -> None:
         said: list[dict[str, Any]] = [hello]
-        async with model.make_client(api_key="k", base_url=url) as client:
+        async with make_client(api_key="k", base_url=url) as client:
             for an_hour in (False, True, False):
                 request: dict[str, Any] = {"model": "claude-opus-5-5", "max_tokens": 99}
                 request |= with_breakpoints("one", tools, said, an_hour=an_hour)

@@ -19,17 +19,17 @@ from crewboard.worker.interrupts import Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.llm.blocks import call_in_text
 from crewboard.worker.llm.context_window import ContextWindow
-from crewboard.worker.llm.model import (
+from crewboard.worker.llm.model import Model
+from crewboard.worker.llm.prompt import changed_texts, preface, surroundings, system_prompt
+from crewboard.worker.llm.refusals import (
     DeferredToolsError,
     MaybeTooLongError,
     MediaRefusedError,
-    Model,
     ModelError,
     StaleThinkingError,
     TooLongError,
     UnknownModelError,
 )
-from crewboard.worker.llm.prompt import changed_texts, preface, surroundings, system_prompt
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.tools import skills

@@ -161,7 +161,7 @@ async def _serve_reply(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 async def _make_requests() -> None:
-    from crewboard.worker.llm.model import make_client, rehearse
+    from crewboard.worker.llm.client import make_client, rehearse
 
     server = await asyncio.start_server(_serve_reply, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

@@ -20,9 +20,11 @@ from crewboard.records.team import Member
 from crewboard.store import agents, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
+from crewboard.worker.llm.client import PROGRESS_TIMEOUT
 from crewboard.worker.llm.context_window import ContextWindow
-from crewboard.worker.llm.model import PROGRESS_TIMEOUT, Model, ModelError
+from crewboard.worker.llm.model import Model
 from crewboard.worker.llm.prompt import system_prompt
+from crewboard.worker.llm.refusals import ModelError
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.registry import TOOLS
 

@@ -15,7 +15,8 @@ from crewboard.errors import ExitCode
 from crewboard.records.events import WINDOW_FULL, BrokenReply, Cleared, Reply, Retry, Summary
 from crewboard.untrusted import elide_middle
 from crewboard.worker.conversation import text_of
-from crewboard.worker.llm.model import MaybeTooLongError, MediaRefusedError, Model, ModelError, TooLongError
+from crewboard.worker.llm.model import Model
+from crewboard.worker.llm.refusals import MaybeTooLongError, MediaRefusedError, ModelError, TooLongError
 from crewboard.worker.run_state import RunState
 
 CHARACTERS_PER_TOKEN = 3.0
