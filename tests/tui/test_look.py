@@ -168,6 +168,25 @@ async def test_approve_is_filled_once_all_was_on_the_screen(frozen: Frozen, size
         assert filled(stage).count("a approve") == 1
 
 
+@pytest.mark.parametrize("width", default([80, 100, 120, 170], 80, 120))
+async def test_each_column_of_processes_has_its_head(frozen: Frozen, width: int) -> None:
+    async with opened(frozen, width, 36) as stage:
+        await stage.press("5")
+        await stage.sees("━ Processes 9 ━")
+        await stage.settles()
+        rule = stage.text[_line_of(stage, "━ Processes 9 ━")]
+        heads = re.findall(r"(?<=[━ ])[a-z]+(?: 2min)?(?= )", rule.partition("supervisor")[0])
+        assert heads[:4] == ["pid", "run", "cpu", "cpu 2min"]
+        assert ("sandbox" in heads, heads[-2:]) == (True, ["sandbox", "how"]) if width > 80 else "mem" in heads
+        row = stage.text[_line_of(stage, "flaky-hunt")]
+        # Numbers end where their heads end.
+        for head, number in (("pid", "4402"), ("cpu", "98%"), ("mem", "310M")):
+            assert row.index(number) + len(number) == rule.index(f" {head} ") + len(head) + 1
+        # A filter is told beside them.
+        await stage.press("/", *"hunt", "enter")
+        await stage.sees("Esc shows all")
+
+
 def _line_of(stage: Stage, words: str) -> int:
     return next(at for at, line in enumerate(stage.text) if words in line)
 

@@ -181,14 +181,17 @@ def why_no_money(view: TeamView) -> str:
     )
 
 
-def format_spending(view: TeamView, rate: float | None) -> str:
-    """Format what the team has used, its limit, its rate in dollars per hour, and how long the rest then lasts."""
+def format_spending(view: TeamView, rate: float | None, *, window: bool = True) -> str:
+    """Format what the team has used, its limit, its rate in dollars per hour, and how long the rest then lasts.
+
+    `window` adds over how many minutes the rate was taken.
+    """
     bill = bill_team(view)
     parts = [format_bill(bill) if bill.usd is not None else f"{format_tokens(bill.tokens)} tokens"]
     if bill.budget is not None:
         parts.append(f"{format_percent(bill.share)} of {bill.budget}")
     if rate is not None:
-        parts.append(f"{format_money(rate)}/h over {usage.WINDOW / _MINUTE:.0f} min")
+        parts.append(f"{format_money(rate)}/h{f' over {usage.WINDOW / _MINUTE:.0f} min' if window else ''}")
         if rate and bill.share is not None and bill.share < 1 and bill.budget is not None and bill.budget.usd:
             left = bill.budget.usd * (1 - bill.share)
             parts.append(f"lasts {format_long_age(left / rate * _HOUR // _MINUTE * _MINUTE)}")

@@ -127,11 +127,17 @@ def spread(left: Line, right: Line, width: int) -> Line:
 def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is_focused: bool) -> Line:
     """Return the rule above a pane in `width` cells: its title, the column heads of the rows below, a text at the end.
 
-    Heads begin `indent` cells from the left; one is left out where the title or the text stands. Beside heads, the text
-    follows the title if there is room.
+    Heads begin `indent` cells from the left; one is left out where the title or the text stands. A text without room
+    behind the heads follows the title, if there is room for that.
     """
     line = "━" if is_focused else "─"
-    if head and right and cell_len(title) + cell_len(right) + _TITLE + 4 <= width:
+    last = indent + cell_len(plain(head).rstrip())
+    if (
+        head
+        and right
+        and last + cell_len(right) + 4 > width
+        and cell_len(title) + cell_len(right) + _TITLE + 4 <= width
+    ):
         title, right = f"{title} · {right}", ""
     least = cell_len(title) + _TITLE + 5 if cell_len(title) <= _SHORT_TITLE else _LEAST_TITLE
     right = clip(right, max(0, width - least))

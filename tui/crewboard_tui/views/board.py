@@ -487,7 +487,9 @@ class BoardScreen(BaseScreen):
             rows.set_class(not self._tells_cost, "-low")
             self.refresh_soon()  # what stands in it depends on the room that it gets
         elif rows.size.width:
-            title(rows, "Cost", format_spending(snapshot.view, snapshot.get(SpendingRate())))
+            spent = format_spending(snapshot.view, snapshot.get(SpendingRate()), window=False)
+            # The last row tells how much it was.
+            title(rows, "Cost", spent.partition(" · ")[2])
             rows.read(snapshot.view, with_total=True)
 
     def _paint_pulse(self, snapshot: Snapshot) -> None:

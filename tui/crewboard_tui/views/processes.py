@@ -10,7 +10,6 @@ from textual.widget import Widget
 from crewboard import AgentView
 from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.team import describe_runner
-from crewboard.records.base import counted
 from crewboard.records.processes import describe_exit
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.messaging import Messaging
@@ -161,12 +160,17 @@ class ProcessesScreen(BaseScreen):
             found or rows.empty_rows(self.search.nothing(first_hire(self.context))),
             table.head(columns, rest="HOW") if shown else None,
         )
-        living = sum(agent.alive for agent in snapshot.view.agents)
         shared = snapshot.view.supervisor.shared_bytes
         title(
             rows,
-            f"Processes · {counted(living, 'worker')}{rows.state}{self.search.narrowed_to}",
-            describe_runner(snapshot.view, away_for(snapshot)) + (f" · {format_size(shared)} shared" if shared else ""),
+            f"Processes {sum(agent.alive for agent in snapshot.view.agents)}{rows.state}{self.search.narrowed_to}",
+            # On a narrow terminal it would take the place of column heads; the help tells it too.
+            (
+                describe_runner(snapshot.view, away_for(snapshot))
+                + (f" · {format_size(shared)} shared" if shared else "")
+            )
+            if self.size.width >= _WITH_ALL
+            else "",
         )
         self._paint_process(snapshot)
 
