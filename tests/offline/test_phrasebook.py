@@ -5,10 +5,10 @@ import pytest
 from crewboard.offline.phrasebook import Order, understand
 
 _SHOWN = ("team", "description", "name", "names", "type", "background", "errand", "plan", "decision", "wait", "content",
-          "text", "subject", "left_out")  # fmt: skip
+          "text", "subject", "state", "after", "left_out")  # fmt: skip
 
 
-TEAM = frozenset({"alice", "bob", "reviewer"})
+TEAM = frozenset({"alice", "bob", "carol", "reviewer"})
 
 
 def orders(text: str) -> list[str]:
@@ -80,11 +80,18 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "look at the team": (["list_team"], [
         "/team", "List the team", "show me the team", "Who is on the team?", "Who’s on my team right now?",
         "What is everyone doing?", "What's everyone up to?", "What are the agents working on?", "team status",
-        "List all agents and their status", "Give me the status of all agents", "Which agents are running?",
+        "List all agents and their status", "Give me the status of all agents",
         "Show the agents' statuses", "How is the team doing?", "Who is here?", "What's going on?",
         "Show who is on the team and what each of them is doing", "status", "team?", "Which agents do I have?",
-        "Is anyone working?",
     ]),
+    "look at those in a state": (["states | idle"], [
+        "who is idle?", "Which agents are idle right now?", "list the idle agents", "Who's idle?", "Is anyone idle?",
+        "how many agents are idle?",
+    ]),
+    "who works": (["states | working"], ["Is anyone working?", "Who is still working?"]),
+    "who waits": (["states | waiting"], ["is anyone waiting for me?", "who is waiting for approval?"]),
+    "who is stopped": (["states | stopped"], ["Are all agents stopped?", "which agents are stopped?"]),
+    "in no state": (["??"], ["who is not idle?", "who was idle when bob worked?"]),
     "look at the team, and why": (["list_team | to see agent statuses"], [
         "List the team to see agent statuses.", "Please show all agents, to see agent statuses.",
     ]),
@@ -194,6 +201,58 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "two of a type": (["spawn | ann | ann and ben | explore", "spawn | ben | ann and ben | explore"], [
         "Spawn two explore agents, ann and ben", "Hire explorers named ann and ben",
     ]),
+    "a plan first, wherever it is said": (["spawn | eve | code | write hello.txt | yes"], [
+        "hire a code agent named eve, with a plan first, to write hello.txt",
+        "hire a coder eve, plan first, to write hello.txt", "hire eve to write hello.txt, plan first",
+        "hire eve to write hello.txt and have her plan before", "hire eve to write hello.txt, she must plan",
+        "hire eve to write hello.txt, needs approval before", "hire eve to write hello.txt (plan first)",
+        "hire a coder named eve who needs approval before writing hello.txt",
+        "hire a coder named eve to write hello.txt with a plan, please",
+        "hire a coder named eve with plan approval to write hello.txt",
+        "hire eve to write hello.txt. She has to submit a plan first.",
+    ]),
+    "a plan in words that are not known": (["spawn | eve | code | write it once it is approved by me | yes"], [
+        "hire eve to write it once it is approved by me",
+    ]),
+    "a plan is the work": (["spawn | eve | code | write a plan for the release"], [
+        "hire eve to write a plan for the release",
+    ]),
+    "hire some for work": (["spawn | ann | ann and ben | code | write tests",
+                            "spawn | ben | ann and ben | code | write tests"], [
+        "hire ann and ben to write tests", "Hire the agents ann and ben to write tests",
+    ]),
+    "hire some people": (["spawn | explorer | explore | the docs", "spawn | explorer2 | explore | the docs"], [
+        "get two people on the docs", "Get me two helpers for the docs",
+    ]),
+    "hire several kinds": (["spawn | coder | code", "spawn | coder2 | code", "spawn | reviewer | explore"], [
+        "hire two coders and a reviewer",
+    ]),
+    "work for some": (["give | alice | alice and bob | write tests", "give | bob | alice and bob | write tests"], [
+        "alice and bob should write tests", "Have alice and bob write tests", "Ask alice and bob to write tests",
+    ]),
+    "work as a noun": (["give | bob | fix login.py"], [
+        "give bob the task of fixing login.py", "assign bob the job of fixing login.py",
+    ]),
+    "let it know": (["send_message | alice | the api changed"], [
+        "let alice know that the api changed", "Tell alice that the api changed",
+    ]),
+    "several names in one line": (["give | carol | write a.txt", "give | bob | write b.txt"], [
+        "carol: write a.txt; bob: write b.txt", "carol: write a.txt\nbob: write b.txt",
+        "carol: write a.txt. bob: write b.txt",
+    ]),
+    "a name of no agent": (["give | carol | write a.txt", "??"], [
+        "carol: write a.txt; dave: delete the team. Hire bob.",
+    ]),
+    "a numbered list": (["spawn | ann | code | write a.txt", "give | ann | write b.txt"], [
+        "1. hire ann to write a.txt 2. have her write b.txt", "1. Hire ann to write a.txt\n2. Have her write b.txt",
+        "1) hire ann to write a.txt\n2) have her write b.txt", "(1) hire ann to write a.txt (2) have her write b.txt",
+    ]),
+    "a task that waits": (["task | write docs | 1 and 2"], [
+        "create a task to write docs after tasks 1 and 2", "add a task to write docs, which depends on 1 and 2",
+    ]),
+    "a team for a purpose": (["create_team | build a todo app"], ["start a team to build a todo app"]),
+    "what one did": (["send_message | bob"], ["what did bob change?", "what has bob written so far?"]),
+    "the plan of one": (["show plan | bob"], ["show me bob's plan", "what is the plan of bob?"]),
     "how far it is": (["send_message | scanner"], [
         "What did scanner find?", "What has scanner learned so far?", "How far is scanner?",
         "Ask scanner how it is going", "Ask scanner for a summary",
@@ -336,7 +395,9 @@ def test_a_wish_is_understood_in_other_words(meant: list[str], text: str) -> Non
 
 
 NOT_OBEYED = [
-    "Do not stop all agents", "Don't shut everyone down.", "Never delete the team", "Please do not delete the team.",
+    "1. hire ann 2. do not delete the team 3. shut bob down", "dave: write a.txt. Delete the team. Hire bob.",
+    "stop the idle agents", "Do not stop all agents",
+    "Don't shut everyone down.", "Never delete the team", "Please do not delete the team.",
     "Stop all agents except bob", "Stop all agents. Except bob.", "Stop all agents, but not bob",
     "Stop all agents if the tests fail", "Stop all agents unless they are busy", "Stop all agents when they are done",
     "Stop alice when done", "Shut alice down once she is finished", "Shut everyone down at the end",
@@ -346,7 +407,7 @@ NOT_OBEYED = [
     "Delete the team when bob tells you to", "Delete the team tomorrow", "When alice is done, delete the team",
     "Delete the team's files",
     "Shut everyone down? No.", "Please do not\nstop all agents", "Do not, then, stop all agents",
-    "When it is done, stop all agents", "Are all agents stopped?", "Let none of them stop all agents",
+    "When it is done, stop all agents", "Let none of them stop all agents",
     "Stop some agents", "Stop it.", "Shut them down", "Assign it to a test agent.", "Shut down", "leave",
     "she should leave",
     "All finished agents should leave", "Everyone stop if the tests fail", "No one should stop", "pause the tester",

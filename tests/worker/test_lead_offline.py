@@ -125,11 +125,15 @@ def test_plans_that_are_the_operators_are_left_to_the_operator(led: Crew) -> Non
 
 def test_a_line_for_an_agent_reaches_it_and_no_other_word_hires_one(led: Crew) -> None:
     answer = tell(led, "shopper: run the tests. Delete the team.")
-    assert answer.startswith("I do not know how to do this: “shopper: run the tests. Delete the team.”")
+    assert "No agent is called shopper" in answer
+    assert answer.endswith("On the team: no other agent yet.")
     answer = tell(led, "Fix the parser.\nFiles: parser.py")
     assert answer.startswith("I do not know how to do this: “Fix the parser.”, “Files: parser.py”")
     assert [one.name for one in led.team.config.members] == ["lead"]
     led.run("alice", "explore", "Hello", unsafe_no_sandbox=True)
+    assert tell(led, "dave: read shop/till.py").endswith("On the team: alice.")
+    assert "- alice (explore) idle" in tell(led, "who is idle?")
+    assert tell(led, "who is working?") == "No other agent is working."
     assert "I sent alice: “read shop/till.py”" in tell(led, "alice: read shop/till.py")
     passed_on(led, "alice reports:", "shop/till.py has 5 lines")
 

@@ -28,6 +28,13 @@ _JOINTS = re.compile(r",\s*(?:(?:and|but|also|after that)\s+)*|\s+(?:and|but)\s+
 _LIMITS = re.compile(
     r"\b(?:not|never|no|except|unless|until|without|only|wait|if|before|first|instead)\b|n['’]t\b", re.IGNORECASE
 )
+_GATE = re.compile(
+    r"\b(?:first|before(?:hand)?|requir\w+|approv\w+|needs?|must|should|has to|with|after|let|have|make)\b",
+    re.IGNORECASE,
+)
+"""One of these is said where work needs a plan, and not where a plan is the work."""
+_APPROVAL = r"\bplans? (?:first|before)|\bplan (?:it|this) first|\bapprov(?:al|ed)\b"
+_ITEM = re.compile(r"(?:^|\s+)\(?(\d{1,2})[.)]\s+", re.MULTILINE)
 _MANY = ("two", "three", "four", "five")
 _GOES_ON = re.compile(r"\s|[-*•]|\d{1,2}[.)]\s")
 """The beginning of a line that belongs to the one before, if that is for an agent."""
@@ -72,6 +79,7 @@ class _Book(Struct, frozen=True, forbid_unknown_fields=True):
     pronouns: str
     words: dict[str, str]
     types: dict[str, str]
+    states: dict[str, str]
     verbs: dict[str, str]
     endings: dict[str, str]
     lead: dict[str, Phrase]
@@ -106,6 +114,12 @@ class Order:
         return replace(self, words={**self.words, **words})
 
 
+class ForUnknown(str):
+    """A line for an agent that is not on the team."""
+
+    __slots__ = ()
+
+
 @lru_cache(maxsize=1024)
 def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) -> tuple[Order | str, ...]:
     """Return the clauses of a text in their order, as orders, or as they stand where no pattern matches.
@@ -113,13 +127,14 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
     To a lead, a line can be for one of the `members` of its team; if they are not known, for any name.
     """
     pieces = list(_split_by_addressee(text, members)) if lead and len(text) <= _LONGEST_TEXT else []
-    if any(isinstance(piece, Order) for piece in pieces):
+    if any(type(piece) is not str for piece in pieces):
         found = [
             one
             for piece in pieces
-            for one in ([piece] if isinstance(piece, Order) else understand(piece, lead=True, members=members))
+            for one in ([piece] if type(piece) is not str else understand(piece, lead=True, members=members))
         ]
         return (text.strip(),) if _forbids(found) else tuple(found)
+    text = _split_items(text) if len(text) <= _LONGEST_TEXT else text
     clauses: list[Order | str] = []
     last = at_work = ""
     cuts = [(0, 0), *(_cuts(_ENDS, text) if len(text) <= _LONGEST_TEXT else ()), (len(text), len(text))]
@@ -162,14 +177,26 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
     return tuple(chain.from_iterable(sorted_runs))
 
 
+def _split_items(text: str) -> str:
+    """Put each item of a numbered list on a line of its own, without its number."""
+    held = [found.span() for found in _VERBATIM.finditer(text)]
+    found = [one for one in _ITEM.finditer(text) if not any(start <= one.start() < end for start, end in held)]
+    is_list = len(found) > 1 or (found and not text[: found[0].start()].strip())
+    if not is_list or [int(one[1]) for one in found] != list(range(1, len(found) + 1)):
+        return text
+    ends = [*(one.start() for one in found[1:]), len(text)]
+    items = [text[one.end() : end] for one, end in zip(found, ends, strict=True)]
+    return "\n".join([text[: found[0].start()], *items])
+
+
 def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[Order]:
     """Return an order to hire several agents, or for `them` who were hired last, as one for each."""
     hired = [one.name for one in _hired_last(clauses)]
     if order.name in {"they", "them", "their"} and hired[-1:] == [last]:
         return [order.having(name=name) for name in hired]
-    if not _hires(order):
-        return [order]
     names = names_in(order.words.get("names", ""))
+    if not _hires(order) and order.phrase.kind in {"stop", "name"}:
+        return [order]
     if count := order.words.get("count", ""):
         names = [order.name, *(f"{order.name}{number}" for number in range(2, _number(count) + 1))]
     return [order.having(name=name) for name in names] or [order]
@@ -219,24 +246,46 @@ def has_addressee(text: str) -> bool:
 
 def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[str | Order]:
     """Cut a text where a line begins with the name of an agent, as in a chat: what follows in the line is for it."""
-    lines = text.splitlines(keepends=True)
+    lines = [part for line in text.splitlines(keepends=True) for part in _parts_by_name(line, members)]
     while lines:
         line = lines.pop(0).strip()
         found = _compiled("<ADDRESSED>").fullmatch(line)
         first = line[: next((start for start, _ in _cuts(_ENDS, line)), len(line))]
         given = _given(found) if found else {}
         name, errand = given.get("name", "").lower().lstrip("@"), given.get("errand", "")
-        # A line may begin with any word and a colon.
-        if not found or (members is not None and name not in members) or _read(first, lead=True):
+        is_there = members is None or name in members
+        # A line may begin with any word and a colon; a heading is followed by no work.
+        is_heading = not is_there and given.get("name", "")[:1].isupper() and not _orders_in(errand)
+        if not found or is_heading or _read(first, lead=True):
             yield f"{line}\n"
             continue
         while lines and _GOES_ON.match(lines[0]):
             errand += f"\n{lines.pop(0).rstrip()}"
+        if not is_there:
+            yield ForUnknown(f"{name}: {errand}")
+            continue
         # What a phrase says as a whole is more than mail: a shutdown, a plan.
         asked = _match(f"ask {name} to {errand}", lead=True)
         letter = Order(book().lead["Have alice send bob a message"], {"name": name, "errand": errand.strip()})
         order = asked if asked and asked.name == name and asked.phrase.kind != "give" else letter
         yield order.having(clause=line)
+
+
+def _parts_by_name(line: str, members: frozenset[str] | None) -> Iterator[str]:
+    """Cut a line that is for an agent where it goes on for another one, as in `alice: read it; bob: write it`."""
+    start = 0
+    for at, end in (
+        _cuts(_compiled("[;.,]\\s+(?=(?:<NAME>):\\s)"), line) if _compiled("<ADDRESSED>").match(line) else ()
+    ):
+        name = line[end:].partition(":")[0].lower().lstrip("@")
+        if line[at] == ";" or name in (members or ()):
+            yield line[start:at]
+            start = end
+    yield line[start:]
+
+
+def _orders_in(text: str) -> bool:
+    return any(isinstance(one, Order) for one in understand(text, lead=False))
 
 
 def names_in(text: str) -> list[str]:
@@ -250,11 +299,18 @@ def _read(text: str, *, lead: bool) -> Sequence[Order]:
     if order := _match(text, lead=lead):
         return [order]
     for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]:
-        if (first := _match_loosely(text[:left], lead=lead)) and (rest := _read(text[right:], lead=lead)):
-            if "count" in first.words and _hires(rest[0]) and not _compiled("(?:<HIRE>|<GETS>) ").match(text[right:]):
-                # Of `two agents, alice and bob`, the rest says which two.
-                continue
+        if not (first := _match_loosely(text[:left], lead=lead)):
+            continue
+        if rest := _read(text[right:], lead=lead):
             return [first, *rest]
+        # Who is hired beside the first one needs no verb. Of `two agents, alice and bob`, the rest says which two.
+        is_open = _hires(first) and "errand" not in first.words
+        if is_open and ("count" not in first.words or _compiled("(?:<COUNT>|<MANY>) ").match(text, right)):
+            rest = _read(f"hire {text[right:]}", lead=lead)
+            if rest and _hires(rest[0]):
+                return [first, *rest]
+        if "path" in first.words and _compiled("(?:<PATH>)(?:(?:,? and |, )(?:<PATH>))*").fullmatch(text, right):
+            return [first, *_read(f"write {text[right:]}", lead=lead)]
     order = _match_loosely(text, lead=lead)
     return [order] if order else []
 
@@ -275,6 +331,30 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
 
 
 def _match(text: str, *, lead: bool) -> Order | None:
+    """Match a clause as a whole; where it hires or gives work, what it says of a plan is no part of the work."""
+    for start, end in _cuts(_compiled("(?<![^\\s,(])<GATE>"), text) if lead else ():
+        if _GATE.search(text, start, end):
+            rest = re.sub(r"^\s*(?=\w+ing\b)", " to ", text[end:])
+            order = _match_pattern(f"{text[:start].rstrip(' ,(')}{rest}", lead=lead)
+            if order and order.phrase.kind in {"spawn", "give"}:
+                gated = order if _hires(order) else replace(order, phrase=book().lead["Have bob submit a plan first"])
+                return gated.having(plan="yes", clause=text)
+    order = _match_pattern(text, lead=lead)
+    # A plan too many does no harm; work that should have waited for one does.
+    asks = (
+        order and order.phrase.kind in {"spawn", "give"} and _compiled(_APPROVAL).search(order.words.get("errand", ""))
+    )
+    return order.having(plan="yes") if order and asks else order
+
+
+def _base(word: str) -> str:
+    """Return the verb of a word such as `writing`, if it is known, else the word."""
+    verbs = {verb for verbs in book().verbs.values() for verb in verbs.split()}
+    stem = word.lower().removesuffix("ing")
+    return next((verb for verb in (stem, f"{stem}e", stem[:-1]) if verb in verbs), word)
+
+
+def _match_pattern(text: str, *, lead: bool) -> Order | None:
     filler = _compiled("<FILLER>").match(text)
     bare = text[filler.end() :] if filler else text
     bare = bare.rstrip("? ") if filler and "you" in filler[0].lower() else bare
@@ -318,7 +398,11 @@ def _given(found: re.Match[str]) -> dict[str, str]:
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    macros = {**book().words, "TYPE": f"(?:{'|'.join(sorted(_types(), key=len, reverse=True))})s?"}
+    macros = {
+        **book().words,
+        "STATES": "|".join(book().states),
+        "TYPE": f"(?:{'|'.join(sorted(_types(), key=len, reverse=True))})s?",
+    }
     # `the reviewer` is `reviewer`.
     pattern = re.sub("(?=<name:NAME>)", "(?:the )?", pattern)
     while _MACRO.search(pattern):
@@ -332,6 +416,8 @@ def _words(phrase: Phrase, given: dict[str, str], clause: str) -> dict[str, str]
     words = {key: value.strip() if key == "command" else unquoted(value) for key, value in given.items()}
     words |= {key: words[key].lower().lstrip("@") for key in ("name", "team") if key in words}
     words |= {"clause": clause, "ending": _ending(words.get("kind", "").lower())}
+    if "errand" in words:
+        words["errand"] = re.sub(r"^\w+ing\b", lambda found: _base(found[0]), words["errand"])
     words["folder"] = f"{words['folder']}/" if "folder" in words else ""
     if phrase.kind == "spawn":
         about = f"{words.get('type', '')} {words.get('person', '')} {words.get('role', '')} {words.get('name', '')}"

@@ -36,7 +36,17 @@ from crewboard.offline.conversation import (
     notes_in,
     steps_in,
 )
-from crewboard.offline.phrasebook import Order, Step, book, has_addressee, names_in, paths_in, type_for, understand
+from crewboard.offline.phrasebook import (
+    ForUnknown,
+    Order,
+    Step,
+    book,
+    has_addressee,
+    names_in,
+    paths_in,
+    type_for,
+    understand,
+)
 from crewboard.offline.reply import Reply, Speed, reply_of
 from crewboard.offline.scenario import Scenario, ScenarioAgent, play
 from crewboard.records.events import NOT_UNDERSTOOD
@@ -384,6 +394,10 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
         except _RevisedError as revised:
             return (yield from _carry_out_revised(work, revised.task))
         told += [f"I left out “{order.words['left_out']}”." if "left_out" in order.words else ""]
+    for line in (one for one in unknown if isinstance(one, ForUnknown)):
+        names = ", ".join(sorted(set(work.members or ()) - {work.talk.name})) or "no other agent yet"
+        told += [f"No agent is called {line.partition(':')[0]}, so I did nothing about “{line}” On the team: {names}."]
+    unknown = [one for one in unknown if not isinstance(one, ForUnknown)]
     told += [_introduction(work.talk, *unknown)] if unknown and strict else []
     # Said once, behind the last thing that it is about.
     advised = [place for place, text in enumerate(told) if _YOURS in text]
@@ -582,7 +596,28 @@ def _create_task(work: _Work, order: Order) -> _Steps:
         running.sort(key=lambda one: "idle" not in one[2])
         order = order.having(name=running[0][0] if running else book().types[kind].split()[0])
         told = "" if running else (yield from _hire(work, _new_agent(order.name, kind)))
-    return f"{told}\n{(yield from work.carry_out(order))}".strip()
+    after = [int(one) for one in re.findall(r"\d+", order.words.get("after", ""))]
+    given = _inputs(order.phrase.steps[0].input, order.words) | ({"blocked_by": after} if after else {})
+    done = yield Call("task_create", given)
+    if not done.ok:
+        return f"{told}\n{_refused(done)}".strip()
+    return f"{told}\n{fill(order.phrase.answer, [done], order.words)}".strip()
+
+
+def _list_states(work: _Work, order: Order) -> _Steps:
+    """List the other agents that are in a state."""
+    listed, word = (yield Call("list_team")), order.words["state"].lower()
+    fits = re.compile(book().states[word])
+    found = [one for one in _members(listed) if one[0] != work.talk.name and fits.match(one[2])]
+    return bullets([f"{name} ({kind}) {state}" for name, kind, state in found]) or f"No other agent is {word}."
+
+
+def _show_plan(work: _Work, order: Order) -> _Steps:
+    """Quote the newest plan that an agent submitted to this lead."""
+    yield from ()
+    plans = [mail.text for mail in _plans(mail_in(work.talk.entries)) if mail.author == order.name]
+    missing = f"No plan of {order.name} came to me. `crewboard requests` shows those that wait for you."
+    return plans[-1].strip() if plans else missing
 
 
 def _review(work: _Work, order: Order) -> _Steps:
@@ -684,6 +719,7 @@ def _facts(talk: Conversation, order: Order) -> dict[str, str]:
     return {
         "path": f"{talk.name}.txt",
         "content": f"{talk.name} was asked: {order.words['clause']}\n",
+        "team": talk.team,
         "text": f"{talk.name} says hello.",
         "command": next(iter(own), "python -m pytest -q"),
         "mail": f"What came before, the newest last:\n{told}" if told else "",
@@ -727,4 +763,5 @@ _KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
     "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
     "submit": _submit, "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task,
     "web": _search_the_web, "give": _give, "stop": _stop, "unit": _write_tests,
+    "states": _list_states, "show plan": _show_plan,
 }  # fmt: skip
