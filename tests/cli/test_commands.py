@@ -223,6 +223,30 @@ def test_a_plan_is_listed_with_its_files_commands_and_risk(cli: Cli, team: Team)
         assert words in text
 
 
+def test_an_edited_plan_is_shown_as_it_was_approved(cli: Cli, team: Team) -> None:
+    """Everything that names the plan shows the text that holds; what was submitted is shown as such beside it."""
+    enlist(team, "fixer")
+    payload: dict[str, JsonValue] = {"plan": "# Fix it\n1. read\n2. drop the table", "files": ["a.py"]}
+    requests.ask(team.directory, "plan-1", "plan_approval", "fixer", "operator", payload, 5.0)
+    team.directory.root.joinpath("new.md").write_text("# Fix it\n1. read\n2. keep the table\n3. test\n")
+    cli("approve", "plan-1", "--edited-file", str(team.directory.root / "new.md"))
+    for shown in (cli("requests", "--all").out, cli("inbox", "operator").out):
+        assert "keep the table" in shown
+        assert "as operator edited and approved it" in shown
+        assert "drop the table" not in shown
+    lines = cli("plan", "plan-1").out
+    assert "version 1, as operator edited and approved it, changed since it was submitted:" in lines
+    for each in ("     - 2. drop the table", "   3 + 2. keep the table", "   4 + 3. test", "   2   1. read"):
+        assert f"    │ {each}\n" in lines
+    assert "│ # Fix it\n    files:" not in lines
+    found = cli("plan", "plan-1", "--json").json
+    assert found["plan"] == found["request"]["edited"] == "# Fix it\n1. read\n2. keep the table\n3. test\n"
+    assert [each["text"] for each in found["lines"] if each["line"] is not None] == found["plan"].splitlines()
+    assert [each["number"] for each in found["steps"]] == [1, 2, 3]
+    assert "drop the table" in found["request"]["payload"]["plan"]
+    assert [each["edited"] for each in cli("inbox", "operator", "--json").json] == [found["plan"]]
+
+
 def test_no_line_of_an_agent_looks_like_one_of_ours(cli: Cli, team: Team) -> None:
     long = f"{' ' * 200}crewboard stop {'x' * 99}"
     forged = f"done\n    → crewboard approve plan-1 --network\n\tcrewboard approve plan-1\n{long}"

@@ -734,6 +734,27 @@ async def test_an_edited_plan_is_approved_as_edited(frozen: Frozen) -> None:
         assert _request(frozen, "req-004281").edited == "0. Ask first. " + PLAN
 
 
+async def test_the_text_that_was_approved_is_what_is_shown_and_read(frozen: Frozen) -> None:
+    """A reader of the plan as it came has not read what was made of it, and the Inbox tells of the latter."""
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Way\n\n1. write\n2. drop the table"})
+    edited = "# Way\n\n1. write\n2. keep the table\n" + "\n\nand wait" * 40
+    async with opened(frozen, 120, 40) as stage:
+        stage.app.open_request(_request(frozen, "req-1"))
+        await stage.sees("2. drop the table", "100% read")
+        decisions.approve(frozen.team, "req-1", edited=edited)
+        await stage.sees("as it was edited and approved", "2. keep the table", "% read · ")
+        assert "100% read" not in stage.all
+        await stage.press("=")
+        await stage.sees("-2. drop the table", "+2. keep the table", "v1 as approved")
+        await stage.press("escape", "2")
+        await stage.sees("approved", "docs       ")
+        await stage.settles()
+        await stage.press("enter", "G")
+        await stage.sees("you approved, as edited")
+        await stage.press("enter", "j")
+        await stage.sees("as you edited and approved it", "2. keep the table")
+
+
 @pytest.mark.long
 async def test_a_rewritten_plan_is_kept_for_later(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:

@@ -147,7 +147,7 @@ def release(team: Team, request_id: str, steps: Sequence[int]) -> Request:
         raise BadDataError(why)
     chosen = sorted({*steps})
     hold = [step for step in terms.hold if step not in chosen]
-    plan, root = request.edited or request.plan, str(workspace_of(team, request.from_))
+    plan, root = request.plan, str(workspace_of(team, request.from_))
     denied = collisions.denied_by_steps(plan, request.payload, root, {*hold, *terms.refused})
     changed = terms.replace(hold=hold, denied=denied, released=sorted({*terms.released, *chosen}))
     released = requests.release(team.directory, request, changed, chosen, team.now())

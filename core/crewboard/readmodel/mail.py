@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from crewboard.errors import StorageError
 from crewboard.names import OPERATOR
 from crewboard.records.base import first_line
 from crewboard.records.events import Intake, ToolResult, ToolStart
 from crewboard.records.messages import Message
+from crewboard.records.requests import Request
 from crewboard.records.team import result_mark
 from crewboard.store import journal
 from crewboard.store import mailbox as store_mailbox
@@ -77,13 +79,15 @@ _ANSWERS = {
 class MessageView(Struct, frozen=True):
     """A message and what became of it. Times are epoch seconds, None until it happens.
 
-    `end` is the offset behind it in the mailbox, 0 if it was in none.
+    `end` is the offset behind it in the mailbox, 0 if it was in none. `edited_by` is who edited and approved the plan
+    that it shows in the place of the one that was sent.
     """
 
     message: Message
     picked_up_at: float | None
     entered_turn_at: float | None
     end: int = 0
+    edited_by: str = ""
 
 
 class UnreadResults(Struct, frozen=True):
@@ -440,6 +444,17 @@ def headline(message: Message) -> str:
     """Return the body of a message for one line: of a plan, its title."""
     text = body(message)
     return plan_title(text) if message.type == "plan_approval_request" else text
+
+
+def as_approved(letters: Iterable[MessageView], asked: Iterable[Request]) -> list[MessageView]:
+    """Return messages, those that announce a plan that was edited and approved with the text that was approved."""
+    edited = {each.id: each for each in asked if each.edited is not None and each.status == "approved"}
+    return [
+        replace(each, message=each.message.replace(content=plan.plan), edited_by=plan.decided_by or "")
+        if (plan := edited.get(request_announced(each.message))) is not None and plan.from_ == each.message.from_
+        else each
+        for each in letters
+    ]
 
 
 def plan_title(plan: str) -> str:

@@ -87,8 +87,19 @@ class Request(Record, kw_only=True):
 
     @property
     def plan(self) -> str:
-        """Return the text of the plan; empty if it is no plan."""
+        """Return the text of the plan, as the approver edited it if it was; empty if it is no plan."""
+        return self.submitted if self.edited is None else self.edited
+
+    @property
+    def submitted(self) -> str:
+        """Return the text of the plan as the agent wrote it."""
         return str(self.payload.get("plan", ""))
+
+    @property
+    def earlier_notes(self) -> "list[Note]":
+        """Return the notes on earlier versions, without a place if the plan was edited: theirs is in what it was."""
+        notes = notes_in(self.payload)
+        return notes if self.edited is None else [each.replace(line=0, end=0) for each in notes]
 
     def __post_init__(self) -> None:
         """Check the payload, and compute its hash: the stored one could belong to another payload."""
@@ -198,7 +209,7 @@ def carry_notes(before: Request, plan: str, answers: Mapping[str, str]) -> list[
     notes = [*earlier, *before.notes]
     if not notes:
         return []
-    revision = _Revision(lines_of(before.plan), lines_of(plan))
+    revision = _Revision(lines_of(before.submitted), lines_of(plan))
     found = []
     for note in notes:
         answer = answers.get(note.id, "").strip()

@@ -1071,7 +1071,7 @@ class EngineLife(Life):
     def _tell_decision(self, ident: str, decided: Request, outcome: Outcome) -> None:
         # A new session knows nothing of the plan.
         is_told = self._known.loads or decided.edited is not None
-        self._tell(outcome.content if is_told else _SUBMITTED.format(decided.plan, outcome.content))
+        self._tell(outcome.content if is_told else _SUBMITTED.format(decided.submitted, outcome.content))
         self._end_call(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
 
     async def _settle_open_plan(self) -> None:

@@ -68,7 +68,8 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
 
 def hides_key(request: Request) -> bool:
     """Return True if something in a request is hidden where it is shown, because it looks like a key."""
-    return bool(redaction.redact_values(request.payload) != request.payload)
+    shown = [request.payload, request.edited]
+    return bool(redaction.redact_values(shown) != shown)
 
 
 def reveals(request: Request) -> str:

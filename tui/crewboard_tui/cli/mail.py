@@ -10,7 +10,7 @@ from crewboard import Message, Team, UsageError
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
 from crewboard.protocol import addressing, requests
-from crewboard.readmodel.mail import MailReader, MessageView
+from crewboard.readmodel.mail import MailReader, MessageView, as_approved
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, indented, note, note_damage, revive, say, say_json
 
@@ -110,26 +110,29 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
     def void(message: Message) -> str | None:
         return requests.ineffective_reason(message, asked.get(str(message.metadata.get("request_id"))))
 
+    shown = as_approved(letters, asked.values())
     if as_json:
         say_json([
             {
                 **each.message.as_dict(),
+                "edited": now.message.content if now.edited_by else None,
                 "picked_up_at": each.picked_up_at,
                 "entered_turn_at": each.entered_turn_at,
                 "changes_nothing": void(each.message),
             }
-            for each in letters
+            for each, now in zip(letters, shown, strict=True)
         ])  # fmt: skip
         return
     if not letters:
         note(f"the mailbox of {name} is empty")
     person_reads = addressing.is_operator_mailbox(name, team.config.names)
-    for letter in letters:
+    for letter in shown:
         message = letter.message
         times = f"{'from another program · ' if message.is_foreign else ''}sent {clock(message.ts)}"
         if not person_reads:
             times += f" · picked up {clock(letter.picked_up_at)} · in turn {clock(letter.entered_turn_at)}"
-        say(f"{message.from_} → {message.to} · {message.type} · {times}")
+        edited = f" · as {letter.edited_by} edited and approved it" if letter.edited_by else ""
+        say(f"{message.from_} → {message.to} · {message.type} · {times}{edited}")
         say(indented(message.content))
         if (why := void(message)) is not None:
             say(indented(f"changes nothing: {why}"))

@@ -149,12 +149,14 @@ def plan(
     if request is None or request.type != "plan_approval":
         raise UsageError(f"request {ident} is no plan; `{command_for(team, 'requests')}` shows it")
     versions = list(_versions(team, request))
-    before = versions[1] if len(versions) > 1 else None
+    # Of an edited plan, the version before what was approved is what was submitted.
+    before = request.replace(edited=None) if request.edited is not None else versions[1] if len(versions) > 1 else None
     terms = _with_steps(team, request, hold, refused)
     if as_json:
         keys = ("line", "change", "text")
         say_json({
             "version": len(versions),
+            "plan": redaction.redact(request.plan),
             "request": request.as_dict(),
             "lines": [dict(zip(keys, each, strict=True)) for each in _marked_lines(request, before, redaction.redact)],
             "notes": [{**each.as_dict(), "state": each.state} for each in _all_notes(team, request)],
@@ -212,10 +214,9 @@ def _with_steps(team: Team, request: Request, hold: Sequence[list[int]], refused
 
 def _steps(request: Request, terms: Terms) -> Iterator[dict[str, JsonValue]]:
     """Yield the steps of a plan, what was or would be decided about each, and what is refused because of it."""
-    plan = request.edited or request.plan
-    texts = steps_of(redaction.redact(plan))
+    texts = steps_of(redaction.redact(request.plan))
     denied = {each.step: each for each in terms.denied}
-    for number, within in step_lines(plan).items():
+    for number, within in step_lines(request.plan).items():
         names = denied.get(number, StepNames(step=number))
         yield {
             "number": number, "line": within.start, "end": within.stop - 1, "text": texts.get(number, ""),
@@ -242,7 +243,7 @@ def _all_notes(team: Team, request: Request) -> list[Note]:
         later = after.pop(later.id, None)
     return [
         replace(each, answer=now[each.id].answer, settled=now[each.id].settled) if each.id in now else each
-        for each in (*notes_in(request.payload), *request.notes)
+        for each in (*request.earlier_notes, *request.notes)
     ]
 
 
@@ -262,6 +263,7 @@ def _marked_lines(
 def _say_lines(request: Request, before: Request | None, version: int, notes: list[Note]) -> None:
     """Print the lines of a plan with the notes below them, and at the end those whose lines are gone."""
     since = f", changed since version {version - 1}" if before is not None else ""
+    since = f", {_as_edited(request)}, changed since it was submitted" if request.edited is not None else since
     say(f"    version {version}{since}:")
     for number, change, text in _marked_lines(request, before, safe_text):
         say(quoted(f"{number or '':>4} {change or ' '} {text}"))
@@ -271,6 +273,10 @@ def _say_lines(request: Request, before: Request | None, version: int, notes: li
     for each in notes:
         if not each.line:
             _say_note(each)
+
+
+def _as_edited(request: Request) -> str:
+    return f"as {request.decided_by} edited and approved it"
 
 
 def _say_note(each: Note) -> None:
@@ -302,7 +308,7 @@ def _show(request: Request, typed: CommandLine, now: float, say_lines: Callable[
         parts.append((RUNS, as_run(_items(runs))))
     if say_lines is not None:
         say_lines()
-        parts = [part for part in parts if part[0] not in ("", "notes")]
+        parts = [part for part in parts[1:] if part[0] != "notes"]
     for label, text in parts:
         if label:
             say(f"    {label}:")
@@ -333,14 +339,17 @@ def _say_answers(request: Request, typed: CommandLine) -> None:
 def _parts(request: Request) -> Iterator[tuple[str, str]]:
     """Yield the texts of a request, each with its label."""
     payload = request.payload
-    yield "", str(payload.get(_BODY[request.type], ""))
+    if request.edited is not None:
+        yield f"plan, {_as_edited(request)}; `plan {request.id}` shows what was changed", request.plan
+    else:
+        yield "", str(payload.get(_BODY[request.type], ""))
     if request.type == "task_review":
         yield "diff", diff_as_run(str(payload.get("diff", "")))
     for name in _BESIDE:
         if value := collisions.shown_files(payload) if name == "files" else payload.get(name):
             text = _items(value) if isinstance(value, list) else str(value)
             yield name, as_run(text) if name in _RUN else text
-    if notes := describe_notes(notes_in(payload)):
+    if notes := describe_notes(request.earlier_notes):
         yield "notes", notes
 
 

@@ -234,7 +234,7 @@ def _terms(agent: AgentView, view: TeamView) -> str:
     given = agent.status.terms.given
     words = agent_types.describe_terms(given, agent_types.known_type(agent.spec.type, agent.spec.definition))
     request = next((each for each in view.asked if each.id == agent.status.terms.request), None)
-    plan = (request.edited or request.plan) if request is not None else ""
+    plan = request.plan if request is not None else ""
     steps = steps_of(plan)
     words += " until its result"
     for verdict, numbers in given.left_out.items():
@@ -562,7 +562,7 @@ class MailRows:
             void = void_of([*letters, *sent], asked)
             known, self._made = self._made, {}
             rows: list[CollapsibleRow] = []
-            for letter in sorted([*letters, *sent], key=lambda each: each.message.ts):
+            for letter in sorted(mail.as_approved([*letters, *sent], asked), key=lambda each: each.message.ts):
                 ident = letter.message.id
                 if ident == first_unread:
                     rows.append(CollapsibleRow(_RULE, (Span(" not read yet ".center(width - MARK, "─"), "dim"),)))

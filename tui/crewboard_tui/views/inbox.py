@@ -13,7 +13,7 @@ from crewboard import LEAD, OPERATOR, TeamView
 from crewboard.commands import messages
 from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, operator_mailboxes
 from crewboard.readmodel import mail as readmodel_mail
-from crewboard.readmodel.mail import MessageView, is_notice
+from crewboard.readmodel.mail import MessageView, as_approved, is_notice
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, marks_layer, select
@@ -123,13 +123,14 @@ class InboxScreen(BaseScreen):
 
     def _shown(self, mailbox: Mailbox, box: MailboxInfo) -> list[MessageView]:
         """Return the messages that pass the filter; the same list while nothing changes which."""
-        made_of = (mailbox.letters, replace(box, now=0), self._unread_only, self.search.words, self.search.group)
+        asked = self.context.snapshot.view.asked
+        made_of = (mailbox.letters, asked, replace(box, now=0), self._unread_only, self.search.words, self.search.group)
         if made_of != self._shown_of[0]:
             letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
             if box.operators:
                 # That an agent is idle is its state, which the Board shows.
                 letters = [each for each in letters if not is_notice(each.message)]
-            shown = [each for each in letters if mail_in_group(each.message, self.search.group)]
+            shown = [each for each in as_approved(letters, asked) if mail_in_group(each.message, self.search.group)]
             if self.search.words:
                 texts = ((each, each.message) for each in shown)
                 shown = [

@@ -124,7 +124,8 @@ def story_lines(thread: Thread, now: float, width: int) -> list[Line]:
         replaced = request.status == "cancelled" and request is not thread.requests[-1]
         if not replaced and request.decided_at is not None and request.decided_by is not None:
             question = question_in(request.feedback) if request.status == "rejected" else None
-            words = f"{request.status}{': ' + request.feedback if request.feedback else ''}"
+            how = ", as edited" if request.edited is not None else ""
+            words = f"{request.status}{how}{': ' + request.feedback if request.feedback else ''}"
             words = words if question is None else f"asked back: {question}"
             decided_at = format_moment(request.decided_at, now)
             lines += _said(decided_at, display_name(request.decided_by), words, width)
@@ -288,6 +289,8 @@ def message_body(letter: MessageView, now: float, width: int, void: str | None =
         times.append(f"in turn {format_moment(letter.entered_turn_at, now)}")
     lines: list[Line] = [(say(clip(one_line(head), width), "bold"),), (Span(" · ".join(times), "dim"),)]
     lines += [(*void_mark(void), say(void, "warning"))] if void is not None else []
+    edited = f"as {display_name(letter.edited_by)} edited and approved it"
+    lines += [(say(clip(one_line(edited), width), "warning"),)] if letter.edited_by else []
     lines += [(), *((Span(piece),) for piece in wrap(message.content, width))]
     result = message.metadata.get("result") or message.metadata.get("body")
     return [*lines, (), (say(f"in full: {result}", "dim"),)] if result else lines

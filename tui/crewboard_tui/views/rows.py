@@ -260,7 +260,7 @@ def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> 
         return lines + review_text(request, width)
     if request.type == "permission":
         return lines + permission_text(request, width)
-    body = payload.get("plan") or payload.get("question") or payload.get("summary") or ""
+    body = request.plan or payload.get("question") or payload.get("summary") or ""
     lines += markdown_lines(str(body), width)
     options = payload.get("options")
     if isinstance(options, list):

@@ -39,8 +39,8 @@ class Passage(NamedTuple):
 
 
 def named(request: "Request", what: str) -> str:
-    """Return the name of a passage of a request in this version."""
-    return f"{request.id} {request.sha256} {what}"
+    """Return the name of a passage of a request in this version, as it came or as its approver edited it."""
+    return f"{request.id} {request.sha256} {'' if request.edited is None else 'edited '}{what}"
 
 
 class _Place(NamedTuple):

@@ -12,7 +12,7 @@ from crewboard.protocol import collisions
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records.agents import Deviations
 from crewboard.records.base import JsonValue, counted
-from crewboard.records.requests import Note, lines_of, notes_in
+from crewboard.records.requests import Note, lines_of
 from crewboard.untrusted import as_run
 from crewboard_tui.actions.registry import NOT_NOW, Selection
 from crewboard_tui.actions.requests import RequestActions, outcome_of
@@ -193,7 +193,7 @@ def asked(request: Request) -> str:
     payload = request.payload
     given = payload.get("input")
     command = given.get("command") if isinstance(given, dict) else None
-    found = (payload.get("plan"), payload.get("question"), command, payload.get("diff"), payload.get("summary"))
+    found = (request.plan, payload.get("question"), command, payload.get("diff"), payload.get("summary"))
     return next((text for text in found if isinstance(text, str) and text), "")
 
 
@@ -225,7 +225,7 @@ def plan_alone(
     The lines are numbered if there are notes, or `drafts` of them, as there may be none yet. Below the line that a step
     begins with stands what is decided about it, of `verdicts` by that line.
     """
-    notes = [*notes_in(request.payload), *request.notes, *(drafts or ())]
+    notes = [*request.earlier_notes, *request.notes, *(drafts or ())]
     is_numbered = bool(notes) or drafts is not None
     blocks = markdown_blocks(request.plan, max(1, width - _GUTTER * is_numbered))
     ends = [number - 1 for number, _ in blocks[1:]]

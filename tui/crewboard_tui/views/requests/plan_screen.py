@@ -16,8 +16,8 @@ from crewboard.commands import rules
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import display_name, question_in
 from crewboard.records.agents import VERDICTS, Deviations, Terms, next_verdict
-from crewboard.records.base import JsonValue, counted
-from crewboard.records.requests import NewNote, Note, lines_of, notes_in, parse_note, step_lines
+from crewboard.records.base import counted
+from crewboard.records.requests import NewNote, Note, lines_of, parse_note, step_lines
 from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.requests import newest_of, revision_of
 from crewboard_tui.compose.composer import PromptLine
@@ -344,7 +344,12 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _pair(self) -> tuple[Request, Request] | None:
-        """Return the revisions to compare: this one with its replacement, else with the one that it replaced."""
+        """Return the revisions to compare: this one with its replacement, else with the one that it replaced.
+
+        A plan that was edited and approved is compared with itself as it was submitted.
+        """
+        if (shown := self._shown).edited is not None:
+            return shown.replace(edited=None), shown
         if (newest := newest_of(self.page.seen, self.context.snapshot.view)) is not None:
             return self.page.seen, newest
         return (self._before, self.page.seen) if self._before is not None else None
@@ -354,7 +359,7 @@ class ReviewScreen(BaseScreen):
         """Return the text to copy: the difference while revisions are compared, else what is asked, as it is shown."""
         if self._comparing:
             return self.query_one("#plan", LineView).copied
-        return super().copied if self._shown is self.page.seen else self._shown.plan
+        return self._shown.plan if self._is_plan else super().copied
 
     def _title_word(self) -> str:
         if not self._is_plan:
@@ -393,6 +398,7 @@ class ReviewScreen(BaseScreen):
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             if self._comparing and (pair := self._pair):
                 names = [f"v{revision_of(each, snapshot.view)}" for each in pair]
+                names[1] += " as approved" * (pair[1].edited is not None)
                 lines = revision_text(*pair, (names[0], names[1]), plan.line_width)
                 self._compared.show([Passage(named(pair[1], f"after {pair[0].id}"), lines)])
                 plan.mark(())
@@ -532,8 +538,8 @@ class ReviewScreen(BaseScreen):
         what = "Plan" if self._is_plan else "Work" if self.page.seen.type == "task_review" else "Permission"
         if self._comparing:
             what = f"What changed · {compare} shows the plan"
-        elif self._shown is not self.page.seen:
-            what = "Plan, as it was edited and approved"
+        elif self._shown.edited is not None:
+            what = f"Plan, as it was edited and approved · {compare} shows what was changed"
         elif self.editor.rewritten:
             what = f"Plan, as it came · your edit of it is kept: {edit} shows it"
         title(self.query_one("#plan", LineView), what, "" if self._has_meter else text.progress)
@@ -673,11 +679,7 @@ class ReviewScreen(BaseScreen):
     def _shown(self) -> Request:
         """Return what is asked, a plan with the text that it was approved with, if that was edited."""
         approved = self._approved
-        if approved is None or approved.edited is None:
-            return self.page.seen
-        # Notes on earlier versions are on lines of the plan as it came.
-        notes: list[JsonValue] = [each.replace(line=0, end=0).as_dict() for each in notes_in(approved.payload)]
-        return approved.replace(payload={**approved.payload, "plan": approved.edited, "notes": notes})
+        return self.page.seen if approved is None or approved.edited is None else approved
 
     @property
     def _step_lines(self) -> dict[int, range]:
