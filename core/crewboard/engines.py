@@ -40,7 +40,8 @@ class KnownEngine(Struct, frozen=True):
     calls, as it decides. `loads`: it has replayed the whole
     session when it answers that it is loaded. `memory` is what its processes take in bytes: measured where it is given
     below, else assumed. `patience` are the seconds that it waits for a tool; None if those are hours. `lacks` says in
-    words what it cannot do.
+    words what it cannot do. An error with words of `lost` says that a program below it ended, and so its
+    session.
     """
 
     name: str
@@ -66,6 +67,7 @@ class KnownEngine(Struct, frozen=True):
     memory: int = 300 << 20
     patience: float | None = 60.0
     lacks: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ("process exited unexpectedly", "session has ended")
 
     @property
     def plans(self) -> bool:

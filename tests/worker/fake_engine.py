@@ -5,9 +5,9 @@ TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP se
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
 no turn, `submit PLAN`, a plan by the tool of the team, `behind TEXT`, a plan whose text follows the question for its
 approval, `limit SECONDS`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input,
-`odd`, `die`. Without a step that is left it says "ok". In its home it keeps sessions, and in `model.jsonl` what its
-model was told for the first time: an independent witness. At the point NAME of `--hold NAME`, and of a step `wait
-NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
+`odd`, `die`, `lose`, the end of its program below it. Without a step that is left it says "ok". In its home it keeps
+sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the point NAME of
+`--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
 
 As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
 is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost
@@ -48,6 +48,10 @@ class CancelledError(Exception):
 
 
 class LimitedError(Exception):
+    pass
+
+
+class LostError(Exception):
     pass
 
 
@@ -292,6 +296,9 @@ class FakeEngine:
             said = f"Internal error: {error}"
             self.send(id=ident, error={"code": -32603, "message": said, "data": {"errorKind": "rate_limit"}})
             return
+        except LostError as error:
+            self.send(id=ident, error={"code": -32603, "message": f"Internal error: {error}"})
+            return
         self.cost += 0.25
         if not self.options.no_usage:
             self.update("usage_update", used=120, size=1000, cost={"amount": self.cost, "currency": "USD"})
@@ -371,6 +378,11 @@ class FakeEngine:
         sys.stderr.write("fatal: out of luck\n")
         sys.stderr.flush()
         os._exit(7)
+
+    def do_lose(self, _: str) -> bool:
+        """Fail as the adapter of Claude Code does whose program ended below it."""
+        self.store("done")
+        raise LostError("The Claude Agent process exited unexpectedly. Please start a new session.")
 
     def do_limit(self, seconds: str) -> bool:
         self.store("done")

@@ -811,6 +811,14 @@ def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) ->
     assert once.text == "still here"
 
 
+@pytest.mark.usefixtures("loads")
+def test_an_engine_that_lost_its_program_is_started_again(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[lose; say still here]]")
+    assert crew.answer(assignment).text == "still here"
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+    assert told(crew, "e").count(f'id="{assignment.id}"') == 1
+
+
 def results(crew: Crew, name: str) -> list[list[Any]]:
     """Return what the tools of the team gave an engine: name, text, and whether it was an error."""
     return [json.loads(line) for line in (home(crew, name) / "results").read_text().splitlines()]

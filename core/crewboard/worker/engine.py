@@ -277,6 +277,9 @@ class EngineLife(Life):
                 await self._end_engine()
                 raise
             except EngineError as error:
+                if any(each in str(error) for each in self._known.lost):
+                    await self._fail_after(EngineGoneError(str(error)))
+                    continue
                 resets = self._turn.resets or read_reset(str(error), self._run_state.now())
                 self._note_untold()
                 # Whether the session has what was sent is found when it is loaded again.
