@@ -53,7 +53,8 @@ from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
 from crewboard.store import mailbox, roster
 from crewboard.worker.api_relay import _MOST_CONNECTIONS, ApiRelay
-from crewboard.worker.engine import _LATER, _make_place
+from crewboard.worker.engine import _LATER
+from crewboard.worker.engine_process import _make_place
 from crewboard.worker.team_tools import RELAY, TeamTools, find_declaration
 from tests import system
 from tests.crew import Crew, eventually
@@ -389,8 +390,9 @@ def test_a_plan_that_is_submitted_opens_the_same_gate(crew: Crew, engine: str) -
 
 
 NO_PATIENCE = """
+from crewboard import engines
 from crewboard.worker import engine
-engine._PATIENCE_LEFT = engine.engines._ANY.patience
+engine._PATIENCE_LEFT = engines._ANY.patience
 """
 """Code that lets an engine give up each call at once."""
 
@@ -966,9 +968,10 @@ def test_codex_names_its_calls_of_the_team_in_its_own_way(crew: Crew) -> None:
 
 
 IMPATIENT_ONCE = """
+from crewboard import engines
 from crewboard.worker import engine
 before = engine.EngineLife._wait_for_tool
-left = iter([engine.engines._ANY.patience])
+left = iter([engines._ANY.patience])
 async def impatient(self, *given):
     engine._PATIENCE_LEFT = next(left, 0.0)
     return await before(self, *given)

@@ -16,7 +16,6 @@ from crewboard.records.requests import bound_to
 from crewboard.records.team import Config, OperatorState, result_mark, task_mark
 from crewboard.store import agents, leases, mailbox, tasks
 from crewboard.store import files as store_files
-from crewboard.store.layout import AgentDirectory
 
 
 def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> Message:
@@ -163,7 +162,7 @@ def acknowledge(team: Team, name: str) -> None:
         UsageError: It never ran.
     """
     agent = team.agent(name)
-    run, status = _ended_run(agent), agent.status.load()
+    run, status = _ended_run(team, name), agent.status.load()
     failed_at = status.failed_at if status is not None and status.failed is not None else 0
     if run is None and not failed_at:
         raise TryLaterError(f"{name} is running: there is nothing to acknowledge before it has ended")
@@ -200,7 +199,7 @@ def acknowledge_all(team: Team, names: Iterable[str]) -> None:
 
     Ignore those that are running.
     """
-    runs = {name: _ended_run(team.directory.agent(name)) for name in names}
+    runs = {name: _ended_run(team, name) for name in names}
     ended = {name: run for name, run in runs.items() if run}
     if not ended:
         return
@@ -231,9 +230,10 @@ def _mark_seen(state: OperatorState, marks: Mapping[str, float]) -> None:
         state.needs[mark] = max(version, state.needs.get(mark, version))
 
 
-def _ended_run(agent: AgentDirectory) -> int | None:
+def _ended_run(team: Team, name: str) -> int | None:
     """Return the newest run, 0 if there was none; None if it is still running."""
     # Read before the lease is probed: a run that begins in between must not count as ended.
+    agent = team.directory.agent(name)
     run = agents.last_run(agent)
     return None if leases.is_held(agent.lease) else run
 

@@ -14,10 +14,9 @@ from crewboard.records.agents import HireOptions, Spec
 from crewboard.records.events import Intake, RunStarted
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
-from crewboard.records.team import AttachedTeam, Member
+from crewboard.records.team import AttachedTeam
 from crewboard.store import agents, journal, leases, mailbox, roster, tasks
 from crewboard.store import hosts as store_hosts
-from crewboard.store.layout import AgentDirectory
 
 DELETE_TIMEOUT = 10.0
 """Seconds that all workers together have to exit when their team is deleted."""
@@ -330,15 +329,16 @@ def want_killed(team: Team, name: str) -> None:
     try:
         agents.want(agent, "killed")
     except (BadDataError, UsageError):
-        member = None
-        with contextlib.suppress(BadDataError):
-            member = team.config.member(name)
-        spec = _rebuild_spec(agent, member).replace(want="killed", at=team.now())
+        spec = _rebuild_spec(team, name).replace(want="killed", at=team.now())
         agent.spec.edit(lambda _: spec, replace_damaged=True, durable=True)
 
 
-def _rebuild_spec(agent: AgentDirectory, member: Member | None) -> Spec:
+def _rebuild_spec(team: Team, name: str) -> Spec:
     """Return a spec built from the agent's journal and the roster."""
+    agent = team.directory.agent(name)
+    member = None
+    with contextlib.suppress(BadDataError):
+        member = team.config.member(name)
     prompt = ""
     started: RunStarted | None = None
     for event, _ in journal.read(agent.journal):

@@ -8,18 +8,16 @@ sent again, what is not found is.
 import asyncio
 import contextlib
 import os
-import secrets
 import shlex
 import sys
-import urllib.parse
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from crewboard import endpoint, engines, env, pricing
+from crewboard import env
 from crewboard.agent_types import is_gated, kept_by_terms, type_of
-from crewboard.errors import BadDataError, CrewboardError, ExitCode, StorageError, UsageError
+from crewboard.errors import CrewboardError, ExitCode, StorageError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import cooldown, requests
 from crewboard.records.agents import Tokens
@@ -39,12 +37,10 @@ from crewboard.records.events import (
 from crewboard.records.requests import Request
 from crewboard.redaction import redact
 from crewboard.sandbox.sandbox import Sandbox
-from crewboard.sandbox.shell import Service
 from crewboard.store import mailbox, roster
 from crewboard.untrusted import delimit_data, elide_middle, undelimit_data, without_surrogates
 from crewboard.worker import inbox
 from crewboard.worker.acp import (
-    LONGEST_LINE,
     Ask,
     Call,
     Ended,
@@ -58,12 +54,12 @@ from crewboard.worker.acp import (
     Update,
     read_reset,
 )
-from crewboard.worker.api_relay import LISTEN, ApiRelay
+from crewboard.worker.engine_process import START_TIMEOUT, EngineProcess
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
-from crewboard.worker.team_tools import OFFERED, SERVER, TeamCall, TeamTools, find_declaration, is_ours, remove
+from crewboard.worker.team_tools import OFFERED, SERVER, TeamCall, TeamTools, is_ours
 from crewboard.worker.team_tools import run as run_team_tool
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
 from crewboard.worker.tools.plans import (
@@ -79,9 +75,6 @@ from crewboard.worker.tools.registry import TOOLS, ToolRegistry
 from crewboard.worker.tools.rules import judge_call, why_denied
 
 T = TypeVar("T")
-
-START_TIMEOUT = 120.0
-"""Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""
 
 CANCEL_TIMEOUT = 10.0
 """Seconds in which an engine has to end its turn when it is asked to, before it is ended itself."""
@@ -197,42 +190,21 @@ class _CutOff:
     result: Outcome | None
 
 
-@dataclass(frozen=True)
-class _Used:
-    """Usage that the API told: None if it told nothing; `cost_usd` also if a model has no price."""
-
-    tokens: Tokens | None = None
-    model: str = ""
-    cost_usd: float | None = None
-
-
 class EngineLife(Life):
     """One run of one agent whose work an engine does."""
 
     def __init__(
         self, run_state: RunState, interrupts: Interrupts, sandbox: Sandbox, environment: Mapping[str, str]
     ) -> None:
-        assert run_state.spec.engine is not None  # noqa: S101  the caller chose by it
-        known = engines.known(run_state.spec.engine.name)
+        self._process = EngineProcess(run_state, sandbox, environment)
+        self._known = known = self._process.known
         super().__init__(run_state, interrupts, sandbox, Snapshots(run_state), is_priced=known.tells_cost)
-        self._command = run_state.spec.engine.command
-        self._known = known
-        self._environment = environment
-        given = {name: environment[name] for name in known.variables if name in environment}
-        self._variables = {**known.set_variables, **given}
-        self._keys = {name: environment[name] for name in known.keys if environment.get(name)}
         self._kind = type_of(run_state.spec.type, run_state.spec.definition)
-        self._service: Service | None = None
-        self._engine: Engine | None = None
-        self._tools: TeamTools | None = None
-        self._relay: ApiRelay | None = None
         self._file_tools = FileToolClient(sandbox)
         self._answered: dict[str, tuple[TeamCall, Outcome]] = {}
         """The calls of tools of the team in this turn with their results, by the engine's id of the call."""
         self._cut_off: list[_CutOff] = []
         """Calls of tools of the team that this turn may repeat: the engine may not have their results."""
-        self._declaration: Path | None = None
-        """A file that may declare a server of our name, so that calls of ours are like any other ones."""
         self._may_write = False
         self._is_new = False
         """The session has not been told who the agent is."""
@@ -324,10 +296,7 @@ class EngineLife(Life):
         """End an engine that is gone. Fail the assignment if it ends again and again."""
         self._starts += 1
         self._note_untold()
-        log, ending = "", None
-        if self._service is not None:
-            await self._service.wait(_CLOSE_TIMEOUT)
-            log, ending = self._service.log, self._service.ending
+        log, ending = await self._process.last_words(_CLOSE_TIMEOUT)
         await self._end_engine()
         said = "\n".join(
             filter(None, (f"{self._known.title} ended: {ending or error}", redact(log[-_MOST_LOG:]).strip()))
@@ -342,9 +311,9 @@ class EngineLife(Life):
     async def _ready(self) -> Engine:
         """Return the running engine, with the session and with the rights that the agent has now."""
         may_write = self._may_write_now()
-        ended = self._service is not None and self._service.ending is not None
-        if self._engine is not None and not ended and may_write == self._may_write:
-            return self._engine
+        engine = self._process.engine
+        if engine is not None and not self._process.has_ended and may_write == self._may_write:
+            return engine
         await self._end_engine()
         self._may_write = may_write
         self._run_state.show("working", f"starts {self._known.title}", timeout=START_TIMEOUT)
@@ -354,28 +323,14 @@ class EngineLife(Life):
         return self._kind.writes and not is_gate_closed(self._run_state)
 
     async def _start(self) -> Engine:
-        home = Path(os.path.realpath(self._run_state.agent.path)) / self._run_state.agent.engine_home.name
+        known = self._known
         try:
-            home.mkdir(mode=0o700, exist_ok=True)
-            variables, sandbox = self._prepare_start(home)
-            self._declaration = find_declaration(
-                Path(os.path.realpath(self._run_state.workspace)), Path(variables.get("HOME") or Path.home()).resolve()
-            )
-            command = self._command
-            if self._relay is not None:
-                names = [name for name, value in variables.items() if "{port}" in value]
-                command = [sys.executable, "-IS", "-c", LISTEN, ",".join(names), *command]
-            service = self._service = Service(f"engine:{self._known.name}", command, variables, sandbox, set())
-            if self._relay is not None:
-                async with asyncio.timeout(START_TIMEOUT):
-                    await self._relay.listen(await service.receive())
-            engine = self._engine = Engine(*await service.connect(LONGEST_LINE))
-            tools = self._tools = TeamTools(home, engine.news.put_nowait)
+            engine, tools = await self._process.start(may_write=self._may_write)
             async with asyncio.timeout(START_TIMEOUT):
                 await engine.initialize()
                 await self._open_session(engine, tools)
                 plans = is_gate_closed(self._run_state)
-                for method, parameters in self._known.plan if plans else self._known.work:
+                for method, parameters in known.plan if plans else known.work:
                     await engine.set(method, dict(parameters))
         except TimeoutError:
             raise EngineGoneError(f"it had no session after {START_TIMEOUT:g} s") from None
@@ -388,59 +343,6 @@ class EngineLife(Life):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(tools.listed.wait(), _TOOLS_TIMEOUT)
         return engine
-
-    def _prepare_start(self, home: Path) -> tuple[dict[str, str], Sandbox]:
-        """Prepare a start of the engine with this home; return its variables, and the sandbox in which it starts.
-
-        Make the place of the user's login in the home, or remove a login there if the engine gets a key. Set up the
-        relay to its API, if it needs one: `{port}` in variables stands for the port of that.
-
-        Raises:
-            EngineError: The address of its API cannot be used.
-        """
-        known, policy = self._known, replace(self._sandbox.policy, writes=self._may_write)
-        if self._sandbox.level != "bubblewrap":
-            # It runs with the user's rights, and in the user's home.
-            return {**self._variables, **self._keys}, replace(self._sandbox, policy=policy)
-        policy, variables = replace(policy, home=home), {**self._variables, "HOME": str(home)}
-        login = Path.home() / known.login
-        has_login = bool(known.login) and login.is_file()
-        place = _make_place(home, known.login) if known.login else home
-        if self._keys and not (has_login and known.prefers_login):
-            # Codex keeps there what it takes for its key.
-            place.unlink()
-            variables |= self._redirect()
-        elif has_login:
-            policy = replace(policy, login=(login, place))
-        if known.hosts and self._relay is None and not policy.network:
-            if self._variables.get(known.address):
-                variables |= self._redirect()
-            else:
-                self._relay = ApiRelay(known.api, {}, known.hosts, self._environment)
-            variables |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:{port}")
-        return variables, replace(self._sandbox, policy=policy)
-
-    def _redirect(self) -> dict[str, str]:
-        """Set up a relay that adds the user's keys; return the variables with which the engine sends requests there.
-
-        For each key it gets a stand-in, which is of no use elsewhere. Without a key, the requests go as they are to the
-        address that the user gave, for a login there, and tunnels lead to the API.
-
-        Raises:
-            EngineError: The address of its API cannot be used.
-        """
-        known, environment = self._known, self._environment
-        url = environment.get(known.address) or known.api
-        if (problem := endpoint.url_problem(url)) is not None:
-            raise EngineError(f"{known.address} {problem}")
-        stand_ins = {name: f"crewboard-{secrets.token_hex(16)}" for name in self._keys}
-        keys = {stand_ins[name]: key for name, key in self._keys.items()} or None
-        self._relay = ApiRelay(url, keys, () if keys else known.hosts, environment)
-        here = f"http://127.0.0.1:{{port}}{urllib.parse.urlsplit(url).path.rstrip('/')}"
-        redirected = {name: text.replace("{url}", here) for name, text in known.redirected.items()}
-        # With the network it may have the user's proxy, which would look for this on its own machine.
-        exempt = ",".join(filter(None, ("127.0.0.1", environment.get("no_proxy") or environment.get("NO_PROXY"))))
-        return stand_ins | redirected | dict.fromkeys(("NO_PROXY", "no_proxy"), exempt)
 
     async def _open_session(self, engine: Engine, tools: TeamTools) -> None:
         """Load the session of this conversation, and look up in it what may have been lost; else begin one."""
@@ -496,54 +398,23 @@ class EngineLife(Life):
 
     def _note_untold(self) -> None:
         """Journal a turn that ends and whose tokens the engine will not tell, with those that the relay counted."""
-        counted = self._count(self._relay, unfinished=True)
+        counted = self._process.count(unfinished=True)
         if self._prompt is not None:
             run_state = self._run_state
             usage = counted.tokens or Tokens(untold=1)
             model = self._filled.model or counted.model
             run_state.append(BrokenReply(ts=run_state.now(), usage=usage, model=model, cost_usd=counted.cost_usd))
 
-    def _count(self, relay: ApiRelay | None, *, unfinished: bool = False) -> _Used:
-        """Return what the API told the relay of the replies since the last time."""
-        replies = relay.take_counted(unfinished=unfinished) if relay is not None else []
-        if relay is None or not replies:
-            return _Used()
-        tokens = sum((each.tokens or Tokens() for each in replies), Tokens())
-        if not relay.needs_key:
-            # What a login uses has no price of its own.
-            return _Used(tokens, replies[-1].model)
-        try:
-            prices = pricing.load(self._team.root)
-            costs = [prices.cost(each.model, each.tokens or Tokens()) for each in replies]
-        except BadDataError:
-            costs = [None]
-        told = [each for each in costs if each is not None]
-        return _Used(tokens, replies[-1].model, sum(told) if len(told) == len(costs) else None)
-
     async def _end_engine(self) -> None:
         """End the engine with all that it started. The next turn starts it again."""
-        engine, self._engine = self._engine, None
-        service, self._service = self._service, None
+        run_state = self._run_state
         owed = [each for each in (self._prompt, self._turn.steering) if each is not None]
         self._prompt, self._turn = None, _Turn()
-        tools, self._tools = self._tools, None
-        relay, self._relay = self._relay, None
         # Another process may count its calls anew.
         self._answered.clear()
-        # Before its streams close: an engine takes that for an answer, and asks its model once more.
-        if service is not None:
-            await service.end()
-        if tools is not None:
-            await tools.close()
-        if engine is not None:
-            await engine.close()
-        await asyncio.gather(*owed, return_exceptions=True)
-        if relay is not None:
-            await relay.close()
+        left = await self._process.end(owed)
         # Of replies that ended behind their turn, or came between turns.
-        left = self._count(relay)
         if left.tokens is not None:
-            run_state = self._run_state
             run_state.append(
                 BrokenReply(ts=run_state.now(), usage=left.tokens, model=left.model, cost_usd=left.cost_usd)
             )
@@ -644,7 +515,7 @@ class EngineLife(Life):
 
     async def _cancel(self, seconds: float = CANCEL_TIMEOUT) -> None:
         """End the turn in progress, if there is one: the agent must read its mail, or ends."""
-        engine, prompt = self._engine, self._prompt
+        engine, prompt = self._process.engine, self._prompt
         waited_for = self._run_state.status.waiting_for
         if waited_for is not None:
             requests.close(self._team, waited_for, "cancelled", self._name, self._run_state.now())
@@ -707,7 +578,7 @@ class EngineLife(Life):
             await self._decide(engine, heard)
 
     def _is_ours(self, call: Call) -> bool:
-        return self._declaration is None and is_ours(call.name)
+        return self._process.declaration is None and is_ours(call.name)
 
     def _show_work(self) -> None:
         """Show that the engine is at work, unless that was shown just now."""
@@ -839,7 +710,7 @@ class EngineLife(Life):
         self._close_open_calls("the engine did not tell the result")
         cost = self._filled.cost_usd if self._known.tells_cost else None
         # A turn that was cancelled leaves replies that were cut off.
-        counted = self._count(self._relay, unfinished=by_us)
+        counted = self._process.count(unfinished=by_us)
         spent = max(0.0, cost - self._counted_usd) if cost is not None else counted.cost_usd
         self._counted_usd = cost if cost is not None else self._counted_usd
         self._starts, self._is_new = 0, False
@@ -987,8 +858,8 @@ class EngineLife(Life):
     async def _ask_operator(self, call: Call, tool: str, arguments: dict[str, Any], rule: str) -> Request | None:
         """Return what the operator decides; None if the engine ended meanwhile, or its turn, and waits no more."""
         why = f"{self._known.title} asks for it"
-        if self._declaration is not None and is_ours(call.name):
-            why += f": {self._declaration} declares a server named {SERVER}, or may"
+        if self._process.declaration is not None and is_ours(call.name):
+            why += f": {self._process.declaration} declares a server named {SERVER}, or may"
         payload: dict[str, JsonValue] = {
             "tool": tool,
             "input": arguments,
@@ -1109,24 +980,6 @@ class EngineLife(Life):
         )  # fmt: skip
         role = delimit_data(spec.by, "role", "role", spec.role, self._run_state.conversation.key) if spec.role else ""
         return "\n\n".join(filter(None, (text, role)))
-
-
-def _make_place(home: Path, below: str) -> Path:
-    """Make the empty file over which the user's login is laid, and return its path.
-
-    An engine may have put links in its home, which the sandbox would follow to any place when it makes the file itself.
-    """
-    *folders, name = Path(below).parts
-    path = home
-    for folder in folders:
-        path /= folder
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            path.unlink()
-        path.mkdir(mode=0o700, exist_ok=True)
-    path /= name
-    remove(path)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
-    return path
 
 
 def _is_whole(call: Call) -> bool:

@@ -20,7 +20,6 @@ from crewboard.records.team import Member
 from crewboard.store import agents, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
-from crewboard.worker.llm.client import PROGRESS_TIMEOUT
 from crewboard.worker.llm.context_window import ContextWindow
 from crewboard.worker.llm.model import Model
 from crewboard.worker.llm.prompt import system_prompt
@@ -53,7 +52,7 @@ async def _call(team: TeamDirectory, model: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "window": run_state.window,
         "window_known": not run_state.window_is_assumed,
-        "timeout": env.seconds(env.PROGRESS_TIMEOUT, PROGRESS_TIMEOUT),
+        "timeout": client.progress_timeout,
         "error": None,
     }
     try:

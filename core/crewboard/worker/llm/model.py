@@ -125,7 +125,8 @@ class Model:
         self._interrupts = interrupts
         self._rng = rng
         self._budget = env.seconds(env.RETRY_BUDGET, RETRY_BUDGET)
-        self._progress_timeout = env.seconds(env.PROGRESS_TIMEOUT, PROGRESS_TIMEOUT)
+        self.progress_timeout = env.seconds(env.PROGRESS_TIMEOUT, PROGRESS_TIMEOUT)
+        """Seconds without anything from the server after which a call is cancelled and repeated."""
         self._call_timeout = env.seconds(env.CALL_TIMEOUT, CALL_TIMEOUT)
         self._prices = None if env.is_offline() else pricing.load(run_state.team.root)
         self._client = make_client()
@@ -504,19 +505,19 @@ class Model:
 
     def _show(self, doing: str) -> None:
         # While it tries, it keeps its place among the agents that wait.
-        timeout = self._progress_timeout + STUCK_GRACE
+        timeout = self.progress_timeout + STUCK_GRACE
         self._run_state.show("working", doing, timeout=timeout, outage_since=self._outages.since)
 
     async def _attempt(self, request: dict[str, Any], *, is_first: bool) -> Reply | Refusal:
-        progress = asyncio.timeout(self._progress_timeout)
+        progress = asyncio.timeout(self.progress_timeout)
         try:
             async with asyncio.timeout(self._call_timeout), progress:
                 return await self._stream(request, progress, is_first=is_first)
         except TimeoutError:
             if progress.expired():
                 more = f"; {env.PROGRESS_TIMEOUT} gives a slow server more time"
-                text = f"the reply made no progress for {self._progress_timeout:g} s{more}"
-                waited = self._progress_timeout
+                text = f"the reply made no progress for {self.progress_timeout:g} s{more}"
+                waited = self.progress_timeout
             else:
                 text, waited = f"the reply took longer than {self._call_timeout:g} s", self._call_timeout
             return Refusal(text, retry=True, waited=waited)
@@ -583,7 +584,7 @@ class Model:
                 async for kind, text in coming.pieces():
                     heard = heard if kind == "ping" else now()
                     progress.reschedule(
-                        min(now(), heard + self._progress_timeout * (_ONLY_PINGS - 1)) + self._progress_timeout
+                        min(now(), heard + self.progress_timeout * (_ONLY_PINGS - 1)) + self.progress_timeout
                     )
                     if coming.stopped:
                         end.reschedule(heard + END_TIMEOUT)

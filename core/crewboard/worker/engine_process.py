@@ -1,0 +1,204 @@
+"""The process of an engine: started in the sandbox with its login, its tools of the team and a way to its API."""
+
+import asyncio
+import os
+import secrets
+import sys
+import urllib.parse
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crewboard import endpoint, engines, pricing
+from crewboard.errors import BadDataError
+from crewboard.records.agents import Tokens
+from crewboard.sandbox.sandbox import Sandbox
+from crewboard.sandbox.shell import Service
+from crewboard.worker.acp import LONGEST_LINE, Engine, EngineError
+from crewboard.worker.api_relay import LISTEN, ApiRelay
+from crewboard.worker.run_state import RunState
+from crewboard.worker.team_tools import TeamTools, find_declaration, remove
+
+START_TIMEOUT = 120.0
+"""Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""
+
+
+@dataclass(frozen=True)
+class Used:
+    """Usage that the API told: None if it told nothing; `cost_usd` also if a model has no price."""
+
+    tokens: Tokens | None = None
+    model: str = ""
+    cost_usd: float | None = None
+
+
+class EngineProcess:
+    """One engine, which is started again when it has ended or gets other rights."""
+
+    def __init__(self, run_state: RunState, sandbox: Sandbox, environment: Mapping[str, str]) -> None:
+        assert run_state.spec.engine is not None  # noqa: S101  the caller chose by it
+        self._run_state = run_state
+        self._sandbox = sandbox
+        known = self.known = engines.known(run_state.spec.engine.name)
+        self._command = run_state.spec.engine.command
+        self._environment = environment
+        given = {name: environment[name] for name in known.variables if name in environment}
+        self._variables = {**known.set_variables, **given}
+        self._keys = {name: environment[name] for name in known.keys if environment.get(name)}
+        self._service: Service | None = None
+        self.engine: Engine | None = None
+        self._tools: TeamTools | None = None
+        self._relay: ApiRelay | None = None
+        self.declaration: Path | None = None
+        """A file that may declare a server of our name, so that calls of ours are like any other ones."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Return True if the process of the engine has ended by itself."""
+        return self._service is not None and self._service.ending is not None
+
+    async def start(self, *, may_write: bool) -> tuple[Engine, TeamTools]:
+        """Start the engine, and offer it the tools of the team.
+
+        Raises:
+            EngineError: The address of its API cannot be used.
+            OSError: It cannot be started.
+            TimeoutError: It did not listen in time.
+        """
+        home = Path(os.path.realpath(self._run_state.agent.path)) / self._run_state.agent.engine_home.name
+        home.mkdir(mode=0o700, exist_ok=True)
+        variables, sandbox = self._prepare(home, may_write=may_write)
+        self.declaration = find_declaration(
+            Path(os.path.realpath(self._run_state.workspace)), Path(variables.get("HOME") or Path.home()).resolve()
+        )
+        command = self._command
+        if self._relay is not None:
+            names = [name for name, value in variables.items() if "{port}" in value]
+            command = [sys.executable, "-IS", "-c", LISTEN, ",".join(names), *command]
+        service = self._service = Service(f"engine:{self.known.name}", command, variables, sandbox, set())
+        if self._relay is not None:
+            async with asyncio.timeout(START_TIMEOUT):
+                await self._relay.listen(await service.receive())
+        engine = self.engine = Engine(*await service.connect(LONGEST_LINE))
+        tools = self._tools = TeamTools(home, engine.news.put_nowait)
+        return engine, tools
+
+    def _prepare(self, home: Path, *, may_write: bool) -> tuple[dict[str, str], Sandbox]:
+        """Prepare a start of the engine with this home; return its variables, and the sandbox in which it starts.
+
+        Make the place of the user's login in the home, or remove a login there if the engine gets a key. Set up the
+        relay to its API, if it needs one: `{port}` in variables stands for the port of that.
+
+        Raises:
+            EngineError: The address of its API cannot be used.
+        """
+        known, policy = self.known, replace(self._sandbox.policy, writes=may_write)
+        if self._sandbox.level != "bubblewrap":
+            # It runs with the user's rights, and in the user's home.
+            return {**self._variables, **self._keys}, replace(self._sandbox, policy=policy)
+        policy, variables = replace(policy, home=home), {**self._variables, "HOME": str(home)}
+        login = Path.home() / known.login
+        has_login = bool(known.login) and login.is_file()
+        place = _make_place(home, known.login) if known.login else home
+        if self._keys and not (has_login and known.prefers_login):
+            # Codex keeps there what it takes for its key.
+            place.unlink()
+            variables |= self._redirect()
+        elif has_login:
+            policy = replace(policy, login=(login, place))
+        if known.hosts and self._relay is None and not policy.network:
+            if self._variables.get(known.address):
+                variables |= self._redirect()
+            else:
+                self._relay = ApiRelay(known.api, {}, known.hosts, self._environment)
+            variables |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:{port}")
+        return variables, replace(self._sandbox, policy=policy)
+
+    def _redirect(self) -> dict[str, str]:
+        """Set up a relay that adds the user's keys; return the variables with which the engine sends requests there.
+
+        For each key it gets a stand-in, which is of no use elsewhere. Without a key, the requests go as they are to the
+        address that the user gave, for a login there, and tunnels lead to the API.
+
+        Raises:
+            EngineError: The address of its API cannot be used.
+        """
+        known, environment = self.known, self._environment
+        url = environment.get(known.address) or known.api
+        if (problem := endpoint.url_problem(url)) is not None:
+            raise EngineError(f"{known.address} {problem}")
+        stand_ins = {name: f"crewboard-{secrets.token_hex(16)}" for name in self._keys}
+        keys = {stand_ins[name]: key for name, key in self._keys.items()} or None
+        self._relay = ApiRelay(url, keys, () if keys else known.hosts, environment)
+        here = f"http://127.0.0.1:{{port}}{urllib.parse.urlsplit(url).path.rstrip('/')}"
+        redirected = {name: text.replace("{url}", here) for name, text in known.redirected.items()}
+        # With the network it may have the user's proxy, which would look for this on its own machine.
+        exempt = ",".join(filter(None, ("127.0.0.1", environment.get("no_proxy") or environment.get("NO_PROXY"))))
+        return stand_ins | redirected | dict.fromkeys(("NO_PROXY", "no_proxy"), exempt)
+
+    def count(self, *, unfinished: bool) -> Used:
+        """Return what the API told the relay of the replies since the last time."""
+        return self._count(self._relay, unfinished=unfinished)
+
+    def _count(self, relay: ApiRelay | None, *, unfinished: bool) -> Used:
+        replies = relay.take_counted(unfinished=unfinished) if relay is not None else []
+        if relay is None or not replies:
+            return Used()
+        tokens = sum((each.tokens or Tokens() for each in replies), Tokens())
+        if not relay.needs_key:
+            # What a login uses has no price of its own.
+            return Used(tokens, replies[-1].model)
+        try:
+            prices = pricing.load(self._run_state.team.root)
+            costs = [prices.cost(each.model, each.tokens or Tokens()) for each in replies]
+        except BadDataError:
+            costs = [None]
+        told = [each for each in costs if each is not None]
+        return Used(tokens, replies[-1].model, sum(told) if len(told) == len(costs) else None)
+
+    async def last_words(self, seconds: float) -> tuple[str, str | None]:
+        """Wait for the end of the process; return what it printed, and how it ended if it did."""
+        if self._service is None:
+            return "", None
+        await self._service.wait(seconds)
+        return self._service.log, self._service.ending
+
+    async def end(self, owed: Collection["asyncio.Future[Any]"]) -> Used:
+        """End the engine with all that it started, and with the answers that it has `owed`.
+
+        Return what the API told of replies since the last time.
+        """
+        engine, self.engine = self.engine, None
+        service, self._service = self._service, None
+        tools, self._tools = self._tools, None
+        relay, self._relay = self._relay, None
+        # Before its streams close: an engine takes that for an answer, and asks its model once more.
+        if service is not None:
+            await service.end()
+        if tools is not None:
+            await tools.close()
+        if engine is not None:
+            await engine.close()
+        await asyncio.gather(*owed, return_exceptions=True)
+        if relay is not None:
+            await relay.close()
+        return self._count(relay, unfinished=False)
+
+
+def _make_place(home: Path, below: str) -> Path:
+    """Make the empty file over which the user's login is laid, and return its path.
+
+    An engine may have put links in its home, which the sandbox would follow to any place when it makes the file itself.
+    """
+    *folders, name = Path(below).parts
+    path = home
+    for folder in folders:
+        path /= folder
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            path.unlink()
+        path.mkdir(mode=0o700, exist_ok=True)
+    path /= name
+    remove(path)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    return path
