@@ -21,8 +21,8 @@ from crewboard.records.agents import Cursor
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Event, Intake, Sent
 from crewboard.records.messages import Message
-from crewboard.store import codec, mailbox
 from crewboard.store import journal as store_journal
+from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 
 _MARK = "letter_id"
@@ -145,13 +145,7 @@ class Letters:
                 mark = message.metadata.get(_MARK)
                 self._remember(box, _Known(message, end, mark if isinstance(mark, str) else None))
             known = {each.message.id: each for each in box.order}
-            for line, _ in self._team.agent(name).journal.read():
-                if line is None or b'"kind": "intake"' not in line:
-                    continue
-                try:
-                    event = codec.decode_event(line)
-                except BadDataError:
-                    continue
+            for event, _ in store_journal.read(self._team.agent(name).journal, 0, b'"kind": "intake"'):
                 if not isinstance(event, Intake):
                     continue
                 picked = {message.id for message in event.messages}

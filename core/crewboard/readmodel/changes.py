@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from crewboard.errors import BadDataError, StorageError
+from crewboard.errors import StorageError
 from crewboard.protocol.addressing import mailboxes
 from crewboard.readmodel.mail import MAX_HEADLINE, MailboxTail
 from crewboard.readmodel.needs import format_minute, summarise
@@ -20,7 +20,7 @@ from crewboard.records.events import RunEnded, RunStarted
 from crewboard.records.processes import LIMIT_REASONS, Exit, describe_exit, is_orderly, was_cut_off
 from crewboard.records.requests import Request
 from crewboard.records.team import Task
-from crewboard.store import codec, operators
+from crewboard.store import journal, operators
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
@@ -297,14 +297,7 @@ def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator
 def _journalled_ends(directory: AgentDirectory) -> dict[int, Exit]:
     """Return how the last runs of an agent ended, as far as its journal says."""
     ends = {}
-    for line, _ in directory.journal.read(directory.journal.tail_offset(TAIL)):
-        # Decoding every event of a busy team would take as long as a read of the whole team.
-        if line is None or not any(kind in line for kind in _RUN_EVENTS):
-            continue
-        try:
-            event = codec.decode_event(line)
-        except BadDataError:
-            continue
+    for event, _ in journal.read(directory.journal, directory.journal.tail_offset(TAIL), *_RUN_EVENTS):
         if isinstance(event, RunEnded):
             ends[event.run] = Exit(run=event.run, code=event.code, reason=event.reason, at=event.ts)
         elif isinstance(event, RunStarted) and event.before is not None:

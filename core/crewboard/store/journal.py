@@ -30,13 +30,18 @@ def append(journal: Key, event: Event, at: int | None = None) -> int:
     return journal.store.append(journal.name, codec.encode(event), at=at, durable=isinstance(event, _DURABLE))
 
 
-def read(journal: Key, offset: int = 0) -> Iterator[tuple[Event | None, int]]:
-    """Yield each event from byte `offset` on, None for a damaged line, and the offset after it."""
+def read(journal: Key, offset: int = 0, *marks: bytes) -> Iterator[tuple[Event | None, int]]:
+    """Yield each event from byte `offset` on, None for a damaged line, and the offset after it.
+
+    With `marks`, yield None as well for a line that has none of them: to decode every event of a busy team takes as
+    long as to read the whole team.
+    """
     for line, end in journal.read(offset):
         if line is not None and not line.strip():
             continue
+        is_wanted = line is not None and (not marks or any(mark in line for mark in marks))
         try:
-            yield (codec.decode_event(line) if line is not None else None), end
+            yield (codec.decode_event(line) if line is not None and is_wanted else None), end
         except BadDataError:
             yield None, end
 
@@ -199,18 +204,12 @@ class _RuleHits:
     def read(self) -> dict[str, RuleUsage]:
         if self._detector.was_replaced(self._offset):
             self._offset, self._found = 0, {}
-        for line, end in self._journal.read(self._offset):
+        for event, end in read(self._journal, self._offset, _HAS_RULE):
             self._offset = end
-            if line is None or _HAS_RULE not in line:
-                continue
-            try:
-                event = codec.decode_event(line)
-            except BadDataError:
-                continue
             if isinstance(event, ToolStart | ToolResult) and event.rule is not None:
                 self._found[event.rule] = self._found.get(event.rule, RuleUsage()).plus(RuleUsage(1, event.ts))
         return self._found
 
 
 _HAS_RULE = b'"rule": "'
-"""Bytes of each line that names a rule. Decoding all others would take most of the time."""
+"""Bytes of each line that names a rule."""
