@@ -133,7 +133,8 @@ def describe_steps(terms: Terms) -> list[str]:
     """
     words = [f"of step {each.step} refused: {each}" for each in terms.denied]
     if told := terms.not_enforced:
-        words.append(f"{_steps(told)}: an instruction only, nothing that {_pronoun(told)} alone names can be refused")
+        they = "they" if len(told) > 1 else "it"
+        words.append(f"{_steps(told)}: an instruction only, nothing that {they} alone names can be refused")
     if terms.denied:
         words.append("what else belongs to a step, and what commands write, is an instruction only")
     return words
@@ -141,10 +142,6 @@ def describe_steps(terms: Terms) -> list[str]:
 
 def _steps(numbers: list[int]) -> str:
     return f"step{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-
-
-def _pronoun(numbers: list[int]) -> str:
-    return "they" if len(numbers) > 1 else "it"
 
 
 def describe_ended_terms(answer: Answer) -> str:

@@ -70,7 +70,11 @@ class OpenDashboard:
             self._presence = self._presence.replace(looking_at=request_id)
             if self._lease is None:
                 self._team.store.make_folder(self._team.presence.name)
-                _remove_left(self._team)
+                # Those of dashboards that were killed.
+                for key in _leases(self._team):
+                    with contextlib.suppress(StorageError):
+                        if not leases.is_held(key):
+                            leases.remove(key)
                 self._lease = leases.take(self._key)
             if self._lease is not None:
                 leases.sign(self._lease, self._presence)
@@ -100,14 +104,6 @@ def _leases(team: TeamDirectory) -> list[Key]:
         return [team.presence.below(name) for name in team.presence.names() if name.endswith(".lease")]
     except StorageError:
         return []
-
-
-def _remove_left(team: TeamDirectory) -> None:
-    """Remove the leases of dashboards that were killed."""
-    for key in _leases(team):
-        with contextlib.suppress(StorageError):
-            if not leases.is_held(key):
-                leases.remove(key)
 
 
 def file_for(folder: Path | None, team: Path, user: str = "") -> Path | None:

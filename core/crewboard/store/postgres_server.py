@@ -542,7 +542,12 @@ class PostgresListener:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                self._hear()
+                if self._connection is None:
+                    self._connection = self._begin()
+                    self._heard("")
+                else:
+                    for hint in self._connection.notifies(timeout=0.5):
+                        self._heard(hint.payload)
             except (psycopg.Error, StorageError):
                 was_connected = self._connection is not None
                 self._leave()
@@ -551,14 +556,6 @@ class PostgresListener:
                     self._heard("")
                 self._ended.wait(0.5)
         self._leave()
-
-    def _hear(self) -> None:
-        if self._connection is None:
-            self._connection = self._begin()
-            self._heard("")
-        else:
-            for hint in self._connection.notifies(timeout=0.5):
-                self._heard(hint.payload)
 
     def _leave(self) -> None:
         connection, self._connection = self._connection, None
