@@ -1126,3 +1126,21 @@ async def test_the_alert_says_at_once_how_its_key_is_pressed_from_a_field(frozen
         assert " Esc ! " not in stage.part("alert")
         await stage.press("tab")
         assert " Esc ! " in stage.part("alert")
+
+
+async def test_tab_behind_space_goes_to_the_field_that_it_shows(frozen: Frozen) -> None:
+    """Both keys may come in one read of the terminal."""
+    async with opened(frozen, 120, 36) as stage:
+        await _fill(stage, "seeker", "go")
+        await stage.press(*["tab"] * 5)
+        await stage.send_bytes(" \t")
+        await stage.sees("any domain; or only some")
+        assert stage.app.screen.query_one("#hire-domains", Input).has_focus
+
+
+async def test_the_form_does_not_send_to_itself(empty: Frozen) -> None:
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("n")
+        await stage.sees("Hire an agent", "it needs a prompt")
+        await stage.settles()
+        assert "first agent" not in stage.all

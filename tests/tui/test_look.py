@@ -187,6 +187,19 @@ async def test_each_column_of_processes_has_its_head(frozen: Frozen, width: int)
         await stage.sees("Esc shows all")
 
 
+@pytest.mark.parametrize("theme", default(["dark", "light", "contrast"], "dark"))
+async def test_no_bar_is_empty(frozen: Frozen, theme: str) -> None:
+    """Where the list tells every need, the line of the worst one goes with its ground."""
+    async with opened(frozen, 80, 24, settings=Settings(theme=theme)) as stage:
+        panel = Color.parse(stage.app.theme_variables["panel"]).hex.lower()
+        for keys in ("4", "1", "4", "n"):
+            await stage.press(*keys)
+            await stage.settles()
+            bars = [line for line in painted(stage) if {ground(line[0]), ground(line[-1])} == {panel}]
+            assert all("".join(cell.text for cell in line).strip() for line in bars), keys
+            assert len(bars) == (1 if keys == "4" else 2), keys
+
+
 def _line_of(stage: Stage, words: str) -> int:
     return next(at for at, line in enumerate(stage.text) if words in line)
 

@@ -427,8 +427,13 @@ class BaseScreen(Screen[None]):
             acts=acts,
             is_told=any(map(self.tells, worst)),
         )
-        is_listed = any(map(self.lists, worst)) and not trouble(snapshot, width)
-        self._still("alert").show([*([] if is_listed else [alert]), *self._tips(snapshot.view)])
+        # The form is where the first agent is hired.
+        is_first = self.IS_FORM and not (snapshot.view.agents or snapshot.view.problem)
+        is_told = (is_first or any(map(self.lists, worst))) and not trouble(snapshot, width)
+        lines = [*([] if is_told else [alert]), *self._tips(snapshot.view)]
+        # Textual gives a widget of no lines one.
+        self._still("alert").set_class(not lines, "-hidden")
+        self._still("alert").show(lines)
         self.paint_footer()
 
     def _tips(self, view: TeamView) -> list[Line]:

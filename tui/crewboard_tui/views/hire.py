@@ -75,6 +75,12 @@ class HireScreen(BaseScreen):
         """The fields."""
         return self.query_one(HireForm)
 
+    @property
+    def focus_chain(self) -> list[Widget]:
+        """Return the fields in the order of the form: Textual puts one that has no place yet before all others."""
+        order = {field: at for at, field in enumerate(self.walk_children(Widget))}
+        return sorted(super().focus_chain, key=order.__getitem__)
+
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
 
