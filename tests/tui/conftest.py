@@ -28,6 +28,8 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("crewboard.linux.process.runs_as_root", lambda: False)
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)

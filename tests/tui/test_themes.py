@@ -1,21 +1,29 @@
 """Themes and motion: contrast, the remembered theme, and reduced motion."""
 
 import re
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
+from rich.color import Color as SentColor
+from rich.color import ColorSystem
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.color import Color
 from textual.theme import Theme
 from textual.widgets import Input
 
 from crewboard_tui import app as dashboard
 from crewboard_tui.queries import Work, WorkOf
-from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT, THEMES, read_theme
+from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT, THEMES, for_terminal, read_theme
 from crewboard_tui.settings import Settings
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 from tests.tui.test_look import ground, painted
+
+COLOURS_OF_A_THEME = (
+    "primary", "accent", "warning", "error", "success", "foreground", "background", "surface", "panel",
+)  # fmt: skip
 
 
 def luminance(colour: Color) -> float:
@@ -29,6 +37,48 @@ def luminance(colour: Color) -> float:
 def ratio(one: str | None, other: str | None) -> float:
     dark, light = sorted(luminance(Color.parse(colour or "")) for colour in (one, other))
     return (light + 0.05) / (dark + 0.05)
+
+
+def sent(colour: str | None, colours: str) -> str:
+    """Return the colour that a terminal with fewer colours shows in the place of one."""
+    kinds = {"256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
+    return SentColor.parse((colour or "").lower()).downgrade(kinds[colours]).get_truecolor(DEFAULT_TERMINAL_THEME).hex
+
+
+@pytest.mark.parametrize("colours", ["256", "standard"])
+@pytest.mark.parametrize(("theme", "least"), [(each, 7.0 if each is CONTRAST else 4.5) for each in THEMES.values()])
+def test_text_can_be_read_in_fewer_colours(theme: Theme, least: float, colours: str) -> None:
+    theme = for_terminal(theme, colours)
+    fields = {each: sent(getattr(theme, each), colours) for each in COLOURS_OF_A_THEME}
+    variables = {each: sent(colour, colours) for each, colour in theme.variables.items()}
+    shown = replace(theme, **fields, variables=variables)  # type: ignore[arg-type]
+    test_text_can_be_read_on_whatever_it_stands(shown, least)
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT, CONTRAST])
+def test_the_selected_row_stands_out_in_256_colours(theme: Theme) -> None:
+    theme = for_terminal(theme, "256")
+    assert sent(theme.variables["cursor-row"], "256") != sent(theme.background, "256")
+
+
+def test_all_colours_are_sent_as_they_are() -> None:
+    assert all(for_terminal(theme, "truecolor") is theme for theme in THEMES.values())
+
+
+async def test_a_terminal_with_256_colours_gets_its_own_grounds(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLORTERM")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        assert stage.app.theme_variables["cursor-row"] == for_terminal(DARK, "256").variables["cursor-row"]
+        least = {}
+        for cell in (cell for line in painted(stage) for cell in line if cell.text.isalnum()):
+            colour = cell.style.color if cell.style is not None else None
+            if colour is not None and colour.triplet is not None:
+                least[cell.text] = ratio(sent(colour.triplet.hex, "256"), sent(ground(cell), "256"))
+        assert {text: contrast for text, contrast in least.items() if contrast < 4.5} == {}
 
 
 @pytest.mark.parametrize(("theme", "least"), [(each, 7.0 if each is CONTRAST else 4.5) for each in THEMES.values()])

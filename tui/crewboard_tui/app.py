@@ -57,7 +57,7 @@ from crewboard_tui.keys import KeyOrder, RestingDriver
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.render.lines import one_line
-from crewboard_tui.render.themes import PREFIX, THEMES, AsciiFilter, SteadyStylesheet, names
+from crewboard_tui.render.themes import PREFIX, THEMES, AsciiFilter, SteadyStylesheet, for_terminal, names
 from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, is_form
@@ -137,7 +137,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.title = f"crewboard · {team.directory.path.name}"
         self.animation_level = "none"
         for theme in (*THEMES.values(), *self.settings.themes.values()):
-            self.register_theme(theme)
+            self.register_theme(for_terminal(theme, self.console.color_system))
         self.theme, self._coloured_by = f"{PREFIX}{self.settings.theme}", ""
         self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
         self.set_keymap(dict(self.settings.keys))

@@ -8,7 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from rich.color import Color as SentColor
+from rich.color import ColorSystem
 from rich.segment import Segment
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 from textual.color import Color
 from textual.css.stylesheet import Stylesheet
 from textual.filter import LineFilter
@@ -319,6 +322,57 @@ def _unreadable_roles(theme: Theme, least: float) -> Iterator[tuple[str, str]]:
             use = f"use {better.hex.lower()} or a {shade} one" if better else f"choose another {_GROUND}"
             figures = f"{ratio:.1f} : 1 on {where}, {worst.hex.lower()}"
             yield role, f"{role} {colour.hex.lower()} has a contrast of {figures}, and needs {needs:g} : 1: {use}"
+
+
+_FEWER = {"256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
+"""Sets of colours of terminals that have fewer than a theme uses, by the names that Rich has for them."""
+
+_PLAIN_GROUNDS = ("background", "surface", "panel")
+
+_DARK_GROUNDS = ("#00005f", "#303030", "#262626", "#1c1c1c", "#121212", "#000000")
+_LIGHT_GROUNDS = ("#d7ffff", "#e4e4e4", "#eeeeee", "#ffffff")
+"""Grounds among 256 colours on which texts are read well, the most visible one first."""
+
+
+def sent_as(colour: str, colours: str) -> str:
+    """Return the colour that a terminal with these `colours` (`256`, `standard`) shows in the place of another."""
+    sent = SentColor.parse(colour.lower()).downgrade(_FEWER[colours])
+    return sent.get_truecolor(DEFAULT_TERMINAL_THEME).hex
+
+
+def for_terminal(theme: Theme, colours: str | None) -> Theme:
+    """Return a theme for a terminal with fewer colours (`256`, `standard`), the same for another one.
+
+    It shows the nearest colour that it has. A ground on which that makes a text unreadable is replaced by one on which
+    all can be read, text on a fill by black or white, and a role that no ground helps by the colour of text.
+    """
+    if colours not in _FEWER:
+        return theme
+    least = _CONTRAST_LEAST if theme.name == CONTRAST.name else _TEXT_LEAST
+    variables = dict(theme.variables)
+    shown = {role: getattr(theme, places[0], None) or variables[places[0]] for role, places in _ROLES.items()}
+    texts = shown.keys() - {"trace"}
+
+    def contrast(one: str, other: str) -> float:
+        return _contrast(*(Color.parse(sent_as(each, colours)) for each in (one, other)))
+
+    def readable(ground: str, roles: Iterable[str], others: Iterable[str]) -> str:
+        """Return the first of the grounds on which all roles are read, else the one on which they are read best."""
+        worst = {each: min(contrast(shown[role], each) for role in roles) for each in (ground, *others)}
+        return next((each for each, ratio in worst.items() if ratio >= least), max(worst, key=worst.__getitem__))
+
+    grounds = _DARK_GROUNDS if theme.dark else _LIGHT_GROUNDS
+    fields = {each: readable(getattr(theme, each) or "", texts, grounds[1:]) for each in _PLAIN_GROUNDS}
+    variables["cursor-row"] = readable(variables["cursor-row"], texts, grounds)
+    variables["add"] = readable(variables["add"], ("text", "good", "info"), grounds[1:])
+    variables["del"] = readable(variables["del"], ("text", "bad", "info"), grounds[1:])
+    for role in _FILLS:
+        shades = (variables[f"on-{role}"], "#000000", "#ffffff")
+        variables[f"on-{role}"] = max(shades, key=lambda each: contrast(each, variables[role]))
+    unreadable = [role for role in texts if contrast(shown[role], fields["background"]) < least]
+    for place in (place for role in unreadable for place in _ROLES[role] if place not in _FILLS):
+        (fields if hasattr(theme, place) else variables)[place] = theme.foreground or ""
+    return replace(theme, **fields, variables=variables)  # type: ignore[arg-type]
 
 
 class SteadyStylesheet(Stylesheet):
