@@ -102,10 +102,14 @@ class Figures:
 
 
 def machine() -> dict[str, Any]:
-    """Describe the machine: its processor, cores, memory, kernel and Python."""
+    """Describe the machine: its processor, cores, memory, kernel and Python, and its commit of this repository."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     told = dict(line.split("\t: ", 1) for line in lines if "\t: " in line)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return {
+        "commit": commit.stdout.strip(),
         "processor": told.get("model name", platform.machine()),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),

@@ -12,8 +12,9 @@ PAGE = ROOT / "docs" / "performance.md"
 
 _HEAD = """# Performance
 
-`make bench` measures and writes this page; nothing on it is written by hand. crewboard {version}, measured on {date}:
-{processor}, {cores} cores, {memory_gib} GiB of memory, {system}, Python {python}.
+`make bench` measures and writes this page; nothing on it is written by hand. crewboard {version} of
+commit `{commit}`, measured on {date}: {processor}, {cores} cores, {memory_gib} GiB of memory, {system},
+Python {python}.
 
 Times depend on the machine, so most figures stand next to a baseline that was measured in turns with them: an empty
 Textual app, a bare import, plain bash. The ratio of the two is what carries over to another machine, and where a goal

@@ -205,7 +205,7 @@ def test_an_append_with_thirty_agents(figures: Figures, team: Team, stack: ExitS
     for box in boxes:
         os.close(box)
     baseline = ("inotify, read and write, 95 %", slowest(bare))
-    figures.add("an append to the terminal, 30 agents, median", median(took), "ms", target=15)
+    figures.add("an append to the terminal, 30 agents, median", median(took), "ms", target=8)
     figures.add("an append to the terminal, 30 agents, 95 %", slowest(took), "ms", target=40)
     figures.add("an append to the terminal, 30 agents, 95 %", slowest(took), "ms", baseline)
 
@@ -315,6 +315,8 @@ def test_keys_that_open_views(figures: Figures, team: Team, stack: ExitStack, tm
     at_once = figures.add(
         "a key that opens a view, median", new_ms, "ms", ("a key in the smallest Textual app", median(bare)), target=25
     )
+    figures.add("a key that opens a view, median", new_ms, "ms", target=50)
+    figures.add("the same in a team with 30,000 messages, median", old_ms, "ms", target=50)
     after = figures.add(
         "the same in a team with 30,000 messages, median", old_ms, "ms", ("without messages", new_ms), target=1.5
     )
