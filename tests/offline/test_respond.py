@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crewboard.commands.control import STATUS_QUESTION
+from crewboard.records.requests import step_lines
 from crewboard.untrusted import delimit
 from tests.offline.conftest import NewAgent
 from tests.offline.minimal_agent import APPROVED, CODE, LOOK, PLAN_REQUIRED, TEAM, MinimalAgent, rejected
@@ -155,7 +156,7 @@ def test_a_failing_test_is_named(new_agent: NewAgent) -> None:
 def test_a_plan_quotes_the_task_and_is_carried_out_when_approved(new_agent: NewAgent, tmp_path: Path) -> None:
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     answer = worker.ask("Create a file made.txt containing hi")
-    assert worker.used == ["submit_plan", "write_file"]
+    assert worker.used == ["submit_plan", "write_file", "bash"]
     plan = worker.calls[0][1]
     assert plan["plan"].startswith("# Create a file made.txt containing hi\n")
     assert "> Create a file made.txt containing hi" in plan["plan"]
@@ -175,7 +176,7 @@ def test_a_rejected_plan_is_revised_with_the_exact_feedback(new_agent: NewAgent,
     told = [rejected("Name the *owner*:\nfirst."), rejected("Better."), APPROVED]
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": list(told)})
     worker.ask("Create made.txt containing hi")
-    assert worker.used == ["submit_plan", "submit_plan", "submit_plan", "write_file"]
+    assert worker.used == ["submit_plan", "submit_plan", "submit_plan", "write_file", "bash"]
     assert "> Name the *owner*:\n> first." in worker.calls[1][1]["plan"]
     assert "> Better." in worker.calls[2][1]["plan"]
     assert (tmp_path / "made.txt").exists()
@@ -194,7 +195,7 @@ def test_feedback_on_a_plan_is_obeyed(
 ) -> None:
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [rejected(feedback), APPROVED]})
     worker.ask("Create a file made.txt containing hi")
-    assert worker.used == ["submit_plan", "submit_plan", "write_file"]
+    assert worker.used == ["submit_plan", "submit_plan", "write_file", "bash"]
     revised = worker.calls[1][1]
     assert revised["files"] == list(files)
     assert ("My phrasebook cannot follow this" in revised["plan"]) is ("made.txt" in files)
@@ -220,6 +221,59 @@ def test_a_plan_edited_to_what_is_unknown_changes_nothing(new_agent: NewAgent, t
     assert "changed nothing" in worker.ask("Create a file made.txt containing hi")
     assert worker.used == ["submit_plan"]
     assert not list(tmp_path.glob("*.txt"))
+
+
+BOTH = "Write a file named a.txt that says 'a' and write a file named b.py that says '1'. Run: echo done"
+
+
+def test_a_plan_has_steps_with_their_files_and_a_check(new_agent: NewAgent, tmp_path: Path) -> None:
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED, APPROVED]})
+    worker.ask("Create made.py containing 1")
+    plan = worker.calls[0][1]
+    assert list(step_lines(plan["plan"])) == [1, 2]
+    assert "\n1. Create made.py containing 1\n" in plan["plan"]
+    assert "\n2. Run `python3 -m py_compile made.py` to check it\n" in plan["plan"]
+    assert (plan["files"], plan["commands"]) == (["made.py"], ["python3 -m py_compile made.py"])
+    assert worker.calls[-1] == ("bash", {"command": "python3 -m py_compile made.py"})
+
+
+def test_a_step_names_what_its_words_do_not(new_agent: NewAgent) -> None:
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
+    worker.ask("Write unit tests")
+    plan = worker.calls[0][1]
+    assert "1. Write unit tests\n   - In it: `test_smoke.py`, `python3 -B test_smoke.py`\n" in plan["plan"]
+    assert (plan["files"], plan["commands"]) == (["test_smoke.py"], ["python3 -B test_smoke.py"])
+
+
+@pytest.mark.parametrize(("left_out", "done"), [("2", ["a.txt"]), ("1", ["b.py"]), ("1, 2", [])])
+def test_only_approved_steps_are_done(new_agent: NewAgent, tmp_path: Path, left_out: str, done: list[str]) -> None:
+    approved = f"{APPROVED}\n- Approved are all steps but {left_out}. Do not begin {left_out}."
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [approved]})
+    answer = worker.ask(BOTH)
+    assert list(step_lines(worker.calls[0][1]["plan"])) == [1, 2, 3]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix in {".txt", ".py"}) == done
+    assert worker.calls[-1] == ("bash", {"command": "echo done"})
+    assert all(f"I left out step {number}, which is not approved." in answer for number in left_out.split(", "))
+
+
+def test_edited_steps_are_done_as_they_are_edited(new_agent: NewAgent, tmp_path: Path) -> None:
+    edited = "# Plan\n\n> Anything\n\n1. Write a file named c.txt that says 'c'\n2. Run: echo two"
+    approved = f"{APPROVED}\nThe plan was edited. Carry out this version:\n{edited}"
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [approved]})
+    worker.ask(BOTH)
+    assert worker.used == ["submit_plan", "write_file", "bash"]
+    assert [path.name for path in tmp_path.glob("*.txt")] == ["c.txt"]
+
+
+def test_a_note_on_a_step_changes_that_step(new_agent: NewAgent, tmp_path: Path) -> None:
+    step = "write a file named b.py that says '1'"
+    noted = rejected(f"n1, line 10:\n  > 2. {step}\n  | name it c.py")
+    worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [noted, APPROVED]})
+    worker.ask(BOTH)
+    plan = worker.calls[1][1]
+    assert plan["answers"] == {"n1": "The task above is changed: name it c.py"}
+    assert plan["files"] == ["a.txt", "c.py"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix in {".txt", ".py"}) == ["a.txt", "c.py"]
 
 
 UNCHANGED = "My phrasebook cannot follow this, so nothing changed"

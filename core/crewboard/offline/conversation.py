@@ -175,7 +175,7 @@ _REMARK = re.compile(r"[(\[]|no \w+ ", re.IGNORECASE)
 _DEFINED = re.compile(r"(?:async\s+)?(?:class|def)\s+(\w+)")
 _HEADING = re.compile(r"#+ (.+)")
 _FEEDBACK = re.compile(r"feedback:?\s*(.+?)\s*(?:\nRevise [^\n]*)?\Z", re.IGNORECASE | re.DOTALL)
-_NOTE = re.compile(r"^(?:Feedback: )?(n\d+), lines? [\d-]+:\n(?:  > .*\n)+  \| (.+)", re.MULTILINE)
+_NOTE = re.compile(r"^(?:Feedback: )?(n\d+), lines? [\d-]+:\n((?:  > .*\n)+)  \| (.+)", re.MULTILINE)
 _QUOTE = re.compile(r"\{(?:(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<view>[a-z]+)|(?P<word>\w+))\}")
 
 
@@ -195,9 +195,9 @@ def is_rejected(done: Done) -> bool:
     return done.tool == "submit_plan" and done.is_error and "reject" in done.text.partition("\n")[0].lower()
 
 
-def notes_in(done: Done) -> list[tuple[str, str]]:
-    """Return the notes on lines of a plan that was rejected: the id of each, and what it says."""
-    return [(found[1], found[2].strip()) for found in _NOTE.finditer(done.text)]
+def notes_in(done: Done) -> list[tuple[str, str, str]]:
+    """Return the notes on lines of a plan that was rejected: the id of each, its lines, and what it says."""
+    return [(found[1], re.sub("(?m)^  > ", "", found[2]), found[3].strip()) for found in _NOTE.finditer(done.text)]
 
 
 def first_line(text: str, limit: int = 160) -> str:
@@ -245,21 +245,38 @@ _LEFT_OUT = re.compile(r"^- Approved are all steps but ([\d, ]+)\.", re.MULTILIN
 
 
 def steps_in(done: Done) -> dict[int, str]:
-    """Return the steps of an approved plan by number, as it was edited, each with its number and all its lines."""
-    plan = _edition(done) or str(done.input.get("plan", ""))
+    """Return the steps of an approved plan by number, as it was edited: what each says, without its facts."""
+    plan = edition(done) or str(done.input.get("plan", ""))
     lines = plan.split("\n")
-    return {number: "\n".join(lines[at - 1] for at in within) for number, within in step_lines(plan).items()}
+    texts = {number: "\n".join(lines[at - 1] for at in within) for number, within in step_lines(plan).items()}
+    return {number: step_text(text) for number, text in texts.items()}
 
 
-def _edition(done: Done) -> str:
+FACTS = "   - In it: "
+"""The beginning of the line below a step that names what the step itself does not name."""
+
+
+def step_text(text: str) -> str:
+    """Return what a step of a plan says, without its number and its facts."""
+    kept = "\n".join(line for line in text.split("\n") if not line.startswith(FACTS))
+    return re.sub(r"(?m)^   ", "", re.sub(r"^\s*\d+[.)]\s+", "", kept)).strip()
+
+
+def left_out_in(done: Done) -> set[int]:
+    """Return the steps that are not approved, of a plan that is."""
+    found = _LEFT_OUT.search(done.text)
+    return {int(number) for number in found[1].split(",")} if found is not None else set()
+
+
+def edition(done: Done) -> str:
+    """Return an approved plan as who approved it edited it, or nothing."""
     return done.text.partition("\nThe plan was edited. Carry out this version:\n")[2].strip()
 
 
 def _edited(done: Done) -> str:
     """Return the plan as who approved it edited it, without the steps that are not approved, or nothing."""
-    plan = _edition(done)
-    found = _LEFT_OUT.search(done.text)
-    left_out = {int(number) for number in found[1].split(",")} if found is not None else set()
+    plan = edition(done)
+    left_out = left_out_in(done)
     dropped = {at for number, lines in step_lines(plan).items() if number in left_out for at in lines}
     return "\n".join(line for at, line in enumerate(plan.split("\n"), 1) if at not in dropped)
 

@@ -7,6 +7,7 @@ operator's orders in the conversation then; whether plans are its to review show
 
 import hashlib
 import re
+import shlex
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,10 @@ from typing import Any
 from urllib.parse import quote
 
 from crewboard import web
-from crewboard.agent_types import GATED_TOOLS
+from crewboard.agent_types import GATED_TOOLS, WRITE_TOOLS
 from crewboard.names import LEAD, OPERATOR
 from crewboard.offline.conversation import (
+    FACTS,
     HIRE_PROMPT,
     NOTICE,
     Call,
@@ -27,13 +29,16 @@ from crewboard.offline.conversation import (
     Said,
     bullets,
     calls_in,
+    edition,
     entries,
     exit_code,
     fill,
     first_line,
     is_rejected,
+    left_out_in,
     mail_in,
     notes_in,
+    step_text,
     steps_in,
 )
 from crewboard.offline.phrasebook import (
@@ -66,14 +71,6 @@ _MEMBER = re.compile(r"(\S+) \((\S+)\) (.*)")
 _MOST_FILES_READ = 6
 _MOST_EXAMPLES = 6
 _APPROVED = re.compile(r"\bplan\b[^\n]*\bapproved\b", re.IGNORECASE)
-
-
-class _RevisedError(Exception):
-    """A plan was approved that says another task than the one that is being carried out."""
-
-    def __init__(self, task: str) -> None:
-        super().__init__(task)
-        self.task = task
 
 
 @dataclass
@@ -132,57 +129,35 @@ class _Work:
         except StopIteration as end:
             return str(end.value)
 
-    def act(self, call: Call) -> Generator[Call, Done, Done]:
-        """Make a call; where a plan must be approved first, submit one and make the call then."""
-        if call.tool in GATED_TOOLS and self.gated:
-            decided = yield from self.submit_plan(call)
-            if not decided.ok:
-                return Done(call.tool, call.input, f"the plan is not approved: {decided.text.strip()}", is_error=True)
-        return (yield call)
-
-    def submit_plan(self, first: Call | None = None) -> Generator[Call, Done, Done]:
-        """Submit a plan for the item, again after each rejection; return the last result of submit_plan.
-
-        `first` is the call that needs the plan. If it is a command, the plan lists it.
-
-        Raises:
-            _RevisedError: The approved plan says another task, by the feedback or the edits of who approved it.
-        """
-        task, revisions = self.item.text.strip(), ""
+    def submit_plan(self, task: str) -> Generator[Call, Done, Done]:
+        """Submit a plan for a task, again after each rejection; return the last result of submit_plan."""
+        revisions = ""
         answers: dict[str, object] = {}
         while True:
-            is_new = task != self.item.text.strip()
-            runs = [order.words["command"] for order in _orders(self.talk, task) if is_new and "command" in order.words]
-            if first is not None and first.tool == "bash" and not is_new:
-                runs = [str(first.input["command"])]
             # The line that stands for the plan is its first one, so that names the task.
             title = task.partition("\n")[0].strip("# ") or "Plan"
-            told = f"The task, {'revised' if is_new else 'word for word'}:\n\n{_quoted(task)}"
+            told = f"The task, {'revised' if revisions else 'word for word'}:\n\n{_quoted(task)}"
+            steps, files, commands = _plan(self.talk, task)
+            does = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
             plan: dict[str, object] = {
-                "plan": f"# {title}\n\n{told}\n\nI do what it says and nothing else.{revisions}",
-                "files": paths_in(task),
-                "commands": runs,
+                "plan": f"# {title}\n\n{told}\n\n## Steps\n\n{does}\n\n## Limits\n\n{_LIMITS}{revisions}",
+                "files": files,
+                "commands": commands,
                 "risk": "Low: only what is named.",
                 **answers,
             }
             done = yield Call("submit_plan", plan, say="Here is my plan.")
-            if done.ok and (edited := fill("{submit_plan:edited}", [done])):
-                # The first quotation is the task; without one, all is.
-                task = "\n".join(re.findall(r"(?m)^> ?(.*)", edited.partition("\n## ")[0])).strip() or edited
-            if done.ok and task != self.item.text.strip():
-                raise _RevisedError(task)
             if not is_rejected(done):
                 return done
-            feedback = fill("{submit_plan:feedback}", [done])
-            before, task = task, _follow(self.talk, task, feedback)
-            follows = (
-                "The task above is changed"
-                if task != before
-                else "My phrasebook cannot follow this, so nothing changed"
-            )
-            given = {ident: f"{follows}: {note}" for ident, note in notes_in(done)}
+            feedback, notes = fill("{submit_plan:feedback}", [done]), notes_in(done)
+            before, given = task, dict[str, str]()
+            for ident, quoted, note in notes:
+                now = _follow(self.talk, task, note, step_text(quoted))
+                given[ident], task = f"{_FOLLOWED if now != task else _NOT_FOLLOWED}: {note}", now
+            task = task if notes else _follow(self.talk, task, feedback)
             answers = {"answers": given} if given else {}
             number = revisions.count("## Revision") + 2
+            follows = _FOLLOWED if task != before else _NOT_FOLLOWED
             revisions += f"\n\n## Revision {number}\n\n{follows}. The feedback:\n\n{_quoted(feedback)}"
 
     def carry_out(self, order: Order) -> _Steps:
@@ -191,7 +166,7 @@ class _Work:
         words = {**_facts(self.talk, order), **order.words}
         for step in phrase.steps:
             for more in _each(step, words, made):
-                done = yield from self.act(Call(step.tool, _inputs(step.input, more), fill(step.say, made, more)))
+                done = yield Call(step.tool, _inputs(step.input, more), fill(step.say, made, more))
                 if done.unavailable or not (done.ok or step.each):
                     return _refused(done)
                 made.append(done)
@@ -203,12 +178,54 @@ def _quoted(text: str) -> str:
     return re.sub("(?m)^", "> ", text.strip())
 
 
-def _follow(talk: Conversation, task: str, feedback: str) -> str:
-    """Return a task as feedback changes it: work takes its place, and one path the place of its only one."""
-    if _orders(talk, feedback):
-        return feedback.strip()
-    old, new = paths_in(task), paths_in(feedback)
+_LIMITS = "I do these steps and nothing else."
+_FOLLOWED = "The task above is changed"
+_NOT_FOLLOWED = "My phrasebook cannot follow this, so nothing changed"
+
+
+def _follow(talk: Conversation, task: str, feedback: str, step: str = "") -> str:
+    """Return a task as feedback on a step or all of it changes it: work takes its place, and a path that of one."""
+    if _orders(talk, feedback) and (not step or step in task):
+        return task.replace(step, feedback.strip()) if step else feedback.strip()
+    old, new = paths_in(step) or paths_in(task), paths_in(feedback)
     return task.replace(old[0], new[0]) if len(old) == len(new) == 1 else task
+
+
+def _plan(talk: Conversation, task: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the steps of a task, the last of which checks what is written, with their files and commands."""
+    clauses = understand(task, lead=talk.type == LEAD)
+    steps, written, files, commands = list[str](), list[str](), list[str](), list[str]()
+    # What is left of a task in parts must be the same work; so is what else it says, which no part holds.
+    apart = len(clauses) > 1 and all(
+        isinstance(one, Order) and len(_orders(talk, one.words["clause"])) == 1 for one in clauses
+    )
+    for order in clauses:
+        if isinstance(order, str):
+            continue
+        words, named = {**_facts(talk, order), **order.words}, list[str]()
+        for step in order.phrase.steps:
+            given = fill(step.input, [], words)
+            written += [given["path"]] if step.tool in WRITE_TOOLS else []
+            named += [given["path"]] if step.tool in WRITE_TOOLS else [given["command"]] if step.tool == "bash" else []
+            commands += [given["command"]] if step.tool == "bash" else []
+        files += paths_in(order.words["clause"])
+        steps += [_as_step(order.words["clause"], named)] if apart else []
+    steps = steps or [_as_step(task, [*written, *commands])]
+    if written and not commands and "bash" in talk.tools:
+        commands = [
+            f"{_CHECKS.get(path.rpartition('.')[2], 'wc -c')} {shlex.quote(path)}" for path in dict.fromkeys(written)
+        ]
+        steps += [f"Run `{command}` to check it" for command in commands]
+    return steps, list(dict.fromkeys([*(files if apart else paths_in(task)), *written])), list(dict.fromkeys(commands))
+
+
+def _as_step(text: str, named: Sequence[str]) -> str:
+    missing = ", ".join(f"`{one}`" for one in dict.fromkeys(named) if one not in text)
+    return text.strip().replace("\n", "\n   ") + (f"\n{FACTS}{missing}" if missing else "")
+
+
+_CHECKS = {"py": "python3 -m py_compile", "json": "python3 -m json.tool", "sh": "bash -n"}
+"""Commands that check a file of a kind, by the ending of its name."""
 
 
 def _each(step: Step, words: dict[str, str], made: list[Done]) -> Iterator[dict[str, str]]:
@@ -360,7 +377,7 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
     first = next(iter(mail_in(talk.span)), None) is item
     only_plans = "submit_plan" in talk.tools and not GATED_TOOLS & talk.tools
     planned = any(done.tool == "submit_plan" for done in calls_in(talk.span))
-    return _submit(work) if first and (planned or work.gated or only_plans) else _otherwise(work, item)
+    return _submit(work, item.text) if first and (planned or work.gated or only_plans) else _otherwise(work, item)
 
 
 def _orders(talk: Conversation, text: str, members: frozenset[str] | None = None) -> list[Order]:
@@ -382,6 +399,9 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     clauses = yield from _clauses(work, text)
     unknown = [one for one in clauses if isinstance(one, str)]
     work.missed |= len(unknown) == len(clauses)
+    gated = (step.tool in GATED_TOOLS for one in clauses if isinstance(one, Order) for step in one.phrase.steps)
+    if work.gated and any(gated):
+        return (yield from _submit(work, text))
     for order in clauses:
         if isinstance(order, str):
             continue
@@ -389,10 +409,7 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
         if order.name in work.not_hired:
             told += [f"So I left out what else you asked for {order.name}."]
             continue
-        try:
-            told += [(yield from _KINDS.get(order.phrase.kind, _Work.carry_out)(work, order))]
-        except _RevisedError as revised:
-            return (yield from _carry_out_revised(work, revised.task))
+        told += [(yield from _KINDS.get(order.phrase.kind, _Work.carry_out)(work, order))]
         told += [f"I left out “{order.words['left_out']}”." if "left_out" in order.words else ""]
     for line in (one for one in unknown if isinstance(one, ForUnknown)):
         names = ", ".join(sorted(set(work.members or ()) - {work.talk.name})) or "no other agent yet"
@@ -406,22 +423,22 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     return "\n\n".join(dict.fromkeys(text for text in told if text))
 
 
-def _submit(work: _Work, order: Order | None = None) -> _Steps:
-    """Submit a plan; carry it out when it is approved."""
-    errand = order.words.get("errand", "") if order else work.item.text
-    try:
-        decided = yield from work.submit_plan()
-    except _RevisedError as revised:
-        return (yield from _carry_out_revised(work, revised.task))
+def _submit(work: _Work, task: str) -> _Steps:
+    """Submit a plan for a task; carry out its approved steps when it is approved."""
+    decided = yield from work.submit_plan(task.strip())
     if not decided.ok:
         return f"The plan is not approved, so I changed nothing. {_refused(decided)}"
-    said = (yield from _obey(work, errand)) if _orders(work.talk, errand) else work.change_nothing()
-    return f"The plan is approved. {said}"
-
-
-def _carry_out_revised(work: _Work, task: str) -> _Steps:
-    """Do what an approved plan says instead of the task."""
-    return f"The plan is approved with changes. {(yield from _obey(work, task)) or work.change_nothing()}"
+    steps, left_out = steps_in(decided), left_out_in(decided)
+    edited = edition(decided)
+    # An edited plan without steps says the task itself: in its first quotation, else as a whole.
+    quoted = "\n".join(re.findall(r"(?m)^> ?(.*)", edited.partition("\n## ")[0])).strip()
+    todo = [step for number, step in steps.items() if number not in left_out] if steps else [quoted or edited]
+    told = ["The plan is approved with changes." if edited else "The plan is approved."]
+    for step in todo:
+        said = (yield from _obey(work, step, strict=True)) if _orders(work.talk, step) else work.change_nothing()
+        told[-1:] = [f"{told[-1]} {said}"] if len(told) == 1 and step is todo[0] else [told[-1], said]
+    told += [f"I left out step {number}, which is not approved." for number in sorted(left_out & steps.keys())]
+    return "\n\n".join(told)
 
 
 def _do_steps(work: _Work, item: Mail, numbers: str) -> _Steps:
@@ -559,12 +576,12 @@ def _write_tests(work: _Work, order: Order) -> _Steps:
     text = str(write.input["content"]).lstrip()
     where, command = " from the file test_smoke.py", str(run.input["command"])
     if write.tool in work.talk.tools:
-        done = yield from work.act(Call(write.tool, {**write.input, "content": text}, "Writing test_smoke.py."))
+        done = yield Call(write.tool, {**write.input, "content": text}, "Writing test_smoke.py.")
         if not done.ok:
             return _refused(done)
     else:
         where, command = ", but I may write no file: this is its text", f"python3 -B - <<'TEST'\n{text}TEST"
-    done = yield from work.act(Call(run.tool, {"command": command}, "Running the test."))
+    done = yield Call(run.tool, {"command": command}, "Running the test.")
     return fill(order.phrase.answer, [done], {"where": where, "test": text}) if done.ok else _refused(done)
 
 
@@ -761,7 +778,7 @@ def _deed(done: Done) -> str:
 
 _KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
     "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
-    "submit": _submit, "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task,
-    "web": _search_the_web, "give": _give, "stop": _stop, "unit": _write_tests,
-    "states": _list_states, "show plan": _show_plan,
+    "submit": lambda work, order: _submit(work, order.words.get("errand") or work.item.text),
+    "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task, "web": _search_the_web,
+    "give": _give, "stop": _stop, "unit": _write_tests, "states": _list_states, "show plan": _show_plan,
 }  # fmt: skip
