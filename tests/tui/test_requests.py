@@ -413,7 +413,11 @@ async def test_a_comparison_read_to_its_end_is_not_the_plan(frozen: Frozen) -> N
         await _open_plan(stage)
         await stage.press("=")
         await stage.sees("What changed")
-        await _read_to_the_end(stage)
+        for _ in range(9):
+            await stage.press("pagedown")
+            await _painted(stage)
+        await stage.sees("plan ")
+        assert _percent_read(stage) < 100
         await stage.press("a")
         await stage.sees("not shown before: lines", "a approves once all was shown", "## Not part of this")
         await stage.sees_not("What changed")
@@ -609,7 +613,7 @@ async def test_the_empty_feedback_field_takes_one_line_until_used(frozen: Frozen
         await stage.press("tab")
         await stage.until(lambda: plan.size.height < high, "room for the box")
         await stage.sees("━ Feedback")
-        await stage.press("n", "escape")
+        await stage.press("c", "escape")
         await stage.sees("─ Feedback · a sends it with your approval")
         await stage.press("tab", "backspace", "escape")
         await stage.until(lambda: plan.size.height == high, "the plan as high as before")
@@ -1018,6 +1022,28 @@ async def test_a_choice_does_not_push_words_of_ones_own_aside(frozen: Frozen) ->
         await stage.press("enter")
         await stage.until(_is(frozen, "req-004290", "answered"), "the answer")
         assert _request(frozen, "req-004290").feedback == "yes, with a banner"
+
+
+async def test_the_meter_counts_the_version_that_an_answer_is_about(frozen: Frozen) -> None:
+    """A comparison that was read as a whole is not the plan, and numbers of lines are not part of its text."""
+    long = "# Way\n\n" + "\n".join(f"{at}. do the part {at}" for at in range(1, 61))
+    frozen.asks("req-1", "plan_approval", "api", 20, {"plan": long})
+    frozen.asks("req-2", "plan_approval", "api", 10, {"plan": long + " well"}, supersedes="req-1")
+    async with opened(frozen, 120, 40) as stage:
+        stage.app.open_request(_request(frozen, "req-2"))
+        await stage.sees("PLAN v2", "% read")
+        await stage.settles()
+        before = _percent_read(stage)
+        assert 0 < before < 100
+        await stage.press("c", "escape")
+        await stage.sees("  1 # Way")
+        await stage.settles()
+        assert _percent_read(stage) == before
+        await stage.press("=")
+        await stage.sees("+60. do the part 60 well", f"plan {before}% read")
+        await stage.press("=")
+        await stage.settles()
+        assert _percent_read(stage) == before
 
 
 @pytest.mark.long

@@ -36,6 +36,8 @@ class Passage(NamedTuple):
     lines: Sequence[Line]
     place: range = range(0)
     """The lines of the text that it shows, counted from 1; none if it shows something else."""
+    gutter: int = 0
+    """Characters at the left of each line that are no part of the text, as its number."""
 
 
 def named(request: "Request", what: str) -> str:
@@ -100,7 +102,7 @@ class ReadText:
         with revealing(wanted=self.reveals):
             passages = list(passages)
         for passage in passages:
-            texts = ["".join(plain(line).split()) for line in passage.lines]
+            texts = ["".join(plain(line)[passage.gutter :].split()) for line in passage.lines]
             whole = "".join(texts)
             self.hides = self.hides or (not self.reveals and has_hidden(whole))
             shown = self._shown_of(f"{passage.name}{' revealed' if self.reveals else ''}", whole)

@@ -235,7 +235,7 @@ def plan_alone(
             ((Span(f"{'' if at else number:>{_GUTTER - 1}} ", "dim"), *line) if is_numbered else line)
             for at, line in enumerate(block)
         ]
-        yield Passage(named(request, f"plan {number}"), lines, place)
+        yield Passage(named(request, f"plan {number}"), lines, place, _GUTTER * is_numbered)
         if (verdict := verdicts.get(number)) is not None:
             said = [(Span(" " * _GUTTER), Span(piece, "warning")) for piece in wrap(verdict, max(1, width - _GUTTER))]
             yield Passage(named(request, f"verdict {number} {verdict}"), said, place)

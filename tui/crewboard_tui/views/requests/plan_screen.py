@@ -533,7 +533,6 @@ class ReviewScreen(BaseScreen):
 
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
-        text = self._compared if self._comparing else self._asked
         edit, compare = self.context.key("request.edit"), self.context.key("request.compare")
         what = "Plan" if self._is_plan else "Work" if self.page.seen.type == "task_review" else "Permission"
         if self._comparing:
@@ -542,7 +541,11 @@ class ReviewScreen(BaseScreen):
             what = f"Plan, as it was edited and approved · {compare} shows what was changed"
         elif self.editor.rewritten:
             what = f"Plan, as it came · your edit of it is kept: {edit} shows it"
-        title(self.query_one("#plan", LineView), what, "" if self._has_meter else text.progress)
+        title(
+            self.query_one("#plan", LineView),
+            what,
+            "" if self._has_meter else f"{'plan ' * self._comparing}{self._asked.progress}",
+        )
         self._paint_meter()
 
     def _paint_meter(self) -> None:
@@ -551,12 +554,13 @@ class ReviewScreen(BaseScreen):
             return
         lines: list[Line] = []
         if self._has_meter:
-            texts = [self._compared] if self._comparing else [self._asked, *[self._beside] * self._is_apart]
-            percent, below = min(text.percent for text in texts), texts[0].below
-            bar = plain(share_bar(percent / 100, _METER)).strip()
-            read = min(texts, key=lambda text: text.percent).progress
+            # Also beside a comparison: it counts the text that an answer is about.
+            least = min([self._asked, *[self._beside] * self._is_apart], key=lambda text: text.percent)
+            bar = plain(share_bar(least.percent / 100, _METER)).strip()
+            read = f"plan {least.progress}" if self._comparing else least.progress
+            below = (self._compared if self._comparing else self._asked).below
             words = f"{read} · {counted(below, 'line')} below" if below else read
-            name = "what changed" if self._comparing else "decided" if self.page.outcome else "your answer"
+            name = "decided" if self.page.outcome else "your answer"
             keys = tuple(span for piece in self._footer.of_body for span in (Span("  "), *piece))
             lines = [rule_line(name, f"{bar} {words}", (), 0, self.size.width, is_focused=False), keys]
         self.query_one("#meter", StaticLines).show(lines)
