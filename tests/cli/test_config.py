@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import time
 import tomllib
@@ -11,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from crewboard import UsageError
 from crewboard.commands import settings as team_settings
 from crewboard_tui import settings
 from crewboard_tui.render.themes import THEMES
-from crewboard_tui.settings import SETTINGS
+from crewboard_tui.settings import SETTINGS, read_setting
 from tests.cli.shell import COMMAND, Cli
 from tests.cli.test_engines import install
 
@@ -123,7 +125,10 @@ def test_each_value_comes_from_the_nearest_place(own: Cli) -> None:
         ("\nthemes = 1", ":2: themes: give at most 20 tables, each as [themes.NAME]"),
         ("".join(f"[themes.t{number}]\nbase = 'dark'\n" for number in range(21)), ":1: themes: give at most 20"),
         ("[themes.mine]\nkey = '#8fd0ff'", ":1: themes.mine: give the theme that it begins with: base = one of dark, "),
-        ("[themes.mine]\nbase = ['dark']", ":2: themes.mine: give the theme that it begins with"),
+        ("[themes.mine]\nbase = ['dark']", ":2: themes.mine: there is no theme \"['dark']\" to begin with; use one of"),
+        ("[themes.mine]\nbase = 'drak'", ":2: themes.mine: there is no theme 'drak' to begin with; use one of dark"),
+        ("[theme.mine]\nbase = 'dark'", ":1: theme: it is the name of a theme, did you mean [themes.mine]?"),
+        ("[theems.mine]\nbase = 'dark'", ":1: there is no setting theems, did you mean themes?"),
         ("[themes.dark]\nbase = 'light'", ":1: themes.dark: choose another name: there is a theme of that name"),
         ("[themes.'a b']\nbase = 'light'", "themes.a b: choose another name: use small letters"),
         ("\n[themes.mine]\nbase = 'dark'\n\nneeds = '#ffffff'", ":5: themes.mine: there is no colour needs; they are "),
@@ -144,6 +149,19 @@ def test_a_wrong_line_is_said_with_its_place(own: Cli, text: str, said: str) -> 
     assert (shown.code, shown.err.count("\n")) == (0, 1)
     assert shown.err.startswith(str(file))
     assert said in shown.err
+
+
+def test_a_refused_theme_is_told_with_its_reason_wherever_it_is_named(own: Cli) -> None:
+    """The figure is below the one that is needed, also where both would be the same with one digit."""
+    file = users(own, "theme = 'mine'\n[themes.mine]\nbase = 'dark'\nkey = '#9699ab'\n")
+    why = f"{file}:4: key #9699ab has a contrast of "
+    listed = own("config").err
+    assert f"{file}:1: theme: the theme mine is refused: {why}" in listed
+    own("config", "themes.mine").refused(2, f"the theme mine is refused: {why}")
+    figure, needed = map(float, re.findall(r"([\d.]+) : 1", listed)[:2])
+    assert (4.45 < figure < 4.5, needed) == (True, 4.5), "just too dark: with one digit it looks right"
+    with pytest.raises(UsageError, match="the theme mine is refused: "):
+        read_setting("theme", "mine", (), settings.read_files(None, own.environment).refused)
 
 
 @pytest.mark.parametrize("head", ["", "[themes.mine]\nbase = 'dark'\n"])
@@ -227,7 +245,7 @@ def test_themes_of_a_strangers_file_are_looks_and_no_more(own: Cli) -> None:
     assert (made.code, "no setting" in made.err) == (0, False)
     # A line of it that cannot be read is no reason to refuse a team.
     file.write_text('[themes.night]\nbase = "dark"\nkey = "#16181d"\n')
-    assert "themes.night: key #16181d has a contrast of 1.0 : 1" in own("config").err
+    assert "themes.night: key #16181d has a contrast of 1.00 : 1" in own("config").err
     own("team", "create", "red")
     assert own("--team", "red", "config", "theme", "--json").json["value"] == "dark"
 

@@ -199,7 +199,7 @@ def run(
 
     settings = Settings.read(os.environ, team.directory.root)
     if theme is not None:
-        settings = replace(settings, theme=read_setting("theme", theme, settings.themes))
+        settings = replace(settings, theme=read_setting("theme", theme, settings.themes, settings.refused_themes))
     if on_leave is not None:
         # A demo's scratch copy is never opened again.
         settings = replace(settings, visits=None)

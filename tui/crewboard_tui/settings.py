@@ -76,9 +76,11 @@ def _one_of(known: tuple[T, ...], text: str) -> T:
 
 
 # What names the values loads the screen, and the start of a team does without.
-def _theme(text: str, own: Collection[str] = ()) -> str:
+def _theme(text: str, own: Collection[str] = (), refused: Mapping[str, str] = MappingProxyType({})) -> str:
     from crewboard_tui.render import themes
 
+    if text in refused:
+        raise UsageError(f"the theme {text} is refused: {refused[text]}")
     return _one_of((*themes.THEMES, *own), text)
 
 
@@ -127,14 +129,18 @@ SETTINGS: dict[str, Setting] = {
 """The settings by name, in the order of a new file."""
 
 
-def read_setting(name: str, text: str, themes: Collection[str] = ()) -> object:
-    """Return the value of a setting whose text is given as on a command line. `themes` are the user's own.
+def read_setting(
+    name: str, text: str, themes: Collection[str] = (), refused: Mapping[str, str] = MappingProxyType({})
+) -> object:
+    """Return the value of a setting whose text is given as on a command line.
+
+    `themes` are the user's own, and `refused` are those that are not used, with the reason.
 
     Raises:
         UsageError: It has another form.
     """
     if name == "theme":
-        return _theme(text, themes)
+        return _theme(text, themes, refused)
     if (read := SETTINGS[name].read) is not None:
         return read(text)
     # The first picture of the dashboard does without.
@@ -166,7 +172,7 @@ class Files(Struct, frozen=True):
 
     `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says that it is
     another text, or none, since the user accepted it. `themes` are the user's own, each a `Given` of its table and what
-    was made of it.
+    was made of it; `refused` are those that are not used, each with what is wrong and where.
     """
 
     given: Mapping[str, Given]
@@ -175,6 +181,7 @@ class Files(Struct, frozen=True):
     waiting: tuple[str, ...] = ()
     changed: bool = False
     themes: Mapping[str, tuple[Given, Theme]] = MappingProxyType({})
+    refused: Mapping[str, str] = MappingProxyType({})
 
 
 def user_file(environment: Mapping[str, str]) -> Path:
@@ -241,6 +248,7 @@ def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bo
         tuple(reading.waiting),
         reading.changed,
         reading.themes,
+        reading.refused,
     )
 
 
@@ -255,6 +263,7 @@ class _Reading:
         self.waiting: list[str] = []
         self.changed = False
         self.themes: dict[str, tuple[Given, Theme]] = {}
+        self.refused: dict[str, str] = {}
         self._users_themes: frozenset[str] = frozenset()
 
     def take_project(self, root: Path, environment: Mapping[str, str]) -> None:
@@ -297,11 +306,13 @@ class _Reading:
     def _read(self, name: str, value: object, source: Source, where: str) -> None:
         text = _as_text(value)
         try:
+            if name == "theme" and isinstance(value, dict):
+                raise UsageError(f"it is the name of a theme, did you mean [{THEMES}.{next(iter(value), 'NAME')}]?")
             if text is None:
                 raise UsageError("give text in quotes, a number, true or false")
             if source == "project" and (name == "server" or (name == "engine" and ":" in text)):
                 raise UsageError(f"a project does not choose that; set it in your own {FILE}")
-            found = read_setting(name, text, self.themes)
+            found = read_setting(name, text, self.themes, self.refused)
         except UsageError as error:
             self.problems.append(f"{where}: {name}: {error}")
         else:
@@ -328,11 +339,10 @@ class _Reading:
             problems += [(name, begins, each, why) for each, why in wrong]
             if theme is not None:
                 self.themes[name] = Given(table, source, f"{path}:{begins}"), theme
+            elif name not in self.themes:
+                self.refused[name] = f"{path}:{_line_in_table(lines, begins, wrong[0][0])}: {wrong[0][1]}"
         for name, begins, each, why in problems[:_MOST_PROBLEMS]:
-            rest = lines[begins:]
-            ends = next((place for place, line in enumerate(rest) if line.lstrip().startswith("[")), len(rest))
-            place = begins + _line(rest[:ends], each, or_else=0)
-            self.problems.append(f"{path}:{place}: {THEMES}.{name}: {why}")
+            self.problems.append(f"{path}:{_line_in_table(lines, begins, each)}: {THEMES}.{name}: {why}")
         if left := problems[_MOST_PROBLEMS:]:
             self.problems.append(f"{path}: {THEMES}: {len(left)} more lines are wrong")
 
@@ -358,8 +368,15 @@ def _line(lines: list[str], name: str, *, or_else: int = 1) -> int:
     return next((number for number, line in enumerate(lines, 1) if begins.match(line.lstrip())), or_else)
 
 
+def _line_in_table(lines: list[str], begins: int, name: str) -> int:
+    """Return the number of the line of a table where a name stands; that of its head if it does not."""
+    rest = lines[begins:]
+    ends = next((place for place, line in enumerate(rest) if line.lstrip().startswith("[")), len(rest))
+    return begins + _line(rest[:ends], name, or_else=0)
+
+
 def _near(name: str) -> str:
-    near = difflib.get_close_matches(name, SETTINGS, n=1)
+    near = difflib.get_close_matches(name, (*SETTINGS, THEMES), n=1)
     return f", did you mean {near[0]}?" if near else f"; the settings are {', '.join(SETTINGS)}"
 
 
@@ -453,12 +470,14 @@ class Settings(Struct, frozen=True):
 
     `keys` are those that differ from the default, by id. `remembers` is the file that stores the theme, `drafts` the
     directory of unsent texts, `sent` the directory of texts sent last, `visits` the directory of how teams were left;
-    None if they are not stored. `themes` are the user's own. `problems` are sentences about invalid settings.
+    None if they are not stored. `themes` are the user's own, `refused_themes` those with a fault. `problems` are
+    sentences about invalid settings.
     """
 
     notify: Notify = "off"
     theme: str = "dark"
     themes: Mapping[str, Theme] = field(default_factory=dict)
+    refused_themes: Mapping[str, str] = field(default_factory=dict)
     reduced_motion: bool = False
     remembers: Path | None = None
     drafts: Path | None = None
@@ -479,6 +498,7 @@ class Settings(Struct, frozen=True):
         return cls(
             **given,
             themes={name: theme for name, (_, theme) in found.themes.items()},
+            refused_themes=found.refused,
             remembers=_chosen_file(environment),
             drafts=env.state_home(environment) / "drafts",
             sent=env.state_home(environment) / "sent",
@@ -535,9 +555,9 @@ def of_dashboard(environment: Mapping[str, str], root: Path | None = None) -> Fi
         if text := environment.get(name, "").strip().lower():
             setting = next(each for each, known in SETTINGS.items() if name in known.variables)
             try:
-                given[setting] = Given(read_setting(setting, text, found.themes), "environment", name)
+                given[setting] = Given(read_setting(setting, text, found.themes, found.refused), "environment", name)
             except UsageError as error:
                 problems.append(f"{name}={error}")
     if env.has_reduced_motion(environment):
         given["reduced_motion"] = Given(value=True, source="environment", where=env.REDUCED_MOTION)
-    return Files(given, tuple(problems), found.unknown, themes=found.themes)
+    return Files(given, tuple(problems), found.unknown, themes=found.themes, refused=found.refused)

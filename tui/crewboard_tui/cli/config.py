@@ -52,6 +52,9 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
         return
     found = settings.read_files(session.root, os.environ)
     rows = [row for row in _rows(session, found) if name in (None, row["name"])]
+    theme = (name or "").removeprefix(f"{settings.THEMES}.")
+    if not rows and theme != name and theme in found.refused:
+        raise UsageError(f"the theme {theme} is refused: {found.refused[theme]}")
     if not rows:
         raise UsageError(f"there is no setting {name!r}; settings: {', '.join([*SETTINGS, *_own_themes(found)])}")
     if as_json:

@@ -7,6 +7,7 @@ themes of the user too: others are refused.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from math import floor
 
 from rich.color import Color as SentColor
 from rich.color import ColorSystem
@@ -204,6 +205,8 @@ _FILLS = ("need", "bad", "good")
 _BASE, _GROUND = "base", "ground"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+_LONGEST = 40
+"""Characters of a wrong value that are quoted."""
 _DRAWN_LEAST, _TEXT_LEAST, _CONTRAST_LEAST = 3.0, 4.5, 7.0
 _STEPS = 20
 _LINEAR = 0.04045
@@ -216,7 +219,10 @@ def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, 
         why = "there is a theme of that name" if name in THEMES else "use small letters, digits and -, at most 32"
         return None, [("", f"choose another name: {why}")]
     if not isinstance(table, Mapping) or str(table.get(_BASE)) not in THEMES:
-        return None, [(_BASE, f"give the theme that it begins with: {_BASE} = one of {', '.join(THEMES)}")]
+        given = table.get(_BASE) if isinstance(table, Mapping) else None
+        wrongly = f"there is no theme {str(given)[:_LONGEST]!r} to begin with; use " if given is not None else ""
+        wrongly = wrongly or f"give the theme that it begins with: {_BASE} = "
+        return None, [(_BASE, f"{wrongly}one of {', '.join(THEMES)}")]
     colours = {each: colour for each, colour in table.items() if each != _BASE}
     wrong: list[tuple[str, str]] = []
     for each, colour in colours.items():
@@ -320,7 +326,8 @@ def _unreadable_roles(theme: Theme, least: float) -> Iterator[tuple[str, str]]:
             better = next((each for each in shades if all(_contrast(each, at) >= needs for at in on.values())), None)
             shade = "lighter" if theme.dark else "darker"
             use = f"use {better.hex.lower()} or a {shade} one" if better else f"choose another {_GROUND}"
-            figures = f"{ratio:.1f} : 1 on {where}, {worst.hex.lower()}"
+            # Rounded down: 4.47 is below 4.5, and has to look so.
+            figures = f"{floor(100 * ratio) / 100:.2f} : 1 on {where}, {worst.hex.lower()}"
             yield role, f"{role} {colour.hex.lower()} has a contrast of {figures}, and needs {needs:g} : 1: {use}"
 
 
