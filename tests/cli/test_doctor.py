@@ -15,7 +15,7 @@ from crewboard import pricing
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Tokens
 from crewboard.records.processes import Host
-from crewboard.store import hosts, leases
+from crewboard.store import files, hosts, leases
 from crewboard.store.interface import SCHEMA_VERSION
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker import probe
@@ -93,6 +93,13 @@ def test_a_network_disk_is_only_noted_if_the_records_are_in_a_database(
 def test_doctor_accepts_disks_of_this_machine(on: Callable[[str], None], tmp_path: Path, kind: str, mark: str) -> None:
     on(kind)
     assert doctor.files(TeamDirectory(tmp_path / ".crewboard" / "default")).mark == mark
+
+
+def test_doctor_says_that_the_disk_is_full(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(files, "MIN_FREE", 1 << 80)
+    found = doctor.files(TeamDirectory(tmp_path / ".crewboard" / "default"))
+    assert (found.mark, found.detail) == ("bad", f"{tmp_path}: disk full")
+    assert "free some space" in (found.remedy or "")
 
 
 def test_the_maker_of_a_team_on_a_network_is_warned(

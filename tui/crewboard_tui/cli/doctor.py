@@ -54,6 +54,7 @@ from crewboard.records.base import convert, counted
 from crewboard.sandbox import git as sandbox_git
 from crewboard.sandbox import level, policy
 from crewboard.store import hosts, roster
+from crewboard.store.files import disk_state
 from crewboard.store.interface import SCHEMA_VERSION
 from crewboard.store.layout import HOME, TeamDirectory, team_directories
 from crewboard_tui.cli import common
@@ -593,6 +594,9 @@ def files(team: TeamDirectory) -> Check:
     root = team.root
     if not os.access(root, os.W_OK):
         return Check("root", "bad", f"{root} cannot be written to", "choose another with --root")
+    # A full disk grants access all the same.
+    if (state := disk_state(root)) is not None:
+        return Check("root", "bad", f"{root}: {state}", "free some space, or choose another root with --root")
     kind = common.file_system(team.path)
     if kind in common.OF_THE_HOST:
         remedy = "use the team from this side alone; changes made on the other side are seen late"
