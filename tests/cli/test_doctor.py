@@ -302,6 +302,15 @@ def test_doctor_judges_a_key_by_the_call(cli: Cli, given: Raw, mark: str, says: 
 
 
 @of_servers
+def test_a_web_page_does_not_say_that_a_key_was_taken(cli: Cli) -> None:
+    page = Raw(PAGE, 200, "text/html")
+    with RawServer(page, pages={"/v1/models?limit=1000": page}) as server:
+        shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")
+        tried = shell("doctor", "--try", "--model", "m", "--json")
+    assert "the server has not said if it takes it" in detail(tried, "key")
+
+
+@of_servers
 def test_doctor_asks_for_as_long_a_reply_as_an_agent(cli: Cli) -> None:
     with RawServer(sse(start(), *call("{}", name="glob"), end("tool_use"), STOP)) as server:
         shell = cli.with_environment(ANTHROPIC_BASE_URL=server.url, ANTHROPIC_AUTH_TOKEN="local")

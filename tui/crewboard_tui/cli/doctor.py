@@ -381,7 +381,9 @@ def key_of(environment: Mapping[str, str], reached: Answer, *, unset: bool, expo
         if not export:
             return Check("key", "ok", "the server asks for none, and none is sent")
         return Check("key", "note", "the server takes any key", f"export {endpoint.ANY_TEXT}")
-    detail = f"{source} was taken" if reached.status == _OK else f"{source}; the server has not said if it takes it"
+    # A web page, as of a login, says nothing about the key, whatever its status.
+    is_taken = reached.status == _OK and reached.said is not None
+    detail = f"{source} was taken" if is_taken else f"{source}; the server has not said if it takes it"
     return Check("key", "note" if shadowed else "ok", detail, shadowed)
 
 
