@@ -50,7 +50,10 @@ def test_another_model_is_given_to_an_agent_that_is_idle(crew: Crew, live: Cli) 
     crew.model.give("prim", Reply([{"type": "text", "text": "no"}], "refusal"), model.says("done"))
     crew.run("prim", "explore", "look", thinking="off")
     crew.wait_for("prim", "idle")
-    assert live("resume", "prim").out == "prim is already running: run 1\n"
+    again = live("resume", "prim")
+    assert again.out == "prim is already running: run 1\n"
+    assert "keeps the address, key and model that it started with" in again.err
+    assert "stop prim`, then resume it" in again.err
     with pytest.raises(UsageError):
         control.retry_with(crew.team, "prim", model="opus")
     assert crew.see("prim").status.refused_by == "claude-haiku-5-5", (

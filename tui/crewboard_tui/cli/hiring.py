@@ -485,8 +485,12 @@ def _resume_one(
         say_json(_where(agent))
     elif waits := hosts.queued(team, name, run):
         _say_queued(team, name, waits)
+    elif run > before:
+        say(f"{name} is running: run {run}")
     else:
-        say(f"{name} is running: run {run}" if run > before else f"{name} is already running: run {run}")
+        say(f"{name} is already running: run {run}")
+        stop = command_for(team, f"stop {name}")
+        note(f"it keeps the address, key and model that it started with; to change them, `{stop}`, then resume it")
 
 
 def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
