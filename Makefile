@@ -126,7 +126,7 @@ engines: $(STAMP) ## test with real engines on a scripted API; installs them fro
 			|| npm install -g --prefix $$folder --no-audit --no-fund --loglevel=error @agentclientprotocol/$$engine \
 			|| { echo "left out: $$engine, which npm cannot install"; missing=1; }; \
 	done; \
-	test -n "$$missing" || $(BIN)/pytest -m engines -n 0 tests/worker/test_real_engine.py tests/worker/test_real_codex.py tests/worker/test_real_team.py
+	test -n "$$missing" || $(BIN)/pytest -m engines -n 0 tests/worker/test_real_engine.py tests/worker/test_real_codex.py tests/worker/test_real_team.py tests/worker/test_real_storm.py
 
 # Ray is too big for .venv: it gets an environment of its own, which finds there what crewboard needs.
 ray: $(STAMP) ## test `hosts up` with a real Ray cluster of three nodes; installs Ray, 300 MB, under its own licence

@@ -60,10 +60,13 @@ class Responses(http.server.BaseHTTPRequestHandler):
         self.send_header("connection", "close")
         self.end_headers()
         self.tell("response.created", response={"id": "r"})
-        self.tell("response.output_item.done", output_index=0, item=self.items.pop(0))
+        self.tell("response.output_item.done", output_index=0, item=self.next_item(body))
         usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
         self.tell("response.completed", response={"id": "r", "usage": usage})
         self.close_connection = True
+
+    def next_item(self, _body: dict[str, Any]) -> Item:
+        return self.items.pop(0)
 
     def tell(self, kind: str, **about: Any) -> None:
         self.wfile.write(f"event: {kind}\ndata: {json.dumps({'type': kind, **about})}\n\n".encode())
