@@ -8,7 +8,6 @@ sent again, what is not found is.
 import asyncio
 import contextlib
 import os
-import shlex
 import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
@@ -59,7 +58,7 @@ from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
-from crewboard.worker.team_tools import OFFERED, SERVER, TeamCall, TeamTools, is_ours
+from crewboard.worker.team_tools import OFFERED, SERVER, TeamCall, TeamTools, as_ours, is_ours
 from crewboard.worker.team_tools import run as run_team_tool
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
 from crewboard.worker.tools.plans import (
@@ -590,10 +589,6 @@ class EngineLife(Life):
             run_state.show("working", doing, timeout=limit)
 
     def _take(self, update: Update) -> None:
-        self._take_update(update)
-        self._show_work()
-
-    def _take_update(self, update: Update) -> None:
         run_state = self._run_state
         match update:
             case Said(kind="text" | "thought"):
@@ -612,6 +607,7 @@ class EngineLife(Life):
                 run_state.set_window(update.size)
             case Said(kind="note") | Line():
                 run_state.stream(f"\n[{self._known.title}: {redact(update.text)}]\n")
+        self._show_work()
 
     def _note_taken(self) -> None:
         """Journal at the first sign of an answer that the engine has what was sent."""
@@ -636,7 +632,7 @@ class EngineLife(Life):
 
     def _begin_call(self, call: Call) -> None:
         """Journal a call, behind what was said before it."""
-        run_state, (name, arguments) = self._run_state, self._as_ours(call)
+        run_state, (name, arguments) = self._run_state, as_ours(call, self._run_state.workspace)
         self._turn.began[call.id] = run_state.now()
         block = {"type": "tool_use", "id": call.id, "name": name, "input": arguments}
         run_state.append(
@@ -663,38 +659,6 @@ class EngineLife(Life):
                 seconds=None if began is None else round(run_state.now() - began, 3), consumed=list(consumed),
             )
         )  # fmt: skip
-
-    def _as_ours(self, call: Call) -> tuple[str, dict[str, Any]]:
-        """Return name and input of a call as our own tools have them, where it is one of their kind.
-
-        Rules, terms and the views know these names.
-        """
-        given = call.input
-        if call.kind == SERVER:
-            return call.name, given
-        path = next(
-            (given[key] for key in ("file_path", "filepath", "path", "abs_path") if isinstance(given.get(key), str)), ""
-        )
-        if call.kind == "execute" and (command := given.get("command")):
-            text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
-            folder = next((given[key] for key in ("cwd", "workdir") if isinstance(given.get(key), str)), "")
-            if folder and os.path.realpath(folder) != os.path.realpath(self._run_state.workspace):
-                text = f"cd {shlex.quote(folder)} && {text}"
-            return "bash", {"command": text}
-        if call.kind == "edit" and (call.diff is not None or path):
-            texts = (str(given.get("old_string") or ""), str(given.get("new_string") or given.get("content") or ""))
-            where, old, new = call.diff or (path, *texts)
-            where = self._below_workspace(where)
-            if old or "old_string" in given:
-                return "edit_file", {"path": where, "old_text": old, "new_text": new}
-            return "write_file", {"path": where, "content": new}
-        if call.kind == "read" and path:
-            return "read_file", {"path": self._below_workspace(path)}
-        return call.name or call.kind or "tool", given or {"title": call.title}
-
-    def _below_workspace(self, path: str) -> str:
-        root = os.path.realpath(self._run_state.workspace)
-        return os.path.relpath(path, root) if path.startswith(f"{root}{os.sep}") else path
 
     def _take_steps(self, steps: Steps) -> None:
         run_state = self._run_state
@@ -825,7 +789,7 @@ class EngineLife(Life):
         call = self._turn.calls[ask.call.id]
         if call.id not in self._turn.began:
             self._begin_call(call)
-        tool, arguments = self._as_ours(call)
+        tool, arguments = as_ours(call, self._run_state.workspace)
         take_released(self._run_state)
         terms = self._run_state.conversation.terms
         rules = [

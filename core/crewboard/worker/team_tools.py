@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import stat
 import sys
 import tomllib
@@ -24,7 +25,7 @@ from crewboard.agent_types import MCP_PREFIX
 from crewboard.errors import BadDataError, CrewboardError, StorageError
 from crewboard.sandbox.scratch import remove_tree
 from crewboard.store import mailbox
-from crewboard.worker.acp import pruned
+from crewboard.worker.acp import Call, pruned
 from crewboard.worker.tools.base import Context, Outcome
 from crewboard.worker.tools.registry import TOOLS, ToolRegistry
 
@@ -98,6 +99,41 @@ def is_ours(name: str) -> bool:
     Its input says nothing about that: the model writes it.
     """
     return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in OFFERED
+
+
+def as_ours(call: Call, workspace: Path) -> tuple[str, Json]:
+    """Return name and input of a call as our own tools have them, where it is one of their kind.
+
+    Rules, terms and the views know these names.
+    """
+    given, root = call.input, os.path.realpath(workspace)
+    if call.kind == SERVER:
+        return call.name, given
+    if call.kind == "execute" and (command := given.get("command")):
+        text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
+        folder = _first_text(given, "cwd", "workdir")
+        if folder and os.path.realpath(folder) != root:
+            text = f"cd {shlex.quote(folder)} && {text}"
+        return "bash", {"command": text}
+
+    def below_workspace(path: str) -> str:
+        return os.path.relpath(path, root) if path.startswith(f"{root}{os.sep}") else path
+
+    path = _first_text(given, "file_path", "filepath", "path", "abs_path")
+    if call.kind == "edit" and (call.diff is not None or path):
+        texts = (str(given.get("old_string") or ""), str(given.get("new_string") or given.get("content") or ""))
+        where, old, new = call.diff or (path, *texts)
+        if old or "old_string" in given:
+            return "edit_file", {"path": below_workspace(where), "old_text": old, "new_text": new}
+        return "write_file", {"path": below_workspace(where), "content": new}
+    if call.kind == "read" and path:
+        return "read_file", {"path": below_workspace(path)}
+    return call.name or call.kind or "tool", given or {"title": call.title}
+
+
+def _first_text(given: Json, *names: str) -> str:
+    """Return the first of these inputs that is a text; an empty one if none is."""
+    return next((given[name] for name in names if isinstance(given.get(name), str)), "")
 
 
 def find_declaration(workspace: Path, home: Path) -> Path | None:
