@@ -169,9 +169,9 @@ def config_home(environment: Mapping[str, str]) -> Path:
     return _user_folder(environment, "XDG_CONFIG_HOME", ".config")
 
 
-def is_in_browser(environment: Mapping[str, str] = os.environ) -> bool:
+def is_in_browser() -> bool:
     """Return True if textual-serve shows the dashboard's output in a browser."""
-    return environment.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
+    return os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver")
 
 
 def speaks_utf8() -> bool:

@@ -32,7 +32,6 @@ from crewboard.records.agents import Context, Spec, State, Status
 from crewboard.records.base import JsonValue, Record, first_line
 from crewboard.records.events import RunStarted, ToolResult, describe_call
 from crewboard.records.processes import Exit
-from crewboard.records.requests import RequestStatus
 from crewboard.records.team import Config, Member, Task, TaskStatus
 from crewboard.store import codec, files, leases, mailbox
 from crewboard.store import roster as store_roster
@@ -147,8 +146,8 @@ class Asks:
             return
         approved = frame.get("approved") is True or frame.get("subtype") == "success"
         said = next((frame[key] for key in ("feedback", "error") if isinstance(frame.get(key), str)), None)
-        status: RequestStatus = "approved" if approved else "rejected"
-        requests.decide(self._team, ident, status, request.to, self._clock(), feedback=said)
+        now = self._clock()
+        requests.decide(self._team, ident, "approved" if approved else "rejected", request.to, now, feedback=said)
 
     def close_of(self, author: str) -> None:
         """Close what an agent asked that works again: the answer was not seen."""

@@ -319,7 +319,7 @@ def _warn_of_keys(
     return keys
 
 
-def target_name(team: Team, into: str | None = None) -> str:
+def target_name(team: Team, into: str | None) -> str:
     """Return the branch that a merge goes to, as the user calls it; `HEAD` where none is checked out.
 
     Raises:

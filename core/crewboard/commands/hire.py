@@ -710,7 +710,7 @@ def _resumed(
     *,
     model: str | None,
     permits: dict[str, bool],
-    host: str | None = None,
+    host: str | None,
 ) -> Spec:
     """Return the spec that asks for the next run; the same one if a run is under way or about to begin.
 

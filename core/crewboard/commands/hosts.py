@@ -260,9 +260,7 @@ def how_to_move(team: Team, name: str) -> str:
     return command_for(team, f"resume {name} --host {other}") if other is not None else ""
 
 
-def require_no_wait(
-    team: Team, name: str, flags: HireOptions, *, waits_for_it: str | None = None, memory: int = 0
-) -> None:
+def require_no_wait(team: Team, name: str, flags: HireOptions, *, waits_for_it: str | None, memory: int) -> None:
     """Refuse a start that would have to wait, for a host or because of a cap.
 
     The agent that `waits_for_it` is not at work meanwhile. Its engine takes `memory`.

@@ -185,15 +185,15 @@ def is_checking(team: Team, name: str) -> bool:
     return leases.is_held(team.directory.agent(name).checking)
 
 
-def last_lines(team: Team, checked: Checked, count: int = 5) -> str:
-    """Return the last lines of the output of a check, indented; empty if they cannot be read."""
+def last_lines(team: Team, checked: Checked) -> str:
+    """Return the last five lines of the output of a check, indented; empty if they cannot be read."""
     try:
         with open(team.directory.path / checked.result, "rb", opener=files.open_existing) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_OF_TAIL))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return ""
-    return "\n".join(f"  {line}" for line in lines[-count:])
+    return "\n".join(f"  {line}" for line in lines[-5:])
 
 
 def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Checked, Task | None]:

@@ -120,7 +120,7 @@ class Loop(Life):
             await asyncio.gather(self._learning, return_exceptions=True)
 
     async def _end_assignment(self) -> None:
-        await self._file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
+        await self._file_tools.end_commands_with_lent_network()
 
     async def _rest(self) -> None:
         # An agent that waits for work needs no server; the next call of a file tool starts one.

@@ -39,7 +39,7 @@ class _GoneError(Exception):
     """A part is gone: its bundle was replaced after its name was read."""
 
 
-def is_complete(repository: Repository, commit: str, known: Iterable[str] = ()) -> bool:
+def is_complete(repository: Repository, commit: str, known: Iterable[str]) -> bool:
     """Return True if a repository has a commit with its whole history and files. It has all of the `known` ones."""
     if repository.ref(f"{commit}^{{commit}}") is None:
         return False

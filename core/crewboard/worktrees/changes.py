@@ -159,11 +159,11 @@ def changes_of(  # noqa: PLR0913  the parts of one comparison
     agent: str,
     branch: str,
     *,
-    head: str | None = None,
-    accepted: str | None = None,
-    setup: str | None = None,
-    merges: tuple[tuple[str, str], ...] = (),
-    reviews: Sequence[tuple[int, Reviewed]] = (),
+    head: str | None,
+    accepted: str | None,
+    setup: str | None,
+    merges: tuple[tuple[str, str], ...],
+    reviews: Sequence[tuple[int, Reviewed]],
 ) -> Changes:
     """Return what an agent changed, compared with the commit `head`, or with the one that the user has checked out.
 

@@ -223,11 +223,11 @@ class FileToolClient:
                 self._more.discard(server)
                 await server.end()
 
-    async def end_commands_with_lent_network(self, why: str) -> None:
-        """End the commands in the background that have the network only by the terms of an approval."""
+    async def end_commands_with_lent_network(self) -> None:
+        """End the commands in the background that have the network only by the terms of an approval that is over."""
         if not self.sandbox.policy.network:
             lent = (each for each in self.background.values() if each.has_network and each.result is None)
-            await asyncio.gather(*(command.end(why) for command in lent))
+            await asyncio.gather(*(command.end("the approval that gave it the network is over") for command in lent))
 
     def ended_commands(self) -> dict[str, str]:
         """Return what to tell the model about commands in the background that ended by themselves, by handle."""

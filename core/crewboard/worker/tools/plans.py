@@ -154,7 +154,7 @@ async def submit_plan(context: Context, given: SubmitPlan) -> Outcome:
     outcome = plan_outcome(context.run_state, await context.interrupts.wait_for_decision(request, WAITS))
     assignment = context.run_state.conversation.assignment
     if assignment is None or assignment.terms is None or not (assignment.gate_open and assignment.terms.given.network):
-        await context.file_tools.end_commands_with_lent_network("the approval that gave it the network is over")
+        await context.file_tools.end_commands_with_lent_network()
     return outcome
 
 
