@@ -10,17 +10,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from msgspec.structs import replace
+
+from crewboard import AgentView, TeamView
+from crewboard.readmodel.processes import Usage
 from crewboard.records.agents import Spec
-from crewboard.records.processes import Exit, Usage
+from crewboard.records.processes import Exit
+from crewboard.records.processes import Usage as HostUsage
 from crewboard.records.team import AttachedTeam
 from crewboard.store import agents, leases, roster
+from crewboard_tui.queries import ProcessHistoryReader
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, PLAN, Frozen, make_empty, make_team
 from tests.placed import add_host, place
@@ -101,6 +107,8 @@ async def _write(stage: Stage, text: str) -> None:
 async def paint(shot: Shot, home: Path) -> str:
     """Return the picture as SVG."""
     frozen = make_attached(home) if shot.attached else make_team(home / "inkpot")
+    if not shot.attached:
+        add_work(frozen)
     if shot.worktrees:
         repository = Repository(frozen)
         repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
@@ -137,7 +145,7 @@ def make_attached(home: Path) -> Frozen:
 
 def place_on_hosts(frozen: Frozen) -> None:
     """Let the agents run on three hosts: two are up, the third was lost with two agents, one of which needs a GPU."""
-    measured = {name: Usage(cpu=cpu, memory=megabytes << 20) for name, cpu, megabytes in _MEASURED}
+    measured = {name: HostUsage(cpu=cpu, memory=megabytes << 20) for name, cpu, megabytes in _MEASURED}
     machine: dict[str, Any] = {"version": "0.2.0", "cores": 8, "memory": 32 << 30, "usage": measured}
     add_host(frozen.directory, "build1", labels=["big"], machine="rack-7", pid=812, load=3.1, **machine)
     add_host(frozen.directory, "build2", machine="rack-9", pid=633, load=9.7, **machine)
@@ -170,6 +178,51 @@ _MEASURED = (
 """The measures that hosts took of their agents: percent of one core, and MiB."""
 
 
+_CALLS: dict[str, tuple[str, dict[str, object], tuple[int, ...]]] = {
+    "flaky-hunt": ("bash", {"command": "pytest -k sync"}, (470, 430, 380, 340, 300, 255, 240, 225, 210, 195, 185)),
+    "perf": (
+        "grep",
+        {"pattern": "lru_cache", "path": "src/"},
+        (420, 380, 370, 310, 250, 245, 190, 130, 100, 60, 35),
+    ),
+    "ui": ("read_file", {"path": "web/orders.ts"}, (450, 390, 330, 325, 320, 260, 200, 190, 140, 80, 75, 45)),
+    "migrate": ("read_file", {"path": "migrations/0040.py"}, (640, 620, 600, 580, 560)),
+    "docs": ("read_file", {"path": "docs/api.md"}, (440, 400, 360, 350, 290, 230, 225, 170, 110, 105, 90)),
+}
+"""Calls of agents, with how many seconds ago each was."""
+
+
+def add_work(frozen: Frozen) -> None:
+    """Record earlier calls of agents, for their lanes."""
+    for name, (tool, arguments, moments) in _CALLS.items():
+        for ago in moments:
+            frozen.did(name, ago, tool, arguments, "(done)", 0.4)
+
+
+def _note_past(note: Callable[[ProcessHistoryReader, TeamView], None]) -> Callable[[Any, TeamView], None]:
+    """Return a `note` that records two minutes of measurements before the first one."""
+    known = set[int]()
+
+    def note_all(reader: ProcessHistoryReader, view: TeamView) -> None:
+        if id(reader) not in known:
+            known.add(id(reader))
+            for ago in range(118, 0, -2):
+                past = [replace(each, usage=_used(each, ago)) for each in view.agents]
+                note(reader, replace(view, now=view.now - ago, agents=past))
+        note(reader, view)
+
+    return note_all
+
+
+def _used(agent: AgentView, ago: int) -> Usage | None:
+    """Return what an agent used some seconds ago: now more, now less, of a memory that grew."""
+    if agent.usage is None:
+        return None
+    share = (1 + (ago // 14 * 7 + len(agent.name)) % 5) / 5
+    memory = int(agent.usage.memory * (1 - ago * (1 + len(agent.name) % 4) / 800))
+    return Usage(agent.usage.cpu_percent * share, memory, agent.usage.children)
+
+
 async def _paint(shot: Shot, frozen: Frozen) -> str:
     async with opened(frozen, shot.width, shot.height, settings=Settings(theme=shot.theme)) as stage:
         for key in shot.keys.split():
@@ -191,7 +244,10 @@ def same_everywhere(home: Path) -> Iterator[None]:
         os.environ.pop(name, None)
     time.tzset()
     try:
-        with mock.patch("crewboard.linux.process.runs_as_root", return_value=False):
+        with (
+            mock.patch("crewboard.linux.process.runs_as_root", return_value=False),
+            mock.patch.object(ProcessHistoryReader, "note", _note_past(ProcessHistoryReader.note)),
+        ):
             yield
     finally:
         os.environ.clear()
