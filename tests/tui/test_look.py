@@ -200,6 +200,27 @@ async def test_no_bar_is_empty(frozen: Frozen, theme: str) -> None:
             assert len(bars) == (1 if keys == "4" else 2), keys
 
 
+@pytest.mark.parametrize("width", [80, 120])
+async def test_the_palette_shows_a_need_as_far_as_there_is_room(frozen: Frozen, width: int) -> None:
+    async with opened(frozen, width, 24) as stage:
+        await stage.press(":")
+        await stage.sees(
+            "parser died: killed by SIGKILL, last tool bash", "auth-plan plan: Rotate the JWT signing keys"
+        )
+        await stage.settles()
+        rows = [line for line in stage.text if "needs you · " in line]
+        assert len({line.index("needs you · ") for line in rows}) == 1
+        assert "needs you · dead" in rows[0]
+
+
+async def test_the_line_for_a_message_leaves_the_keys_to_the_footer(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("m")
+        await stage.sees("^j new line", "to parser ›")
+        await stage.settles()
+        assert stage.all.count("^j new line") == 1
+
+
 def _line_of(stage: Stage, words: str) -> int:
     return next(at for at, line in enumerate(stage.text) if words in line)
 

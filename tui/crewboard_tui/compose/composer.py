@@ -145,11 +145,11 @@ class Composer(Horizontal):
         self._hint()
 
     def _hint(self) -> None:
-        """Show the keys, or what Tab can complete the word to."""
+        """Show what Tab can complete the word to, or what an empty text means; the footer shows the keys."""
         if self._head is not None and self.line is not None and self.line.has_focus:
             words = _completes(self.line.completions, self._app_context.key)
-            words = words or self.line.note
-            self._show(self.query_one("#composer-hint", Label), words or self._head.hint(self._app_context.key))
+            empty = f"empty: {self._head.nothing}" if self._head.nothing is not None else ""
+            self._show(self.query_one("#composer-hint", Label), words or self.line.note or empty)
 
     def on_draft_input_submitted(self, event: "DraftInput.Submitted") -> None:
         event.stop()

@@ -35,8 +35,12 @@ _VIEWS = {f"app.{mode}": name for mode, _, name in VIEWS} | {
 
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14
-_NAME = 34
-"""Cells for what can be gone to: an agent's name, the beginning of a plan or of a task."""
+_WIDEST = 100
+"""The cells of the palette on a wide terminal, as in the stylesheet."""
+
+_BESIDE_NAME = 28
+"""The cells of the palette that are not for the name of a place: what it is, and the edges."""
+
 _UNLIKELY = 0.5
 _BEGIN_SCORE, _PART_SCORE = 4.0, 1.5
 """Scores of a hit that is a place: if its text begins with the words, it comes before each command."""
@@ -72,9 +76,9 @@ class _Place(Struct, frozen=True):
     says: str
     go: Callable[[], Awaitable[None]]
 
-    @property
-    def title(self) -> Content:
-        return Content.assemble(pad(self.name, _NAME), "  ", (self.says, "dim"))
+    def title(self, width: int) -> Content:
+        """Return what the palette shows on a terminal of this width."""
+        return Content.assemble(pad(self.name, min(_WIDEST, width) - _BESIDE_NAME), "  ", (self.says, "dim"))
 
 
 class Commands(Provider):
@@ -90,19 +94,22 @@ class Commands(Provider):
     async def discover(self) -> Hits:
         # A board of many tasks would hide the commands.
         for place in self._places():
-            yield DiscoveryHit(place.title, place.go, text=place.title.plain)
+            yield self._found(place)
         for command in self._commands():
             yield DiscoveryHit(command.title, command.run, text=command.title.plain)
         for task, place in self._tasks():
             if task.status not in CLOSED:
-                yield DiscoveryHit(place.title, place.go, text=place.title.plain)
+                yield self._found(place)
+
+    def _found(self, place: _Place) -> DiscoveryHit:
+        return DiscoveryHit(title := place.title(self.app.size.width), place.go, text=title.plain)
 
     async def search(self, query: str) -> Hits:
         for place in [*self._places(), *(place for _, place in self._tasks())]:
             text = place.name.lower()
             if all(word in text for word in query.lower().split()):
                 score = _BEGIN_SCORE if text.startswith(query.lower()) else _PART_SCORE
-                yield Hit(score, place.title, place.go, text=place.title.plain)
+                yield Hit(score, title := place.title(self.app.size.width), place.go, text=title.plain)
         working = self._commands()
         for command in [*working, *self._others(working)]:
             score = command.score(query)
