@@ -159,7 +159,7 @@ def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     late = {"anthropic", "psutil", "pydantic", "statistics", "tomllib", "watchdog"}
     late |= {
         f"crewboard_tui.views.{name}"
-        for name in ("activity", "agent", "feed", "help", "hire", "inbox", "needs", "palette")
+        for name in ("activity", "agent", "cost", "feed", "help", "hire", "inbox", "needs", "palette")
     }
     late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
     late |= {f"crewboard.{name}" for name in ("agent_types", "engines", "mcp_servers", "models", "skill_files")}

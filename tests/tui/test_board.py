@@ -474,6 +474,20 @@ async def test_a_large_board_shows_what_each_agent_costs(frozen: Frozen) -> None
         await stage.sees("Cost · $8.39")
 
 
+@pytest.mark.long
+async def test_costs_wait_until_no_pane_fills_the_screen(frozen: Frozen) -> None:
+    async with opened(frozen, 160, 49) as stage:
+        await stage.sees("─ Tasks · 1/8")
+        stage.app.screen.query_one("#board-tasks").focus()
+        await stage.press("z")
+        await stage.sees_not("─ Team")
+        await stage.pilot.resize_terminal(160, 50)
+        await stage.until(lambda: stage.app.screen.size.height == 50, "the size")
+        await stage.sees_not("Cost · ")
+        await stage.press("z")
+        await stage.sees("─ Cost · $8.39 · ", "─ Team")
+
+
 async def test_a_row_shows_the_last_minutes_of_its_agent(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("4 min", "✖     ", "────────   4m", "───   1m", "┄┄┄┄┄   2m", "········   6m", "◇◇◇◇◇◇◇◇   9m")

@@ -21,9 +21,9 @@ from crewboard.readmodel.usage import (
 from crewboard.records.agents import HireOptions, Spec, Tokens
 from crewboard.records.events import CacheMiss, Reply
 from crewboard.store import agents, journal
-from crewboard_tui.queries import Readers, SpendingByMinute
+from crewboard_tui.queries import PULSE, Readers, SpendingByMinute
 from crewboard_tui.render.lines import plain
-from crewboard_tui.views.cost import PULSE, chart, pulse
+from crewboard_tui.views.cost import chart, pulse
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 

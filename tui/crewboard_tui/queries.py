@@ -384,6 +384,10 @@ class SpendingOf(Struct, frozen=True):
         return readmodel_usage.spending([own]), readmodel_usage.rate([readers.recent_calls(self.agent)], view.now)
 
 
+PULSE = 120
+"""Minutes at most that the pulse of a team shows."""
+
+
 class SpendingByMinute(Struct, frozen=True):
     """Query for what the team's agents spent in each minute, of the newest minutes with spending of each."""
 

@@ -20,7 +20,7 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, select, select_in, select_needs
 from crewboard_tui.actions.search import AGENT_GROUPS, FINDS_AGENTS, Search
 from crewboard_tui.compose.composer import Composer, shown_composer
-from crewboard_tui.queries import Lanes, MailTo, Query, Snapshot, SpendingByMinute, SpendingRate, Work, WorkOf
+from crewboard_tui.queries import PULSE, Lanes, MailTo, Query, Snapshot, SpendingByMinute, SpendingRate, Work, WorkOf
 from crewboard_tui.render.formats import (
     context_share,
     format_age,
@@ -37,7 +37,6 @@ from crewboard_tui.render.formats import (
 from crewboard_tui.render.lines import Line, Span, crop, hang, one_line, rule_line, say, width_of
 from crewboard_tui.render.looks import look_of, tally
 from crewboard_tui.views.base import HIGH, HUGE, TALL, AppContext, BaseScreen, why_gone
-from crewboard_tui.views.cost import PULSE, CostRows, pulse
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.roster import BESIDE_WIDTH, Roster, doing, is_told_by_row
 from crewboard_tui.views.rows import need_rows, task_rows
@@ -47,6 +46,7 @@ from crewboard_tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
     from crewboard.local_servers import LocalServer
+    from crewboard_tui.views.cost import CostRows
 
 _WELCOME = (
     "No agents hired yet.",
@@ -156,7 +156,8 @@ class BoardScreen(BaseScreen):
                     yield LineList(id="board-tasks", classes="pane")
                     yield StaticLines(id="board-pulse", classes="-low")
                 yield LineList(id="board-needs", classes="pane -low")
-                yield CostRows(id="board-cost", classes="pane -low")
+                if self._tells_cost:
+                    yield _cost_rows()
         yield Composer(self.context)
 
     def queries(self) -> Iterable[Query[object]]:
@@ -174,7 +175,8 @@ class BoardScreen(BaseScreen):
 
     @property
     def _tells_cost(self) -> bool:
-        return self.size.width >= HUGE and self.size.height >= HIGH
+        # While it is composed, the screen has no size of its own.
+        return self.app.size.width >= HUGE and self.app.size.height >= HIGH
 
     def tells(self, need: Need) -> bool:
         is_beside = need.agent == self._selected and bool(self.query_one("#peek", LineView).size)
@@ -482,8 +484,14 @@ class BoardScreen(BaseScreen):
             rows.show([found[key] for key in keep_order(shown, list(found))])
 
     def _paint_cost(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#board-cost", CostRows)
-        if rows.has_class("-low") == self._tells_cost:
+        lists = self.query_one("#lists")
+        rows: Any = next((each for each in lists.children if each.id == "board-cost"), None)
+        if rows is None:
+            # Beside a pane that fills the screen it would be seen.
+            if self._tells_cost and self.panes.zoomed is None:
+                lists.mount(_cost_rows())
+                self.refresh_soon()
+        elif rows.has_class("-low") == self._tells_cost:
             rows.set_class(not self._tells_cost, "-low")
             self.refresh_soon()  # what stands in it depends on the room that it gets
         elif rows.size.width:
@@ -509,7 +517,12 @@ class BoardScreen(BaseScreen):
             # It is not read yet, and what stood there before is not wrong.
             return
         if decides != self._pulsed[0]:
-            self._pulsed = decides, pulse(found, self.context.now, width, rows) if found is not None else []
+            self._pulsed = decides, []
+            if found is not None:
+                # The first picture is painted before any spending is read.
+                from crewboard_tui.views.cost import pulse
+
+                self._pulsed = decides, pulse(found, self.context.now, width, rows)
             if pane.has_class("-low") == bool(self._pulsed[1]):
                 pane.set_class(not self._pulsed[1], "-low")
                 self.refresh_soon()  # the tasks have other room
@@ -569,6 +582,13 @@ class BoardScreen(BaseScreen):
         super().refresh_bindings()
         if self.is_ready and not self.is_due:
             self._paint_roster(self.context.snapshot)
+
+
+def _cost_rows() -> CostRows:
+    """Return the pane of costs. It is loaded only where there is room for it."""
+    from crewboard_tui.views.cost import CostRows
+
+    return CostRows(id="board-cost", classes="pane")
 
 
 def agent_facts(agent: AgentView, view: TeamView, now: float, width: int) -> list[Line]:

@@ -15,7 +15,7 @@ from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in
 from crewboard_tui.actions.search import AGENT_GROUPS, ALL, FINDS_AGENTS, Search, in_group, matches_agent
-from crewboard_tui.queries import Query, Snapshot, SpendingByMinute, SpendingRate
+from crewboard_tui.queries import PULSE, Query, Snapshot, SpendingByMinute, SpendingRate
 from crewboard_tui.render import table
 from crewboard_tui.render.formats import (
     bar_rows,
@@ -212,9 +212,6 @@ def _plot(bars: Sequence[float], rows: int, times: Sequence[float], label: Calla
         (Span(f" {'0':>{_LABEL}} ┼{axis}", "dim"),),
     ]
 
-
-PULSE = 120
-"""Minutes at most that the pulse of a team shows."""
 
 _LABEL = 7
 """Cells of a number beside the chart."""
