@@ -2,6 +2,7 @@
 
 import pytest
 
+from crewboard import operations
 from crewboard.commands import answers, settings
 from crewboard.commands import messages as mail
 from crewboard.protocol import requests
@@ -134,8 +135,19 @@ def test_a_line_for_an_agent_reaches_it_and_no_other_word_hires_one(led: Crew) -
     assert tell(led, "dave: read shop/till.py").endswith("On the team: alice.")
     assert "- alice (explore) idle" in tell(led, "who is idle?")
     assert tell(led, "who is working?") == "No other agent is working."
-    assert "I sent alice: “read shop/till.py”" in tell(led, "alice: read shop/till.py")
-    passed_on(led, "alice reports:", "shop/till.py has 5 lines")
+    answer = tell(led, "alice: read shop/till.py")
+    assert "alice (explore) answered" in answer
+    assert "shop/till.py has 5 lines" in answer
+
+
+def test_a_result_of_earlier_words_says_so(led: Crew) -> None:
+    led.run("alice", "explore", "Hello", unsafe_no_sandbox=True)
+    operations.pause(led.team, "lead")
+    led.wait_for("lead", "paused")
+    mail.send(led.team, "lead", "list the tasks")
+    mailbox.send(led.directory, mailbox.compose("alice", "lead", "result", "All is read."))
+    operations.unpause(led.team, "lead")
+    passed_on(led, "0 tasks on the board", "From before: alice reports: All is read.")
 
 
 def test_several_of_a_kind_get_names_that_are_free(led: Crew) -> None:

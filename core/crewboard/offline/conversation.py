@@ -171,7 +171,7 @@ def _read_text(text: str, turn: int) -> Iterable[Entry]:
 _EXIT = re.compile(r"\[exit code (-?\d+)\]$")
 _NUMBERED = re.compile(r"^\s*(\d+)\t(.*)$", re.MULTILINE)
 _TALLY = re.compile(r"^(?:Ran \d+ tests?|=* ?\d+ (?:passed|failed|error)|OK\b|FAILED \()")
-_REMARK = re.compile(r"[(\[]|no \w+ ", re.IGNORECASE)
+_REMARK = re.compile(r"[(\[]|no \w+(?: |\Z)", re.IGNORECASE)
 _DEFINED = re.compile(r"(?:async\s+)?(?:class|def)\s+(\w+)")
 _HEADING = re.compile(r"#+ (.+)")
 _FEEDBACK = re.compile(r"feedback:?\s*(.+?)\s*(?:\nRevise [^\n]*)?\Z", re.IGNORECASE | re.DOTALL)

@@ -366,8 +366,7 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
         return _review_work(work, item) if item.kind == "task_review_request" else ""
     if talk.type == LEAD and item.author != OPERATOR and item.kind != HIRE_PROMPT:
         # Mail of the team is passed on, and never taken for an order.
-        passed_on = f"{item.author} {_SAYS[item.kind]}: {item.text.strip()}" if item.kind in _SAYS else ""
-        return _hear_plan(work, item) if item.kind == "plan_approval_request" else passed_on
+        return _hear_plan(work, item) if item.kind == "plan_approval_request" else _pass_on(talk, item)
     if item.kind == "task_assignment" and (assigned := _TASK_MAIL.fullmatch(item.text)):
         return _work_on_task(work, int(assigned["id"]), assigned["work"])
     released = _RELEASED.match(item.text) if item.author == OPERATOR else None
@@ -378,6 +377,15 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
     only_plans = "submit_plan" in talk.tools and not GATED_TOOLS & talk.tools
     planned = any(done.tool == "submit_plan" for done in calls_in(talk.span))
     return _submit(work, item.text) if first and (planned or work.gated or only_plans) else _otherwise(work, item)
+
+
+def _pass_on(talk: Conversation, item: Mail) -> str:
+    """Say what an agent wrote; also that it is of earlier words, where it comes with the operator's next ones."""
+    if item.kind not in _SAYS:
+        return ""
+    given = [call.input.get(key) for call in calls_in(talk.span) for key in ("name", "to", "teammate")]
+    is_other = any(one.author == OPERATOR for one in mail_in(talk.span)) and item.author not in given
+    return f"{'From before: ' if is_other else ''}{item.author} {_SAYS[item.kind]}: {item.text.strip()}"
 
 
 def _orders(talk: Conversation, text: str, members: frozenset[str] | None = None) -> list[Order]:
@@ -536,16 +544,21 @@ def _hire(work: _Work, order: Order) -> _Steps:
 
 
 def _give(work: _Work, order: Order) -> _Steps:
-    """Give an agent work: hire one that is not there for known work, wait for one that is to leave afterwards."""
+    """Give an agent work, and wait for its result; hire one that is not there for known work, write to one at work."""
     members = _members((yield Call("list_team")))
     kinds = {name: kind for name, kind, _ in members}
-    running = any(name == order.name and "not running" not in state for name, _, state in members)
+    state = next((state for name, _, state in members if name == order.name), "not running")
     known = any(isinstance(one, Order) for one in understand(order.words["errand"], lead=False))
-    # Mail to an agent that has ended would wait for its next run.
-    if ("wait" not in order.words) if running else not (known or order.name in kinds):
+    # Mail to an agent that has ended would wait for its next run; one at work takes no other work before its result.
+    is_busy = not state.startswith(("idle", "not running")) and "wait" not in order.words
+    if is_busy or not (known or order.name in kinds):
         return (yield from work.carry_out(order))
     kind = kinds.get(order.name) or type_for(order.words["errand"])
-    return (yield from _hire(work, _new_agent(order.name, kind, errand=order.words["errand"])))
+    hires = [call.input for call in calls_in(work.talk.entries) if call.tool == "spawn_agent"]
+    # A lead that waited for the operator to approve a plan would hear nothing else.
+    plans = any(given.get("name") == order.name and given.get("plan_required") for given in hires)
+    gated = {"plan": "yes"} if plans else {}
+    return (yield from _hire(work, _new_agent(order.name, kind, errand=order.words["errand"], **gated)))
 
 
 def _stop(work: _Work, order: Order) -> _Steps:

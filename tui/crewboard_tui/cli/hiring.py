@@ -762,8 +762,11 @@ class Following:
         config = self.team.config
         lead = self.team.directory.agent(config.lead)
         mine = only_operator_answers(config, lambda: leases.is_held(lead.lease))
+        status = self.follower.agent.status.load()
+        # What the agent waits for may itself wait for the operator.
+        asking = {self.assignment.agent, status.doing.removeprefix("waits for ") if status and status.doing else ""}
         for request in requests.pending(self.team.directory):
-            if request.from_ != self.assignment.agent or request.to not in mine or request.id in self.told:
+            if request.from_ not in asking or request.to not in mine or request.id in self.told:
                 continue
             self.told.add(request.id)
             note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
