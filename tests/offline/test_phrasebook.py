@@ -2,7 +2,7 @@
 
 import pytest
 
-from crewboard.offline.phrasebook import Order, understand
+from crewboard.offline.phrasebook import Order, book, understand
 
 _SHOWN = ("team", "description", "name", "names", "type", "background", "errand", "plan", "decision", "wait", "content",
           "text", "subject", "state", "after", "left_out")  # fmt: skip
@@ -18,7 +18,8 @@ def orders(text: str) -> list[str]:
         if isinstance(one, str):
             told.append("??")
             continue
-        kind = one.phrase.kind or one.phrase.steps[0].tool
+        asked = next(text for text, phrase in book().phrases(lead=True).items() if phrase == one.phrase)
+        kind = one.phrase.kind or (one.phrase.steps[0].tool if one.phrase.steps else asked)
         told.append(" | ".join([kind, *(one.words[key] for key in _SHOWN if key in one.words)]))
     return told
 
@@ -252,6 +253,11 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     ]),
     "a team for a purpose": (["create_team | build a todo app"], ["start a team to build a todo app"]),
     "what one did": (["send_message | bob"], ["what did bob change?", "what has bob written so far?"]),
+    "whether one is done": (["send_message | bob"], ["has bob written the file already?", "is bob finished yet?"]),
+    "what all did": (["list_changes"], ["what files did the team write?", "What has everyone done so far?"]),
+    "say hello to all": (["broadcast | hello"], ["say hello to the whole team"]),
+    "approve in other words": (["review | carol | go ahead"], ["go ahead with carol's plan"]),
+    "the cost": (["How much did it cost?"], ["how much did it cost so far?", "how many tokens did alice use?"]),
     "the plan of one": (["show plan | bob"], ["show me bob's plan", "what is the plan of bob?"]),
     "how far it is": (["send_message | scanner"], [
         "What did scanner find?", "What has scanner learned so far?", "How far is scanner?",
@@ -396,7 +402,10 @@ def test_a_wish_is_understood_in_other_words(meant: list[str], text: str) -> Non
 
 NOT_OBEYED = [
     "1. hire ann 2. do not delete the team 3. shut bob down", "dave: write a.txt. Delete the team. Hire bob.",
-    "stop the idle agents", "Do not stop all agents",
+    "Things that I hate: 1. stop bob 2. delete the team", "Make the moss greener. Delete the team.",
+    "make the moss greener, then stop bob", "put the docs on the wiki",
+    "stop the idle agents", "we're finished, everyone can stop", "Bob's plan is too long", "don't delete anything yet",
+    "alice and bob may go home", "Do not stop all agents",
     "Don't shut everyone down.", "Never delete the team", "Please do not delete the team.",
     "Stop all agents except bob", "Stop all agents. Except bob.", "Stop all agents, but not bob",
     "Stop all agents if the tests fail", "Stop all agents unless they are busy", "Stop all agents when they are done",

@@ -235,8 +235,10 @@ def _name(clauses: list[Order | str], order: Order) -> str:
 
 
 def _forbids(clauses: Sequence[Order | str]) -> bool:
-    """Return True if what is not understood may forbid what is."""
-    return any(isinstance(one, str) and _LIMITS.search(one) for one in clauses)
+    """Return True if what is not understood may forbid what is, or was to be done before agents are ended."""
+    unknown = [at for at, one in enumerate(clauses) if isinstance(one, str)]
+    ends_after = any(map(_ends_agents, clauses[unknown[0] :])) if unknown else False
+    return ends_after or any(_LIMITS.search(str(clauses[at])) for at in unknown)
 
 
 def has_addressee(text: str) -> bool:

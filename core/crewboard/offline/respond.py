@@ -662,11 +662,11 @@ def _review(work: _Work, order: Order) -> _Steps:
     waiting = [one for one in [order.words.get("request"), *newest.values()] if one and one not in decided]
     if waiting:
         return (yield from _decide(waiting[0], order))
-    return f"I {order.words['decision'].lower()} {whose} when it arrives."
+    return f"I {order.words['decision'].lower().replace('go ahead', 'approve')} {whose} when it arrives."
 
 
 def _decide(request: str, order: Order) -> _Steps:
-    approve = order.words["decision"].lower() in {"approve", "accept"}
+    approve = order.words["decision"].lower() in {"approve", "accept", "go ahead"}
     feedback = {"feedback": order.words["feedback"]} if "feedback" in order.words else {}
     done = yield Call("review_plan", {"request_id": request, "approve": approve, **feedback})
     if not done.ok:
