@@ -190,7 +190,7 @@ async def test_the_vitals_move_with_what_happens(frozen: Frozen) -> None:
 @pytest.mark.long
 async def test_the_vitals_have_fewer_columns_where_it_is_narrow(frozen: Frozen) -> None:
     for width, height, there, gone in (
-        (120, 40, ("memory   140M", "tokens   41.4k in, 3.9k out", "mail     1 unread"), "▂  140M"),
+        (120, 40, ("memory   140M", "tokens   243.7k total", "mail     1 unread"), "▂  140M"),
         (60, 20, (" 11 min ", "context  ▮", "cost     $0.93"), "memory"),
         (40, 20, ("context  ▮▮▮▮▮", "cost     $0.93", "task     #9 paginate"), " min "),
         (80, 12, ("Now",), "context"),

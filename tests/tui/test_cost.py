@@ -134,7 +134,7 @@ async def test_an_agents_cost_tab_says_where_its_tokens_went(frozen: Frozen) -> 
     async with opened(frozen, 80, 45) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter", "[")
         await stage.turns_to("Vitals")
-        await stage.sees("$0.93", "93% of $1.00 ▮", "44% of 200.0k ▮▮▮", "184.8k  from the cache", "77%")
+        await stage.sees("$0.93", "93% of $1.00 ▮", "44% of 200.0k ▮▮▮", "184.8k  of these cached", "77%")
         await stage.sees("TOOK", "15:03:52", "$0.04")
         assert not any("changed" in line for line in stage.text if "$0.04" in line)
         _called(frozen, "api", 20, 0.05, CacheMiss(reason="previous_message_not_found"))
@@ -360,3 +360,37 @@ async def test_an_agent_with_the_web_is_marked_and_its_uses_are_shown(frozen: Fr
         await stage.sees("· web", "3  searches", "1  pages")
         await stage.press("[", "[", "[", "[")
         await stage.sees("only docs.a.org · 3 searches and 1 page")
+
+
+async def test_the_painted_tokens_add_up_to_their_total(frozen: Frozen) -> None:
+    """Each number is rounded to what is shown, so that the sum may differ in the last digit of its parts."""
+    scale = {"": 1, "k": 1_000, "M": 1_000_000}
+
+    def number(text: str) -> tuple[float, float]:
+        found = re.fullmatch(r"~?([\d.]+)([kM]?)", text)
+        assert found is not None, text
+        return float(found[1]) * scale[found[2]], scale[found[2]] / 10 if "." in found[1] else 0
+
+    def adds_up(total: str, parts: list[str]) -> bool:
+        (whole, unsure), found = number(total), [number(each) for each in parts]
+        return abs(whole - sum(each for each, _ in found)) <= unsure + sum(each for _, each in found)
+
+    async with opened(frozen, 160, 40) as stage:
+        await stage.press("7")
+        await stage.sees(" tokens ", " cached ", " written ")
+        await stage.settles()
+        head = next(line for line in stage.text if " cached " in line)
+        ends = {name: head.index(name) + len(name) for name in ("tokens", "in ", "out", "cached", "written")}
+        ends["in "] -= 1
+        for name in ("api", "ui", "TEAM"):
+            row = _row(stage, name)
+            cells = [row[:end].split()[-1] if row[end - 1] != " " else "0" for end in ends.values()]
+            assert adds_up(cells[0], cells[1:]), row
+        stage.app.open_agent("api")
+        await stage.turns_to("Now")
+        await stage.press("]", "]", "]", "]")
+        await stage.turns_to("Vitals")
+        await stage.sees("of these written")
+        found = re.findall(r"([\d.]+[kM]?)  (?:total|of these (?:in|out|cached|written))", stage.all)
+        assert len(found) == 5
+        assert adds_up(found[0], found[1:])

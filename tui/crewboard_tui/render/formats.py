@@ -167,6 +167,19 @@ def format_bill(bill: Bill) -> str:
     return ("~" if bill.tokens.estimated else "") + format_money(bill.usd) + ("+" if bill.partial else "")
 
 
+TOKEN_KINDS = (("input", "in"), ("output", "out"), ("cache_read", "cached"), ("cache_write", "written"))
+"""The kinds of tokens with their words, which are the same everywhere: together they are the total.
+
+`cached` were read from the prompt cache, `written` were written to it; `in` is the rest of the prompts.
+"""
+
+
+def describe_tokens(tokens: Tokens) -> str:
+    """Return the total and its parts."""
+    parts = " + ".join(f"{format_count(getattr(tokens, kind))} {word}" for kind, word in TOKEN_KINDS)
+    return f"{format_tokens(tokens)} = {parts}"
+
+
 def format_tokens(tokens: Tokens) -> str:
     """Format the number of all tokens; `~` means that some are an estimate, `+` that an engine did not tell some."""
     if tokens.untold:

@@ -39,7 +39,9 @@ from crewboard_tui.queries import (
     WorkOf,
 )
 from crewboard_tui.render.formats import (
+    TOKEN_KINDS,
     context_share,
+    describe_tokens,
     format_age,
     format_bill,
     format_clock,
@@ -94,7 +96,6 @@ A_CORE = 100.0
 
 _TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
 _BAR = 20
-_KINDS = (("input", "in"), ("output", "out"), ("cache_read", "from the cache"), ("cache_write", "into the cache"))
 _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITTEN", 8), ("HIT", 5), ("COST", 7))
 
 
@@ -186,7 +187,6 @@ def lead_mail(snapshot: Snapshot, width: int, mail: "MailRows") -> Sequence[Coll
 def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
     count, said = format_count, agent.status
     tokens, todo, beyond = said.tokens, said.todo, said.deviations
-    used = f"in {count(tokens.input)}, out {count(tokens.output)}, cache {count(tokens.cache_read)}"
     # How full it is, the vitals show.
     assumed = f"{count(said.context.limit)} assumed; say it with resume --window" if said.context.assumed else ""
     # What the model or engine is asked for beside its version.
@@ -202,7 +202,7 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
         ("beyond plan", f"{beyond.count}, newest last: {' · '.join(beyond.calls)}" if beyond is not None else ""),
         ("terms", _terms(agent, view)),
         ("model", ", ".join(filter(None, model))),
-        ("tokens", used if tokens.input or tokens.output else "not told by its engine" if tokens.untold else ""),
+        ("tokens", describe_tokens(tokens) if tokens.total else "not told by its engine" if tokens.untold else ""),
         ("web", _web(agent)),
         ("servers", mcp_servers_of(agent)),
         ("context", assumed),
@@ -341,13 +341,10 @@ def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: i
 
 
 def _token_lines(bill: Bill) -> list[Line]:
-    lines: list[Line] = [
-        (
-            _label("tokens" if not at else ""),
-            Span(f"{format_count(getattr(bill.tokens, kind)):>7}  "),
-            Span(words, "dim"),
-        )
-        for at, (kind, words) in enumerate(_KINDS)
+    lines: list[Line] = [(_label("tokens"), Span(f"{format_tokens(bill.tokens):>7}  "), Span("total", "dim"))]
+    lines += [
+        (_label(""), Span(f"{format_count(getattr(bill.tokens, kind)):>7}  "), Span(f"of these {word}", "dim"))
+        for kind, word in TOKEN_KINDS
     ]
     hits = format_percent(hit_rate(bill.tokens))
     if bill.tokens.estimated:
@@ -368,7 +365,7 @@ def _call_line(call: Call) -> Line:
     used = call.usage
     cells = (
         format_clock(call.ts), format_duration(call.seconds) or "—",
-        *(format_count(getattr(used, kind)) for kind, _ in _KINDS),
+        *(format_count(getattr(used, kind)) for kind, _ in TOKEN_KINDS),
         format_percent(hit_rate(used)), format_money(call.usd) if call.usd is not None else "—",
     )  # fmt: skip
     text = "".join(pad(cell, size, "right") for cell, (_, size) in zip(cells, _CALL, strict=True))
@@ -515,8 +512,8 @@ def _tokens(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
     if hits is None:
         return "tokens", (Span("none yet", "dim"),)
     return "tokens", (
-        Span(f"{format_count(tokens.input)} in, {format_count(tokens.output)} out"),
-        Span(f", {format_percent(hits)} cached", "dim"),
+        Span(f"{format_tokens(tokens)} total"),
+        Span(f", {format_percent(hits)} hits", "dim"),
     )
 
 

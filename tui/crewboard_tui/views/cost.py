@@ -73,7 +73,8 @@ def _hits(account: Account) -> Span:
 COLUMNS: tuple[Column[Account], ...] = (
     Column("AGENT", 14, lambda a: Span(a.name), is_name=True),
     Column("COST", 7, lambda a: Span("" if a.bill.usd is None else format_bill(a.bill)), "right"),
-    Column("TOKENS", 7, lambda a: Span(format_tokens(a.bill.tokens)), "right", 1, has=lambda a: a.bill.partial),
+    Column("TOKENS", 7, lambda a: Span(format_tokens(a.bill.tokens)), "right", 1,
+           has=lambda a: a.bill.tokens.total > 0 or a.bill.partial),
     Column("", _BAR, lambda a: Span("▮" * max(a.part > 0, filled_cells(a.part, _BAR)), "info"), rank=3,
            has=lambda a: a.part > 0),
     Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), rank=7),
@@ -89,7 +90,7 @@ COLUMNS: tuple[Column[Account], ...] = (
     Column("USED", 5, lambda a: _share_cell(a.bill.share), "right", has=lambda a: a.bill.budget is not None),
     Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), "right", 4),
 )  # fmt: skip
-"""The columns from left to right; CACHED are tokens read from the cache, WRITTEN those written to it, WEB are uses."""
+"""The columns from left to right; TOKENS is the total of IN, OUT, CACHED and WRITTEN (`TOKEN_KINDS`), WEB are uses."""
 
 SORTS: dict[str, Callable[[Account], Any]] = {
     "COST": lambda a: (-(a.bill.usd or 0), -a.bill.tokens.total),
