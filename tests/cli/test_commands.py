@@ -1101,3 +1101,12 @@ def test_a_note_with_bytes_that_are_no_text_is_sent(cli: Cli, team: Team) -> Non
     ask(team, "plan-1", "plan_approval", {"plan": PLAN})
     (note,) = cli("reject", "plan-1", "--note", "1:caf\udce9", "--json").json["notes"]
     assert note["text"] == "caf?"
+
+
+def test_a_team_without_agents_names_no_model_that_it_would_use(cli: Cli, team: Team) -> None:
+    assert team.directory.exists()
+    said = cli("status").out
+    assert "no model used yet" in said
+    assert "Messages API" not in said
+    enlist(team, "fixer")
+    assert "Messages API" in cli("status").out

@@ -462,3 +462,17 @@ async def test_a_collision_marks_both_rows_and_is_answered(empty: Frozen, size: 
         await stage.press("1")
         await stage.sees("doing")
         assert marked(stage) == {"ann": True, "ben": True, "cat": False}, "they still collide"
+
+
+async def test_the_key_for_the_next_need_says_that_it_begins_again(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await stage.settles()
+        count = len(stage.app.context.snapshot.view.needs)
+        await stage.press("!")
+        for _ in range(count - 1):
+            await stage.settles()
+            assert "the last need" not in stage.all
+            await stage.press("!")
+        await stage.settles()
+        await stage.press("!")
+        await stage.sees("that was the last need: this is the first again")

@@ -895,7 +895,7 @@ async def test_a_plan_that_was_revised_is_not_answered(frozen: Frozen) -> None:
         await stage.sees_not("WAITING")
         await stage.sees_not("Feedback")
         await stage.press("a")
-        await stage.sees("approve: not now: replaced by revision req-004300: = shows")
+        await stage.sees("approve: replaced by revision req-004300: = shows")
         await stage.press("=")
         await stage.sees("What changed", "--- v2", "+++ v3")
         await stage.press("]")
@@ -1239,7 +1239,7 @@ async def test_an_answer_to_a_closed_question_is_not_sent_but_kept(frozen: Froze
         await stage.until(lambda: "⏎ send" not in stage.offered, "no sending any more")
         await stage.write(" of")
         await stage.press("enter")
-        await stage.sees("keep 2 of", "open: not now: answered by you at 15:04:22")
+        await stage.sees("keep 2 of", "open: answered by you at 15:04:22")
         assert _request(frozen, "req-004290").feedback == "yes"
         await stage.press("escape", "tab")
         assert not stage.app.screen.query_one("#answer").has_focus

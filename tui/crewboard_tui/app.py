@@ -824,6 +824,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if need is None:
             self.context.say("nothing needs you", "dim")
         else:
+            needs = self.context.snapshot.view.needs
+            if screen is not None and screen.shown_need == needs[-1].key != need.key:
+                self.context.say("that was the last need: this is the first again", "dim")
             await self.open_need(need.key)
 
     async def open_need(self, key: str) -> None:

@@ -19,6 +19,9 @@ from crewboard.store import hosts, operators, roster
 from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, find_root, team_directories
 from crewboard.store.roster import find_team
 
+FINDS_MODELS = "; `crewboard doctor` finds models on this machine"
+"""The end of what is said without a key."""
+
 NONE = "none"
 """The value that removes a setting or a budget, and that hires without the engine of the team's settings."""
 
@@ -265,7 +268,7 @@ def check_credentials(environment: Mapping[str, str]) -> None:
         url = endpoint.base_url(environment)
         raise CredentialsError(
             "no API key: set ANTHROPIC_API_KEY (keys are made in the Anthropic Console), or "
-            "try the offline model with --offline; `crewboard doctor` finds models on this machine"
+            f"try the offline model with --offline{FINDS_MODELS}"
             if endpoint.is_anthropic(url)
             else f"no API key for {endpoint.host_and_port(url)}: set ANTHROPIC_AUTH_TOKEN to the key of that server; "
             f"any text will do if your server asks for none: {endpoint.ANY_TEXT}"

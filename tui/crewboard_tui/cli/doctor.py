@@ -43,7 +43,7 @@ from crewboard import engines as crewboard_engines
 from crewboard import local_servers as crewboard_local_servers
 from crewboard.attach import formats
 from crewboard.commands import hire
-from crewboard.commands.context import check_credentials, command_for, how_to_follow, root_options
+from crewboard.commands.context import FINDS_MODELS, check_credentials, command_for, how_to_follow, root_options
 from crewboard.errors import how_to_install
 from crewboard.linux import process, programs
 from crewboard.readmodel import watcher as readmodel_watcher
@@ -277,7 +277,8 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
     except CredentialsError as error:
         if has_hosts:
             return Check("model", "ok", "no API key here; agents get that of their hosts")
-        what, _, remedy = str(error).partition(": ")
+        # It finds them itself.
+        what, _, remedy = str(error).removesuffix(FINDS_MODELS).partition(": ")
         return Check("model", "bad", what, remedy)
     url = endpoint.base_url(environment)
     if endpoint.is_private(url) and (found := answer(team, environment, _LOOK_TIMEOUT)).mark != "ok":

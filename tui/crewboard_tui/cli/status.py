@@ -69,7 +69,9 @@ def describe(view: TeamView, team: Team) -> list[str]:
 
 
 def _head(view: TeamView, typed: CommandLine) -> list[str]:
-    model = "offline model (no language model)" if view.model_backend == "offline" else "Messages API"
+    # Before its first agent, a team has used neither.
+    backend = "Messages API" if view.agents or view.hosts else "no model used yet"
+    model = "offline model (no language model)" if view.model_backend == "offline" else backend
     runs = describe_runner(view)
     named = f"team {view.name} · {used(view)}"
     lines = [

@@ -125,7 +125,7 @@ class RequestPage:
 
     def why_over(self) -> str:
         """Return what has become of it, as the reason why a key does nothing."""
-        return f"not now:{self.outcome.rstrip()}" if self.outcome else NOT_NOW
+        return self.outcome.strip() if self.outcome else NOT_NOW
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         """Close the page if the answer was accepted; if not, the footer says why."""

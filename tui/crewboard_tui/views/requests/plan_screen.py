@@ -74,6 +74,8 @@ _ANSWERS = (
 
 _EDITING = "not while you edit"
 
+_NO_RULE = "no rule covers this"
+
 _NO_PLAN = "only about a plan"
 """The reason why no other revision can be asked for: after a no to a single call the agent goes on without it."""
 
@@ -616,7 +618,7 @@ class ReviewScreen(BaseScreen):
         self.terms.focus()
 
     def _why_no_rule(self, selection: Selection) -> str | None:
-        return self.page.why_over() if self._scope is None else self._why_no_answer(selection)
+        return self._why_no_answer(selection) or (_NO_RULE if self._scope is None else None)
 
     def _why_no_compare(self, _: Selection) -> str | None:
         if not self._is_plan:
