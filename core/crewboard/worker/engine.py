@@ -365,10 +365,12 @@ class EngineLife(Life):
         )
         run_state.note_engine(engine.version)
         self._is_new = not loaded or _WHO.partition("{")[0] + self._name not in replayed
-        if loaded:
-            self._look_up(replayed)
-        elif before:
+        if before and not loaded:
             self._tell(_LOST)
+        elif loaded and (unsettled := conversation.unsettled):
+            # Find out which texts the session has, of those since its last whole turn.
+            found = [ident for ident, text in unsettled.items() if text.partition("\n")[0] in replayed]
+            run_state.append(Taken(ts=run_state.now(), texts=found, looked_up=True))
         self._cut_off = [] if before == "" else self._find_cut_off(heard_of)
         self._close_open_calls()
 
@@ -387,13 +389,6 @@ class EngineLife(Life):
                 known = Outcome(said, bool(result.get("is_error"))) if result is not None and is_known else None
                 found.append(_CutOff(call["id"], call["name"], call["input"], known))
         return found
-
-    def _look_up(self, replayed: str) -> None:
-        """Find out which texts the session has, of those since its last whole turn."""
-        run_state, unsettled = self._run_state, self._run_state.conversation.unsettled
-        if unsettled:
-            found = [ident for ident, text in unsettled.items() if text.partition("\n")[0] in replayed]
-            run_state.append(Taken(ts=run_state.now(), texts=found, looked_up=True))
 
     def _note_untold(self) -> None:
         """Journal a turn that ends and whose tokens the engine will not tell, with those that the relay counted."""
