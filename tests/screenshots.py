@@ -187,7 +187,7 @@ _CALLS: dict[str, tuple[str, dict[str, object], tuple[int, ...]]] = {
     ),
     "ui": ("read_file", {"path": "web/orders.ts"}, (450, 390, 330, 325, 320, 260, 200, 190, 140, 80, 75, 45)),
     "migrate": ("read_file", {"path": "migrations/0040.py"}, (640, 620, 600, 580, 560)),
-    "docs": ("read_file", {"path": "docs/api.md"}, (440, 400, 360, 350, 290, 230, 225, 170, 110, 105, 90)),
+    "docs": ("read_file", {"path": "guide/api.md"}, (440, 400, 360, 350, 290, 230, 225, 170, 110, 105, 90)),
 }
 """Calls of agents, with how many seconds ago each was."""
 
