@@ -86,7 +86,7 @@ class Messaging:
 
         prompt = PromptLine(
             lambda text: target.addressed(text) or target.label, kept,
-            hint=target.hint(self._context.key, "line.leave"), changed=keep,
+            hint=target.hint(self._context.key), changed=keep,
             names=target.names, prose=Prose.of(self._context), write_out=target.write_out,
             check=lambda text: target.check(text) if target.is_sent(text) else None,
         )  # fmt: skip

@@ -47,10 +47,10 @@ class ComposeTarget(Struct, frozen=True):
     write_out: Callable[[str], str | None] = lambda _: None
     addressed: Callable[[str], str | None] = lambda _: None
 
-    def hint(self, pressed: Pressed, leave: str = "composer.leave") -> str:
-        """Return a hint for the keys of the composer; `leave` is the id of the key that leaves it."""
+    def hint(self, pressed: Pressed) -> str:
+        """Return a hint for the keys of a line that covers the footer."""
         empty = f" · empty: {self.nothing}" if self.nothing is not None else ""
-        send, line, edit, back = map(pressed, ("draft.send", "draft.newline", "draft.edit", leave))
+        send, line, edit, back = map(pressed, ("draft.send", "draft.newline", "draft.edit", "line.leave"))
         return f"{send} sends · {line} new line · {edit} editor · {back} keeps it{empty}"
 
     def is_sent(self, text: str) -> bool:
