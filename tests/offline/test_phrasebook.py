@@ -212,6 +212,10 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "hire a coder named eve with plan approval to write hello.txt",
         "hire eve to write hello.txt. She has to submit a plan first.",
     ]),
+    "what follows in the sentence is planned, too": (
+        ["spawn | eve | code | write a file a.txt, then write a file b.txt | yes"],
+        ["hire eve, plan first, to write a file a.txt, then write a file b.txt"],
+    ),
     "a plan in words that are not known": (["spawn | eve | code | write it once it is approved by me | yes"], [
         "hire eve to write it once it is approved by me",
     ]),

@@ -161,7 +161,7 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
             named = order.having(name=known) if left_out or is_pronoun else order
             last = named.name or last
             at_work = named.name if "errand" in named.words else at_work
-            if not _join(clauses, named):
+            if not (_goes_on(clauses, named, at_work) or _join(clauses, named)):
                 clauses.append(named.words["clause"] if named.phrase.kind == "assign" else named)
     # What is meant for an agent that is not there must not end the others.
     if lead and (_forbids(clauses) or (any(map(_ends_agents, clauses)) and has_addressee(text))):
@@ -457,6 +457,16 @@ def _first(known: dict[str, str], text: str) -> str:
     """Return what the first known word of a text stands for."""
     words = re.findall("[a-z]+", text.lower())
     return next((known[form] for word in words for form in (word, word.removesuffix("s")) if form in known), "")
+
+
+def _goes_on(before: list[Order | str], order: Order, at_work: str) -> bool:
+    """Add work behind `then` to that of the agent `at_work`, which may need a plan for both; return False for other."""
+    if not at_work or not any(step.tool in {"write_file", "bash"} for step in order.phrase.steps):
+        return False
+    for at, one in enumerate(before):
+        if isinstance(one, Order) and one.name == at_work and "errand" in one.words:
+            before[at] = one.having(errand=f"{one.words['errand']}, then {order.words['clause']}")
+    return True
 
 
 def _join(before: list[Order | str], order: Order) -> bool:
