@@ -215,7 +215,8 @@ def check(team: TeamDirectory, model: ScriptedModel) -> None:
     assert set(starts.values()) == {1}, "no tool call begins twice"
     told = any("outcome unknown" in json.dumps(asked) for asked in model.asked)
     assert tasks.load(team, 1).status == "completed" or told
-    assert [mail.content for mail in results[1:]] in ([[], ["noted"]] if told else [[]]), "after a reminder"
+    noted = "task #1 is still in progress: scout did not report its outcome\n\nnoted"
+    assert [mail.content for mail in results[1:]] in ([[], [noted]] if told else [[]]), "after a reminder"
     assert len(model.asked) <= 3 + told + 1, "a reply that was kept is not asked for again"
     ended = team.agent("scout").exit.load()
     assert ended is not None

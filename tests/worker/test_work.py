@@ -15,7 +15,7 @@ from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.records.agents import HireOptions, Spec, TodoList
 from crewboard.records.base import Record
-from crewboard.records.events import Answer, FileKept, Intake, ToolResult
+from crewboard.records.events import Answer, FileKept, Intake, Sent, ToolResult
 from crewboard.records.messages import Message
 from crewboard.store import mailbox, roster
 from crewboard.store.json_records import RecordKey
@@ -370,6 +370,14 @@ def test_a_task_given_with_the_hire_reminds_its_owner_once(shared_crew: Crew) ->
     assert tasks.load(shared_crew.directory, task.id).status == "in_progress"
     assert "still in progress" in str(shared_crew.model.asked_by("owner")[1]["messages"][-1])
     assert len(shared_crew.model.asked_by("owner")) == 2
+    left = f"task #{task.id} is still in progress: owner did not report its outcome\n\n"
+
+    def results() -> list[str]:
+        sent = [event.message for event in shared_crew.events("owner") if isinstance(event, Sent)]
+        return [mail.content for mail in sent if mail.type == "result"]
+
+    eventually(lambda: f"{left}still done" in results(), "the task is named where the result is read")
+    assert sum(left in each for each in results()) == 1, "not before the reminder"
 
 
 def test_an_agent_is_busy_before_its_new_work_counts_as_read(

@@ -137,6 +137,7 @@ class Results:
             return
         note = f"{reviews.describe(task)}\n\n" if task is not None else ""
         note += f"{ended}\n\n" if (ended := describe_ended_terms(answer)) else ""
+        note += self._unreported(answer)
         self.send(
             "error" if answer.error is not None else "result",
             answer.error or note + answer.text,
@@ -144,6 +145,18 @@ class Results:
             metadata={"result": answer.result, "answers": list(answer.answers)},
             for_operator=answer.for_operator,
         )
+
+    def _unreported(self, answer: Answer) -> str:
+        """Return what to say of a task whose outcome the agent did not report although it was reminded.
+
+        No one else would notice: the agent is idle, and what waits for the task never begins.
+        """
+        task = tasks.in_progress(self._team, self._name)
+        reminded = task is not None and task.id in self._run_state.conversation.reminded
+        # A task of an agent with autoclaim fails instead, which is a need.
+        if task is None or not reminded or answer.error is not None or self._run_state.spec.flags.autoclaim:
+            return ""
+        return f"task #{task.id} is still in progress: {self._name} did not report its outcome\n\n"
 
     def report_idle(self) -> None:
         """Announce once, after an assignment, that the agent is idle."""
