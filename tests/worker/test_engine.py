@@ -821,6 +821,18 @@ def test_an_engine_that_lost_its_program_is_started_again(crew: Crew) -> None:
     assert told(crew, "e").count(f'id="{assignment.id}"') == 1
 
 
+def test_a_killed_relay_of_the_tools_is_no_error_of_the_worker(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[wait here; say done]]")
+    at(crew, "e", "here")
+    (relay,) = (pid for pid in processes(crew, "e") if RELAY in process.arguments(pid))
+    process.send_signal(relay, signal.SIGKILL)
+    eventually(lambda: not process.start_ticks(relay), "its end")
+    go(crew, "e", "here")
+    assert crew.answer(assignment).text == "done"
+    stop.stop_now(crew.team, "e")
+    assert "Traceback" not in crew.agent("e").log.read_text()
+
+
 def results(crew: Crew, name: str) -> list[list[Any]]:
     """Return what the tools of the team gave an engine: name, text, and whether it was an error."""
     return [json.loads(line) for line in (home(crew, name) / "results").read_text().splitlines()]

@@ -27,6 +27,7 @@ from crewboard.offline import service
 from crewboard.offline.reply import Reply
 from crewboard.offline.wire import MessagesRequest, Text, ToolResult
 from crewboard.protocol import requests, supervisor_client
+from crewboard.readmodel.states import DEAD
 from crewboard.records.events import Answer
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
@@ -200,7 +201,7 @@ class Storm:
             supervisor_client.ensure_running(self.crew.directory)
         for agent in self.crew.view().agents:
             try:
-                if agent.state == "crashed":
+                if agent.state in DEAD:
                     hiring.resume(self.crew.team, agent.name)
                 for each in requests.pending(self.crew.directory):
                     if each.type == "permission" and each.from_ == agent.name:

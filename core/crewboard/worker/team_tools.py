@@ -305,7 +305,13 @@ class TeamTools:
             up, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ends[0])
             stack.callback(up.close)
             down, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, ends[1])
-            stack.callback(down.abort)
+
+            def abort() -> None:
+                # It is closed already if the relay was killed, and asyncio would fail.
+                if not down.is_closing():
+                    down.abort()
+
+            stack.callback(abort)
 
             def send(message: Json) -> None:
                 if down.get_write_buffer_size() < _MOST_UNREAD:
