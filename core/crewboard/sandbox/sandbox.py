@@ -18,12 +18,13 @@ from crewboard.errors import StorageError
 from crewboard.linux import process, programs, syscalls
 from crewboard.records.agents import Spec
 from crewboard.sandbox import bubblewrap, landlock
+from crewboard.sandbox.environment import GIT_SETTINGS, tool_environment
 from crewboard.sandbox.git import GitFiles, GitGuard, write_git_settings
 from crewboard.sandbox.host_paths import is_below
 from crewboard.sandbox.level import Level, find, require_allowed
 from crewboard.sandbox.policy import Policy, policy_of
 from crewboard.sandbox.process import Child, Start
-from crewboard.sandbox.scratch import GIT_SETTINGS, Scratch, tool_environment
+from crewboard.sandbox.scratch import Scratch
 from crewboard.store.layout import TeamDirectory
 
 MOST_PROCESSES = 4096
