@@ -195,7 +195,7 @@ class Storm:
         if "worker" in victim:
             eventually(lambda: not set(before) & set(processes(self.crew, name)), f"the end of what {name} started")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Do what a user does: start what crashed again, and permit what is asked for."""
         if not supervisor_client.is_alive(self.crew.directory):
             supervisor_client.ensure_running(self.crew.directory)
@@ -212,10 +212,10 @@ class Storm:
         assert self.early() == [], "nothing is written before the approval"
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Mend what was broken until a condition is true."""
+        """Repair what was broken until a condition is true."""
 
         def look() -> bool:
-            self.mend()
+            self.repair()
             return condition()
 
         eventually(look, what, TIMEOUT)
@@ -233,7 +233,7 @@ class Storm:
                     self.write(name)
             until = time.monotonic() + self._chance.choice([0, 0.3, 1, 2, 4]) * self._chance.random()
             while time.monotonic() < until:
-                self.mend()
+                self.repair()
                 time.sleep(0.05)
             self.strike()
 
