@@ -70,7 +70,7 @@ def describe(view: TeamView, team: Team) -> list[str]:
 
 def _head(view: TeamView, typed: CommandLine) -> list[str]:
     # Before its first agent, a team has used neither.
-    backend = "Messages API" if view.agents or view.hosts else "no model used yet"
+    backend = "Messages API" if view.agents or view.hosts else "Messages API, unless --offline"
     model = "offline model (no language model)" if view.model_backend == "offline" else backend
     runs = describe_runner(view)
     named = f"team {view.name} · {used(view)}"
