@@ -114,7 +114,7 @@ class NoFileTools:
     async def end(self) -> bool:
         return False
 
-    async def end_commands_with_lent_network(self, why: str) -> None: ...
+    async def end_commands_with_lent_network(self) -> None: ...
 
     def ended_commands(self) -> dict[str, str]:
         return {}

@@ -438,9 +438,13 @@ def _submit(work: _Work, task: str) -> _Steps:
         return f"The plan is not approved, so I changed nothing. {_refused(decided)}"
     steps, left_out = steps_in(decided), left_out_in(decided)
     edited = edition(decided)
-    # An edited plan without steps says the task itself: in its first quotation, else as a whole.
-    quoted = "\n".join(re.findall(r"(?m)^> ?(.*)", edited.partition("\n## ")[0])).strip()
-    todo = [step for number, step in steps.items() if number not in left_out] if steps else [quoted or edited]
+    todo = [step for number, step in steps.items() if number not in left_out]
+    if edited and not steps:
+        # It says the task itself: in its first quotation, else as a whole.
+        todo = ["\n".join(re.findall(r"(?m)^> ?(.*)", edited.partition("\n## ")[0])).strip() or edited]
+    elif not edited and not left_out and not all(_orders(work.talk, step) for step in todo):
+        # The plan of a version before, whose steps do not say the work.
+        todo = [task]
     told = ["The plan is approved with changes." if edited else "The plan is approved."]
     for step in todo:
         said = (yield from _obey(work, step, strict=True)) if _orders(work.talk, step) else work.change_nothing()
