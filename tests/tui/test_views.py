@@ -341,7 +341,7 @@ async def test_each_column_of_processes_has_a_title_of_its_own(frozen: Frozen) -
 async def test_processes_show_pid_usage_sandbox_and_how_it_ended(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("5")
-        await stage.sees("Processes · 9 workers", "supervisor 4380", "4402", "98%", "310M", "killed by SIGKILL")
+        await stage.sees("Processes 9", "supervisor 4380", "4402", "98%", "310M", "killed by SIGKILL")
 
 
 async def test_the_feed_shows_all_agents_newest_last(frozen: Frozen) -> None:
