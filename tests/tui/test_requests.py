@@ -613,7 +613,7 @@ async def test_the_empty_feedback_field_takes_one_line_until_used(frozen: Frozen
         await stage.press("tab")
         await stage.until(lambda: plan.size.height < high, "room for the box")
         await stage.sees("━ Feedback")
-        await stage.press("c", "escape")
+        await stage.press("n", "escape")
         await stage.sees("─ Feedback · a sends it with your approval")
         await stage.press("tab", "backspace", "escape")
         await stage.until(lambda: plan.size.height == high, "the plan as high as before")
@@ -736,6 +736,18 @@ async def test_an_edited_plan_is_approved_as_edited(frozen: Frozen) -> None:
         await stage.press("ctrl+s")
         await stage.until(_is(frozen, "req-004281", "approved"), "the approval")
         assert _request(frozen, "req-004281").edited == "0. Ask first. " + PLAN
+
+
+async def test_a_plan_of_which_nothing_is_left_is_not_approved(frozen: Frozen) -> None:
+    """The agent would read no other text, and carry out its own."""
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "drop the table"})
+    async with opened(frozen, 120, 40) as stage:
+        stage.app.open_request(_request(frozen, "req-1"))
+        await stage.sees("drop the table", "100% read")
+        await stage.settles()
+        await stage.press("e", "ctrl+k", "ctrl+s")
+        await stage.sees("the edited plan is empty: deny the plan if nothing of it shall be done")
+        assert _request(frozen, "req-1").status == "pending"
 
 
 async def test_the_text_that_was_approved_is_what_is_shown_and_read(frozen: Frozen) -> None:

@@ -69,10 +69,13 @@ def approve(team: Team, request_id: str, **answer: Unpack[Decision]) -> Request:
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
-        UsageError: The terms do not fit the plan or its agent, a note is on lines that the plan does not have, or
-            there are notes on a plan that is `edited`.
+        UsageError: The terms do not fit the plan or its agent, a note is on lines that the plan does not have,
+            there are notes on a plan that is `edited`, or that is empty.
     """
     edited, terms = answer.get("edited"), answer.get("terms")
+    # Of an empty one, the agent would read nothing, and carry out its own.
+    if edited is not None and not edited.strip():
+        raise UsageError("the edited plan is empty: deny the plan if nothing of it shall be done")
     if answer.get("notes") and edited is not None:
         raise UsageError("notes are on lines of the plan as it came: send them, or the edited plan, but not both")
     if terms is not None:
@@ -87,7 +90,9 @@ def approve(team: Team, request_id: str, **answer: Unpack[Decision]) -> Request:
                 f"request {request_id} is of Claude Code, which takes a plan with a yes or a no: approve it without "
                 "terms, or reject it with what should be different; nothing was changed"
             )
-        answer["terms"] = check_terms(team, request.from_, edited or request.plan, terms, request.payload)
+        answer["terms"] = check_terms(
+            team, request.from_, request.plan if edited is None else edited, terms, request.payload
+        )
     return _respond(team, request_id, "approved", **answer)
 
 

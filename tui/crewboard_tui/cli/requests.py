@@ -438,8 +438,6 @@ def approve(
         refused=list(chain.from_iterable(refused)),
     )
     edited = common.read_text(edited_file) if edited_file is not None else None
-    if edited is not None and not edited.strip():
-        raise UsageError(f"the plan in {edited_file} is empty")
     written = [parse_note(each) for each in notes]
     sha256 = _of_what_was_read(session.team, ident, sha256, accepts=True)
     if rule or rule_for is not None:
