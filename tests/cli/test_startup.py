@@ -58,7 +58,6 @@ PICTURE = """
 import sys
 import crewboard_tui.cli
 from crewboard_tui import session
-session.import_asyncio()
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.views import registry
 registry.load("board")
@@ -171,17 +170,12 @@ def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
         "crewboard.sandbox.sandbox",
         "crewboard.worktrees.merging",
     }
-    late |= {"crewboard_tui.compose.draft_input", "ssl", "textual.widgets._text_area"}
+    late |= {"crewboard_tui.compose.draft_input", "textual.widgets._text_area"}
     own = "print(sum(name.startswith(('crewboard.', 'crewboard_tui.')) for name in sys.modules))"
     heavy, count = loaded(PICTURE + own, late, shell).stdout.splitlines()
     assert heavy == ""
     # Each takes a third of a millisecond.
     assert int(count) <= MOST_MODULES
-
-
-def test_tls_can_be_loaded_after_the_first_picture(shell: Cli) -> None:
-    code = PICTURE + "import ssl; print(ssl.create_default_context().check_hostname)"
-    assert loaded(code, set(), shell).stdout.split() == ["True"]
 
 
 @pytest.mark.files_only("psycopg loads more")

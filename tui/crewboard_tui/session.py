@@ -181,7 +181,6 @@ def run(
     # A key waits for the reading thread as long as that may keep the interpreter: by default ten times as long.
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
-    import_asyncio()
     import signal
     import threading
 
@@ -219,17 +218,6 @@ def run(
         sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
     sys.stdout.write((farewell(app.context.team) if on_leave is None else on_leave) + "\n")
     return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
-
-
-def import_asyncio() -> None:
-    """Import asyncio without TLS, which the dashboard does not use through it: OpenSSL takes a fiftieth of a start."""
-    if {"asyncio", "ssl"}.isdisjoint(sys.modules):
-        # asyncio does without the module if it is missing. A later import of it finds it.
-        sys.modules["ssl"] = None  # type: ignore[assignment]
-        try:
-            import asyncio  # noqa: F401  for what imports it later
-        finally:
-            del sys.modules["ssl"]
 
 
 def _end_with_server() -> None:
