@@ -201,11 +201,12 @@ def add_work(frozen: Frozen) -> None:
 
 def _note_past(note: Callable[[ProcessHistoryReader, TeamView], None]) -> Callable[[Any, TeamView], None]:
     """Return a `note` that records two minutes of measurements before the first one."""
-    known = set[int]()
+    # The readers themselves: the id of one that is gone may be that of the next.
+    known = set[ProcessHistoryReader]()
 
     def note_all(reader: ProcessHistoryReader, view: TeamView) -> None:
-        if id(reader) not in known:
-            known.add(id(reader))
+        if reader not in known:
+            known.add(reader)
             for ago in range(118, 0, -2):
                 past = [replace(each, usage=_used(each, ago)) for each in view.agents]
                 note(reader, replace(view, now=view.now - ago, agents=past))
