@@ -45,6 +45,27 @@ child._popen.wait()
 """A process that opens a sandbox, in which a program sleeps, and waits."""
 
 
+FIRST = """
+import os, subprocess, time
+from crewboard.linux import syscalls
+from crewboard.sandbox import bubblewrap, seccomp
+life, held = os.pipe()
+def add():
+    syscalls.no_new_privileges()
+    syscalls.filter_calls(seccomp.ALLOW_ALL)
+add()
+arguments = ["/bin/bash", "-c", bubblewrap.UNLESS_LEFT, str(life), str(life), "/bin/echo", "ran"]
+shell = subprocess.Popen(arguments, stdout=subprocess.PIPE, pass_fds=[life], preexec_fn=add)
+until = time.monotonic() + 0.2
+while shell.poll() is None and time.monotonic() < until:
+    pass
+os.close(held)
+add()
+print(shell.communicate()[0].decode().strip() or "left", flush=True)
+"""
+"""The first process of a namespace, which as in a container has a filter from outside, and gets another one late."""
+
+
 class Opener:
     """A process that opens a sandbox to be killed, alone, with nothing above it that ends what it leaves."""
 
@@ -131,6 +152,13 @@ def test_no_program_runs_on_after_kills_at_random(openers: list[Opener], tmp_pat
             pass
         openers[-1].kill()
     eventually(lambda: not any(each.program() for each in openers), "the end of all programs")
+
+
+def test_a_filter_from_outside_starts_no_program_early(works: dict[Level, str | None]) -> None:
+    need("bubblewrap", works)
+    namespace = ["bwrap", "--unshare-user", "--unshare-pid", "--as-pid-1", "--ro-bind", "/", "/", "--proc", "/proc"]
+    said = subprocess.run([*namespace, sys.executable, "-c", FIRST], capture_output=True, text=True, check=False)
+    assert (said.stdout, said.stderr) == ("left\n", "")
 
 
 def test_a_process_of_a_killed_one_is_ended_with_its_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

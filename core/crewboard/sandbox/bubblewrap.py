@@ -23,7 +23,9 @@ PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""
 
 UNLESS_LEFT = (
-    "for ((n = 0; n < 9999; n++)); do mapfile s </proc/1/status; [[ ${s[*]} == *Seccomp:?2* ]] && break; done; "
+    'of() { local line; filters=; mapfile lines <"/proc/$1/status"; '
+    'for line in "${lines[@]}"; do [[ $line == Seccomp* ]] && filters+=$line; done; }; of $$; own=$filters; '
+    'for ((n = 0; n < 9999; n++)); do of 1; [[ $filters == "$own" ]] && break; done; '
     'read -t 0 -u "$0" && exit 1; eval "exec $0<&- $1<&-"; shift; exec "$@"'
 )
 """A script of bash that becomes the program behind it, unless the process that started it is dead.
@@ -31,7 +33,8 @@ UNLESS_LEFT = (
 bubblewrap asks the kernel to end it with its parent only after its own start, and its first process in the namespace
 only after all mounts: a parent that dies before would leave a program that nothing ends. So this waits until the first
 process has asked, of which its filter, set next, is the sign, and then looks whether a pipe is closed that the parent
-keeps open.
+keeps open. In a container or a service, all have a filter from outside; so the filters are compared with those of this
+process.
 """
 
 _tried: set[tuple[str, ...]] = set()
