@@ -90,6 +90,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "how many agents are idle?",
     ]),
     "who works": (["states | working"], ["Is anyone working?", "Who is still working?"]),
+    "who runs": (["states | running"], ["Which agents are running?"]),
     "who waits": (["states | waiting"], ["is anyone waiting for me?", "who is waiting for approval?"]),
     "who is stopped": (["states | stopped"], ["Are all agents stopped?", "which agents are stopped?"]),
     "in no state": (["??"], ["who is not idle?", "who was idle when bob worked?"]),
@@ -211,7 +212,22 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "hire a coder named eve to write hello.txt with a plan, please",
         "hire a coder named eve with plan approval to write hello.txt",
         "hire eve to write hello.txt. She has to submit a plan first.",
+        "hire eve to write hello.txt. Plan first.", "hire eve to write hello.txt. She needs approval.",
     ]),
+    "a plan first, without work": (["spawn | bob | explore | yes"], ["hire bob with a plan"]),
+    "a plan first, for one who is there": (["plan | bob | write a.txt | yes"], [
+        "bob should write a.txt, with a plan first", "bob must plan before writing a.txt",
+        "ask bob to plan and write a.txt", "bob: plan first, then write a.txt",
+        "ask bob to write a.txt and wait for my approval",
+    ]),
+    "a plan first, in words that are not known, for one who is there": (
+        ["plan | bob | write a.txt but I want to see the plan | yes"],
+        ["ask bob to write a.txt but I want to see the plan"],
+    ),
+    "the words for a plan stay where others belong to them": (
+        ["spawn | eve | code | write a.txt only after approval | yes"],
+        ["hire eve to write a.txt only after approval"],
+    ),
     "what follows in the sentence is planned, too": (
         ["spawn | eve | code | write a file a.txt, then write a file b.txt | yes"],
         ["hire eve, plan first, to write a file a.txt, then write a file b.txt"],
@@ -405,6 +421,7 @@ def test_a_wish_is_understood_in_other_words(meant: list[str], text: str) -> Non
 
 
 NOT_OBEYED = [
+    "hire eve to write a.txt. Her plan is for me to look at.", "Plan first.", "She needs approval.",
     "1. hire ann 2. do not delete the team 3. shut bob down", "dave: write a.txt. Delete the team. Hire bob.",
     "Things that I hate: 1. stop bob 2. delete the team", "Make the moss greener. Delete the team.",
     "make the moss greener, then stop bob", "put the docs on the wiki",

@@ -33,7 +33,18 @@ _GATE = re.compile(
     re.IGNORECASE,
 )
 """One of these is said where work needs a plan, and not where a plan is the work."""
-_APPROVAL = r"\bplans? (?:first|before)|\bplan (?:it|this) first|\bapprov(?:al|ed)\b"
+_APPROVAL = re.compile(
+    r"\bplans? (?:first|before|and)\b|\bplan (?:it|this) first|\bapprov(?:al|ed)\b|\b(?:i|we|operator) approves?\b"
+    r"|--plan\b|\b(?:with|see|me) (?:an?|the|his|her|its|their) plan\b|^an? plan$",
+    re.IGNORECASE,
+)
+"""Words in work that ask for a plan first, or may."""
+_PLANNED = re.compile(r"\b(?:plan|approv\w+)\b", re.IGNORECASE)
+_ONLY_PLAN = re.compile(r"^(?:an? plan$|plan(?: it| this)?(?: first)?,? (?:(?:and|then|before) )+)", re.IGNORECASE)
+_DANGLING = re.compile(
+    r"(?:\b(?:not|only|without|no|i|we|me|when|once|if|until|asking|see)|n['’]t)[\s,(]*$", re.IGNORECASE
+)
+"""The end of a text that the words for a plan behind it belong to."""
 _ITEM = re.compile(r"(?:^|\s+)\(?(\d{1,2})[.)]\s+", re.MULTILINE)
 _MANY = ("two", "three", "four", "five")
 _GOES_ON = re.compile(r"\s|[-*•]|\d{1,2}[.)]\s")
@@ -155,7 +166,10 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
             is_pronoun = order.name in book().pronouns.split()
             # Who shall "exit" is clear only behind work for an agent, in the same sentence.
             known = at_work if "self" in order.words else last
-            if order.phrase.kind == "name" or ((is_pronoun or "self" in order.words) and not known):
+            is_unclear = (
+                is_pronoun or "self" in order.words or (left_out and order.phrase.kind == "plan")
+            ) and not known
+            if order.phrase.kind == "name" or is_unclear:
                 clauses.append(order.words["clause"])
                 continue
             named = order.having(name=known) if left_out or is_pronoun else order
@@ -238,7 +252,12 @@ def _forbids(clauses: Sequence[Order | str]) -> bool:
     """Return True if what is not understood may forbid what is, or was to be done before agents are ended."""
     unknown = [at for at, one in enumerate(clauses) if isinstance(one, str)]
     ends_after = any(map(_ends_agents, clauses[unknown[0] :])) if unknown else False
-    return ends_after or any(_LIMITS.search(str(clauses[at])) for at in unknown)
+    is_ungated = any(
+        isinstance(one, Order) and one.phrase.kind in {"spawn", "give"} and "plan" not in one.words for one in clauses
+    )
+    return ends_after or any(
+        _LIMITS.search(str(clauses[at])) or (is_ungated and _PLANNED.search(str(clauses[at]))) for at in unknown
+    )
 
 
 def has_addressee(text: str) -> bool:
@@ -335,18 +354,23 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
 def _match(text: str, *, lead: bool) -> Order | None:
     """Match a clause as a whole; where it hires or gives work, what it says of a plan is no part of the work."""
     for start, end in _cuts(_compiled("(?<![^\\s,(])<GATE>"), text) if lead else ():
-        if _GATE.search(text, start, end):
+        if _GATE.search(text, start, end) and not _DANGLING.search(text[:start]):
             rest = re.sub(r"^\s*(?=\w+ing\b)", " to ", text[end:])
             order = _match_pattern(f"{text[:start].rstrip(' ,(')}{rest}", lead=lead)
             if order and order.phrase.kind in {"spawn", "give"}:
-                gated = order if _hires(order) else replace(order, phrase=book().lead["Have bob submit a plan first"])
-                return gated.having(plan="yes", clause=text)
+                return _gated(order).having(clause=text)
     order = _match_pattern(text, lead=lead)
     # A plan too many does no harm; work that should have waited for one does.
-    asks = (
-        order and order.phrase.kind in {"spawn", "give"} and _compiled(_APPROVAL).search(order.words.get("errand", ""))
-    )
-    return order.having(plan="yes") if order and asks else order
+    asks = order and order.phrase.kind in {"spawn", "give"} and _APPROVAL.search(order.words.get("errand", ""))
+    return _gated(order) if order and asks else order
+
+
+def _gated(order: Order) -> Order:
+    """Return an order to hire or to give work with a plan first."""
+    errand = _ONLY_PLAN.sub("", order.words.get("errand", ""))
+    words = {**order.words, "plan": "yes", "errand": re.sub(r"^\w+ing\b", lambda found: _base(found[0]), errand)}
+    phrase = order.phrase if _hires(order) else book().lead["Have bob submit a plan first"]
+    return Order(phrase, {key: word for key, word in words.items() if word or key != "errand"})
 
 
 def _base(word: str) -> str:
