@@ -421,6 +421,8 @@ def test_a_wish_is_understood_in_other_words(meant: list[str], text: str) -> Non
 
 
 NOT_OBEYED = [
+    "are we done? then delete the team", "Is everyone idle? Then stop everyone.", "Is bob finished yet? Then stop him.",
+    "has bob written the file already? then delete the team", "Are all agents stopped? Delete the team.",
     "hire eve to write a.txt. Her plan is for me to look at.", "Plan first.", "She needs approval.",
     "1. hire ann 2. do not delete the team 3. shut bob down", "dave: write a.txt. Delete the team. Hire bob.",
     "Things that I hate: 1. stop bob 2. delete the team", "Make the moss greener. Delete the team.",
