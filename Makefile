@@ -29,6 +29,7 @@ CLAUDE := 2.1.177 2.1.197 2.1.330
 
 # The engines that are tested, by their programs and as crewboard/engines.py names their versions.
 ENGINES := claude-agent-acp@0.101.0 codex-acp@2.6.0
+ENGINE_TESTS := tests/worker/test_real_engine.py tests/worker/test_real_codex.py tests/worker/test_real_team.py
 
 # The newest version of Ray that is tested.
 RAY := ray-2.60.0
@@ -55,7 +56,7 @@ PODMAN ?= podman
 IMAGE_BASE := .cache/image/$(SUITE).tar
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long plain check lint words types imports docs claude engines ray live gateways llama screenshots recording bench peers format requirements package image site release clean
+.PHONY: help demo test test-long plain check lint words types imports docs claude engines storm ray live gateways llama screenshots recording bench peers format requirements package image site release clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -126,7 +127,10 @@ engines: $(STAMP) ## test with real engines on a scripted API; installs them fro
 			|| npm install -g --prefix $$folder --no-audit --no-fund --loglevel=error @agentclientprotocol/$$engine \
 			|| { echo "left out: $$engine, which npm cannot install"; missing=1; }; \
 	done; \
-	test -n "$$missing" || $(BIN)/pytest -m engines -n 0 tests/worker/test_real_engine.py tests/worker/test_real_codex.py tests/worker/test_real_team.py tests/worker/test_real_storm.py
+	test -n "$$missing" || $(BIN)/pytest -m engines -n 0 $(ENGINE_TESTS)
+
+storm: ## kill real engines at random, ten times; CREWBOARD_KILLS and CREWBOARD_SEED say how often and what
+	@$(MAKE) --no-print-directory engines ENGINE_TESTS=tests/worker/test_real_storm.py
 
 # Ray is too big for .venv: it gets an environment of its own, which finds there what crewboard needs.
 ray: $(STAMP) ## test `hosts up` with a real Ray cluster of three nodes; installs Ray, 300 MB, under its own licence
