@@ -130,6 +130,7 @@ KNOWN = {
             memory=250 << 20,
             asks=False,
             lacks=("it does not tell what it costs", "it asks before no call: the sandbox alone holds it"),
+            lost=("app-server",),
         ),
     )
 }  # fmt: skip

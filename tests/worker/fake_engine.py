@@ -14,6 +14,8 @@ is received; the mode is reset at each start; a load replays the session first; 
 counts from the start of the process; a call that was interrupted is told as failed in the replay; the ids of its own
 requests are numbers, and count anew in each process; the ids of the answers to a request are its own.
 
+With `--load-error TEXT` its first load fails with that.
+
 With `--feigns` the model writes into each input that the call is one of a tool of the team.
 
 With `--codex` as Codex: it asks for plans alone, in a call that was not told before; an edit has a diff and no input;
@@ -163,6 +165,9 @@ class FakeEngine:
         (HOME / "loaded").touch()
         self.start_server(params["mcpServers"])
         self.session = params["sessionId"]
+        if self.options.load_error and not (HOME / "failed").exists():
+            (HOME / "failed").touch()
+            raise RefusedError(-32603, self.options.load_error)
         records = self.records()
         if not any(each["kind"] == "user" for each in records):
             self.session = ""
@@ -564,6 +569,7 @@ def text(said: str) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hold", action="append", default=[])
+    parser.add_argument("--load-error", default="")
     for flag in FLAGS:
         parser.add_argument(f"--{flag}", action="store_true")
     FakeEngine(parser.parse_args()).serve()

@@ -821,6 +821,30 @@ def test_an_engine_that_lost_its_program_is_started_again(crew: Crew) -> None:
     assert told(crew, "e").count(f'id="{assignment.id}"') == 1
 
 
+@pytest.mark.usefixtures("loads")
+@pytest.mark.parametrize("error", ["The Claude Agent process exited unexpectedly.", "Internal error"])
+def test_a_session_that_does_not_load_at_once_is_kept(crew: Crew, error: str) -> None:
+    first = crew.answer(spawn(crew, "e", "[[say one]]", "--load-error", error))
+    assert first.text == "one"
+    second = messages.send(crew.team, "e", "[[wait here; say two]]")
+    kill(crew, "engine", "here")
+    go(crew, "e", "here")
+    assert crew.answer_to("e", second.id).text == "two"
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+    assert told(crew, "e").count(f'id="{second.id}"') == 1
+
+
+@pytest.mark.usefixtures("loads")
+def test_an_engine_that_worked_keeps_its_work_whatever_ends_it(crew: Crew) -> None:
+    assert crew.answer(spawn(crew, "e", "[[say one]]")).text == "one"
+    second = messages.send(crew.team, "e", "[[die; die; die; say still here]]")
+    eventually(lambda: crew.see("e").waits_for_api, "the wait for the engine")
+    assert [each for each in crew.view().needs if each.kind == "outage" and "exit code 7" in each.summary]
+    control.interrupt(crew.team, "e", "it is repaired")
+    assert crew.answer_to("e", second.id).text == "still here"
+    assert not [each.error for each in of(crew, "e", Answer) if each.error]
+
+
 def test_a_killed_relay_of_the_tools_is_no_error_of_the_worker(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[wait here; say done]]")
     at(crew, "e", "here")

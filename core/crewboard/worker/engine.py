@@ -94,7 +94,7 @@ _SHOWN_FOR = 0.1
 """The part of these times for which what is shown is not written again."""
 
 _MOST_STARTS = 3
-"""Starts in a row after which an engine that ends by itself fails the assignment: nothing was done in between."""
+"""Starts in a row after which an engine that ends by itself is not started again at once: no turn ended in between."""
 
 _MOST_OUTPUT = 100_000
 """Characters of what a tool of an engine gave that the journal keeps."""
@@ -248,18 +248,22 @@ class EngineLife(Life):
                 await self._end_engine()
                 raise
             except EngineError as error:
-                if any(each in str(error) for each in self._known.lost):
+                if self._is_lost(error):
                     await self._fail_after(EngineGoneError(str(error)))
                     continue
                 resets = self._turn.resets or read_reset(str(error), self._run_state.now())
                 self._note_untold()
                 # Whether the session has what was sent is found when it is loaded again.
                 await self._end_engine()
-                if error.kind not in _UNAVAILABLE or not await self._wait_for_api(error, resets):
-                    self._refused, self._refused_since = 0, 0.0
-                    self._results.fail(self._describe(error), _code_of(error))
+                text = self._describe(error)
+                if error.kind not in _UNAVAILABLE or not await self._wait_for_api(text, resets):
+                    self._fail(text, _code_of(error))
 
-    async def _wait_for_api(self, error: EngineError, resets: float | None) -> bool:
+    def _fail(self, text: str, code: ExitCode) -> None:
+        self._refused, self._refused_since = 0, 0.0
+        self._results.fail(text, code)
+
+    async def _wait_for_api(self, text: str, resets: float | None) -> bool:
         """Wait until a usage limit `resets`, or the API may answer again. Return False if the team does not wait."""
         run_state, config, now = self._run_state, roster.load(self._team), self._run_state.now()
         self._refused += 1
@@ -270,7 +274,7 @@ class EngineLife(Life):
         longest = config.outage_hours * 3600 + (_LONGEST_LIMIT if left else 0.0)
         if config.on_outage == "fail" or now - self._refused_since >= longest:
             return False
-        until, text = now + cooldown.outage_pause(self._refused, left), self._describe(error)
+        until = now + cooldown.outage_pause(self._refused, left)
         run_state.append(Retry(ts=now, error=text, attempt=self._refused, until=until))
         run_state.show("retrying", text, retry_at=until, last_error=text, outage_since=self._refused_since)
 
@@ -292,7 +296,7 @@ class EngineLife(Life):
         return text
 
     async def _fail_after(self, error: EngineGoneError) -> None:
-        """End an engine that is gone. Fail the assignment if it ends again and again."""
+        """End an engine that is gone. If it ends again and again, wait as for its API, or fail the assignment."""
         self._starts += 1
         self._note_untold()
         log, ending = await self._process.last_words(_CLOSE_TIMEOUT)
@@ -301,9 +305,18 @@ class EngineLife(Life):
             filter(None, (f"{self._known.title} ended: {ending or error}", redact(log[-_MOST_LOG:]).strip()))
         )
         sys.stderr.write(f"{self._name}: {said}\n")
-        if self._starts >= _MOST_STARTS:
-            self._starts = 0
-            self._results.fail(said, ExitCode.FAILED)
+        if self._starts < _MOST_STARTS:
+            return
+        self._starts = 0
+        # One that has worked may do so again. One that never has needs the user.
+        if not self._has_worked() or not await self._wait_for_api(first_line(said), None):
+            self._fail(said, ExitCode.FAILED)
+
+    def _has_worked(self) -> bool:
+        return any(role == "assistant" for role, _ in self._run_state.conversation.entries)
+
+    def _is_lost(self, error: EngineError) -> bool:
+        return any(each in str(error) for each in self._known.lost)
 
     # The engine as a process.
 
@@ -350,10 +363,13 @@ class EngineLife(Life):
         before = conversation.session
         loaded = False
         if before and engine.loads and self._known.loads:
-            # One without a prompt was perhaps never stored.
-            with contextlib.suppress(EngineError):
+            try:
                 await engine.load(before, folder, [tools.server])
                 loaded = True
+            except EngineError as error:
+                # One without a prompt was perhaps never stored. Any other one may load in another process.
+                if self._is_lost(error) or (self._has_worked() and self._starts + 1 < _MOST_STARTS):
+                    raise EngineGoneError(f"its session could not be loaded: {error}") from error
         replayed, heard_of = _drain(engine)
         if not loaded:
             engine.session = ""
