@@ -41,7 +41,9 @@ class KnownEngine(Struct, frozen=True):
     session when it answers that it is loaded. `memory` is what its processes take in bytes: measured where it is given
     below, else assumed. `patience` are the seconds that it waits for a tool; None if those are hours. `lacks` says in
     words what it cannot do. An error with words of `lost` says that a program below it ended, and so its
-    session.
+    session. `names_texts`: each text of its model has an id, so that its own words are known by having none. Those that
+    begin as in `remarks` say nothing of the turn; any other ones are the error with which it ended, and with words of
+    `unavailable` its API may answer later.
     """
 
     name: str
@@ -68,6 +70,9 @@ class KnownEngine(Struct, frozen=True):
     patience: float | None = 60.0
     lacks: tuple[str, ...] = ()
     lost: tuple[str, ...] = ("process exited unexpectedly", "session has ended")
+    names_texts: bool = False
+    remarks: tuple[str, ...] = ()
+    unavailable: tuple[str, ...] = ()
 
     @property
     def plans(self) -> bool:
@@ -131,6 +136,11 @@ KNOWN = {
             asks=False,
             lacks=("it does not tell what it costs", "it asks before no call: the sandbox alone holds it"),
             lost=("app-server",),
+            names_texts=True,
+            remarks=("Warning: ", "Config warning: ", "*Context compacted"),
+            unavailable=(
+                "stream disconnected", "exceeded retry limit", "error sending request", "at capacity", "high demand",
+            ),
         ),
     )
 }  # fmt: skip

@@ -5,7 +5,8 @@ TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP se
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
 no turn, `submit PLAN`, a plan by the tool of the team, `behind TEXT`, a plan whose text follows the question for its
 approval, `limit SECONDS`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input,
-`odd`, `die`, `lose`, the end of its program below it. Without a step that is left it says "ok". In its home it keeps
+`odd`, `die`, `lose`, the end of its program below it, `own TEXT`, words of its own, `break TEXT`, which ends the turn
+with an error in such words. Without a step that is left it says "ok". In its home it keeps
 sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the point NAME of
 `--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
 
@@ -363,6 +364,15 @@ class FakeEngine:
         for piece in (said[:2], said[2:]):
             self.update("agent_message_chunk", content=text(piece), messageId=message)
         return True
+
+    def do_own(self, said: str) -> bool:
+        self.update("agent_message_chunk", content=text(f"{said}\n\n"))
+        return True
+
+    def do_break(self, said: str) -> bool:
+        """End the turn as Codex does whose model cannot be asked."""
+        self.do_own(said)
+        return False
 
     def do_think(self, said: str) -> bool:
         self.update("agent_thought_chunk", content=text(said), messageId=f"t{next(self.numbers)}")

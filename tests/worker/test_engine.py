@@ -141,6 +141,23 @@ def loads() -> Iterator[None]:
         yield
 
 
+OWN_WORDS = """
+import msgspec
+from crewboard import engines
+codex = engines.KNOWN["codex"]
+engines._ANY = msgspec.structs.replace(
+    engines._ANY, loads=True, names_texts=True, remarks=codex.remarks, unavailable=codex.unavailable
+)
+"""
+
+
+@pytest.fixture
+def own_words() -> Iterator[None]:
+    """Tell the own words of other engines from those of their models, as those of Codex are."""
+    with patched(OWN_WORDS):
+        yield
+
+
 @of_engines
 def test_an_engine_answers_without_a_key(crew: Crew) -> None:
     for variable in [name for name in crew.environment if redaction.is_secret(name)]:
@@ -843,6 +860,32 @@ def test_an_engine_that_worked_keeps_its_work_whatever_ends_it(crew: Crew) -> No
     control.interrupt(crew.team, "e", "it is repaired")
     assert crew.answer_to("e", second.id).text == "still here"
     assert not [each.error for each in of(crew, "e", Answer) if each.error]
+
+
+@pytest.mark.usefixtures("own_words")
+def test_a_turn_whose_stream_broke_is_taken_again(crew: Crew) -> None:
+    broken = "stream disconnected before completion: stream closed before response.completed"
+    assignment = spawn(crew, "e", f"[[break {broken}; say done]]")
+    eventually(lambda: crew.see("e").waits_for_api, "the wait for the API")
+    (retry,) = of(crew, "e", Retry)
+    assert broken in retry.error
+    letter = control.interrupt(crew.team, "e", "try it now")
+    assert crew.answer(assignment).text == "done"
+    assert [told(crew, "e").count(f'id="{each}"') for each in (assignment.id, letter.id)] == [1, 1]
+
+
+@pytest.mark.usefixtures("own_words")
+def test_an_error_in_an_engines_own_words_is_no_result(crew: Crew) -> None:
+    answer = crew.answer(spawn(crew, "e", "[[say begun; break the conversation is too long]]"))
+    assert (answer.code, answer.text) == (ExitCode.FAILED, "")
+    assert answer.error is not None
+    assert answer.error.endswith("the conversation is too long")
+
+
+@pytest.mark.usefixtures("own_words")
+def test_a_remark_of_an_engine_is_no_part_of_its_result(crew: Crew) -> None:
+    answer = crew.answer(spawn(crew, "e", "[[own not so good; say done; own Warning: it is late]]"))
+    assert (answer.error, answer.text) == (None, "done")
 
 
 def test_a_killed_relay_of_the_tools_is_no_error_of_the_worker(crew: Crew) -> None:

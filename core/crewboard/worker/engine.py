@@ -166,6 +166,8 @@ class _Turn:
     steered: list[str] = field(default_factory=list)
     resets: float | None = None
     """The end of the usage limit that it reached, in epoch seconds; None if that was not told."""
+    failure: str = ""
+    """The error in the engine's own words, if nothing of its model followed them."""
     asks_without_plan: dict[str, Ask] = field(default_factory=dict)
     """Requests to leave the plan mode whose plan was not told yet, by the ids of their calls."""
 
@@ -443,6 +445,9 @@ class EngineLife(Life):
         self._prompt = asyncio.ensure_future(engine.prompt("\n\n".join([*who, *texts.values()])))
         self._show_work()
         ended = await self._interrupts.run_interruptibly(self._listen(engine, self._prompt))
+        if failure := self._turn.failure:
+            is_later = any(each in failure for each in self._known.unavailable)
+            raise EngineError(failure, kind="server_error" if is_later else "")
         self._end_turn(ended)
 
     async def _listen(self, engine: Engine, prompt: "asyncio.Future[Ended]") -> Ended:
@@ -602,8 +607,13 @@ class EngineLife(Life):
     def _take(self, update: Update) -> None:
         run_state = self._run_state
         match update:
+            case Said(kind="text", message="") if self._known.names_texts:
+                if not update.text.startswith(self._known.remarks):
+                    self._turn.failure = without_surrogates(update.text).strip()
+                self._stream_note(update.text)
             case Said(kind="text" | "thought"):
                 self._note_taken()
+                self._turn.failure = ""
                 self._turn.add(update.kind, update.message, without_surrogates(update.text))
                 if update.kind == "text":
                     run_state.stream(update.text)
@@ -617,8 +627,11 @@ class EngineLife(Life):
                 self._turn.resets = update.resets or self._turn.resets
                 run_state.set_window(update.size)
             case Said(kind="note") | Line():
-                run_state.stream(f"\n[{self._known.title}: {redact(update.text)}]\n")
+                self._stream_note(update.text)
         self._show_work()
+
+    def _stream_note(self, text: str) -> None:
+        self._run_state.stream(f"\n[{self._known.title}: {redact(text)}]\n")
 
     def _note_taken(self) -> None:
         """Journal at the first sign of an answer that the engine has what was sent."""
