@@ -69,7 +69,8 @@ class Witness:
     def see(self, said: list[str]) -> str:
         """Record a request with these texts of its user; return the agent."""
         text = "\n".join(said)
-        name = next(each for each in AGENTS if f"You are the agent {each}." in text)
+        # As the worker introduces an agent to each new session, also if that has none of its earlier texts.
+        name = next(each for each in AGENTS if f"You are {each}, an agent of type" in text)
         self.shown[name].append([int(part.split("]", 1)[0]) for part in text.split("[letter ")[1:]])
         return name
 
