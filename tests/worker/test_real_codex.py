@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from crewboard import engines
-from crewboard.commands import answers, messages
+from crewboard.commands import answers, control, messages
 from crewboard.commands import hire as hiring
 from crewboard.protocol import requests
-from crewboard.records.events import EngineSession, Gate, Taken, ToolResult
+from crewboard.records.events import EngineSession, Gate, Retry, Taken, ToolResult
 from crewboard.records.requests import Request
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
@@ -41,11 +41,11 @@ Item = dict[str, Any]
 
 
 class Responses(http.server.BaseHTTPRequestHandler):
-    """The Responses API: each request gets the next item. It has no web sockets, and says so."""
+    """The Responses API: each request gets the next item, or a broken stream for None. It has no web sockets."""
 
     protocol_version = "HTTP/1.1"
     asked: ClassVar[list[tuple[str, dict[str, Any]]]] = []
-    items: ClassVar[list[Item]] = []
+    items: ClassVar[list[Item | None]] = []
 
     def do_GET(self) -> None:
         self.send_response(426)
@@ -60,12 +60,14 @@ class Responses(http.server.BaseHTTPRequestHandler):
         self.send_header("connection", "close")
         self.end_headers()
         self.tell("response.created", response={"id": "r"})
-        self.tell("response.output_item.done", output_index=0, item=self.next_item(body))
+        self.close_connection = True
+        if (item := self.next_item(body)) is None:
+            return
+        self.tell("response.output_item.done", output_index=0, item=item)
         usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
         self.tell("response.completed", response={"id": "r", "usage": usage})
-        self.close_connection = True
 
-    def next_item(self, _body: dict[str, Any]) -> Item:
+    def next_item(self, _body: dict[str, Any]) -> Item | None:
         return self.items.pop(0)
 
     def tell(self, kind: str, **about: Any) -> None:
@@ -129,6 +131,22 @@ def test_codex_works_with_a_key_that_it_does_not_see(real: Crew) -> None:
     kept = (home(real, "e") / ".codex" / "auth.json").read_text()
     assert "crewboard-" in kept
     assert KEY not in kept
+
+
+def test_a_turn_of_codex_whose_stream_broke_is_taken_again(real: Crew) -> None:
+    Responses.items[:] = [says("first")]
+    assert real.answer(spawn(real, "e", "write it", engine="codex"), TIMEOUT).text == "first"
+    # It asks once, and tries five times again.
+    Responses.items[:] = [None] * 6
+    letter = messages.send(real.team, "e", "is it done?")
+    eventually(lambda: real.see("e").waits_for_api, "the wait for the API", TIMEOUT)
+    (retry,) = of(real, "e", Retry)
+    assert "stream disconnected before completion" in retry.error
+    Responses.items[:] = [says("done")]
+    control.interrupt(real.team, "e", "try it now")
+    assert real.answer(hiring.Assignment("e", letter.id, 0, fresh=False), TIMEOUT).text == "done"
+    assert str(Responses.asked[-1][1]["input"]).count(f'id="{letter.id}"') == 1
+    assert [each.loaded for each in of(real, "e", EngineSession)] == [False, True]
 
 
 def asked(crew: Crew, kind: str, before: Request | None = None) -> Request:
