@@ -232,7 +232,8 @@ class Storm:
             for name in READERS:
                 if self._chance.random() < 0.5:
                     self.write(name)
-            until = time.monotonic() + self._chance.choice([0, 0.3, 1, 2, 4]) * self._chance.random()
+            # Some come while engines start, and some while they work.
+            until = time.monotonic() + self._chance.choice([0, 0.3, 1, 4, 12]) * self._chance.random()
             while time.monotonic() < until:
                 self.repair()
                 time.sleep(0.05)
