@@ -53,12 +53,15 @@ def test_text_can_be_read_in_fewer_colours(theme: Theme, least: float, colours: 
     variables = {each: sent(colour, colours) for each, colour in theme.variables.items()}
     shown = replace(theme, **fields, variables=variables)  # type: ignore[arg-type]
     test_text_can_be_read_on_whatever_it_stands(shown, least)
+    test_what_is_drawn_can_be_seen(shown)
 
 
-@pytest.mark.parametrize("theme", [DARK, LIGHT, CONTRAST])
-def test_the_selected_row_stands_out_in_256_colours(theme: Theme) -> None:
+@pytest.mark.parametrize("theme", THEMES.values())
+def test_grounds_can_be_told_apart_in_256_colours(theme: Theme) -> None:
     theme = for_terminal(theme, "256")
-    assert sent(theme.variables["cursor-row"], "256") != sent(theme.background, "256")
+    row, added, deleted = (sent(theme.variables[each], "256") for each in ("cursor-row", "add", "del"))
+    assert row != sent(theme.background, "256")
+    assert len({sent(theme.background, "256"), added, deleted}) == 3
 
 
 def test_all_colours_are_sent_as_they_are() -> None:

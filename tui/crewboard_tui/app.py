@@ -137,8 +137,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.title = f"crewboard · {team.directory.path.name}"
         self.animation_level = "none"
         for theme in (*THEMES.values(), *self.settings.themes.values()):
-            self.register_theme(for_terminal(theme, self.console.color_system))
-        self.theme, self._coloured_by = f"{PREFIX}{self.settings.theme}", ""
+            self.register_theme(theme)
+        self._coloured_by = ""
+        self._colour(self.settings.theme)
         self.stylesheet = SteadyStylesheet(variables=self.get_css_variables())
         self.set_keymap(dict(self.settings.keys))
         self.outside = TerminalNotifications(self._write, notify=self.settings.notify, ascii_only=ascii_only)
@@ -689,12 +690,18 @@ class CrewboardApp(App[None], inherit_bindings=False):
         known = names(self.available_themes)
         self.action_use_theme(known[(known.index(self.theme.removeprefix(PREFIX)) + 1) % len(known)])
 
+    def _colour(self, name: str) -> None:
+        # Computed for the chosen one alone: all of them would take 15 ms of the start.
+        theme = {**THEMES, **self.settings.themes}[name]
+        self.register_theme(for_terminal(theme, self.console.color_system))
+        self.theme = theme.name
+
     def action_use_theme(self, name: str) -> None:
         """Show the colours of a theme, and remember it."""
         if self.no_color:
             self.context.say("no colours here: NO_COLOR is set", "warning")
             return
-        self.theme = f"{PREFIX}{name}"
+        self._colour(name)
         try:
             self.settings.remember(name)
         except (CrewboardError, OSError) as error:

@@ -344,6 +344,9 @@ _DARK_GROUNDS = ("#00005f", "#303030", "#262626", "#1c1c1c", "#121212", "#000000
 _LIGHT_GROUNDS = ("#d7ffff", "#e4e4e4", "#eeeeee", "#ffffff")
 """Grounds among 256 colours on which texts are read well, the most visible one first."""
 
+_DIFF_GROUNDS = {True: ("#005f00", "#5f0000"), False: ("#d7ffd7", "#ffd7d7")}
+"""The green and the red among 256 colours for the lines of a diff, on a dark screen and on a light one."""
+
 
 def sent_as(colour: str, colours: str) -> str:
     """Return the colour that a terminal with these `colours` (`256`, `standard`) shows in the place of another."""
@@ -355,7 +358,9 @@ def for_terminal(theme: Theme, colours: str | None) -> Theme:
     """Return a theme for a terminal with fewer colours (`256`, `standard`), the same for another one.
 
     It shows the nearest colour that it has. A ground on which that makes a text unreadable is replaced by one on which
-    all can be read, text on a fill by black or white, and a role that no ground helps by the colour of text.
+    all can be read, text on a fill by black or white, and a role that no ground helps by the colour of text. Of the
+    grounds that can be read, one that looks like no other is taken: else the row of the cursor and the lines of a diff
+    could not be told from the rest.
     """
     if colours not in _FEWER:
         return theme
@@ -370,22 +375,29 @@ def for_terminal(theme: Theme, colours: str | None) -> Theme:
     def contrast(one: str, other: str) -> float:
         return _ratio(light(one), light(other))
 
-    def readable(ground: str, roles: Iterable[str], others: Iterable[str]) -> str:
+    def readable(grounds: Iterable[str], roles: Iterable[str], unlike: Iterable[str] = ()) -> str:
         """Return the first of the grounds on which all roles are read, else the one on which they are read best."""
-        worst = {each: min(contrast(shown[role], each) for role in roles) for each in (ground, *others)}
-        return next((each for each, ratio in worst.items() if ratio >= least), max(worst, key=worst.__getitem__))
+        worst = {each: min(contrast(shown[role], each) for role in roles) for each in grounds}
+        taken = {sent_as(each, colours) for each in unlike}
+        read = [each for each, ratio in worst.items() if ratio >= least]
+        apart = (each for each in read if sent_as(each, colours) not in taken)
+        return next(apart, read[0] if read else max(worst, key=worst.__getitem__))
 
     grounds = _DARK_GROUNDS if theme.dark else _LIGHT_GROUNDS
-    fields = {each: readable(getattr(theme, each) or "", texts, grounds[1:]) for each in _PLAIN_GROUNDS}
-    variables["cursor-row"] = readable(variables["cursor-row"], texts, grounds)
-    variables["add"] = readable(variables["add"], ("text", "good", "info"), grounds[1:])
-    variables["del"] = readable(variables["del"], ("text", "bad", "info"), grounds[1:])
+    fields = {each: readable((getattr(theme, each) or "", *grounds[1:]), texts) for each in _PLAIN_GROUNDS}
+    ground, (green, red) = fields["background"], _DIFF_GROUNDS[theme.dark]
+    variables["cursor-row"] = readable((variables["cursor-row"], *grounds), texts, [ground])
+    added = readable((green, variables["add"], *grounds[1:]), ("text", "good", "info"), [ground])
+    variables["add"] = added
+    variables["del"] = readable((red, variables["del"], *grounds[1:]), ("text", "bad", "info"), [ground, added])
     for role in _FILLS:
         shades = (variables[f"on-{role}"], "#000000", "#ffffff")
         variables[f"on-{role}"] = max(shades, key=lambda each: contrast(each, variables[role]))
-    unreadable = [role for role in texts if contrast(shown[role], fields["background"]) < least]
+    unreadable = [role for role in texts if contrast(shown[role], ground) < least]
     for place in (place for role in unreadable for place in _ROLES[role] if place not in _FILLS):
         (fields if hasattr(theme, place) else variables)[place] = theme.foreground or ""
+    if contrast(variables["trace"], ground) < _DRAWN_LEAST:
+        variables["trace"] = variables["muted"]
     return replace(theme, **fields, variables=variables)  # type: ignore[arg-type]
 
 
