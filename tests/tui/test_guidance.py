@@ -415,6 +415,8 @@ async def test_the_demo_says_step_by_step_what_to_try(frozen: Frozen) -> None:
         await stage.sees("1/6 We killed parser on purpose. ! shows why")
         await stage.press("!")
         await stage.sees("2/6 r gives parser its memory back")
+        # No row is left for the line about the need that is shown.
+        await stage.until(lambda: stage.app.screen.query_one("#alert").size.height == 1)
         await stage.can("D", "seen")
         await stage.press("D")
         await stage.sees("3/6 auth-plan waits for a yes. ! opens its plan")

@@ -62,6 +62,8 @@ class StaticLines(Widget):
         """Show these lines."""
         before, self._lines = self._lines, lines
         if len(before) != len(lines):
+            # Textual counts one layout that waits, and keeps the height that it has computed for the first of two.
+            self._layout_updates += 1
             self.refresh(layout=True)
             return
         changed = [y for y, (old, new) in enumerate(zip(before, lines, strict=True)) if old != new]
