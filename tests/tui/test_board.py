@@ -563,7 +563,7 @@ def _lanes(stage: Stage) -> bool:
 async def test_from_110_columns_the_selected_agent_stands_beside_the_roster(frozen: Frozen) -> None:
     async with opened(frozen, 110, 30) as stage:
         await stage.press("j", "j", "j", "j", "j")
-        await stage.sees("── api · code ──", "● run", "44% of 200.0k", "$0.93", "1 unread", "#9 paginate /orders")
+        await stage.sees("── api · code ──", "● run", "44% of 200k", "$0.93", "1 unread", "#9 paginate /orders")
         peek, roster = stage.app.screen.query_one("#peek"), stage.app.screen.query_one("#roster")
         assert roster.region.right < peek.region.x, "beside it"
         assert peek.region.y < roster.region.bottom, "not below it"

@@ -8,6 +8,7 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.geometry import Size
 
+from crewboard_tui.render.lines import Span, plain, rule_line
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets.bars import StaticLines
@@ -185,6 +186,21 @@ async def test_each_column_of_processes_has_its_head(frozen: Frozen, width: int)
         # A filter is told beside them.
         await stage.press("/", *"hunt", "enter")
         await stage.sees("Esc shows all")
+        if width >= 120:
+            await stage.sees("Processes 9 ━━━━━━ pid run  cpu ", "━ filter hunt · Esc shows all ━")
+
+
+def test_a_head_stands_apart_from_the_title() -> None:
+    head = (Span("  FROM       MESSAGE"),)
+
+    def ruled(title: str, right: str = "") -> str:
+        return plain(rule_line(title, right, head, 1, 60, is_focused=False))
+
+    assert ruled("Inbox").startswith("── Inbox ──── message ──")
+    assert ruled("Inbox · api").startswith("── Inbox ──── message ──")
+    assert ruled("Inbox · api", "3 below").endswith("─ api · 3 below ─")
+    assert ruled("An inbox").startswith("── An inbox ─ message ──")
+    assert ruled("An inbox!").startswith("── An inbox! ──────────")
 
 
 @pytest.mark.parametrize("theme", default(["dark", "light", "contrast"], "dark"))

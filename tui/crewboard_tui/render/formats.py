@@ -105,6 +105,11 @@ def format_count(number: int) -> str:
     return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"  # noqa: PLR2004
 
 
+def format_limit(number: int) -> str:
+    """Format a round number of tokens: `200k`, `1M`."""
+    return format_count(number).replace(".0", "")
+
+
 def format_money(dollars: float) -> str:
     """Format US dollars: `$1.92`, and `<1¢` for less than a cent."""
     return "<1¢" if 0 < dollars < 0.01 else f"${dollars:.2f}"  # noqa: PLR2004

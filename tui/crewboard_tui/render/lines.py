@@ -128,11 +128,18 @@ def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is
     """Return the rule above a pane in `width` cells: its title, the column heads of the rows below, a text at the end.
 
     Heads begin `indent` cells from the left; one is left out where the title or the text stands. A text without room
-    behind the heads follows the title, if there is room for that.
+    behind the heads follows the title, if there is room for that. What a title says after its name goes to the end
+    where it would hide heads.
     """
     line = "━" if is_focused else "─"
+    heads = [(indent + found.start(), found.group().lower(), "dim") for found in _HEAD.finditer(plain(head))]
     last = indent + cell_len(plain(head).rstrip())
-    if (
+    name, _, more = title.partition(" · ")
+    behind = " · ".join(filter(None, (more, right)))
+    hides = any(cell_len(name) + _TITLE + 2 < each[0] <= cell_len(title) + _TITLE + 2 for each in heads)
+    if hides and last + cell_len(behind) + 4 <= width:
+        title, right = name, behind
+    elif (
         head
         and right
         and last + cell_len(right) + 4 > width
@@ -143,7 +150,8 @@ def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is
     right = clip(right, max(0, width - least))
     end = width - (cell_len(right) + 3 if right else 0)
     words = [(_TITLE, clip(title, max(0, end - _TITLE - 1)), "key" if is_focused else "dim")]
-    words += [(indent + found.start(), found.group().lower(), "dim") for found in _HEAD.finditer(plain(head))]
+    # A head right behind the title would read as a word of it.
+    words += [each for each in heads if each[0] > cell_len(words[0][1]) + _TITLE + 2]
     spans: list[Span] = []
     at = 0
     for start, text, tone in [*(each for each in words if each[0] + cell_len(each[1]) < end), (end + 1, right, "dim")]:

@@ -47,6 +47,7 @@ from crewboard_tui.render.formats import (
     format_clock,
     format_count,
     format_duration,
+    format_limit,
     format_money,
     format_percent,
     format_size,
@@ -324,7 +325,7 @@ def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: i
         used = Span(f"{format_percent(bill.share)} of {bill.budget}", limit_tone(bill.share))
         budget = (used, *share_bar(bill.share, _BAR))
     of_plan = pricing.budget_or_none(agent.status.terms.given.budget) if agent.status.terms is not None else None
-    window = f"{format_percent(filled)} of {format_count(agent.status.context.limit)}" if filled is not None else "—"
+    window = f"{format_percent(filled)} of {format_limit(agent.status.context.limit)}" if filled is not None else "—"
     lines: list[Line] = [
         (_label("model"), say(f"{agent.model} {agent.status.engine_version}".strip() or "—")),
         (_label("money"), money),
@@ -452,7 +453,7 @@ def _cpu(page: Page, width: int) -> tuple[str, Line]:
 def _memory(page: Page, width: int) -> tuple[str, Line]:
     measured = [float(usage.memory) for usage in _measured(page)]
     if not page.agent.alive or not measured:
-        return "memory", ()
+        return "memory", (Span("not measured" if page.agent.alive else "none", "dim"),)
     cells = max(0, min(_PICTURE // 2, width - 7))
     bars = sparkline(peaks(measured, cells, HISTORY_KEPT), cells, max(measured))
     return "memory", (Span(f"{format_size(int(measured[-1])):<{_VALUE - 1}}"), Span(bars, "trace"))
@@ -472,8 +473,7 @@ def _context(page: Page, width: int) -> tuple[str, Line]:
     share = context_share(page.agent.status.context)
     if share is None:
         return "context", (Span("not known", "dim"),)
-    limit = format_count(page.agent.status.context.limit).replace(".0", "")
-    words = f" {format_percent(share)} of {limit}"
+    words = f" {format_percent(share)} of {format_limit(page.agent.status.context.limit)}"
     bar = share_bar(share, max(3, min(_WINDOW_BAR, width - len(words))))
     # Without the blank before it.
     return "context", (bar[0]._replace(text=bar[0].text[1:]), *bar[1:], Span(words, limit_tone(share)))

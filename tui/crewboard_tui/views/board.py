@@ -26,6 +26,7 @@ from crewboard_tui.render.formats import (
     format_age,
     format_clock,
     format_count,
+    format_limit,
     format_money,
     format_path,
     format_percent,
@@ -596,7 +597,7 @@ def agent_facts(agent: AgentView, view: TeamView, now: float, width: int) -> lis
     look, usage, lines, task = look_of(agent), agent.usage, agent.unmerged, view.task(agent.task)
     age = f" {format_age(now - agent.since)}" if agent.since else ""
     share = context_share(agent.status.context)
-    used = f" {format_percent(share)} of {format_count(agent.status.context.limit)}" if share is not None else ""
+    used = f" {format_percent(share)} of {format_limit(agent.status.context.limit)}" if share is not None else ""
     facts: dict[str, Line] = {
         "context": (*share_bar(share, _BAR), Span(used, limit_tone(share))),
         "cost": (Span(f" {format_money(agent.status.cost_usd)}" if agent.status.cost_usd is not None else ""),),

@@ -22,7 +22,7 @@ from crewboard_tui.render.lines import Span, say
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.render.table import Column, mark_span
 from crewboard_tui.views.agent_tabs import A_CORE, process_lines
-from crewboard_tui.views.base import AppContext, BaseScreen, first_hire
+from crewboard_tui.views.base import HUGE, AppContext, BaseScreen, first_hire
 from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
@@ -161,15 +161,16 @@ class ProcessesScreen(BaseScreen):
             table.head(columns, rest="HOW") if shown else None,
         )
         shared = snapshot.view.supervisor.shared_bytes
+        state = f"{rows.state}{self.search.narrowed_to}"
         title(
             rows,
-            f"Processes {sum(agent.alive for agent in snapshot.view.agents)}{rows.state}{self.search.narrowed_to}",
-            # On a narrow terminal it would take the place of column heads; the help tells it too.
+            f"Processes {sum(agent.alive for agent in snapshot.view.agents)}{state}",
+            # Where there is little room it would take the place of column heads; the help tells it too.
             (
                 describe_runner(snapshot.view, away_for(snapshot))
                 + (f" · {format_size(shared)} shared" if shared else "")
             )
-            if self.size.width >= _WITH_ALL
+            if self.size.width >= (HUGE if state else _WITH_ALL)
             else "",
         )
         self._paint_process(snapshot)
