@@ -9,10 +9,14 @@ import pytest
 
 from crewboard import skill_files
 from crewboard.agent_types import TYPES
+from crewboard.commands import control, messages
 from crewboard.commands import hire as hiring
-from crewboard.commands import messages
+from crewboard.commands import tasks as board
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
+from crewboard.readmodel.needs import waiting_behind
+from crewboard.readmodel.reader import read_team
+from crewboard.readmodel.team import Need
 from crewboard.records.agents import HireOptions, Spec, TodoList
 from crewboard.records.base import Record
 from crewboard.records.events import Answer, FileKept, Intake, Sent, ToolResult
@@ -358,7 +362,6 @@ def test_work_on_files_and_commands_is_real(shared_crew: Crew) -> None:
 
 
 def test_a_task_given_with_the_hire_reminds_its_owner_once(shared_crew: Crew) -> None:
-    from crewboard.commands import tasks as board
     from crewboard.store import tasks
 
     shared_crew.model.give("owner", says("done"), says("still done"), says("idle"))
@@ -378,6 +381,37 @@ def test_a_task_given_with_the_hire_reminds_its_owner_once(shared_crew: Crew) ->
 
     eventually(lambda: f"{left}still done" in results(), "the task is named where the result is read")
     assert sum(left in each for each in results()) == 1, "not before the reminder"
+
+
+def test_a_task_that_its_agent_leaves_in_progress_needs_you(shared_crew: Crew) -> None:
+    shared_crew.model.give("rester", says("done"), says("still done"), says("on it"))
+    task, after = (board.add_task(shared_crew.team, subject) for subject in ("look at it", "write it down"))
+    board.update_task(shared_crew.team, after.id, blocked_by=[task.id])
+    shared_crew.run("rester", "explore", "do it", task=task.id)
+
+    def needs() -> list[Need]:
+        return [
+            need for need in read_team(shared_crew.directory).needs if need.agent == "rester" and need.kind != "result"
+        ]
+
+    eventually(lambda: [need.task for need in needs()] == [task.id], "the agent rests, and its task is in progress")
+    view = read_team(shared_crew.directory)
+    (need,), owner = needs(), view.agent("rester")
+    assert owner is not None
+    assert owner.left == f"rests, task #{task.id} unfinished"
+    assert need.summary == f"{owner.left}: it did not report the outcome of look at it"
+    assert (need.kind, need.code, waiting_behind(view, need).tasks) == ("failed", 1, (view.task(after.id),))
+    assert board.owner_problem(shared_crew.team, task, "rester") == "rests"
+    control.retry(shared_crew.team, "rester")
+    eventually(lambda: len(shared_crew.model.asked_by("rester")) == 3, "it is told to go on")
+    assert f"Task {task.id} is still in progress" in str(shared_crew.model.asked_by("rester")[2]["messages"][-1])
+    eventually(lambda: [need.task for need in needs()] == [task.id], "it is told of again")
+    messages.acknowledge_marks(shared_crew.team, dict(needs()[0].marks), "rester")
+    assert not needs()
+    board.update_task(shared_crew.team, task.id, status="completed")
+    owner = read_team(shared_crew.directory).agent("rester")
+    assert owner is not None
+    assert (owner.left, needs()) == ("", [])
 
 
 def test_an_agent_is_busy_before_its_new_work_counts_as_read(

@@ -7,7 +7,7 @@ from crewboard.commands.messages import post
 from crewboard.errors import TryLaterError
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import Spec
-from crewboard.records.messages import RETRY, Message
+from crewboard.records.messages import GO_ON, RETRY, Message
 from crewboard.records.processes import LIMIT_REASONS
 from crewboard.store import agents, hosts, leases, mailbox, roster
 from crewboard.store.agents import START_TIMEOUT
@@ -31,14 +31,15 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
 
 
 def retry(team: Team, name: str) -> Message:
-    """Let a running agent whose last assignment ended with an error try again.
+    """Let a running agent try again whose last assignment ended with an error, or without the outcome of its task.
 
     Raises:
         UsageError: There is no such agent.
         TryLaterError: It is not running; nothing was sent.
     """
-    require_alive(team, name)
-    message = post(team, name, "message", RETRY)
+    status = require_alive(team, name).status.load_or_none()
+    task = status.unreported if status is not None else None
+    message = post(team, name, "message", RETRY if task is None else GO_ON.format(task))
     team.note("message", name, message.id)
     return message
 

@@ -127,22 +127,25 @@ def blocking_reasons(team: Team, task: Task) -> list[str]:
         others = ",".join(str(other) for other in task.blocked_by if other not in never_completed)
         command = command_for(team, f"task update {task.id} --blocked-by {others or repr('')}")
         found.append(f"{states}, so it can never start: `{command}`")
-    problem = owner_problem(team, task.owner) if task.owner is not None else None
+    problem = owner_problem(team, task, task.owner) if task.owner is not None else None
     if problem is not None and team.config.attached is not None:
         # No command resumes it, or gives its task to another agent.
         found.append(f"{task.owner} is {problem}")
     elif problem == "gone":
         found.append(f"{task.owner} is gone: `{command_for(team, f'task update {task.id} --owner NAME')}`")
+    elif problem == "rests":
+        found.append(f"{task.owner} rests: `{command_for(team, f'send {task.owner} TEXT')}` tells it to go on")
     elif problem is not None:
         found.append(f"{task.owner} is {problem}: `{command_for(team, f'resume {task.owner}')}`")
     return found
 
 
-def owner_problem(team: Team, name: str) -> str | None:
-    """Return `dead`, `not running` or `gone` for an owner that has no process, None for one that is running."""
+def owner_problem(team: Team, task: Task, name: str) -> str | None:
+    """Return `dead`, `not running` or `gone` for an owner without a process, `rests` if it left the task; else None."""
     agent, config = team.directory.agent(name), team.config
     if agents.is_running(agent, attached=config.attached is not None):
-        return None
+        status = agent.status.load_or_none()
+        return "rests" if status is not None and status.unreported == task.id else None
     if config.member(name) is None:
         return "gone"
     record = agent.exit.load_or_none()

@@ -119,7 +119,7 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
         **({"code": each.code} if each.kind == "failed" else {}),
         **({"refused_by": each.refused_by} if each.refused_by is not None else {}),
         **({"other": each.other, "files": list(each.files)} if each.kind == "collision" else {}),
-        **({"task": each.task} if each.kind in ("task_failed", "check_failed") else {}),
+        **({"task": each.task} if each.task is not None else {}),
         **({"agents": list(each.agents), "host": each.host} if each.agents else {}),
         **({"server": each.server} if each.kind == "mcp" else {}),
         **({"file": each.file} if each.kind in ("damaged", "result", "check_failed") else {}),

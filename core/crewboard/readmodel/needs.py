@@ -158,6 +158,7 @@ def find_needs(agents: tuple[AgentView, ...], evidence: TeamEvidence) -> tuple[N
         *_no_host_needs(agents),
         *_orphan_needs(evidence),
         *stopped,
+        *sorted(_left_needs(agents, evidence), key=lambda need: need.since),
         *_collision_needs(evidence),
         *_outage_need(agents, evidence.seen),
         *sorted(_damage_needs(evidence), key=lambda need: need.since),
@@ -252,6 +253,19 @@ def _failed_assignment(agent: AgentView) -> Need:
     # What helps comes first: the end of a long line may not be shown.
     summary = f"stopped: {why}" if helps is None else f"stopped; {helps}: {why.removesuffix(f'; {helps}')}"
     return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.status.refused_by)
+
+
+def _left_needs(agents: Iterable[AgentView], evidence: TeamEvidence) -> Iterator[Need]:
+    """Yield the need of each agent that rests while its task is in progress: no one else goes on with it."""
+    board = {task.id: task for task in evidence.tasks}
+    for agent in agents:
+        task = board.get(agent.status.unreported or 0)
+        if task is None or task.rev <= evidence.seen.get(mark := task_mark(task.id), -1):
+            continue
+        summary = f"{agent.left}: it did not report the outcome of {task.subject}"
+        yield Need(
+            "failed", agent.name, agent.since, summary, code=ExitCode.FAILED, task=task.id, marks=((mark, task.rev),)
+        )
 
 
 def _supervisor_needs(supervisor: SupervisorView, failure: SupervisorFailure | None) -> Iterator[Need]:

@@ -201,7 +201,9 @@ def _shown_part(status: Status, facts: AgentFacts) -> Status:
     """Return a status without signs of life, and without what holds no more."""
     ended = {} if facts.seen.held else _NOT_WAITING
     acknowledged = {} if status.failed_at > facts.failure_seen else _NO_FAILURE
-    return status.replace(**_SIGNS_OF_LIFE, **ended, **acknowledged)
+    # The operator may have closed the task, or given it to another agent.
+    rests_with = status.unreported if facts.seen.held and status.unreported == facts.task else None
+    return status.replace(**_SIGNS_OF_LIFE, **ended, **acknowledged, unreported=rests_with)
 
 
 def damaged_file(record: Key, agent: str = SYSTEM) -> Damage:

@@ -48,7 +48,7 @@ class Need(Struct, frozen=True):
     refused_by: str | None = None
     """The model that refused the assignment of a need `failed` or `death`: another one may do it."""
     task: int | None = None
-    """The task of a need `task_failed` or `check_failed`."""
+    """The task of a need `task_failed` or `check_failed`, and of a need `failed` of an agent that rests with it."""
     server: str | None = None
     """The MCP server of a need `mcp`."""
     is_new: bool = False
@@ -166,6 +166,11 @@ class AgentView(Finding, frozen=True, kw_only=True):
     def has_failed(self) -> bool:
         """Return True if its assignment ended with an error that was not acknowledged; a death is another matter."""
         return self.limit is not None or (self.alive and self.status.failed is not None)
+
+    @property
+    def left(self) -> str:
+        """Return in words that it rests although its task is in progress; an empty text if it does not."""
+        return f"rests, task #{self.status.unreported} unfinished" if self.status.unreported is not None else ""
 
     @property
     def is_dead(self) -> bool:

@@ -393,6 +393,7 @@ class Status(Record):
     `todo` is None if the agent listed no steps in this assignment. `terms` are those of its approved plan.
     `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since;
     `refused_by` is the model that refused it.
+    `unreported` is the task that it rests with: it was reminded, and did not report the outcome.
     `outage_since` is when the API became unavailable; set while the agent waits for it.
     `effort` and `thinking` are what its requests ask for; None leaves them to the model.
     `engine_version` is what its engine said at its start; empty without one.
@@ -421,6 +422,7 @@ class Status(Record):
     failed: int | None = None
     failed_at: Time = 0
     refused_by: str | None = None
+    unreported: int | None = None
     retry_at: Time | None = None
     outage_since: Time | None = None
     deadline: Time | None = None

@@ -24,6 +24,8 @@ _MILLISECONDS = 1e11
 """A time from this number on counts milliseconds, as JavaScript does. In seconds it is in the year 5138."""
 
 RETRY = "Your last assignment ended with an error. Try again."
+
+GO_ON = "Task {} is still in progress. Go on with it, and report its outcome with task_update."
 """The mail that lets an agent try again."""
 
 JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated", "files_put_back"})

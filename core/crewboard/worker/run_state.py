@@ -235,7 +235,7 @@ class RunState:
         now = self.now()
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
-        failure = conversation.failure
+        failure, rests = conversation.failure, state in ("idle", "paused")
         kept_error = None if clear_error else redact(last_error or "") or self.status.last_error
         self.status = self.status.replace(
             state=state,
@@ -251,6 +251,7 @@ class RunState:
             failed=failure.code if failure is not None else None,
             failed_at=failure.ts if failure is not None else 0,
             refused_by=failure.refused_by if failure is not None else None,
+            unreported=self._task if rests and failure is None and self._task in conversation.reminded else None,
             retry_at=retry_at,
             outage_since=outage_since,
             deadline=None if timeout is None else now + timeout,

@@ -542,8 +542,9 @@ def _is_over(agent: AgentView) -> bool:
 
 
 def _can_retry(agent: AgentView) -> bool:
-    """Return True if the agent runs and its last assignment ended with an error, but not because of a limit."""
-    return agent.alive and agent.status.failed is not None and agent.limit is None
+    """Return True if the agent runs, and its last assignment ended with an error that is no limit, or left its task."""
+    ended_badly = agent.status.failed is not None or agent.status.unreported is not None
+    return agent.alive and ended_badly and agent.limit is None
 
 
 def _is_resumable(agent: AgentView) -> bool:

@@ -70,12 +70,12 @@ def select(view: TeamView, name: str | None) -> Selection:
 def select_needs(view: TeamView, needs: Iterable[Need], found: Selection) -> Selection:
     """Return `found`, the selection of these needs' agents, with the needs and their tasks.
 
-    A key then acts on a failed task, and not on the agent that had it. An agent whose check fails still has its task.
-    Of a host that was lost, it acts on all agents that were lost with it.
+    A key then acts on a failed task, and not on the agent that had it. An agent whose check fails, or that rests, still
+    has its task. Of a host that was lost, it acts on all agents that were lost with it.
     """
     chosen = tuple(needs)
     tasks = tuple(task for need in chosen if (task := view.task(need.task)) is not None)
-    about = [need for need in chosen if need.task is None or need.kind == "check_failed"]
+    about = [need for need in chosen if need.task is None or need.kind in ("check_failed", "failed")]
     names = dict.fromkeys(name for need in about for name in (need.agents or (need.agent,)))
     agents = tuple(agent for name in names if (agent := view.agent(name)) is not None)
     return replace(found, needs=chosen, tasks=tasks, task=tasks[0] if tasks else None, agents=agents)

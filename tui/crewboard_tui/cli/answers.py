@@ -120,11 +120,8 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
         known = (("try another model", "resume {agent} --model {model}"), *known)
     elif need.limit is not None:
         known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
-    elif need.kind == "failed" and need.code == ExitCode.TRY_LATER:
-        known = (("replace it", "supervisor --restart"),)
-    # Restarting does not help against a failure that repeats.
-    elif need.kind == "failed" and need.code == ExitCode.INTERNAL:
-        known = ()
+    elif need.kind == "failed":
+        known = _about_failure(need)
     elif need.kind == "task_failed" and need.agent == SYSTEM:
         known = known[1:]
     elif need.kind == "check_failed" and need.agent == SYSTEM:
@@ -134,6 +131,18 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
     elif need.is_new:
         known = (known[0], ("accept it", "mcp approve {server}"), *known[1:])
     return known
+
+
+def _about_failure(need: Need) -> tuple[tuple[str, str], ...]:
+    """Return the answers to a failure of an agent or the supervisor, or to a task that its agent left."""
+    if need.code == ExitCode.TRY_LATER:
+        return (("replace it", "supervisor --restart"),)
+    if need.code == ExitCode.INTERNAL:
+        # Restarting does not help against a failure that repeats.
+        return ()
+    if need.task is not None:
+        return (("tell it", "send {agent} TEXT"), ("close it", "task update {task} --status S"), _ACKNOWLEDGE)
+    return _ANSWERS["failed"]
 
 
 def _about_host(need: Need) -> tuple[tuple[str, str], ...]:

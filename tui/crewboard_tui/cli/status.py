@@ -157,6 +157,8 @@ def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
         doing += " (acknowledged)"
     if agent.alive and agent.status.last_error and agent.state == "idle":
         doing = f"last error: {agent.status.last_error}"
+    elif agent.left:
+        doing = agent.left
     elif agent.alive and agent.status.setup_error:
         doing = f"{agent.status.setup_error} · {doing}"
     return [

@@ -46,7 +46,9 @@ def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
         notes += [commands_tasks.describe_priority(task.priority) if task.priority else ""]
         notes += [describe_checked(task), f"in review by {task.review}" if task.in_review is not None else ""]
         rest = f" ({'; '.join(part for part in notes if part)})" if any(notes) else ""
-        plight = commands_tasks.owner_problem(team, task.owner) if task.owner and task.status not in CLOSED else None
+        plight = None
+        if task.owner and task.status not in CLOSED:
+            plight = commands_tasks.owner_problem(team, task, task.owner)
         owner = (
             f"{task.owner} ({plight})" if plight else task.owner or (f"({task.last_owner})" if task.last_owner else "–")
         )

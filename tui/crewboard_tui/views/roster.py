@@ -79,7 +79,7 @@ def doing(agent: AgentView, now: float) -> str:
         count = agent.unread_results
         unread = [f"{agent.unread} unread"] if agent.unread else []
         unread += [f"{counted(count, 'result')} to read"] if count else []
-        return one_line(agent.status.last_error or agent.status.setup_error or " · ".join(unread))
+        return one_line(agent.status.last_error or agent.left or agent.status.setup_error or " · ".join(unread))
     if agent.shown in ("stuck", "loop", "start", "unknown"):
         return one_line(agent.reason)
     if agent.state == "waiting" and agent.status.waiting_for:

@@ -399,7 +399,7 @@ def _whose(task: Task, view: TeamView, waiting: Sequence[int], now: float, *, wh
         return (*parts, Span(_UNOWNED, "dim"))
     owner = view.agent(task.owner)
     age = f" {format_age(now - task.updated_at)}" if task.status == "in_progress" else ""
-    return (*parts, Span(task.owner), *_owner_state(owner), Span(age, "dim"))
+    return (*parts, Span(task.owner), *_owner_state(owner, task), Span(age, "dim"))
 
 
 def _orphaned(task: Task, view: TeamView | None = None) -> str:
@@ -437,12 +437,18 @@ def _look(task: Task, view: TeamView) -> Look:
     return task_look(task, blocked(task, view.tasks) if task.status == "pending" else [])
 
 
-def _owner_state(owner: AgentView | None) -> Line:
+def _owner_state(owner: AgentView | None, task: Task) -> Line:
     """Return what the owner's state means for the task, unless it is working."""
     if owner is None:
         return (Span(" (gone)", "error"),)
+    if owner.status.unreported == task.id:
+        return (Span(" rests", "warning"),)
     look = look_of(owner)
     return (Span(f" {look.glyph} {look.word}", look.tone),) if owner.shown not in ("run", "idle") else ()
+
+
+def _plight(task: Task, view: TeamView) -> str:
+    return "".join(span.text for span in _owner_state(view.agent(task.owner or ""), task))
 
 
 def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, str]]:
@@ -454,7 +460,10 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         ("task", f"#{task.id} {task.subject}"),
         ("status", _look(task, view).word),
         ("why", _why_failed(task, snapshot) if task.status == "failed" else ""),
-        ("owner", task.owner or unowned),
+        (
+            "owner",
+            f"{task.owner}{_plight(task, view)}" if task.owner and task.status not in CLOSED else task.owner or unowned,
+        ),
         ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
         ("only for", task.required_type or ""),
         ("priority", f"{task.priority:+d}" if task.priority else ""),
@@ -505,6 +514,5 @@ def _how_it_stands(view: TeamView, ident: int) -> str:
     task = _find(view, ident)
     if task is None:
         return f"#{ident}, which is not on the board"
-    plight = "".join(span.text for span in _owner_state(view.agent(task.owner))) if task.owner else ""
-    owner = f", {task.owner}{plight}" if task.owner else ""
+    owner = f", {task.owner}{_plight(task, view)}" if task.owner else ""
     return f"#{ident} {task.subject}: {_look(task, view).word}{owner}"
