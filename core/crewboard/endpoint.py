@@ -117,6 +117,9 @@ _SCHEME = r"(?i)https?://"
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
+_MOST_TAG = 20
+"""Characters in which a page's first tag is looked for."""
+
 _MOST = 1_000_000
 """Bytes that are read of an answer."""
 
@@ -244,6 +247,11 @@ def host_and_port(url: str) -> str:
 def is_anthropic(url: str) -> bool:
     """Return True if an address is that of Anthropic's own API."""
     return urllib.parse.urlsplit(url).hostname == API_HOST
+
+
+def is_page(body: object) -> bool:
+    """Return True if what a server sent is a web page."""
+    return isinstance(body, str) and body.lstrip()[:_MOST_TAG].lower().startswith(("<!doctype html", "<html"))
 
 
 def is_loopback(url: str) -> bool:
@@ -459,7 +467,7 @@ class RedirectedError(ValueError):
 
 
 def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int, Any]:
-    """Return the status and the JSON of the server's answer to a GET; the JSON is None if the answer is none.
+    """Return the status and the JSON of the server's answer to a GET; None if it is no JSON, of a page how it begins.
 
     The whole answer, its headers and what a proxy says before it included, must have come `timeout` seconds after the
     call. To connect to each address of the server, and to agree on TLS, may take as long.
@@ -568,4 +576,6 @@ def _json(data: bytes) -> Any:  # noqa: ANN401  any JSON value
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        return None
+        # A page says that the address is wrong.
+        start = data.lstrip()[:_MOST_TAG].decode("utf-8", "replace")
+        return start if is_page(start) else None

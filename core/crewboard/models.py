@@ -293,6 +293,14 @@ _SET_UP = (
         re.compile(r"--enable-auto-tool-choice|--tool-call-parser"),
         "start vLLM with `--enable-auto-tool-choice --tool-call-parser PARSER`; its documents name that of a model",
     ),
+    (
+        re.compile(r"serves a web page, no API|redirects the request in a circle"),
+        "set ANTHROPIC_BASE_URL to the address of its API, and resume agents in that shell",
+    ),
+    (
+        re.compile(r"\bno connection to (?!\S*(?:anthropic\.com|api\.aws|googleapis\.com|azure\.com):)"),
+        "if the address is wrong, stop the agent, correct ANTHROPIC_BASE_URL, and resume it in that shell",
+    ),
     (re.compile(r"requires? --jinja"), "start llama-server with `--jinja`"),
     (
         re.compile("CERTIFICATE_VERIFY_FAILED"),

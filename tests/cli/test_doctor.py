@@ -333,7 +333,7 @@ def test_doctor_says_where_an_address_redirects_to(cli: Cli) -> None:
 
 PAGE = b"<html><body>Hello</body></html>"
 FAILURES = {
-    "page": (Raw(PAGE, 200, "text/html"), "this address serves a web page, no API: check ANTHROPIC_BASE_URL"),
+    "page": (Raw(PAGE, 200, "text/html"), "the address serves a web page, no API → set ANTHROPIC_BASE_URL"),
     "gateway": (Raw(PAGE, 502, "text/html"), "502 error: a web page → the server is down or busy"),
     "busy": (as_json({"error": {"type": "rate_limit_error", "message": "m"}}, 429), "takes no more calls for now"),
     "tools": (

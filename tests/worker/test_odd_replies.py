@@ -880,6 +880,47 @@ def test_a_403_is_of_credentials_only_before_the_server_took_any(
     assert (answer.code, str(answer.error).startswith(f"the API refused the {what} (403)")) == (code, True)
 
 
+PAGE = Raw(b"<html>Welcome</html>", kind="text/html")
+
+
+@pytest.mark.parametrize(
+    ("answers", "code"),
+    [([PAGE], 78), ([PAGE._replace(status=404)], 78), ([HI, PAGE], 1)],
+    ids=["200", "404", "after a reply"],
+)
+@of_answers
+def test_an_address_that_serves_pages_cannot_be_used(shared_crew_on: Make, answers: list[Raw], code: int) -> None:
+    name = f"paged{code}{len(answers)}{answers[-1].status}"
+    with RawServer(*answers) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        for _ in answers[1:]:
+            crew.run(name, "explore", "go")
+            crew.wait_for(name, "idle")
+        found = crew.run(name, "explore", "go")
+    assert found.code == code
+    assert "the address serves a web page, no API" in str(found.error)
+    assert str(found.error).endswith(
+        "; set ANTHROPIC_BASE_URL to the address of its API, and resume agents in that shell"
+    )
+
+
+@of_answers
+def test_an_agent_of_a_wrong_address_goes_on_in_the_right_shell(shared_crew_on: Make) -> None:
+    with RawServer(PAGE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        crew.run("lost", "explore", "go")
+    crew.wait_for("lost", "crashed")
+    need = next(need for need in crew.view().needs if need.agent == "lost" and need.kind == "death")
+    assert "set ANTHROPIC_BASE_URL" in need.summary
+    command = CommandLine.of(crew.team)("resume lost")
+    assert ("resume it in a shell with the right address and key", command) in answers(need, CommandLine.of(crew.team))
+    with RawServer(HI) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        hiring.resume(crew.team, "lost")
+        crew.wait_for("lost", "idle")
+        assert "go" in json.dumps(server.requests), "its assignment goes on"
+
+
 def said_no(words: str, status: int = 400) -> Raw:
     return as_json({"type": "error", "error": {"type": "invalid_request_error", "message": words}}, status)
 

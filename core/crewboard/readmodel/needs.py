@@ -119,7 +119,14 @@ def find_needs(agents: tuple[AgentView, ...], evidence: TeamEvidence) -> tuple[N
     names = frozenset(agent.name for agent in agents)
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
     deaths = [
-        Need("death", agent.name, agent.since, _describe_death(agent), refused_by=agent.status.refused_by)
+        Need(
+            "death",
+            agent.name,
+            agent.since,
+            _describe_death(agent),
+            code=agent.exit.code if agent.exit else None,
+            refused_by=agent.status.refused_by,
+        )
         for agent in dead
         if not agent.ended_with_host
     ]
@@ -295,7 +302,12 @@ def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> li
     until = outage_end(agents)
     # A weekly limit ends on another day.
     day = time.strftime("%b %-d ", time.localtime(until)) if until and until - since > _MOST_OF_A_DAY else ""
+    # Imported here: it knows the words of many servers, and the first picture needs none of them.
+    from crewboard import models
+
     summary = f"the API is unavailable: {error}; {names}" + (f" until {day}{format_minute(until)}" if until else "")
+    if (helps := models.remedy(error)) is not None and helps not in error:
+        summary += f"; {helps}"
     joined = max(agent.status.outage_since or 0 for agent in waiting)
     return [Need("outage", SYSTEM, since, summary, marks=((OUTAGE_MARK, joined),))]
 

@@ -186,7 +186,7 @@ EXIT_REASONS = {
     "memory": "used more memory than its limit",
     "failed": "ended with an error",
     "api_unavailable": "the API stayed unavailable",
-    "credentials": "the API rejected its credentials",
+    "credentials": "its credentials or its server's address cannot be used",
     "no_sandbox": "no sandbox is available",
     "internal": "an error in crewboard",
     "storage": "a file could not be written",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from textual.app import SuspendNotSupported
 
-from crewboard import LEAD, AgentView, HireOptions, Need, Task, TryLaterError, pricing
+from crewboard import LEAD, AgentView, ExitCode, HireOptions, Need, Task, TryLaterError, pricing
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation, split_text
 from crewboard.readmodel.needs import to_acknowledge
@@ -142,9 +142,10 @@ class AgentActions:
             return
         failed = [agent.name for agent in selection.agents if _can_retry(agent)]
         self._for_all("letting try again", failed, self._retry_one, "try again", selection)
-        over = [agent.name for agent in selection.agents if _is_over(agent)]
-        if over:
-            self._context.do(f"resuming {', '.join(over)}", partial(self._resume_all, over))
+        ended = [agent for agent in selection.agents if _is_over(agent)]
+        if over := [agent.name for agent in ended]:
+            refused = any(agent.exit is not None and agent.exit.code == ExitCode.CREDENTIALS for agent in ended)
+            self._context.do(f"resuming {', '.join(over)}", partial(self._resume_all, over, refused=refused))
             selection.unmark(over)
 
     def _ask_for_model(self, agent: AgentView, selection: Selection) -> None:
@@ -175,10 +176,10 @@ class AgentActions:
         from crewboard.commands import control
 
         control.retry(self._context.team, name)
-        return f"{name} tries again"
+        return f"{name} tries again, with the address and key that it has"
 
-    def _resume_all(self, names: list[str]) -> str:
-        """Resume agents, and say which are up and which are queued."""
+    def _resume_all(self, names: list[str], *, refused: bool = False) -> str:
+        """Resume agents, and say which are up and which are queued, and where they call if a key or address failed."""
         from crewboard.commands import hire, hosts
 
         waiting: dict[str, list[str]] = {}
@@ -192,6 +193,11 @@ class AgentActions:
         says = run_for_each(names, resume, "are up again, with their memory")
         queued = "; ".join(f"{', '.join(who)} {'is' if len(who) == 1 else 'are'} {why}" for why, who in waiting.items())
         up = len(names) - sum(map(len, waiting.values()))
+        if refused:
+            from crewboard import endpoint
+
+            url = endpoint.base_url(self._context.team.worker_environment)
+            says += f"; it calls {endpoint.host_and_port(url)} with the key of this dashboard's shell"
         return says if not queued else f"{up} of {len(names)} are up again; {queued}" if up else queued
 
     def _resume_fresh(self, selection: Selection) -> None:

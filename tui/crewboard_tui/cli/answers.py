@@ -120,6 +120,8 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
         known = (("try another model", "resume {agent} --model {model}"), *known)
     elif need.limit is not None:
         known = (("raise the limit", _RAISES[need.limit]), _ACKNOWLEDGE)
+    elif need.kind == "death" and need.code == ExitCode.CREDENTIALS:
+        known = (("resume it in a shell with the right address and key", "resume {agent}"), _ACKNOWLEDGE)
     elif need.kind == "failed":
         known = _about_failure(need)
     elif need.kind == "task_failed" and need.agent == SYSTEM:

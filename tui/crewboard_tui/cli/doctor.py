@@ -295,6 +295,7 @@ class Answer(Check):
 
     status: int = 0
     said: Any = None
+    is_page: bool = False
 
 
 def answer(team: Team, environment: Mapping[str, str], timeout: float) -> Answer:
@@ -324,7 +325,9 @@ def answer(team: Team, environment: Mapping[str, str], timeout: float) -> Answer
         )
         return Answer("address", "bad", f"{url} cannot be reached{way}: {words}", remedy)
     took = 1000 * (time.monotonic() - began)
-    return Answer("address", "ok", f"{url} answered in {took:.0f} ms{way}", status=status, said=said)
+    is_page = endpoint.is_page(said)
+    said = None if is_page else said
+    return Answer("address", "ok", f"{url} answered in {took:.0f} ms{way}", status=status, said=said, is_page=is_page)
 
 
 def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list[Check]:
@@ -392,7 +395,8 @@ def models_of(reached: Answer, wanted: Sequence[str]) -> Check:
     """Check that a server lists the models that are `wanted`."""
     names = models.listed(reached.said)
     if reached.status != _OK or not names:
-        return Check("models", "note", f"the server does not list its models ({reached.status})")
+        instead = " but serves a web page" if reached.is_page else ""
+        return Check("models", "note", f"the server does not list its models{instead} ({reached.status})")
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     detail = f"{counted(len(names), 'model')}: {', '.join(names[:_NAMED])}{more}"
     # It may be listed with a date or a tag.

@@ -319,7 +319,12 @@ class Model:
         return not self.is_api and outcome.kind is ModelError and unknown and any(map(_is_media, blocks))
 
     def _of_request(self, outcome: Refusal) -> Refusal:
-        """Return what a 403 means if it is no matter of credentials: a firewall's page, or after a reply."""
+        """Return what a refusal means that is no matter of credentials or the address.
+
+        That is a 403 with a firewall's page, and one, or a page, of a server that has answered.
+        """
+        if outcome.is_page and outcome.status != refusals.FORBIDDEN and self._has_answered:
+            return replace(outcome, code=ExitCode.FAILED)
         if outcome.status != refusals.FORBIDDEN or not (outcome.is_page or self._has_answered):
             return outcome
         return replace(outcome, text=outcome.text.replace("the credentials", "the request"), code=ExitCode.FAILED)
@@ -357,12 +362,14 @@ class Model:
             return MediaRefusedError(outcome.text, ExitCode.FAILED)
         # What fails again and again in the same way may be too long whatever its status: some have 200 for all.
         is_possible = bool(text) or outcome.status in refusals.MAY_BE_TOO_LONG
-        unknown = outcome.kind is ModelError and is_possible and not outcome.is_of_form
+        is_of_request = is_possible and outcome.code != ExitCode.CREDENTIALS
+        unknown = outcome.kind is ModelError and is_of_request and not outcome.is_of_form
         if unknown and not self._has_claude and may_exceed(outcome.text):
             error = MaybeTooLongError(text or outcome.text, ExitCode.FAILED)
             error.was_repeated = bool(text)
             return error
-        return ModelError(text, ExitCode.FAILED) if text else outcome.error()
+        code = outcome.code if outcome.code == ExitCode.CREDENTIALS else ExitCode.FAILED
+        return ModelError(text, code) if text else outcome.error()
 
     async def reply(
         self,
@@ -426,7 +433,7 @@ class Model:
                 text = f"failed {_SAME_FAILURES} times in the same way: {outcome.text}"
                 raise self._error(outcome, may_exceed, text, messages[-1])
             if is_used_up and not outcome.may_be_outage:
-                raise ModelError(f"the API stayed unavailable: {outcome.text}", ExitCode.API_UNAVAILABLE)
+                raise ModelError(f"the API stayed unavailable: {outcome.text}", outcome.code)
             if is_used_up or (self._outages.since is not None and outcome.may_be_outage):
                 self._outages.note(outcome, attempt, failing_since)
                 attempt += 1

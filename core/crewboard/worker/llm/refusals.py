@@ -4,6 +4,8 @@ import contextlib
 import math
 import os
 import re
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,6 +45,7 @@ MAY_BE_TOO_LONG = frozenset({400, _TOO_LARGE, 422, FAILED, _NO_ROOM})
 """Statuses of a request that exceeds the window; some gateways make a 500 of a server's 400."""
 MAY_BE_MEDIA = frozenset({400, 404, 415, 422})
 """Statuses of a request with an image that the model does not take; llama.cpp and gateways have a 500 for it."""
+_NO_SUCH_PATH = frozenset({404, 405})
 _MAY_BE_UNKNOWN = frozenset({400, 404})
 _UNKNOWN_MODEL = re.compile(
     r"^model: |invalid model name|model_not_found|\bmodel\b.*(?:not found|does not exist)", re.IGNORECASE
@@ -92,7 +95,6 @@ _MOST_CAUSE = 200
 _MOST_NESTED = 8
 """Levels of an error in which a message is looked for."""
 _PAGE = "a web page"
-_MOST_TAG = 20
 
 
 class ModelError(Exception):
@@ -190,7 +192,9 @@ def judge(error: Exception) -> Refusal:  # noqa: PLR0911  one for each kind of e
     match error:
         case PageError():
             text = f"the address serves {_PAGE}, no API"
-            return Refusal(text, retry=True, may_be_outage=False, cause=text, status=_OK, is_page=True)
+            # An address that cannot be used, unless the server has answered before.
+            code = ExitCode.CREDENTIALS
+            return Refusal(text, retry=True, code=code, may_be_outage=False, cause=text, status=_OK, is_page=True)
         case ServerError():
             return _judge_status(_OK, error.body)
         case anthropic.APIStatusError():
@@ -243,9 +247,9 @@ def _judge_connection(error: anthropic.APIConnectionError) -> Refusal:
         text = "the API key cannot be sent: it contains a character that is not allowed in a header"
         return Refusal(text, retry=False, code=ExitCode.CREDENTIALS)
     if isinstance(error.__cause__, httpx2.UnsupportedProtocol):
-        return Refusal("the base URL starts with neither http:// nor https://", retry=False, code=ExitCode.FAILED)
+        return Refusal("the base URL starts with neither http:// nor https://", retry=False, code=ExitCode.CREDENTIALS)
     if isinstance(error.__cause__, httpx2.TooManyRedirects):
-        return Refusal("the server redirects the request in a circle", retry=False, code=ExitCode.FAILED)
+        return Refusal("the server redirects the request in a circle", retry=False, code=ExitCode.CREDENTIALS)
     # After a redirect the request is another one.
     cause = error.__cause__
     url = str((cause.request if isinstance(cause, httpx2.RequestError) else error.request).url)
@@ -253,9 +257,27 @@ def _judge_connection(error: anthropic.APIConnectionError) -> Refusal:
     way = f" through the proxy {endpoint.host_and_port(through)}" if through else ""
     is_closed = isinstance(cause, httpx2.ReadError | httpx2.RemoteProtocolError | httpx2.WriteError)
     what = "answer from" if is_closed else "connection to"
-    why = str(cause or error) or type(cause).__name__
+    why = _system_error(cause) or str(cause or error) or type(cause).__name__
     text = f"no {what} {endpoint.host_and_port(url)}{way}: {why}"
     return Refusal(text, retry=True, unavailable=True, closed_on=bytes_of(error.request) if is_closed else None)
+
+
+def _system_error(error: BaseException | None) -> str:
+    """Return what the system says of a failed connection, as `Connection refused`; empty if it says nothing.
+
+    The HTTP client's own words for it name no cause: "All connection attempts failed".
+    """
+    found = ""
+    while error is not None:
+        # One error for each of the server's addresses.
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(error, socket.gaierror):
+            found = error.strerror or found
+        # The number of an error of TLS is not one of the system.
+        elif isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
+            found = os.strerror(error.errno)
+        error = error.__cause__ or error.__context__
+    return found
 
 
 def bytes_of(request: httpx2.Request) -> int:
@@ -277,11 +299,11 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
     if in_stream:
         code = said.get("code")
         status = code if isinstance(code, int) and 400 <= code < 600 else _STATUS.get(kind, 500)  # noqa: PLR2004
-    named = bool(text) and not _is_page(body)
+    named = bool(text) and not endpoint.is_page(body)
     if (inner := _inner_message(said)) and inner not in text:
         text = f"{text.removesuffix('.')}: {inner}" if text else inner
     # The tags of a page say nothing to a reader.
-    text = _PAGE if _is_page(body) else (text or otherwise or str(body))[:_MOST_SAID]
+    text = _PAGE if endpoint.is_page(body) else (text or otherwise or str(body))[:_MOST_SAID]
     if status == _NO_PAYMENT or _OF_ACCOUNT.search(f"{kind} {text}"):
         return Refusal(
             f"the account cannot be used: {text}",
@@ -312,6 +334,9 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
             names_media=status == FAILED and _NAMES_MEDIA.search(text) is not None,
             is_of_form=_OF_FORM.search(text) is not None,
         )
+    if status in _NO_SUCH_PATH and endpoint.is_page(body):
+        text = f"the address serves {_PAGE}, no API ({status})"
+        return Refusal(text, retry=False, code=ExitCode.CREDENTIALS, status=status)
     if status in (401, 403) and not _MODERATED.search(text):
         return Refusal(
             f"the API refused the credentials ({kind if in_stream else status}): {text}",
@@ -338,10 +363,6 @@ def _inner_message(value: object, depth: int = 0) -> str:
             said = each.get("message") if isinstance(each, dict) else None
             found = _inner_message(each, depth + 1) or (said if isinstance(said, str) else "") or found
     return found
-
-
-def _is_page(body: object) -> bool:
-    return isinstance(body, str) and body.lstrip()[:_MOST_TAG].lower().startswith(("<!doctype html", "<html"))
 
 
 def _seconds_until_reset(text: str) -> float:
