@@ -135,11 +135,16 @@ def runs_on(opener: Opener, stopped: int) -> bool:
 def test_no_program_runs_on_after_a_kill_at_its_start(
     openers: list[Opener], tmp_path: Path, *, inner: bool, unguarded: bool
 ) -> None:
-    stopped = None
-    while stopped is None:
-        openers.append(Opener(tmp_path, stop=not inner, unguarded=unguarded))
-        stopped = stopped_in_time(openers[-1], inner=inner)
-    assert runs_on(openers[-1], stopped) == unguarded
+    def runs_on_after_a_kill() -> bool:
+        stopped = None
+        while stopped is None:
+            openers.append(Opener(tmp_path, stop=not inner, unguarded=unguarded))
+            stopped = stopped_in_time(openers[-1], inner=inner)
+        return runs_on(openers[-1], stopped)
+
+    # Stopped too early, bubblewrap does not come so far.
+    tries = 20 if unguarded else 1
+    assert any(runs_on_after_a_kill() for _ in range(tries)) == unguarded
 
 
 @pytest.mark.long
