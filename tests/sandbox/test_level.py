@@ -7,7 +7,7 @@ import pytest
 
 from crewboard.agent_types import TYPES
 from crewboard.errors import NoSandboxError, UsageError
-from crewboard.linux import syscalls
+from crewboard.linux import programs, syscalls
 from crewboard.records.agents import SANDBOX_OFF, HireOptions
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Found, Level, find, require_allowed
@@ -82,10 +82,17 @@ def test_a_bubblewrap_in_the_workspace_is_not_taken(
     assert not (tmp_path / "ran").exists()
 
 
+def test_bubblewrap_without_bash_is_not_taken(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_program = programs.find_program
+    monkeypatch.setattr(programs, "find_program", lambda name, *at: find_program(name, *at) if name != "bash" else None)
+    monkeypatch.setattr(programs, "passed_over", lambda _: "")
+    assert bubblewrap.unavailable_reason(policy) == "bash is not installed"
+
+
 def test_a_planted_program_does_not_weaken_the_level(
     policy: Policy, level: Level, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", Planted(tmp_path, ("true",)).path)
+    monkeypatch.setenv("PATH", Planted(tmp_path, ("true", "bash")).path)
     complaint = {"bubblewrap": bubblewrap.unavailable_reason, "landlock": landlock.unavailable_reason}[level]
     assert complaint(policy) is None
 

@@ -135,8 +135,11 @@ def try_for_forks(root: Path) -> None:
 
 
 def _trial(policy: Policy) -> list[str]:
-    """Return the command line of a probe. As process 1 of its namespace, it leaves no process that we must reap."""
-    command = _command(policy, [programs.system_program("true", policy.root)], ["--as-pid-1"])
+    """Return the command line of a probe, with bash, which each start needs.
+
+    As process 1 of its namespace, it leaves no process that we must reap.
+    """
+    command = _command(policy, [programs.system_program("bash", policy.root), "-c", ":"], ["--as-pid-1"])
     # It ends by itself. Killed with this process, bubblewrap could leave a process that waits for it forever.
     return [part for part in command if part != "--die-with-parent"]
 
