@@ -421,6 +421,8 @@ def test_a_wish_is_understood_in_other_words(meant: list[str], text: str) -> Non
 
 
 NOT_OBEYED = [
+    "Wait until I say go. 1. stop bob 2. delete the team", "Please wait for bob. Then delete the team.",
+    "Stand by until noon, then shut everyone down", "Ask me whether to go on, then delete the team",
     "are we done? then delete the team", "Is everyone idle? Then stop everyone.", "Is bob finished yet? Then stop him.",
     "has bob written the file already? then delete the team", "Are all agents stopped? Delete the team.",
     "hire eve to write a.txt. Her plan is for me to look at.", "Plan first.", "She needs approval.",

@@ -39,7 +39,8 @@ _APPROVAL = re.compile(
     re.IGNORECASE,
 )
 """Words in work that ask for a plan first, or may."""
-_YES_OR_NO = re.compile(r"\W*(?:is|are|was|were|has|did|does)\b", re.IGNORECASE)
+_CONDITION = "(?:<FILLER>)?(?:is|are|was|were|has|did|does|wait|stand ?by|ask (?:me|us|the operator))\\b"
+"""The beginning of what may have to be so before agents are ended: a question, and what is waited for."""
 _PLANNED = re.compile(r"\b(?:plan|approv\w+)\b", re.IGNORECASE)
 _ONLY_PLAN = re.compile(r"^(?:an? plan$|plan(?: it| this)?(?: first)?,? (?:(?:and|then|before) )+)", re.IGNORECASE)
 _DANGLING = re.compile(
@@ -252,11 +253,12 @@ def _name(clauses: list[Order | str], order: Order) -> str:
 def _forbids(clauses: Sequence[Order | str]) -> bool:
     """Return True if what is not understood may forbid what is, or was to be done before agents are ended.
 
-    What is asked with a yes or a no before is a condition of that, too.
+    A question or a wait before them is a condition that cannot be weighed.
     """
     unknown = [at for at, one in enumerate(clauses) if isinstance(one, str)]
-    asked = [at for at, one in enumerate(clauses) if isinstance(one, Order) and _YES_OR_NO.match(one.words["clause"])]
-    ends_after = any(map(_ends_agents, clauses[min([*unknown, *asked], default=len(clauses)) :]))
+    is_open = _compiled(_CONDITION).match
+    before = [at for at, one in enumerate(clauses) if isinstance(one, str) or is_open(one.words["clause"])]
+    ends_after = any(map(_ends_agents, clauses[before[0] :])) if before else False
     is_ungated = any(
         isinstance(one, Order) and one.phrase.kind in {"spawn", "give"} and "plan" not in one.words for one in clauses
     )
