@@ -191,16 +191,17 @@ async def test_each_column_of_processes_has_its_head(frozen: Frozen, width: int)
 
 
 def test_a_head_stands_apart_from_the_title() -> None:
-    head = (Span("  FROM       MESSAGE"),)
+    head = (Span("  FROM       MESSAGE SENT"),)
 
     def ruled(title: str, right: str = "") -> str:
         return plain(rule_line(title, right, head, 1, 60, is_focused=False))
 
-    assert ruled("Inbox").startswith("── Inbox ──── message ──")
-    assert ruled("Inbox · api").startswith("── Inbox ──── message ──")
-    assert ruled("Inbox · api", "3 below").endswith("─ api · 3 below ─")
-    assert ruled("An inbox").startswith("── An inbox ─ message ──")
-    assert ruled("An inbox!").startswith("── An inbox! ──────────")
+    assert ruled("Inbox").startswith("── Inbox ──── message sent ──")
+    assert ruled("Inbox · api!!").startswith("── Inbox · api!! ──── sent ──")
+    assert ruled("Inbox · of the operator").startswith("── Inbox ──── message sent ──")
+    assert ruled("Inbox · of the operator", "3 below").endswith("─ of the operator · 3 below ─")
+    assert ruled("An inbox").startswith("── An inbox ─ message sent ──")
+    assert ruled("An inbox!").startswith("── An inbox! ──────── sent ──")
 
 
 @pytest.mark.parametrize("theme", default(["dark", "light", "contrast"], "dark"))

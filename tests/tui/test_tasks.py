@@ -539,3 +539,13 @@ def messages_seen(frozen: Frozen) -> dict[str, float]:
     """Return what the operator acknowledged, by mark."""
     state = frozen.directory.operator.load()
     return state.needs if state is not None else {}
+
+
+async def test_an_owner_stands_near_its_task(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await stage.press("3")
+        await stage.sees("━ Tasks · 1/8 completed ━", "━ ▮▯▯▯▯▯▯▯▯▯ ━", " #10  order list with infinite scroll  ")
+        starts = {line.index(words) for line in stage.text for words in ("ui 6m", "unassigned", "completed by scan")
+                  if words in line and line.startswith((" ", "▌")) and "owner" not in line}  # fmt: skip
+        assert len(starts) == 1
+        assert max(starts) < 60

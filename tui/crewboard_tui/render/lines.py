@@ -129,15 +129,15 @@ def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is
 
     Heads begin `indent` cells from the left; one is left out where the title or the text stands. A text without room
     behind the heads follows the title, if there is room for that. What a title says after its name goes to the end
-    where it would hide heads.
+    where it would hide more than one head.
     """
     line = "━" if is_focused else "─"
     heads = [(indent + found.start(), found.group().lower(), "dim") for found in _HEAD.finditer(plain(head))]
     last = indent + cell_len(plain(head).rstrip())
     name, _, more = title.partition(" · ")
     behind = " · ".join(filter(None, (more, right)))
-    hides = any(cell_len(name) + _TITLE + 2 < each[0] <= cell_len(title) + _TITLE + 2 for each in heads)
-    if hides and last + cell_len(behind) + 4 <= width:
+    hidden = sum(cell_len(name) + _TITLE + 2 < each[0] <= cell_len(title) + _TITLE + 2 for each in heads)
+    if hidden > 1 and last + cell_len(behind) + 4 <= width:
         title, right = name, behind
     elif (
         head

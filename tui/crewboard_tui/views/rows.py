@@ -36,6 +36,7 @@ from crewboard_tui.render.lines import (
     Line,
     Span,
     clip,
+    crop,
     exact_lines,
     hang,
     markdown_lines,
@@ -45,6 +46,7 @@ from crewboard_tui.render.lines import (
     pad_name,
     say,
     spread,
+    width_of,
     wrap,
 )
 from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look, describe_checked, look_of, task_look
@@ -351,8 +353,11 @@ def task_rows(view: TeamView, now: float, width: int) -> Sequence[Row]:
     return LazyRows([str(task.id) for task in tasks], lambda at: task_line(tasks[at], view, now, width))
 
 
-def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: bool = False) -> Line:
-    """Return one task: state, number, subject, owner or blockers, and the reason if there is space."""
+def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: bool = False, owner_at: int = 0) -> Line:
+    """Return one task: state, number, subject, owner or blockers, and the reason if there is space.
+
+    What follows the subject begins `owner_at` cells from the left, or else ends at the right.
+    """
     waiting = blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)
     closed = task.status in CLOSED
@@ -372,6 +377,9 @@ def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: boo
         shown.append(Span(f"{words} ", "success" if task.checked.passed else "warning"))
     if task.in_review is not None:
         shown.append(Span(f"in review by {task.review} " if width >= _WHY_FROM else "review ", "info"))
+    if owner_at:
+        about = crop(left, owner_at)
+        return crop((*about, Span(" " * (owner_at - width_of(about))), *shown, *whose), width)
     return spread(left, (*shown, *whose), width)
 
 

@@ -13,9 +13,10 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in, unavailable
 from crewboard_tui.actions.search import FINDS_TASKS, TASK_GROUPS, Search, matches_task, task_in_group
 from crewboard_tui.queries import Query, Snapshot, WorkOf
-from crewboard_tui.render.lines import Line
+from crewboard_tui.render.formats import share_bar
+from crewboard_tui.render.lines import Line, plain
 from crewboard_tui.render.looks import tally
-from crewboard_tui.views.base import AppContext, BaseScreen
+from crewboard_tui.views.base import WIDE, AppContext, BaseScreen
 from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_line, task_rank
 from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LazyRows, LineList
@@ -24,6 +25,11 @@ from crewboard_tui.widgets.line_view import LineView
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
 """Keys about agents that could be pressed here and meant for the task."""
 
+_BEFORE_SUBJECT = 11
+"""Cells for the state, mark, number and priority of a task."""
+
+_BAR = 10
+"""Cells of the bar that shows how many tasks are completed."""
 
 SORTS: dict[str, Callable[[Task], Any]] = {
     "status": task_rank,
@@ -106,13 +112,20 @@ class TasksScreen(BaseScreen):
         ]
         tasks = rows.in_order(shown, lambda task: str(task.id), SORTS[rows.order.by])
         keys, now, width = [str(task.id) for task in tasks], self.context.now, rows.row_width
-        found = LazyRows(keys, lambda at: task_line(tasks[at], view, now, width, marked=keys[at] in rows.marked))
+        longest = max((len(task.subject) for task in tasks), default=0)
+        owner_at = min(_BEFORE_SUBJECT + longest, width // 2) if self.size.width >= WIDE else 0
+        found = LazyRows(
+            keys,
+            lambda at: task_line(tasks[at], view, now, width, marked=keys[at] in rows.marked, owner_at=owner_at),
+        )
         key = self.context.key("task.new")
         puts = f"; {key} puts the first one on the board; a subject, then what is to be done, as `fix the login`"
         puts = "" if self.context.read_only else puts
         rows.show(found or rows.empty_rows(self.search.nothing(f"no tasks yet{puts}")))
-        done = tally(snapshot.view.tasks, " completed")
-        title(rows, f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}")
+        done = tally(view.tasks, " completed")
+        states = [task.status for task in view.tasks if task.status != "cancelled"]
+        bar = plain(share_bar(states.count("completed") / len(states), _BAR)).strip() if states else ""
+        title(rows, f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}", bar)
         self._paint_task()
 
     def _paint_task(self) -> None:
