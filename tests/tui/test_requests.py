@@ -305,10 +305,12 @@ async def test_the_facts_of_a_plan_stand_beside_it(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, _impact(9))
     async with opened(frozen, 110, 36) as stage:
         await stage.app.open_need("plan:api:req-1")
-        await stage.sees("── Facts ──", "│ WAITING 10s", "src/part-8.py", "it may fail", "REQ req-1", "34 lines below")
-        assert any("1. change file 1.py" in line and "FROM api" in line for line in stage.text)
+        await stage.sees(
+            "── Facts ──", "│ WAITING   10s", "src/part-8.py", "it may fail", "REQ req-1", "34 lines below"
+        )
+        assert any("1. change file 1.py" in line and "FROM      api" in line for line in stage.text)
         await stage.press("G")
-        await stage.sees("end of the plan", "FROM api")
+        await stage.sees("end of the plan", "FROM      api")
         # With fewer columns, and alone on the screen, the text begins with them.
         for make_one_column in (stage.pilot.resize_terminal(109, 36), stage.press("z")):
             await make_one_column
@@ -326,7 +328,7 @@ async def test_facts_that_do_not_fit_beside_a_plan_stand_above_it(frozen: Frozen
         assert not any("change file" in line and "FROM api" in line for line in stage.text)
         await stage.pilot.resize_terminal(120, 70)
         await stage.sees("src/part-39.py", "REQ req-1")
-        assert any("1. change file 1.py" in line and "FROM api" in line for line in stage.text)
+        assert any("1. change file 1.py" in line and "FROM      api" in line for line in stage.text)
 
 
 async def test_no_press_approves_while_the_facts_beside_a_plan_are_unread(

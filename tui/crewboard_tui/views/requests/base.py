@@ -163,12 +163,13 @@ class RequestPage:
         agent = view.agent(request.from_)
         who = f"{request.from_} ({agent.type}, pid {agent.pid or '—'})" if agent else request.from_
         waiting = format_age(self._context.now - request.created_at)
-        asks: Line = (Span("FROM ", "dim"), say(who, "bold"))
-        waits: Line = (Span("WAITING ", "dim"), Span(waiting))
+        label = LABEL if apart else 0
+        asks: Line = (Span(f"{'FROM ':<{label}}", "dim"), say(who, "bold"))
+        waits: Line = (Span(f"{'WAITING ':<{label}}", "dim"), Span(waiting))
         lines: list[Line] = [asks] if self.outcome else [asks, waits] if apart else [(*asks, Span("  "), *waits)]
         if agent is not None and agent.task is not None:
             subject = next((task.subject for task in view.tasks if task.id == agent.task), "")
-            lines.append((Span("TASK ", "dim"), say(f"#{agent.task} {subject}")))
+            lines.append((Span(f"{'TASK ':<{label}}", "dim"), say(f"#{agent.task} {subject}")))
         return lines
 
     def outcome_lines(self) -> list[Line]:
