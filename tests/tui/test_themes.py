@@ -82,6 +82,10 @@ async def test_a_terminal_with_256_colours_gets_its_own_grounds(
             if colour is not None and colour.triplet is not None:
                 least[cell.text] = ratio(sent(colour.triplet.hex, "256"), sent(ground(cell), "256"))
         assert {text: contrast for text, contrast in least.items() if contrast < 4.5} == {}
+        # Another theme is fitted when it is chosen.
+        assert stage.app.available_themes[LIGHT.name] is LIGHT
+        await stage.press("T")
+        await stage.until(lambda: stage.app.theme_variables["add"] == for_terminal(LIGHT, "256").variables["add"])
 
 
 @pytest.mark.parametrize(("theme", "least"), [(each, 7.0 if each is CONTRAST else 4.5) for each in THEMES.values()])
