@@ -488,6 +488,22 @@ async def test_costs_wait_until_no_pane_fills_the_screen(frozen: Frozen) -> None
         await stage.sees("─ Cost · $8.39 · ", "─ Team")
 
 
+@pytest.mark.parametrize("zooms", [False, True])
+async def test_keys_go_to_the_roster_once_a_pane_has_no_room(frozen: Frozen, zooms: bool) -> None:
+    async with opened(frozen, 160, 50) as stage:
+        await stage.sees("─ Cost · ")
+        stage.app.screen.query_one("#board-cost").focus()
+        await stage.settles()
+        await stage.press(*["z"] * zooms)
+        await stage.pilot.resize_terminal(100, 30)
+        await stage.until(lambda: stage.app.screen.size.height == 30, "the size")
+        await stage.settles()
+        await stage.press(*["escape"] * zooms)
+        await stage.sees("━━ Team 11", "▌✖ parser")
+        await stage.press("j")
+        await stage.sees("▌▲ auth-plan")
+
+
 async def test_a_row_shows_the_last_minutes_of_its_agent(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("4 min", "✖     ", "────────   4m", "───   1m", "┄┄┄┄┄   2m", "········   6m", "◇◇◇◇◇◇◇◇   9m")

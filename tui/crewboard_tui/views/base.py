@@ -318,6 +318,15 @@ class BaseScreen(Screen[None]):
             # How the key of the next need is pressed depends on whether a text is written.
             self.paint_times(self.context.snapshot)
 
+    @on(events.DescendantBlur)
+    def _keep_focus(self) -> None:
+        # A pane that is hidden gives the focus to none, as in a terminal that became too small for it.
+        self.call_after_refresh(self._focus_main_list)
+
+    def _focus_main_list(self) -> None:
+        if self.focused is None and self.AUTO_FOCUS is not None and self.is_current and self.app.app_focus:
+            self.focus_next(self.AUTO_FOCUS)
+
     @on(events.ScreenResume)
     def _resume(self, event: events.ScreenResume) -> None:
         # The parts of a screen that is new were styled just now, when they were mounted.
