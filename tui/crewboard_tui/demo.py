@@ -302,7 +302,7 @@ def _summarise(view: TeamView, key: Callable[[str], str]) -> list[str]:
 def _count_work(path: Path, states: tuple[tuple[str, float], ...]) -> tuple[int, int, int, int]:
     """Return the numbers of messages, changed files, added and removed lines.
 
-    `states` are the agents with the times at which their states began: it is counted anew behind each work.
+    `states` are the agents with the times at which their states began: once one changes, it is counted again.
     """
     directory, names = TeamDirectory(path), [name for name, _ in states]
     sent = sum(len(mailbox.read(directory, name).messages) for name in addressing.mailboxes(names))
