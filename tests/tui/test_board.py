@@ -9,6 +9,7 @@ from textual.widget import Widget
 from crewboard.commands import settings
 from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
+from crewboard.protocol import requests
 from crewboard.readmodel.activity import SLOT, SLOTS, Lane, LaneReader
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import HELD_REPEATS, State, TodoList
@@ -486,6 +487,21 @@ async def test_costs_wait_until_no_pane_fills_the_screen(frozen: Frozen) -> None
         await stage.sees_not("Cost · ")
         await stage.press("z")
         await stage.sees("─ Cost · $8.39 · ", "─ Team")
+
+
+async def test_the_inbox_names_a_plan_as_it_was_approved(empty: Frozen) -> None:
+    for name in ("lead", "api"):
+        empty.hire(name, "lead" if name == "lead" else "code", "working", "", ago=30, pid=77)
+    empty.asks("req-1", "plan_approval", "api", 20, {"plan": "drop the table"}, to="lead")
+    async with opened(empty, 120, 36) as stage:
+        await stage.app.open_view("board", "lead")
+        await stage.sees("Inbox · lead", "drop the table")
+        requests.decide(empty.directory, "req-1", "approved", "operator", NOW, edited="keep the table")
+        await stage.sees("+ plan, approved")
+        stage.app.screen.query_one("#board-inbox").focus()
+        await stage.press("enter")
+        await stage.sees("plan: keep the")
+        assert "drop the" not in stage.all
 
 
 @pytest.mark.parametrize("zooms", [False, True])

@@ -446,9 +446,11 @@ def headline(message: Message) -> str:
     return plan_title(text) if message.type == "plan_approval_request" else text
 
 
-def as_approved(letters: Iterable[MessageView], asked: Iterable[Request]) -> list[MessageView]:
+def as_approved(letters: Sequence[MessageView], asked: Iterable[Request]) -> Sequence[MessageView]:
     """Return messages, those that announce a plan that was edited and approved with the text that was approved."""
     edited = {each.id: each for each in asked if each.edited is not None and each.status == "approved"}
+    if not edited:
+        return letters
     return [
         replace(each, message=each.message.replace(content=plan.plan), edited_by=plan.decided_by or "")
         if (plan := edited.get(request_announced(each.message))) is not None and plan.from_ == each.message.from_

@@ -14,6 +14,7 @@ from textual.widget import Widget
 
 from crewboard import AgentView, CredentialsError, Need, TeamView, endpoint
 from crewboard.commands.context import check_credentials, command_for
+from crewboard.readmodel.mail import as_approved
 from crewboard.store.layout import team_directories
 from crewboard_tui.actions.agents import FirstSteps, NeedActions
 from crewboard_tui.actions.messaging import Messaging
@@ -470,7 +471,8 @@ class BoardScreen(BaseScreen):
                 "" if self.context.read_only else f"; {self.context.key('agent.message')} writes some"
             )
             box = MailboxInfo(agent.name, unread=agent.unread, now=self.context.now)
-            inbox.read(mailbox.letters, box, nothing, snapshot.view.asked)
+            asked = snapshot.view.asked
+            inbox.read(as_approved(mailbox.letters, asked), box, nothing, asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
         rows, view = self.query_one("#board-needs", LineList), snapshot.view
