@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from textual import events
 from textual.widget import Widget
 
 from crewboard.commands import settings
@@ -518,6 +519,17 @@ async def test_keys_go_to_the_roster_once_a_pane_has_no_room(frozen: Frozen, zoo
         await stage.sees("━━ Team 11", "▌✖ parser")
         await stage.press("j")
         await stage.sees("▌▲ auth-plan")
+
+
+async def test_a_terminal_in_the_background_keeps_its_pane(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.sees("─ Tasks · 1/8")
+        stage.app.screen.query_one("#board-tasks").focus()
+        await stage.settles()
+        for event in (events.AppBlur(), events.AppFocus()):
+            stage.app.post_message(event)
+            await stage.settles()
+        await stage.sees("━ Tasks · 1/8")
 
 
 async def test_a_row_shows_the_last_minutes_of_its_agent(frozen: Frozen) -> None:
