@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
 from textual import on, work
@@ -488,7 +488,7 @@ class BoardScreen(BaseScreen):
 
     def _paint_cost(self, snapshot: Snapshot) -> None:
         lists = self.query_one("#lists")
-        rows: Any = next((each for each in lists.children if each.id == "board-cost"), None)
+        rows = cast("CostRows | None", next((each for each in lists.children if each.id == "board-cost"), None))
         if rows is None:
             # Beside a pane that fills the screen it would be seen.
             if self._tells_cost and self.panes.zoomed is None:
