@@ -317,7 +317,7 @@ def describe_new(server: McpServer, root: Path, environment: Mapping[str, str]) 
     why = f"changed since you accepted it ({', '.join(changed)})" if changed else "is new or changed"
     shows = f"`crewboard mcp` shows it, `crewboard mcp approve {server.name}` accepts it"
     # The settings first, because a long command line is cut.
-    details = [*(_cut(each) for each in server.settings()), _cut(server.shown)]
+    details = [*(_cut(each) for each in server.settings()), f"{'calls' if server.url else 'runs'} {_cut(server.shown)}"]
     return f"{server.source} {why}: {shows}; {'; '.join(details)}"
 
 

@@ -21,6 +21,8 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("nope",), 2, ("no such command: 'nope'",)),
         (("statu",), 2, ("did you mean 'status'",)),
         (("diff", "scout"), 2, ("no such command: 'diff'", "`crewboard changes NAME --diff` does that")),
+        (("task", "done", "3"), 2, ("no such command: 'done'", "`crewboard task update ID --status completed` does")),
+        (("task", "claim", "3"), 2, ("`crewboard task update ID --owner NAME` does that",)),
         (("status", "--wrong"), 2, ("--wrong",)),
         (("send", "scout"), 2, ("Missing argument",)),
         (("--root", "/nowhere/at/all", "status"), 2, ("/nowhere/at/all is not a directory",)),

@@ -168,7 +168,9 @@ def test_without_a_text_each_line_of_a_pipe_is_one_for_the_lead(offline: Cli) ->
     lines = (
         b"Spawn an explore agent named scanner to list all Python files\n\n/team\n/tasks\nBake a cake\nList the team\n"
     )
+    (offline.root / ".mcp.json").write_text('{"mcpServers": {"git": {"command": "serve"}}}')
     ran = offline("lead", "--unsafe-no-sandbox", stdin=lines)
+    assert ran.err.count("MCP servers that you have not accepted") == 1, "not before each answer"
     assert ran.code == 1, "the lead did not understand one of them"
     answered, shown, listed = ran.out.partition("agents\n")[0], ran.out, ran.out.rpartition("agents on the team")[2]
     assert "scanner (explore) answered" in answered

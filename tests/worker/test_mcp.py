@@ -396,6 +396,7 @@ def test_a_yes_shows_what_a_server_is_given(tmp_path: Path) -> None:
     assert "changed since you accepted it (env API_TOKEN, env LD_PRELOAD)" in told[:500]
     assert "env LD_PRELOAD=/tmp/${X}/evil.so ␊   accepted" in told[:500]
     assert "hunter" not in told
+    assert "; runs run xxx" in told
     web = found_in(
         w={
             "url": "https://a.example",

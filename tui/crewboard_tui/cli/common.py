@@ -252,7 +252,16 @@ request_id = click.argument("ident", metavar="ID", shell_complete=complete_reque
 
 PACKAGE = "crewboard_tui.cli"
 
-_ELSEWHERE = {"diff": "changes NAME --diff"}
+_ELSEWHERE = {
+    "diff": "changes NAME --diff",
+    "task claim": "task update ID --owner NAME",
+    "task close": "task update ID --status completed",
+    "task complete": "task update ID --status completed",
+    "task done": "task update ID --status completed",
+    "task fail": "task update ID --status failed",
+    "task list": "tasks",
+    "task start": "task update ID --status in_progress",
+}
 """The commands that do the work of some that users look for and that do not exist."""
 
 
@@ -302,8 +311,9 @@ class LazyGroup(click.Group):
 
             near = difflib.get_close_matches(args[0], self._places, n=1)
             hint = f", did you mean {near[0]!r}?" if near else ""
-            if ctx.parent is None and args[0] in _ELSEWHERE:
-                hint = f"; `{ctx.info_name} {_ELSEWHERE[args[0]]}` does that"
+            wanted = args[0] if ctx.parent is None else f"{ctx.info_name} {args[0]}"
+            if wanted in _ELSEWHERE:
+                hint = f"; `{ctx.find_root().info_name} {_ELSEWHERE[wanted]}` does that"
             raise click.UsageError(f"no such command: {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -832,9 +832,11 @@ def follow(
         assignment = start()
         if assignment.note:
             note(assignment.note)
-        tell_new_servers(team, name)
-        tell_new_skills(team)
-        tell_of_model(team, name)
+        # Not before each answer in a conversation with the lead.
+        if assignment.fresh:
+            tell_new_servers(team, name)
+            tell_new_skills(team)
+            tell_of_model(team, name)
         follower.ident, follower.run = assignment.id, assignment.run
         outcome = Following(team, assignment, follower, typed, timeout).run()
         if once and isinstance(outcome, Answer):
