@@ -202,6 +202,18 @@ def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
         assert child.exitstatus == 0
 
 
+def test_a_lead_that_waits_for_an_agent_hears_the_operator(offline: Cli) -> None:
+    lead(offline, "Say hello")
+    offline("send", "lead", "Spawn bob (code) to ask the operator whether to go on")
+    team = TeamDirectory(offline.root / ".crewboard" / "default")
+    (asked,) = eventually(lambda: requests.pending(team), "bob asks the operator")
+    answer = lead(offline, "List the team")
+    assert "- bob (code) waiting" in answer
+    assert requests.pending(team) == [asked], "its question stays open"
+    assert offline("answer", asked.id, "yes").code == 0
+    eventually(lambda: "The operator answered: yes" in offline("inbox", "operator").out, "its result is passed on")
+
+
 def test_ctrl_c_begins_a_typed_line_again_and_ends_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", Mock(side_effect=[KeyboardInterrupt, "List the team", EOFError]))
     assert [control._read_line(typed=True), control._read_line(typed=True)] == ["List the team", None]

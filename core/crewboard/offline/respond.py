@@ -63,6 +63,7 @@ _YOURS = (
     "Plans are the operator's to review: approve or reject it yourself. "
     "`crewboard approver lead` lets me review the plans that come after it."
 )
+_BY_MAIL = "the operator writes to you. Its result will reach you as mail"
 _SAYS = {"result": "reports", "error": "could not continue", "message": "writes", "broadcast": "sends to every agent"}
 _TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?:in_progress|pending)(?:, (?P<owner>[\w-]+))?")
 _TASK_MAIL = re.compile(r"\W*(?:task )?#?(?P<id>\d+)\W*(?P<work>.*)", re.IGNORECASE | re.DOTALL)
@@ -544,6 +545,9 @@ def _hire(work: _Work, order: Order) -> _Steps:
         return f"{who} is at work, and {_plans_first(work)}"
     if "background" in words:
         return f"{who} is at work in the background. I pass its result on when it comes."
+    if done.text.endswith(_BY_MAIL):
+        # A plan of its is mail by itself, and then what the operator says next.
+        return f"{who} is at work. I pass its result on when it comes."
     return f"{who} answered:\n\n{done.text.strip().removeprefix(f'{order.name}: ')}"
 
 

@@ -195,6 +195,17 @@ class Interrupts:
         ]
         return self._interrupts
 
+    def has_mail_of_operator(self) -> bool:
+        """Return True if there is an unread message of the operator."""
+        run_state = self._run_state
+        conversation = run_state.conversation
+        if mailbox.size(run_state.team, run_state.name) <= conversation.cursor:
+            return False
+        unread = mailbox.read(
+            run_state.team, run_state.name, conversation.cursor, known=conversation.known, kind="message"
+        )
+        return any(message.from_ == OPERATOR for message in unread.messages)
+
     async def run_interruptibly(
         self, work: Coroutine[Any, Any, T], *, waiting: bool = False, interruptible: bool = True
     ) -> T:

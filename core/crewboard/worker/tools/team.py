@@ -197,7 +197,7 @@ async def spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
         return Outcome(f"{given.name} is {waits}. It starts by itself later, and its result will reach you as mail")
     if given.background:
         return Outcome(f"{given.name} is at work (run {hired.run}); its result will reach you as mail")
-    return await _wait_for_agent(context, hired)
+    return await _wait_for_agent(context, hired, hears_operator=True)
 
 
 @tool(waits=True)
@@ -215,8 +215,8 @@ async def send_explorer(context: Context, given: SendExplorer) -> Outcome:
     return await _wait_for_agent(context, assignment)
 
 
-async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outcome:
-    """Wait for an agent's answer, but only until the agent needs its lead.
+async def _wait_for_agent(context: Context, assignment: hire.Assignment, *, hears_operator: bool = False) -> Outcome:
+    """Wait for an agent's answer, but only until the agent needs its lead, or the operator writes, if it hears that.
 
     Raises:
         Interrupted: The lead must read its mail. The answer will come as mail.
@@ -239,6 +239,11 @@ async def _wait_for_agent(context: Context, assignment: hire.Assignment) -> Outc
             asked = next((r for r in requests.pending(team) if (r.from_, r.to) == pair), None)
             if asked is not None:
                 return f"{assignment.agent} waits for you: {asked.type} {asked.id}. Its result will reach you as mail"
+            # The agent may itself wait for the operator.
+            if hears_operator and context.interrupts.has_mail_of_operator():
+                return (
+                    f"{assignment.agent} is at work, and the operator writes to you. Its result will reach you as mail"
+                )
             await asyncio.sleep(min(max(POLL_INTERVAL, _POLL_SHARE * (time.monotonic() - began)), _LONGEST_POLL))
 
     began = time.monotonic()
