@@ -12,6 +12,7 @@ from crewboard.agent_types import TYPES
 from crewboard.commands import control, messages
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
+from crewboard.commands.context import CommandLine
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
 from crewboard.readmodel.needs import waiting_behind
@@ -27,6 +28,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import delimit, delimit_data, undelimit, undelimit_data
 from crewboard.worker.conversation import Conversation
 from crewboard.worker.llm.prompt import surroundings
+from crewboard_tui.cli.answers import answers
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -401,6 +403,8 @@ def test_a_task_that_its_agent_leaves_in_progress_needs_you(shared_crew: Crew) -
     assert owner.left == f"rests, task #{task.id} unfinished"
     assert need.summary == f"{owner.left}: it did not report the outcome of look at it"
     assert (need.kind, need.code, waiting_behind(view, need).tasks) == ("failed", 1, (view.task(after.id),))
+    typed = CommandLine.of(shared_crew.team)
+    assert ("close it", typed(f"task update {task.id} --status completed")) in answers(need, typed)
     assert board.owner_problem(shared_crew.team, task, "rester") == "rests"
     control.retry(shared_crew.team, "rester")
     eventually(lambda: len(shared_crew.model.asked_by("rester")) == 3, "it is told to go on")

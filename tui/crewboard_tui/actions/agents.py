@@ -175,7 +175,10 @@ class AgentActions:
     def _retry_one(self, name: str) -> str:
         from crewboard.commands import control
 
+        agent = self._context.snapshot.view.agent(name)
         control.retry(self._context.team, name)
+        if agent is not None and agent.left:
+            return f"{name} is told to go on with #{agent.status.unreported}"
         return f"{name} tries again, with the address and key that it has"
 
     def _resume_all(self, names: list[str], *, refused: bool = False) -> str:

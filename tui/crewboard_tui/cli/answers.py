@@ -143,7 +143,7 @@ def _about_failure(need: Need) -> tuple[tuple[str, str], ...]:
         # Restarting does not help against a failure that repeats.
         return ()
     if need.task is not None:
-        return (("tell it", "send {agent} TEXT"), ("close it", "task update {task} --status S"), _ACKNOWLEDGE)
+        return (("tell it", "send {agent} TEXT"), ("close it", "task update {task} --status completed"), _ACKNOWLEDGE)
     return _ANSWERS["failed"]
 
 
