@@ -455,14 +455,11 @@ def _owner_state(owner: AgentView | None, task: Task) -> Line:
     return (Span(f" {look.glyph} {look.word}", look.tone),) if owner.shown not in ("run", "idle") else ()
 
 
-def _plight(task: Task, view: TeamView) -> str:
-    return "".join(span.text for span in _owner_state(view.agent(task.owner or ""), task))
-
-
 def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, str]]:
     """Return all fields of a task as names and values."""
     view = snapshot.view
     waiting = blocked(task, view.tasks)
+    is_left = any(agent.status.unreported == task.id for agent in view.agents)
     unowned = f"{_UNOWNED}; {_orphaned(task, view)}" if is_orphan(task) else _UNOWNED
     facts = [
         ("task", f"#{task.id} {task.subject}"),
@@ -470,7 +467,7 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         ("why", _why_failed(task, snapshot) if task.status == "failed" else ""),
         (
             "owner",
-            f"{task.owner}{_plight(task, view)}" if task.owner and task.status not in CLOSED else task.owner or unowned,
+            f"{task.owner}, who rests" if is_left else task.owner or unowned,
         ),
         ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
         ("only for", task.required_type or ""),
@@ -522,5 +519,6 @@ def _how_it_stands(view: TeamView, ident: int) -> str:
     task = _find(view, ident)
     if task is None:
         return f"#{ident}, which is not on the board"
-    owner = f", {task.owner}{_plight(task, view)}" if task.owner else ""
+    plight = "".join(span.text for span in _owner_state(view.agent(task.owner), task)) if task.owner else ""
+    owner = f", {task.owner}{plight}" if task.owner else ""
     return f"#{ident} {task.subject}: {_look(task, view).word}{owner}"
