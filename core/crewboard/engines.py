@@ -43,7 +43,8 @@ class KnownEngine(Struct, frozen=True):
     words what it cannot do. An error with words of `lost` says that a program below it ended, and so its
     session. `names_texts`: each text of its model has an id, so that its own words are known by having none. Those that
     begin as in `remarks` say nothing of the turn; any other ones are the error with which it ended, and with words of
-    `unavailable` its API may answer later.
+    `unavailable` its API may answer later. `stored` is a pattern of the files below its home with the session `{}`, if
+    it may replay less than its model has.
     """
 
     name: str
@@ -73,6 +74,7 @@ class KnownEngine(Struct, frozen=True):
     names_texts: bool = False
     remarks: tuple[str, ...] = ()
     unavailable: tuple[str, ...] = ()
+    stored: str = ""
 
     @property
     def plans(self) -> bool:
@@ -135,12 +137,14 @@ KNOWN = {
             memory=250 << 20,
             asks=False,
             lacks=("it does not tell what it costs", "it asks before no call: the sandbox alone holds it"),
-            lost=("app-server",),
+            lost=("app-server", "Codex process"),
             names_texts=True,
             remarks=("Warning: ", "Config warning: ", "*Context compacted"),
             unavailable=(
                 "stream disconnected", "exceeded retry limit", "error sending request", "at capacity", "high demand",
             ),
+            # It replays from an index of these files, which may lack the end of one that was cut off.
+            stored=".codex/sessions/*/*/*/rollout-*{}.jsonl",
         ),
     )
 }  # fmt: skip

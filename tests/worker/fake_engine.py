@@ -5,17 +5,17 @@ TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP se
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
 no turn, `submit PLAN`, a plan by the tool of the team, `behind TEXT`, a plan whose text follows the question for its
 approval, `limit SECONDS`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input,
-`odd`, `die`, `lose`, the end of its program below it, `own TEXT`, words of its own, `break TEXT`, which ends the turn
-with an error in such words. Without a step that is left it says "ok". In its home it keeps
-sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the point NAME of
-`--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
+`odd`, `die`, `lose`, the end of its program below it, `drop`, the same between turns, `own TEXT`, words of its own,
+`break TEXT`, which ends the turn with an error in such words. Without a step that is left it says "ok". In its home it
+keeps sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the point
+NAME of `--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
 
 As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
 is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost
 counts from the start of the process; a call that was interrupted is told as failed in the replay; the ids of its own
 requests are numbers, and count anew in each process; the ids of the answers to a request are its own.
 
-With `--load-error TEXT` its first load fails with that.
+With `--load-error TEXT` its first load fails with that. With `--forgets` a load replays the first text alone.
 
 With `--feigns` the model writes into each input that the call is one of a tool of the team.
 
@@ -41,7 +41,7 @@ SCRIPT = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 MODES = ("default", "acceptEdits", "plan", "auto")
 FLAGS = (
     "no-load", "no-usage", "no-steering", "no-allow-once", "logged-out", "die-at-prompt", "cancels", "codex",
-    "same-ids", "declines", "stubborn", "asks-first", "feigns",
+    "same-ids", "forgets", "declines", "stubborn", "asks-first", "feigns",
 )  # fmt: skip
 MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
 
@@ -174,7 +174,8 @@ class FakeEngine:
             self.session = ""
             raise RefusedError(-32602, "Session not found")
         ended = {each["id"] for each in records if each["kind"] == "ended"}
-        for at, each in enumerate(records):
+        # As of Codex, which replays from an index that may lack what came last.
+        for at, each in enumerate(records[: 1 if self.options.forgets else None]):
             match each["kind"]:
                 case "user":
                     self.update("user_message_chunk", content=text(each["text"]), messageId=f"u{at}")
@@ -303,7 +304,8 @@ class FakeEngine:
             self.send(id=ident, error={"code": -32603, "message": said, "data": {"errorKind": "rate_limit"}})
             return
         except LostError as error:
-            self.send(id=ident, error={"code": -32603, "message": f"Internal error: {error}"})
+            said, *code = error.args
+            self.send(id=ident, error={"code": code[0] if code else -32603, "message": said})
             return
         self.cost += 0.25
         if not self.options.no_usage:
@@ -398,6 +400,11 @@ class FakeEngine:
         """Fail as the adapter of Claude Code does whose program ended below it."""
         self.store("done")
         raise LostError("The Claude Agent process exited unexpectedly. Please start a new session.")
+
+    def do_drop(self, _: str) -> bool:
+        """Fail as the adapter of Claude Code does whose program ended below it between two turns."""
+        self.store("done")
+        raise LostError("Resource not found", -32002)
 
     def do_limit(self, seconds: str) -> bool:
         self.store("done")

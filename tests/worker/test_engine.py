@@ -141,6 +141,13 @@ def loads() -> Iterator[None]:
         yield
 
 
+STORED = """
+import msgspec
+from crewboard import engines
+engines._ANY = msgspec.structs.replace(engines._ANY, loads=True, stored="sessions/{}.jsonl")
+"""
+
+
 OWN_WORDS = """
 import msgspec
 from crewboard import engines
@@ -831,8 +838,9 @@ def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) ->
 
 
 @pytest.mark.usefixtures("loads")
-def test_an_engine_that_lost_its_program_is_started_again(crew: Crew) -> None:
-    assignment = spawn(crew, "e", "[[lose; say still here]]")
+@pytest.mark.parametrize("step", ["lose", "drop"])
+def test_an_engine_that_lost_its_program_is_started_again(crew: Crew, step: str) -> None:
+    assignment = spawn(crew, "e", f"[[{step}; say still here]]")
     assert crew.answer(assignment).text == "still here"
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
     assert told(crew, "e").count(f'id="{assignment.id}"') == 1
@@ -847,6 +855,17 @@ def test_a_session_that_does_not_load_at_once_is_kept(crew: Crew, error: str) ->
     kill(crew, "engine", "here")
     go(crew, "e", "here")
     assert crew.answer_to("e", second.id).text == "two"
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+    assert told(crew, "e").count(f'id="{second.id}"') == 1
+
+
+def test_a_letter_that_is_stored_and_not_replayed_is_not_doubled(crew: Crew) -> None:
+    with patched(STORED):
+        assert crew.answer(spawn(crew, "e", "[[say one]]", "--forgets")).text == "one"
+        second = messages.send(crew.team, "e", "[[wait here; say two]]")
+        kill(crew, "worker", "here")
+        go(crew, "e", "here")
+        assert crew.answer_to("e", second.id).text == "two"
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
     assert told(crew, "e").count(f'id="{second.id}"') == 1
 

@@ -7,6 +7,7 @@ sent again, what is not found is.
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Coroutine, Mapping
@@ -115,6 +116,9 @@ _LATER = "The operator has not answered yet. Call this again with the same input
 
 _LOGIN_NEEDED = -32000
 """The code with which an engine refuses what needs a login."""
+
+_NO_SESSION = -32002
+"""The code with which an engine refuses a prompt if it gave up the session, because a program below it had ended."""
 
 _UNAVAILABLE = frozenset({"rate_limit", "overloaded", "server_error", "usageLimitExceeded", "serverOverloaded"})
 """Kinds of errors, in the words of engines, after which they can go on later."""
@@ -250,7 +254,7 @@ class EngineLife(Life):
                 await self._end_engine()
                 raise
             except EngineError as error:
-                if self._is_lost(error):
+                if self._is_lost(error) or error.code == _NO_SESSION:
                     await self._fail_after(EngineGoneError(str(error)))
                     continue
                 resets = self._turn.resets or read_reset(str(error), self._run_state.now())
@@ -387,7 +391,9 @@ class EngineLife(Life):
             self._tell(_LOST)
         elif loaded and (unsettled := conversation.unsettled):
             # Find out which texts the session has, of those since its last whole turn.
-            found = [ident for ident, text in unsettled.items() if text.partition("\n")[0] in replayed]
+            stored = self._process.stored(engine.session)
+            firsts = {ident: text.partition("\n")[0] for ident, text in unsettled.items()}
+            found = [ident for ident, first in firsts.items() if first in replayed or json.dumps(first)[1:-1] in stored]
             run_state.append(Taken(ts=run_state.now(), texts=found, looked_up=True))
         self._cut_off = [] if before == "" else self._find_cut_off(heard_of)
         self._close_open_calls()

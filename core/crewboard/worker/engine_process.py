@@ -1,8 +1,11 @@
 """The process of an engine: started in the sandbox with its login, its tools of the team and a way to its API."""
 
 import asyncio
+import contextlib
+import glob
 import os
 import secrets
+import stat
 import sys
 import urllib.parse
 from collections.abc import Collection, Mapping
@@ -22,6 +25,10 @@ from crewboard.worker.team_tools import TeamTools, find_declaration, remove
 
 START_TIMEOUT = 120.0
 """Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MOST_STORED = 256 << 20
+"""Bytes of a stored session that are read."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +143,18 @@ class EngineProcess:
         # With the network it may have the user's proxy, which would look for this on its own machine.
         exempt = ",".join(filter(None, ("127.0.0.1", environment.get("no_proxy") or environment.get("NO_PROXY"))))
         return stand_ins | redirected | dict.fromkeys(("NO_PROXY", "no_proxy"), exempt)
+
+    def stored(self, session: str) -> str:
+        """Return the whole lines of the files in which the engine stores a session, if it may replay less than these.
+
+        The engine can write there: what is found is compared, and never shown.
+        """
+        home, found = self._run_state.agent.engine_home if self._sandbox.level == "bubblewrap" else Path.home(), b""
+        for path in home.glob(self.known.stored.format(glob.escape(session))) if self.known.stored else ():
+            with contextlib.suppress(OSError), os.fdopen(os.open(path, _READ), "rb") as file:
+                if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    found += file.read(_MOST_STORED).rpartition(b"\n")[0]
+        return found.decode("utf-8", "replace")
 
     def count(self, *, unfinished: bool) -> Used:
         """Return what the API told the relay of the replies since the last time."""
