@@ -243,7 +243,7 @@ async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> No
             ("1", "zoom", "show only this pane, or all panes"),
             ("1", "pause", "pause         parser is not running: pause it"),
             ("1 ! !", "pause", "pause         only in views of agents"),
-            ("", "rule", "approve+rule  not now"),
+            ("", "rule", "approve+rule  no rule covers this"),
         ):
             await stage.press(*way.split(), ":")
             await stage.write(words)

@@ -89,7 +89,7 @@ async def test_the_users_keys_work_and_are_shown(frozen: Frozen, tmp_path: Path)
     mine = settings(tmp_path / "config", 'agent.hire = "h"\napp.next = "f2"\napp.feed = "F"')
     async with opened(frozen, 120, 36, settings=mine) as stage:
         await stage.can("h", "new")
-        assert "f2 opens it" in stage.part("alert")
+        assert "f2 open" in stage.part("alert")
         assert "F Feed" in stage.part("heading")
         await stage.press("?")
         await stage.sees("Keys that work here", "h ", "hire an agent")

@@ -343,9 +343,9 @@ async def test_needs_can_be_sorted_by_what_they_unblock(frozen: Frozen) -> None:
 @pytest.mark.long
 async def test_the_alert_line_shows_the_keys_of_the_need(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
-        await stage.until(lambda: "! opens it r resume D seen" in stage.part("alert"), "keys that work at once")
+        await stage.until(lambda: "! open  r resume  D seen" in stage.part("alert"), "keys that work at once")
         await stage.press("j")
-        await stage.until(lambda: "! opens it › r resume D seen" in stage.part("alert"), "keys for when it is open")
+        await stage.until(lambda: "! open › r resume  D seen" in stage.part("alert"), "keys for when it is open")
 
 
 async def test_below_the_list_of_needs_no_line_repeats_the_first(

@@ -1142,6 +1142,8 @@ async def test_on_a_question_digits_open_views_and_no_letter_answers(frozen: Fro
         await stage.sees("▌ yes, with a banner")
         await stage.press("a", "A", "d", "e", "m", "y", "space")
         assert _request(frozen, "req-004290").status == "pending"
+        await stage.press("a")
+        await stage.sees("approve: a question waits for an answer, not for a yes")
 
 
 @pytest.mark.long

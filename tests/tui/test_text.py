@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from crewboard.untrusted import as_run
-from crewboard_tui.render.lines import Span, clip, crop, hang, pad, spread, width_of, wrap
+from crewboard_tui.render.lines import Span, clip, crop, hang, pad, plain, rule_line, spread, width_of, wrap
 from crewboard_tui.render.sanitize import safe_line, safe_lines, safe_text
 
 
@@ -141,3 +141,9 @@ def test_what_hangs_behind_a_label_keeps_its_width_and_its_words(
 def test_no_sign_of_a_command_hides_a_selector(sign: str) -> None:
     assert safe_line(f"X{sign}\ufe0f; touch A") == f"X{sign}<U+FE0F>; touch A"
     assert safe_line("\u25b6\ufe0f runs \u2194\ufe0f") == "\u25b6\ufe0f runs \u2194\ufe0f"
+
+
+def test_no_head_is_read_as_the_last_word_of_the_title() -> None:
+    head = (Span("agent model  in"),)
+    assert plain(rule_line("A title", "", head, 4, 24, is_focused=False)) == "── A title ───── in ────"
+    assert plain(rule_line("Title", "", head, 4, 24, is_focused=False)) == "── Title  model  in ────"

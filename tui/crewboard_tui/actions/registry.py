@@ -17,9 +17,6 @@ from crewboard_tui.context import AGAIN_WITHIN, AppContext
 from crewboard_tui.keymap.bindings import BY_ID
 from crewboard_tui.render.lines import clip, one_line
 
-NOT_NOW = "not now"
-"""The reason why a key does nothing, if there is no better one."""
-
 _NAME = 10
 """Cells for the name of a marked agent in the footer."""
 

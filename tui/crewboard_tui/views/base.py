@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from crewboard import Need, Request, TeamView, env
 from crewboard.linux import process
-from crewboard_tui.actions.registry import NOT_NOW, Action, Layer, Selection
+from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
@@ -572,7 +572,7 @@ class BaseScreen(Screen[None]):
     def why_not(self, key: Key) -> str:
         """Return the reason why a key of the table does nothing here now."""
         if key.id in self.actions:
-            return self.refusal(key.id) or NOT_NOW
+            return self.refusal(key.id) or "it works now: press it again"
         if (forbidden := self._forbidden(key)) is not None:
             return forbidden
         if self.IS_FORM and key.scope == "app":
@@ -580,7 +580,7 @@ class BaseScreen(Screen[None]):
         if key.id in _WHY_NOTHING:
             return _WHY_NOTHING[key.id]
         is_bound = any(active.binding.id == key.id for active in self.active_bindings.values())
-        return NOT_NOW if is_bound else f"only {WHERE[key.scope]}"
+        return "there is nothing here to act on" if is_bound else f"only {WHERE[key.scope]}"
 
     @property
     def key_labels(self) -> Mapping[str, str]:

@@ -75,7 +75,7 @@ COLUMNS: tuple[Column[Account], ...] = (
     Column("COST", 7, lambda a: Span("" if a.bill.usd is None else format_bill(a.bill)), "right"),
     Column("TOKENS", 7, lambda a: Span(format_tokens(a.bill.tokens)), "right", 1,
            has=lambda a: a.bill.tokens.total > 0 or a.bill.partial),
-    Column("", _BAR, lambda a: Span("▮" * max(a.part > 0, filled_cells(a.part, _BAR)), "info"), rank=3,
+    Column("", _BAR, lambda a: Span("▮" * max(a.part > 0, filled_cells(a.part, _BAR)), "info"), rank=6,
            has=lambda a: a.part > 0),
     Column("MODEL", 11, lambda a: Span(one_line(a.model).removeprefix("claude-"), "dim"), rank=7),
     Column("IN", 6, lambda a: _count(a.bill.tokens.input), "right", 2),

@@ -15,7 +15,7 @@ from crewboard.commands import hire as commands_hire
 from crewboard.commands import hosts, profiles
 from crewboard.commands.context import CommandLine
 from crewboard.records.agents import Profile
-from crewboard_tui.actions.registry import NOT_NOW, Action, Selection
+from crewboard_tui.actions.registry import Action, Selection
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.drafts import HIRE
 from crewboard_tui.render.formats import format_path
@@ -24,6 +24,8 @@ from crewboard_tui.views.base import TALL, AppContext, BaseScreen, Snapshot, why
 from crewboard_tui.views.hire_form import HireForm, Problem, free_name, problems, shell_line, spawn_words
 from crewboard_tui.widgets.bars import StaticLines, crumbs_line
 from crewboard_tui.widgets.form import Checkbox, Select
+
+_BUSY = "not while the form opens or hires"
 
 
 class HireScreen(BaseScreen):
@@ -195,11 +197,11 @@ class HireScreen(BaseScreen):
 
     def _why_no_send(self, _: Selection) -> str | None:
         if not self.is_ready or self._busy:
-            return NOT_NOW
+            return _BUSY
         return next((each.says for each in self.problems()), None)
 
     def _why_no_profile(self, _: Selection) -> str | None:
-        return NOT_NOW if self._busy else None
+        return _BUSY if self._busy else None
 
     def take(self, character: str) -> None:
         field = self.focused

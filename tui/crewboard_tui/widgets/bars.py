@@ -356,7 +356,7 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
     more = Span(f" +{len(others)} more" if others and wide else "", "dim")
     next_key = (
         Span(f" {pressed('app.next')}", "key", "app.next"),
-        Span((" opens it" if wide else " open") if opens else " next", "", "app.next"),
+        Span(" open" if opens else " next", "", "app.next"),
     )
     agent, effects = view.agent(need.agent), []
     if need.kind == "death" and agent is not None:
@@ -394,10 +394,11 @@ def keys_of_need(need: Need, view: TeamView, pressed: Pressed, *, words: bool, a
         return (*spans, Span(" answer in its terminal"))
     made_by = "limit" if need.limit is not None else "refusal" if need.refused_by is not None else need.kind
     keys = [each for each in KEYS_OF_NEED[made_by] if view.attached is None or not BY_ID[each[0]].steers]
-    for ident, label in keys if words else keys[: int(acts)]:
+    for at, (ident, label) in enumerate(keys if words else keys[: int(acts)]):
         # A click must act on this need and not on another row.
         target = ident if acts else ""
-        spans += [Span(f" {pressed(ident)}", "key", target), Span(f" {label}", "", target)]
+        gap = "  " if words and (acts or at) else " "
+        spans += [Span(f"{gap}{pressed(ident)}", "key", target), Span(f" {label}", "", target)]
     return tuple(spans)
 
 

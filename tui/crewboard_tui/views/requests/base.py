@@ -14,7 +14,7 @@ from crewboard.records.agents import Deviations
 from crewboard.records.base import JsonValue, counted
 from crewboard.records.requests import Note, lines_of
 from crewboard.untrusted import as_run
-from crewboard_tui.actions.registry import NOT_NOW, Selection
+from crewboard_tui.actions.registry import Selection
 from crewboard_tui.actions.requests import RequestActions, outcome_of
 from crewboard_tui.render.diff import changed, diff_lines
 from crewboard_tui.render.formats import format_age
@@ -119,13 +119,12 @@ class RequestPage:
 
     def why_no_answer(self, _: Selection) -> str | None:
         """Return the reason why it cannot be answered now."""
-        if self.outcome:
-            return self.why_over()
-        return None if self.settled else TOO_SOON
+        return self.why_over or (None if self.settled else TOO_SOON)
 
-    def why_over(self) -> str:
-        """Return what has become of it, as the reason why a key does nothing."""
-        return self.outcome.strip() if self.outcome else NOT_NOW
+    @property
+    def why_over(self) -> str | None:
+        """Return what has become of it, as the reason why a key does nothing; None while it waits."""
+        return self.outcome.strip() if self.outcome else None
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
         """Close the page if the answer was accepted; if not, the footer says why."""

@@ -74,6 +74,8 @@ _ANSWERS = (
 
 _EDITING = "not while you edit"
 
+_NOT_EDITING = "only while you edit"
+
 _NO_RULE = "no rule covers this"
 
 _NO_PLAN = "only about a plan"
@@ -264,7 +266,7 @@ class ReviewScreen(BaseScreen):
             Action(
                 "edit.send",
                 lambda _: self._send_edit(),
-                lambda selection: self.page.why_no_answer(selection) if self._editing else self.page.why_over(),
+                self._why_no_send,
             ),
             Action(
                 "request.approve",
@@ -604,6 +606,9 @@ class ReviewScreen(BaseScreen):
     def _why_no_answer(self, selection: Selection) -> str | None:
         why = self.page.why_no_answer(selection)
         return _EDITING if why is None and self._editing else why
+
+    def _why_no_send(self, selection: Selection) -> str | None:
+        return self.page.why_no_answer(selection) if self._editing else self.page.why_over or _NOT_EDITING
 
     def _why_no_revision(self, selection: Selection) -> str | None:
         return self._why_no_answer(selection) if self._is_plan else _NO_PLAN

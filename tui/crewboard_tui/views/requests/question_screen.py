@@ -32,6 +32,9 @@ _ABOUT_PLANS = (
 )  # fmt: skip
 """Keys of the other requests."""
 
+_IN_OWN_WORDS = "a question waits for an answer, not for a yes"
+"""The reason why these keys do nothing."""
+
 _IN_WORDS = "words"
 """The row of the choices that becomes the line for words of one's own."""
 
@@ -55,12 +58,17 @@ class QuestionScreen(BaseScreen):
         words = Action(
             "request.words",
             lambda _: self._write(),
-            lambda _: self.page.why_over() if self.page.outcome else None,
+            lambda _: self.page.why_over,
             lambda _: None if self.options else "answer",
         )
         writing = Layer(lambda: self.query_one("#answer").has_focus, self._stop_writing)
         self.back_layers = (writing, self.panes.layer)
-        self.offer((words,), self.panes.actions, self.page.actions, unavailable(self.page.why_over, *_ABOUT_PLANS))
+        self.offer(
+            (words,),
+            self.panes.actions,
+            self.page.actions,
+            unavailable(lambda: self.page.why_over or _IN_OWN_WORDS, *_ABOUT_PLANS),
+        )
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
@@ -163,7 +171,7 @@ class QuestionScreen(BaseScreen):
     def why_not(self, key: Key) -> str:
         if key.id != "list.open" or self.may_answer:
             return super().why_not(key)
-        return ONLY_LOOKING if self.context.read_only else self.page.why_over()
+        return ONLY_LOOKING if self.context.read_only else self.page.why_over or super().why_not(key)
 
     @property
     def may_answer(self) -> bool:
