@@ -95,6 +95,14 @@ def test_a_command_is_recorded_once(
     assert not any(b"secret words" in (line or b"") for line, _ in directory.audit.read())
 
 
+def test_the_audit_shows_a_message_by_its_words(kim: Cli, directory: TeamDirectory) -> None:
+    kim("send", "fixer", "paint the fence\nin green")
+    (act,) = kim("audit", "--json").json
+    assert kim("audit").out.splitlines()[1].endswith("  kim  message  fixer  paint the fence")
+    directory.inbox("fixer").remove()
+    assert kim("audit").out.splitlines()[1].endswith(f"  kim  message  fixer  message {act['detail'][:8]}")
+
+
 def test_the_audit_says_what_was_changed_of_a_task(kim: Cli) -> None:
     kim("task", "update", "1", "--subject", "x", "--priority", "-1", "--owner", "fixer", "--blocked-by", "2")
     kim("task", "reopen", "2")

@@ -18,7 +18,7 @@ from crewboard.commands import messages, settings, transfer
 from crewboard.commands.context import create
 from crewboard.errors import StorageError, UntrustedError
 from crewboard.protocol import requests, supervisor_client
-from crewboard.records.agents import Spec
+from crewboard.records.agents import Spec, Worktree
 from crewboard.records.processes import Supervisor
 from crewboard.records.team import Member
 from crewboard.sandbox.sandbox import open_sandbox
@@ -271,6 +271,20 @@ def test_adopting_shows_what_the_team_contains(foreign: TeamDirectory, tmp_path:
     assert cli.agree("team", "adopt", "--yes").code == 0
     assert not foreign.is_foreign()
     assert cli("task", "add", "x").code == 0
+
+
+def test_adopting_says_in_words_where_an_agent_works(own: TeamDirectory, tmp_path: Path) -> None:
+    checkout = Worktree(branch="crew/fixer\nsafe", base="4c63ff36", objects="../.git/objects", folder="lib")
+    spec = Spec(prompt="work", prompt_id="p", type="code", model="m", flags=HireOptions(), at=1, worktree=checkout)
+    (own.agents / "fixer").mkdir(parents=True)
+    own.agent("fixer").spec.save(spec)
+    copy = shutil.copytree(own.root, tmp_path / "clone")
+    says = (
+        'its checkout: branch "crew/fixer\\nsafe", begun at commit "4c63ff36", works in its folder "lib", '
+        'borrows the objects in "../.git/objects"'
+    )
+    cli = cli_in(copy, tmp_path).with_environment(COLUMNS="500")
+    assert says in " ".join(cli("team", "adopt").out.split())
 
 
 def test_adopting_needs_a_reveal_of_a_hidden_key(foreign: TeamDirectory, tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from crewboard.readmodel.states import Shown
 from crewboard.records.agents import State
 from crewboard.records.events import Event
 from crewboard.records.messages import LastVisit
-from crewboard.store import files, operators
+from crewboard.records.team import Act
+from crewboard.store import files, mailbox, operators
 from crewboard.store import journal as store_journal
 from crewboard.store.layout import TeamDirectory, record_of
 from crewboard_tui.cli import common
@@ -50,6 +51,9 @@ SETTLED = 5.0
 An idle agent with unread mail then counts as idle, because it does not seem to take the mail in; an agent without a
 process then counts as ended although no exit is recorded.
 """
+
+_MAILED = ("message", "broadcast")
+"""The acts that sent a message."""
 
 
 @contextmanager
@@ -374,6 +378,15 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
     note_damage(damaged, "journal")
 
 
+def _detailed(team: TeamDirectory, acts: list[Act]) -> Iterator[tuple[Act, str]]:
+    """Yield each act with its detail: of a message, whose id is recorded, the first line while its mailbox has it."""
+    names = {act.target for act in acts if act.act in _MAILED}
+    sent = {letter.id: letter.content for name in names for letter in mailbox.read(team, name).messages}
+    for act in acts:
+        first = sent.get(act.detail, "").strip().partition("\n")[0] if act.act in _MAILED else ""
+        yield act, first or (f"message {act.detail[:8]}" if act.act in _MAILED else act.detail)
+
+
 @click.command()
 @as_json
 @click.pass_obj
@@ -381,13 +394,15 @@ def audit(session: Session, as_json: bool) -> None:
     """Print what users did to the team and its agents, oldest first.
 
     Each command counts, also one given in the dashboard: hires, answers, messages, budgets, stops. The name is
-    $CREWBOARD_OPERATOR, else $USER; anyone with your account can set it.
+    $CREWBOARD_OPERATOR, else $USER; anyone with your account can set it. A message is shown by its first line;
+    the audit file and --json have its id.
     """
     acts, damaged = operators.acts(session.team.directory)
     if as_json:
         say_json([act.as_dict() for act in acts])
     elif acts:
-        rows = [(clock(act.ts), act.who, act.act, act.target or "the team", act.detail) for act in acts]
+        told = _detailed(session.team.directory, acts)
+        rows = [(clock(act.ts), act.who, act.act, act.target or "the team", said) for act, said in told]
         for line in table(("TIME", "WHO", "DID", "TO", "DETAIL"), rows):
             say(line)
     else:
