@@ -19,7 +19,7 @@ from crewboard import Assignment, env
 from crewboard.linux import process
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Status
-from crewboard_tui import session
+from crewboard_tui import dashboard
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.demo import HEADLESS_PACE, Stage
 from tests.cli.audited import Audited
@@ -154,7 +154,7 @@ def test_the_demo_fills_the_dashboard_and_ends_its_workers(
     monkeypatch.setattr(CrewboardApp, "run", show)
     # It needs no terminal there.
     monkeypatch.setattr(env, "is_in_browser", lambda: True)
-    monkeypatch.setattr(session, "_end_with_server", lambda: None)
+    monkeypatch.setattr(dashboard, "_end_with_server", lambda: None)
     monkeypatch.setattr(gc, "disable", lambda: None)
     ran = cli("demo")
     assert ran.code == 0, ran.err

@@ -57,7 +57,7 @@ MOST_MODULES = 100
 PICTURE = """
 import sys
 import crewboard_tui.cli
-from crewboard_tui import session
+from crewboard_tui import dashboard
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.views import registry
 registry.load("board")
@@ -66,8 +66,8 @@ print(*sorted(set(sys.modules) & HEAVY))
 
 OPENED = """
 import sys
-from crewboard_tui import session
-session.run_in_terminal = lambda *_, **how: print(how, *sorted(set(sys.modules) & HEAVY)) or 0
+from crewboard_tui import dashboard
+dashboard.run_in_terminal = lambda *_, **how: print(how, *sorted(set(sys.modules) & HEAVY)) or 0
 from crewboard_tui.cli import main
 sys.argv[1:] = sys.argv[1].split()
 main()

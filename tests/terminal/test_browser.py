@@ -475,11 +475,11 @@ async def test_the_dashboard_opens_before_there_is_a_team(crew_root: Path) -> No
 
 STUCK = """
 import io, signal, sys, threading
-from crewboard_tui import session
+from crewboard_tui import dashboard
 sys.stderr = io.StringIO()  # as while Textual runs
-session.END_SECONDS = 0.2
+dashboard.END_SECONDS = 0.2
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-threading.Thread(target=session._end_with_server, daemon=True).start()
+threading.Thread(target=dashboard._end_with_server, daemon=True).start()
 threading.Event().wait()
 """
 

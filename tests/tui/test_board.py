@@ -16,7 +16,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import HELD_REPEATS, State, TodoList
 from crewboard.records.processes import Exit
 from crewboard.store import agents, tasks
-from crewboard_tui import session
+from crewboard_tui import dashboard
 from crewboard_tui.queries import Lanes, Snapshot, SpendingByMinute
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board import BoardScreen
@@ -386,20 +386,20 @@ async def test_marks_widen_a_key_to_many(frozen: Frozen) -> None:
 def test_the_farewell_says_who_goes_on_and_how_to_come_back(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crewboard.read_team", lambda _: TeamReader(frozen.directory, probe=frozen.probe).read())
     monkeypatch.chdir(frozen.directory.root)
-    words = session.farewell(frozen.team)
+    words = dashboard.farewell(frozen.team)
     assert "auth-plan, docs" in words
     assert "parser" not in words
     assert "`crewboard --offline` opens the board again, `crewboard stop NAME` ends one" in words
     monkeypatch.chdir("/")
-    assert f"`crewboard --root {frozen.directory.root} --team demo --offline`" in session.farewell(frozen.team)
+    assert f"`crewboard --root {frozen.directory.root} --team demo --offline`" in dashboard.farewell(frozen.team)
     frozen.probe.held.clear()
-    assert session.farewell(frozen.team).startswith("No agent of demo is running.")
+    assert dashboard.farewell(frozen.team).startswith("No agent of demo is running.")
 
 
 def test_the_farewell_names_no_team_where_none_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".crewboard").mkdir()
     monkeypatch.chdir(tmp_path)
-    words = session.farewell(Team(choose_team(tmp_path, None)))
+    words = dashboard.farewell(Team(choose_team(tmp_path, None)))
     assert words == "No agent of default is running. `crewboard` opens the board again."
 
 
@@ -409,12 +409,12 @@ def test_a_team_keeps_its_offline_model(frozen: Frozen, environment: dict[str, s
     assert team.worker_environment == environment
     frozen.directory.model_lock.on_disk.touch()
     assert team.worker_environment == {**environment, "CREWBOARD_OFFLINE": "1"}
-    assert "--offline" in session.farewell(team)
+    assert "--offline" in dashboard.farewell(team)
 
 
 def test_without_a_terminal_it_says_what_to_do_instead(frozen: Frozen) -> None:
     with pytest.raises(UsageError, match="needs a terminal"):
-        session.run(frozen.team)
+        dashboard.run(frozen.team)
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from crewboard.errors import StorageError, UsageError
 from crewboard.records.messages import Message
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui import session
+from crewboard_tui import dashboard
 from crewboard_tui.compose.composer import Composer, PromptLine
 from crewboard_tui.compose.draft_input import DraftInput, WorkspacePaths, attach_dropped, clean
 from crewboard_tui.compose.parser import Note, Visit, parse_line, resolve_prefix, split_attachments
@@ -327,7 +327,7 @@ async def test_quitting_while_a_send_fails_keeps_the_text_and_reason(
     for _, thread in errands.running():
         thread.join()
     assert errands.hear_rest() == ["the disk is full"]
-    assert session.unsent(stage.app.context.drafts) == ["Not sent (to api): how far?"]
+    assert dashboard.unsent(stage.app.context.drafts) == ["Not sent (to api): how far?"]
 
 
 async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +380,7 @@ async def test_leaving_shows_what_was_not_sent(frozen: Frozen) -> None:
         await stage.press(*_API, "m")
         await stage.write("half a thought")
         await stage.press("escape", "q")
-    assert session.unsent(stage.app.context.drafts) == ["Not sent (to api): half a thought"]
+    assert dashboard.unsent(stage.app.context.drafts) == ["Not sent (to api): half a thought"]
 
 
 # -------------------------------------------------------------------------------------------- names and commands

@@ -8,7 +8,7 @@ import pytest
 
 from crewboard.commands import answers
 from crewboard.store.operators import OpenDashboard, file_for
-from crewboard_tui import session
+from crewboard_tui import dashboard
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.drafts import HIRE, SENT_KEPT, Drafts, LineNote, SentTexts, notes_on
 from crewboard_tui.settings import Settings
@@ -31,7 +31,7 @@ async def test_what_was_written_comes_back_in_the_next_dashboard(frozen: Frozen,
         await stage.sees("how far?")
         await stage.press("enter")
         await stage.sees("sent to api")
-        assert session.unsent(stage.app.context.drafts) == []
+        assert dashboard.unsent(stage.app.context.drafts) == []
     async with opened(frozen, 80, 24, settings=settings) as stage:
         assert "not sent yet" not in stage.all
 
@@ -159,7 +159,7 @@ def test_a_draft_with_a_key_in_it_is_not_written_down(tmp_path: Path) -> None:
     file = tmp_path / "drafts" / "demo.json"
     drafts = Drafts(file)
     drafts.update(api="use sk-ant-api03-abcdefghijklmnop", ui="go on")
-    assert session.unsent(drafts) == [
+    assert dashboard.unsent(drafts) == [
         "Not sent (to api): use [key hidden: 29 characters]",
         "Not sent, but kept (to ui): go on",
     ]
@@ -191,7 +191,7 @@ def test_words_for_a_request_that_was_decided_are_said_once(
     monkeypatch.setattr(gc, "disable", lambda: None)
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True)
-    session.run(frozen.team, read_only=True)
+    dashboard.run(frozen.team, read_only=True)
     assert "Not sent (your refusal of auth-plan's plan): too risky\n" in capsys.readouterr().out
     assert Drafts(file) == {"req-004290": "keep them", "api": "how far?"}
 
@@ -227,7 +227,7 @@ def test_a_disk_that_refuses_is_not_said_to_keep(tmp_path: Path) -> None:
     (tmp_path / "drafts").write_text("a file where a folder should be")
     drafts = Drafts(tmp_path / "drafts" / "demo.json")
     drafts["api"] = "how far?"
-    assert session.unsent(drafts) == ["Not sent (to api): how far?"]
+    assert dashboard.unsent(drafts) == ["Not sent (to api): how far?"]
 
 
 def test_what_a_disk_refused_is_kept_once_it_can_be(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_what_a_disk_refused_is_kept_once_it_can_be(tmp_path: Path) -> None:
     drafts["api"] = "how far?"
     drafts.keep()
     (tmp_path / "drafts").unlink()
-    assert session.unsent(drafts) == ["Not sent, but kept (to api): how far?"]
+    assert dashboard.unsent(drafts) == ["Not sent, but kept (to api): how far?"]
     assert Drafts(tmp_path / "drafts" / "demo.json") == {"api": "how far?"}
 
 

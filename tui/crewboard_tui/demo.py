@@ -219,7 +219,7 @@ def _play(stage: Stage, *, headless: bool) -> int:
 def _show(stage: Stage) -> int:
     """Open the dashboard at once, fill it in the background, and return the exit code."""
     threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
-    from crewboard_tui.session import run
+    from crewboard_tui.dashboard import run
 
     return run(
         stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.", coach=coach

@@ -40,7 +40,7 @@ _BOARDS = {(): False, ("board",): False, ("--read-only",): True, ("board", "--re
 
 def _open_board(*, read_only: bool) -> int:
     """Open the dashboard as the command tree would do it: building that takes a twentieth of a start."""
-    from crewboard_tui.session import open_board
+    from crewboard_tui.dashboard import open_board
 
     def tell(text: str) -> None:
         from crewboard_tui.cli.common import note

@@ -35,7 +35,7 @@ def board(session: Session, plain_glyphs: bool, plain: bool, theme: str | None, 
         keep_mirrored(team.directory)
         follow(team)
         return
-    from crewboard_tui.session import run_in_terminal
+    from crewboard_tui.dashboard import run_in_terminal
 
     raise click.exceptions.Exit(int(run_in_terminal(team, ascii=plain_glyphs, theme=theme, read_only=read_only)))
 
@@ -48,8 +48,8 @@ def demo(headless: bool) -> None:
     Five agents, one process each, read, edit and test real files. The offline model answers for them; it is not a
     language model and needs no key and no network. Leaving the demo ends its agents.
     """
+    from crewboard_tui.dashboard import check_terminal
     from crewboard_tui.demo import run
-    from crewboard_tui.session import check_terminal
 
     if not headless:
         check_terminal("`crewboard demo --headless` does not")

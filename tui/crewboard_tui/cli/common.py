@@ -396,12 +396,12 @@ class Session:
         Raises:
             UntrustedError: It is foreign, and the command does more than read.
         """
-        from crewboard_tui import session
+        from crewboard_tui import dashboard
 
         if not self.reads:
             directory.require_adopted()
-        session.prepare_to_read(directory, note)
-        environment = session.environment_of(offline=self.offline)
+        dashboard.prepare_to_read(directory, note)
+        environment = dashboard.environment_of(offline=self.offline)
         # The dashboard, too, may hire the first agent.
         begins = partial(self.new_settings, directory.root)
         if self.reads:
@@ -417,9 +417,9 @@ class Session:
             BadDataError: One of them is invalid.
             UntrustedError: The project's file has changed since the user accepted it.
         """
-        from crewboard_tui import session
+        from crewboard_tui import dashboard
 
-        return session.new_settings(root, (lambda _: None) if self.reads else note)
+        return dashboard.new_settings(root, (lambda _: None) if self.reads else note)
 
     def prepare_new(self) -> None:
         """Prepare the team for its first agent, if this command has made it."""
