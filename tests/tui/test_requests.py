@@ -731,6 +731,7 @@ async def test_an_edited_plan_is_approved_as_edited(frozen: Frozen) -> None:
         await _open_plan(stage)
         await stage.press("e")
         await stage.sees("^s approves what stands here")
+        assert stage.text[2].startswith("━"), "no line of a pane beside it"
         await stage.write("0. Ask first. ")
         await stage.press("ctrl+s")
         await stage.sees("not shown before: lines", "^s again within")

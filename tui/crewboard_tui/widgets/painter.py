@@ -444,7 +444,8 @@ class Rule:
         pane = self._pane
         focused, width = pane.screen.focused, pane.outer_size.width
         is_focused = focused is not None and pane in focused.ancestors_with_self
-        edge: Line = (Span("│", "rule"),) if pane.styles.border_left[0] else ()
+        # A line parts it from the pane at its left; an input is framed by another kind of border.
+        edge: Line = (Span("│", "rule"),) if pane.styles.border_left[0] == "solid" else ()
         indent = pane.styles.padding.left + 1
         follows_from = (*self._titles, self.head, is_focused, edge, indent, width, self._painter.look)
         if self._kept[0] != follows_from:
