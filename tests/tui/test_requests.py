@@ -1771,6 +1771,26 @@ async def test_a_held_step_is_released_at_the_cursor(frozen: Frozen, size: tuple
     assert [each["released"] for each in told if "released" in each] == [[2]]
 
 
+async def test_a_step_that_is_held_stays_so_when_the_page_is_left(frozen: Frozen) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it"})
+    async with opened(frozen, 80, 24) as stage:
+        stage.app.open_agent("api")
+        await stage.can("a", "answer")
+        await stage.press("a")
+        await stage.sees("PLAN v1", "1. write")
+        await _painted(stage)
+        await stage.press("down")
+        await stage.sees("▌1. write")
+        await stage.can("Space", "hold")
+        await stage.press("space")
+        await stage.sees("TERMS     holds 1")
+        await stage.press("escape")
+        await stage.sees_not("PLAN v1")
+        await stage.press("a")
+        await stage.sees("PLAN v1", "TERMS     holds 1")
+        await stage.can("a", "approve with terms")
+
+
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
 async def test_a_held_step_of_an_edited_plan_is_released(frozen: Frozen, size: tuple[int, int]) -> None:
     note: dict[str, JsonValue] = {"id": "n1", "line": 1, "end": 1, "quoted": ["1. write"], "text": "which file?"}

@@ -19,11 +19,11 @@ from crewboard import CrewboardError, Request, agent_types
 from crewboard.commands import answers
 from crewboard.protocol import collisions
 from crewboard.readmodel import mail
-from crewboard.records.agents import VERDICTS, Spec, StepNames, StepVerdict, Terms, next_verdict
+from crewboard.records.agents import VERDICTS, Spec, StepVerdict, Terms, next_verdict
 from crewboard.records.requests import steps_of
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput, Prose
-from crewboard_tui.context import AppContext
+from crewboard_tui.context import AppContext, ChosenTerms
 from crewboard_tui.drafts import edit_of, for_no
 from crewboard_tui.keymap.bindings import bindings_of
 from crewboard_tui.render.lines import Line, Span, crop, say
@@ -263,15 +263,7 @@ class TermsList(LineList):
         self._request = request
         self._plan = request.plan
         self._steps = steps_of(self._plan)
-        self._turned_on: set[str] = set()
-        """The choices that are switched on and were off at first."""
-        self._turned_off: set[str] = set()
-        """The tools that are switched off and were on at first."""
-        self._verdicts: dict[int, StepVerdict] = {}
-        """The decisions about steps that are not simply to be done."""
-        self._denied: list[StepNames] = []
-        """The calls that are refused because of them."""
-        self._budget: str | None = None
+        self._chosen = context.chosen.setdefault(f"{request.id} {request.sha256}", ChosenTerms())
 
     @property
     def _spec(self) -> Spec | None:
@@ -310,29 +302,29 @@ class TermsList(LineList):
     @property
     def terms(self) -> Terms:
         """Return the terms as they are chosen."""
-        tools = [tool for tool in self._tools if _TOOL + tool not in self._turned_off]
+        tools = [tool for tool in self._tools if _TOOL + tool not in self._chosen.turned_off]
         return Terms(
-            ask=_ASK in self._turned_on,
+            ask=_ASK in self._chosen.turned_on,
             tools=tools if len(tools) < len(self._tools) else None,
-            network=_NETWORK in self._turned_on,
-            budget=self._budget,
+            network=_NETWORK in self._chosen.turned_on,
+            budget=self._chosen.budget,
             hold=[number for number in self._steps if self.verdict(number) == "hold"],
             refused=[number for number in self._steps if self.verdict(number) == "not"],
-            denied=self._denied,
+            denied=self._chosen.denied,
         )
 
     def verdict(self, step: int) -> StepVerdict:
         """Return what is decided about a step."""
-        return self._verdicts.get(step, "do")
+        return self._chosen.verdicts.get(step, "do")
 
     def turn_step(self, step: int) -> None:
         """Decide the next about a step: to do it, to hold it, not to do it at all."""
         verdict = next_verdict(self.verdict(step))
-        self._verdicts.pop(step, None)
+        self._chosen.verdicts.pop(step, None)
         if verdict != "do":
-            self._verdicts[step] = verdict
+            self._chosen.verdicts[step] = verdict
         root = str(answers.workspace_of(self._app_context.team, self._request.from_))
-        self._denied = collisions.denied_by_steps(self._plan, self._request.payload, root, self._verdicts)
+        self._chosen.denied = collisions.denied_by_steps(self._plan, self._request.payload, root, self._chosen.verdicts)
         self._show_change()
 
     def describe(self, terms: Terms | None) -> str:
@@ -351,14 +343,22 @@ class TermsList(LineList):
         tools = self._tools
         rows: list[tuple[str, Line]] = []
         if not _ABOUT_TOOLS.isdisjoint(tools):
-            rows.append((_ASK, (_box(on=_ASK in self._turned_on), Span("ask me before each write and each command"))))
+            rows.append(
+                (_ASK, (_box(on=_ASK in self._chosen.turned_on), Span("ask me before each write and each command")))
+            )
         if "bash" in tools:
-            rows.append((_NETWORK, (_box(on=_NETWORK in self._turned_on), Span("its commands reach the network"))))
-        amount = Span("budget of its own for this plan") if self._budget is None else say(f"budget {self._budget}")
-        rows.append((_BUDGET, (_box(on=self._budget is not None), amount)))
+            rows.append(
+                (_NETWORK, (_box(on=_NETWORK in self._chosen.turned_on), Span("its commands reach the network")))
+            )
+        amount = (
+            Span("budget of its own for this plan")
+            if self._chosen.budget is None
+            else say(f"budget {self._chosen.budget}")
+        )
+        rows.append((_BUDGET, (_box(on=self._chosen.budget is not None), amount)))
         for tool in tools:
             key = _TOOL + tool
-            rows.append((key, (_box(on=key not in self._turned_off), Span("tool ", "dim"), say(tool))))
+            rows.append((key, (_box(on=key not in self._chosen.turned_off), Span("tool ", "dim"), say(tool))))
         for number, text in self._steps.items():
             verdict = self.verdict(number)
             words: Line = (Span("step ", "dim"), say(f"{number}. {text}"))
@@ -376,7 +376,7 @@ class TermsList(LineList):
             self.turn_step(int(self.selected.removeprefix(_STEP)))
             return
         if self.selected != _BUDGET:
-            changed = self._turned_on if self.selected in (_ASK, _NETWORK) else self._turned_off
+            changed = self._chosen.turned_on if self.selected in (_ASK, _NETWORK) else self._chosen.turned_off
             changed ^= {self.selected}
             self._show_change()
             return
@@ -392,11 +392,11 @@ class TermsList(LineList):
 
         def done(text: str | None) -> None:
             if text is not None:
-                self._budget = text.strip() or None
+                self._chosen.budget = text.strip() or None
                 self._show_change()
 
         hint = "$2 or 100k, from now until the result · empty: none but its own"
-        self._app_context.navigator.ask(PromptLine("budget", self._budget or "", hint=hint, check=check), done)
+        self._app_context.navigator.ask(PromptLine("budget", self._chosen.budget or "", hint=hint, check=check), done)
 
     def action_open(self) -> None:
         self.action_turn()
