@@ -245,7 +245,9 @@ async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> No
             ("1 ! !", "pause", "pause         only in views of agents"),
             ("", "rule", "approve+rule  no rule covers this"),
         ):
-            await stage.press(*way.split(), ":")
+            await stage.press(*way.split())
+            await stage.until(lambda: getattr(stage.app.screen, "settled", True), "the keys to live")
+            await stage.press(":")
             await stage.write(words)
             await stage.sees(says)
             await stage.press("escape")
