@@ -207,6 +207,7 @@ def test_what_bubblewrap_leaves_without_a_report_is_ended() -> None:
         assert not process.start_ticks(left)
 
 
-def test_a_probe_ends_by_itself() -> None:
+def test_a_probe_ends_by_itself(works: dict[Level, str | None]) -> None:
+    need("bubblewrap", works)
     probe = bubblewrap._trial(Policy(Path("/tmp"), writes=False))
     assert "--die-with-parent" not in probe

@@ -146,4 +146,5 @@ def test_no_sign_of_a_command_hides_a_selector(sign: str) -> None:
 def test_no_head_is_read_as_the_last_word_of_the_title() -> None:
     head = (Span("agent model  in"),)
     assert plain(rule_line("A title", "", head, 4, 24, is_focused=False)) == "── A title ───── in ────"
-    assert plain(rule_line("Title", "", head, 4, 24, is_focused=False)) == "── Title  model  in ────"
+    assert plain(rule_line("Title", "", head, 4, 24, is_focused=False)) == "── Title ─────── in ────"
+    assert plain(rule_line("A tit", "", head, 6, 26, is_focused=False)) == "── A tit ── model  in ────"

@@ -422,16 +422,16 @@ def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
     assert eventually(waits, "its own wait").status.retry_at is not None
 
 
-@pytest.mark.parametrize(("name", "value", "code"), [("KEY", "secret\nof-mine", 78), ("BASE_URL", "nowhere", 1)])
+@pytest.mark.parametrize(("name", "value"), [("KEY", "secret\nof-mine"), ("BASE_URL", "nowhere")])
 def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
-    shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: int
+    shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setattr(hiring, "check_credentials", lambda _: None)
     agent = f"mute-{name.lower()}"
     variable = f"ANTHROPIC_{'API_' if name == 'KEY' else ''}{name}"
     crew = shared_crew_on(**{variable: value})
     answer = crew.run(agent, "explore", "go")
-    assert answer.code == code
+    assert answer.code == 78
     assert not [event for event in crew.events(agent) if isinstance(event, Retry)]
     assert not [path for path, data in contents(crew.agent(agent).path).items() if b"of-mine" in data]
 
