@@ -107,7 +107,7 @@ async def test_the_operators_mail_counts_as_read_once_seen_and_left(
 async def test_the_absent_leads_mailbox_says_who_reads_it_at_any_width(frozen: Frozen, width: int) -> None:
     async with opened(frozen, width, 24) as stage:
         await stage.press("2", "j")
-        await stage.sees("lead · no lead hired yet: you read it" if width > 60 else "lead · you read it")
+        await stage.sees("lead", "no lead hired yet: you read it" if width > 60 else "lead · you read it")
 
 
 @pytest.mark.long
