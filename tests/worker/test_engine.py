@@ -57,7 +57,7 @@ from crewboard.worker.engine import _LATER
 from crewboard.worker.engine_process import _make_place
 from crewboard.worker.team_tools import RELAY, TeamTools, find_declaration
 from tests import system
-from tests.crew import Crew, eventually
+from tests.crew import Crew, contents, eventually
 from tests.model import calls, says
 from tests.preloaded import patched
 from tests.worktrees.home import make_repository
@@ -1464,8 +1464,8 @@ def test_the_key_stays_outside_and_the_api_alone_is_reached(crew: Crew, api: htt
     assert not any(is_given(pid, key) for pid in running)
     go(crew, "e", "here")
     crew.answer(assignment)
-    files = [each for each in crew.agent("e").path.rglob("*") if each.is_file()]
-    assert [each for each in files if key.encode() in each.read_bytes()] == []
+    kept = contents(crew.agent("e").path)
+    assert [path for path, text in kept.items() if key.encode() in text] == []
 
 
 ASK_ONCE = """
