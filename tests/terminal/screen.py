@@ -26,10 +26,20 @@ class Screen(pyte.Screen):
 
 
 class Terminal:
-    """Run `crewboard` in a terminal of `columns` × `lines`, as a job of a shell if asked, and end it in any case."""
+    """Run `crewboard` in a terminal of `columns` × `lines`, as a job of a shell if asked, and end it in any case.
+
+    `patch` is code that its process runs first.
+    """
 
     def __init__(
-        self, root: Path, environment: Mapping[str, str], columns: int = 80, lines: int = 24, *, in_shell: bool = False
+        self,
+        root: Path,
+        environment: Mapping[str, str],
+        columns: int = 80,
+        lines: int = 24,
+        *,
+        in_shell: bool = False,
+        patch: str = "",
     ) -> None:
         self.state = root.with_name(f"{root.name}-state")
         """The folder where the dashboard keeps its state."""
@@ -40,7 +50,7 @@ class Terminal:
             # It may be the first time that a secret is needed.
             marks(root)
             shutil.copy(secret_file(), secret)
-        command = [sys.executable, "-I", "-m", "crewboard_tui.cli"]
+        command = [sys.executable, "-I", "-c", f"{patch}\nfrom crewboard_tui.cli import main\nmain()"]
         program, *arguments = ["bash", "--norc", "--noprofile", "-i"] if in_shell else command
         self.child = pexpect.spawn(
             program,

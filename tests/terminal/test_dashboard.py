@@ -167,8 +167,18 @@ def test_one_key_shows_a_team_at_work_and_comes_back(tmp_path: Path) -> None:
         terminal.press("q", "opens the board again")
 
 
-def test_ctrl_z_suspends_until_the_shell_continues_it(tmp_path: Path) -> None:
-    with Terminal(tmp_path, {}, in_shell=True) as terminal:
+LATE_SIGNAL = """
+import asyncio
+from textual.drivers.linux_driver import LinuxDriver
+continues = LinuxDriver._sigcont_application
+LinuxDriver._sigcont_application = lambda driver, *_: asyncio.get_running_loop().call_soon(continues, driver)
+"""
+"""Lets SIGCONT act later, as where the system gives it to another thread than the first."""
+
+
+@pytest.mark.parametrize("patch", ["", LATE_SIGNAL], ids=["", "late"])
+def test_ctrl_z_suspends_until_the_shell_continues_it(tmp_path: Path, patch: str) -> None:
+    with Terminal(tmp_path, {}, in_shell=True, patch=patch) as terminal:
         terminal.shows("No agents hired yet")
         eventually(lambda: "crewboard" in terminal.title, "the dashboard's title")
         terminal.child.sendcontrol("z")
@@ -181,6 +191,8 @@ def test_ctrl_z_suspends_until_the_shell_continues_it(tmp_path: Path) -> None:
         terminal.press("?", "Keys that work here")
         # The first one closes the help.
         terminal.press("qq", "opens the board again")
+        # Its process ends, too.
+        terminal.press("echo $((7*7))\r", "49")
 
 
 def test_ctrl_z_is_refused_where_nothing_would_continue_it(tmp_path: Path) -> None:

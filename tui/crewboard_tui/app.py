@@ -766,7 +766,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         else:
             self.outside.restore()
             with self.suspend():
+                # The system may give SIGCONT to any thread, and Textual's handler would run when `suspend` has resumed:
+                # two threads would read keys, and one of them would wait for ever for what the other has read.
+                resumes = signal.signal(signal.SIGCONT, signal.SIG_DFL)
                 os.killpg(0, signal.SIGTSTP)
+                signal.signal(signal.SIGCONT, resumes)
             self.outside.read(self.context.snapshot.view)
 
     # ------------------------------------------------------------------------------------------- opening views
