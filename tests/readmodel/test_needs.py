@@ -16,6 +16,7 @@ from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import CHECK_FAILURES, to_acknowledge, waiting_behind
 from crewboard.readmodel.reader import read_team
+from crewboard.records.agents import Engine
 from crewboard.records.processes import Exit
 from crewboard.records.team import Checked
 from crewboard.store import agents, mailbox, roster, tasks
@@ -226,6 +227,21 @@ def test_an_outage_is_one_need_for_the_whole_team(team: Team) -> None:
         set_status(team, "ui", **{**waiting, "outage_since": 20.0})
         set_status(team, "api", state="working")
         assert "outage" in [kind for kind, _ in kinds(team)], "another outage is another need"
+
+
+def test_an_engine_that_ended_is_no_outage_of_the_api(team: Team) -> None:
+    enlist(team, "e", state="retrying", last_error="Codex ended: by signal 9", outage_since=10.0)
+    spec = team.directory.agent("e").spec.load()
+    assert spec is not None
+    spec = spec.replace(engine=Engine(name="codex", command=["codex"]))
+    agents.change_spec(team.directory.agent("e"), lambda _: spec)
+    with alive(team, "e"):
+        (need,) = [need for need in read_team(team.directory).needs if need.kind == "outage"]
+        assert need.summary == "Codex ended: by signal 9; e waits"
+        enlist(team, "own", state="retrying", last_error="529", outage_since=10.0)
+        with alive(team, "own"):
+            (need,) = [need for need in read_team(team.directory).needs if need.kind == "outage"]
+            assert need.summary == "the API is unavailable: 529; 2 agents wait"
 
 
 def test_a_run_ended_by_a_limit_is_not_done_until_acknowledged(team: Team) -> None:

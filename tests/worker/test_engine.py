@@ -875,7 +875,8 @@ def test_an_engine_that_worked_keeps_its_work_whatever_ends_it(crew: Crew) -> No
     assert crew.answer(spawn(crew, "e", "[[say one]]")).text == "one"
     second = messages.send(crew.team, "e", "[[die; die; die; say still here]]")
     eventually(lambda: crew.see("e").waits_for_api, "the wait for the engine")
-    assert [each for each in crew.view().needs if each.kind == "outage" and "exit code 7" in each.summary]
+    (need,) = [each for each in crew.view().needs if each.kind == "outage"]
+    assert need.summary.startswith("another engine ended: exit code 7; e waits until ")
     control.interrupt(crew.team, "e", "it is repaired")
     assert crew.answer_to("e", second.id).text == "still here"
     assert not [each.error for each in of(crew, "e", Answer) if each.error]
@@ -1220,7 +1221,7 @@ def test_a_usage_limit_is_a_need_with_its_end(crew: Crew) -> None:
     until = of(crew, "e", Retry)[0].until
     assert crew.see("e").status.retry_at == until
     assert need.kind == "outage"
-    assert "You've hit your session limit" in need.summary
+    assert need.summary.startswith("another engine failed: You've hit your session limit")
     day = time.strftime("%b %-d", time.localtime(until))
     assert need.summary.endswith(f"e waits until {day} {format_minute(until)}")
     # Nothing of the engine takes memory meanwhile.

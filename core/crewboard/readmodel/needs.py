@@ -292,12 +292,19 @@ def _supervisor_needs(supervisor: SupervisorView, failure: SupervisorFailure | N
 
 
 def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> list[Need]:
-    """Return the one need of an outage of the API, for all agents that wait for its end."""
+    """Return the one need of an outage, of the API or of engines, for all agents that wait for its end."""
     waiting = [agent for agent in agents if agent.waits_for_api]
     since = min((agent.status.outage_since or 0 for agent in waiting), default=0)
     if not waiting or since <= seen.get(OUTAGE_MARK, 0):
         return []
-    error = next((agent.status.last_error for agent in waiting if agent.status.last_error), "no reason given")
+    # An engine's error names the engine, which may have ended while its API is well. One of the API is told first.
+    errors = {
+        agent.status.last_error: agent.spec is not None and agent.spec.engine is not None
+        for agent in waiting
+        if agent.status.last_error
+    }
+    error = min(errors, key=lambda each: errors[each], default="no reason given")
+    what = error if errors.get(error) else f"the API is unavailable: {error}"
     names = f"{len(waiting)} agents wait" if len(waiting) > 1 else f"{waiting[0].name} waits"
     until = outage_end(agents)
     # A weekly limit ends on another day.
@@ -305,7 +312,7 @@ def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> li
     # Imported here: it knows the words of many servers, and the first picture needs none of them.
     from crewboard import models
 
-    summary = f"the API is unavailable: {error}; {names}" + (f" until {day}{format_minute(until)}" if until else "")
+    summary = f"{what}; {names}" + (f" until {day}{format_minute(until)}" if until else "")
     if (helps := models.remedy(error)) is not None and helps not in error:
         summary += f"; {helps}"
     joined = max(agent.status.outage_since or 0 for agent in waiting)

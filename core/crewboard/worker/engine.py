@@ -307,15 +307,16 @@ class EngineLife(Life):
         self._note_untold()
         log, ending = await self._process.last_words(_CLOSE_TIMEOUT)
         await self._end_engine()
-        said = "\n".join(
-            filter(None, (f"{self._known.title} ended: {ending or error}", redact(log[-_MOST_LOG:]).strip()))
-        )
+        # As a command of an agent would be told: "[exit code 1]".
+        how = ending.partition("\n")[0].strip("[]").removeprefix("ended ") if ending else error
+        ended = f"{self._known.title} ended: {how}"
+        said = "\n".join(filter(None, (ended, redact(log[-_MOST_LOG:]).strip())))
         sys.stderr.write(f"{self._name}: {said}\n")
         if self._starts < _MOST_STARTS:
             return
         self._starts = 0
         # One that has worked may do so again. One that never has needs the user.
-        if not self._has_worked() or not await self._wait_for_api(first_line(said), None):
+        if not self._has_worked() or not await self._wait_for_api(ended, None):
             self._fail(said, ExitCode.FAILED)
 
     def _has_worked(self) -> bool:
