@@ -4,8 +4,8 @@ Its model does what stands between `[[` and `]]` in what it is told, step by ste
 TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP server, `once TOOL JSON`, one that it does
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
 no turn, `submit PLAN`, a plan by the tool of the team, `behind TEXT`, a plan whose text follows the question for its
-approval, `limit SECONDS`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input,
-`odd`, `die`, `lose`, the end of its program below it, `drop`, the same between turns, `own TEXT`, words of its own,
+approval, `limit SECONDS [TEXT]`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested
+input, `odd`, `die`, `lose`, the end of its program below it, `drop`, the same between turns, `own TEXT`, words of its own,
 `break TEXT`, which ends the turn with an error in such words. Without a step that is left it says "ok". In its home it
 keeps sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the point
 NAME of `--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
@@ -15,7 +15,8 @@ is received; the mode is reset at each start; a load replays the session first; 
 counts from the start of the process; a call that was interrupted is told as failed in the replay; the ids of its own
 requests are numbers, and count anew in each process; the ids of the answers to a request are its own.
 
-With `--load-error TEXT` its first load fails with that. With `--forgets` a load replays the first text alone.
+With `--load-error TEXT` its first load fails with that, with `--die-at-load` each ends it.
+With `--forgets` a load replays the first text alone.
 
 With `--feigns` the model writes into each input that the call is one of a tool of the team.
 
@@ -41,7 +42,7 @@ SCRIPT = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 MODES = ("default", "acceptEdits", "plan", "auto")
 FLAGS = (
     "no-load", "no-usage", "no-steering", "no-allow-once", "logged-out", "die-at-prompt", "cancels", "codex",
-    "same-ids", "forgets", "declines", "stubborn", "asks-first", "feigns",
+    "same-ids", "forgets", "declines", "stubborn", "asks-first", "feigns", "die-at-load",
 )  # fmt: skip
 MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
 
@@ -166,6 +167,8 @@ class FakeEngine:
         (HOME / "loaded").touch()
         self.start_server(params["mcpServers"])
         self.session = params["sessionId"]
+        if self.options.die_at_load:
+            os._exit(9)
         if self.options.load_error and not (HOME / "failed").exists():
             (HOME / "failed").touch()
             raise RefusedError(-32603, self.options.load_error)
@@ -406,9 +409,10 @@ class FakeEngine:
         self.store("done")
         raise LostError("Resource not found", -32002)
 
-    def do_limit(self, seconds: str) -> bool:
+    def do_limit(self, rest: str) -> bool:
         self.store("done")
-        banner = "You've hit your session limit · resets 3am (Europe/Paris)"
+        seconds, _, said = rest.partition(" ")
+        banner = said or "You've hit your session limit · resets 3am (Europe/Paris)"
         self.do_say(banner)
         about = {"status": "rejected", "resetsAt": time.time() + int(seconds)}
         self.update("usage_update", used=120, size=1000, _meta={"_claude/rateLimit": about})

@@ -859,6 +859,20 @@ def test_a_session_that_does_not_load_at_once_is_kept(crew: Crew, error: str) ->
     assert told(crew, "e").count(f'id="{second.id}"') == 1
 
 
+@pytest.mark.usefixtures("loads")
+def test_a_session_that_ends_the_engine_at_each_load_is_given_up(crew: Crew) -> None:
+    assert crew.answer(spawn(crew, "e", "[[say one]]", "--die-at-load")).text == "one"
+    second = messages.send(crew.team, "e", "[[wait here; say two]]")
+    kill(crew, "engine", "here")
+    go(crew, "e", "here")
+    eventually(lambda: crew.see("e").waits_for_api, "the wait for the engine")
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False]
+    control.interrupt(crew.team, "e", "try it again")
+    assert crew.answer_to("e", second.id).text == "two"
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, False]
+    assert "Your earlier session could not be loaded again" in told(crew, "e")
+
+
 def test_a_letter_that_is_stored_and_not_replayed_is_not_doubled(crew: Crew) -> None:
     with patched(STORED):
         assert crew.answer(spawn(crew, "e", "[[say one]]", "--forgets")).text == "one"
@@ -1230,6 +1244,13 @@ def test_a_usage_limit_is_a_need_with_its_end(crew: Crew) -> None:
     assert crew.answer(assignment).text == "done"
     assert "the limit is raised" in told(crew, "e")
     assert "outage" not in [each.kind for each in crew.view().needs]
+
+
+@pytest.mark.usefixtures("loads")
+def test_a_usage_limit_is_known_by_its_kind_whatever_it_says(crew: Crew) -> None:
+    spawn(crew, "e", "[[limit 432000 Your session has ended: you've hit its limit; say done]]")
+    eventually(lambda: crew.see("e").waits_for_api, "the wait for the end of the limit")
+    assert [each.error for each in of(crew, "e", Answer)] == []
 
 
 def test_a_usage_limit_fails_the_work_of_a_team_that_does_not_wait(crew: Crew) -> None:

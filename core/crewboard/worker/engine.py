@@ -97,6 +97,9 @@ _SHOWN_FOR = 0.1
 _MOST_STARTS = 3
 """Starts in a row after which an engine that ends by itself is not started again at once: no turn ended in between."""
 
+_MOST_LOADS = 4
+"""Loads in a row that may end the engine before it begins a new session: one more than it tries without a pause."""
+
 _MOST_OUTPUT = 100_000
 """Characters of what a tool of an engine gave that the journal keeps."""
 
@@ -216,6 +219,9 @@ class EngineLife(Life):
         self._prompt: asyncio.Future[Ended] | None = None
         self._turn = _Turn()
         self._starts = 0
+        self._is_loading = False
+        self._failed_loads = 0
+        """Loads of the session in a row that ended the engine."""
         self._refused, self._refused_since = 0, 0.0
         """Turns in a row for which the API was unavailable, and since when."""
         self._asks = 0
@@ -254,7 +260,7 @@ class EngineLife(Life):
                 await self._end_engine()
                 raise
             except EngineError as error:
-                if self._is_lost(error) or error.code == _NO_SESSION:
+                if self._is_lost(error):
                     await self._fail_after(EngineGoneError(str(error)))
                     continue
                 resets = self._turn.resets or read_reset(str(error), self._run_state.now())
@@ -304,6 +310,7 @@ class EngineLife(Life):
     async def _fail_after(self, error: EngineGoneError) -> None:
         """End an engine that is gone. If it ends again and again, wait as for its API, or fail the assignment."""
         self._starts += 1
+        self._failed_loads += self._is_loading
         self._note_untold()
         log, ending = await self._process.last_words(_CLOSE_TIMEOUT)
         await self._end_engine()
@@ -323,7 +330,9 @@ class EngineLife(Life):
         return any(role == "assistant" for role, _ in self._run_state.conversation.entries)
 
     def _is_lost(self, error: EngineError) -> bool:
-        return any(each in str(error) for each in self._known.lost)
+        """Return True if a program below the engine ended: by the error's kind if that says more, else by its words."""
+        says_so = error.code == _NO_SESSION or any(each in str(error) for each in self._known.lost)
+        return says_so and _code_of(error) == ExitCode.FAILED
 
     # The engine as a process.
 
@@ -342,7 +351,7 @@ class EngineLife(Life):
         return self._kind.writes and not is_gate_closed(self._run_state)
 
     async def _start(self) -> Engine:
-        known = self._known
+        known, self._is_loading = self._known, False
         try:
             engine, tools = await self._process.start(may_write=self._may_write)
             async with asyncio.timeout(START_TIMEOUT):
@@ -369,14 +378,17 @@ class EngineLife(Life):
         folder = Path(os.path.realpath(run_state.workspace))
         before = conversation.session
         loaded = False
-        if before and engine.loads and self._known.loads:
+        if before and engine.loads and self._known.loads and self._failed_loads < _MOST_LOADS:
+            self._is_loading = True
             try:
                 await engine.load(before, folder, [tools.server])
                 loaded = True
             except EngineError as error:
                 # One without a prompt was perhaps never stored. Any other one may load in another process.
-                if self._is_lost(error) or (self._has_worked() and self._starts + 1 < _MOST_STARTS):
+                is_lost = error.code != _NO_SESSION and self._is_lost(error)
+                if is_lost or (self._has_worked() and self._starts + 1 < _MOST_STARTS):
                     raise EngineGoneError(f"its session could not be loaded: {error}") from error
+            self._is_loading, self._failed_loads = False, 0
         replayed, heard_of = _drain(engine)
         if not loaded:
             engine.session = ""
