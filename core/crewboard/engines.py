@@ -31,20 +31,20 @@ class KnownEngine(Struct, frozen=True):
     """Facts about an engine: how it is started, which versions were tested, what it can do and lacks.
 
     `work` and `plan` set a session to work, and to plan only; both are sent after each start, because some engines
-    forget. `variables` are those of the user's environment that it needs, and `set_variables` those that it is given by
-    us, so that it asks its model for nothing that no one sees. `keys` are those with a key for its API, at
-    the address in the variable `address` or at `api`; with `redirected` it sends its requests to another `{url}`. With
-    a login it needs `hosts`; without any it reaches nothing unless its agent has the network. `prefers_login` says that
-    it uses one also where there is a key. `login` is the file with the user's login, below the home, `log_in` says how
-    to make it. `tells_cost`: it tells what a session has cost since its start. `asks`: it asks before
-    calls, as it decides. `loads`: it has replayed the whole
-    session when it answers that it is loaded. `memory` is what its processes take in bytes: measured where it is given
-    below, else assumed. `patience` are the seconds that it waits for a tool; None if those are hours. `lacks` says in
-    words what it cannot do. An error with words of `lost` says that a program below it ended, and so its
-    session. `names_texts`: each text of its model has an id, so that its own words are known by having none. Those that
-    begin as in `remarks` say nothing of the turn; any other ones are the error with which it ended, and with words of
-    `unavailable` its API may answer later. `stored` is a pattern of the files below its home with the session `{}`, if
-    it may replay less than its model has.
+    forget. `variables` are those of the user's environment that it needs, and `set_variables` those that it is
+    given by us, so that it asks its model for nothing that no one sees. `keys` are those with a key for its API, at
+    the address in the variable `address` or at `api`; with `redirected` it sends its requests to another `{url}`.
+    With a login it needs `hosts`; without any it reaches nothing unless its agent has the network. `prefers_login`
+    says that it uses one also where there is a key. `folder` is that of its files below the home, `folder_variable`
+    names another one; `login` is the file in it with the user's login, `log_in` says how to make it. `tells_cost`:
+    it tells what a session has cost since its start. `asks`: it asks before calls, as it decides. `loads`: it has
+    replayed the whole session when it answers that it is loaded. `memory` is what its processes take in bytes:
+    measured where it is given below, else assumed. `patience` are the seconds that it waits for a tool; None if
+    those are hours. `lacks` says in words what it cannot do. An error with words of `lost` says that a program
+    below it ended, and so its session. `names_texts`: each text of its model has an id, so that its own words are
+    known by having none. Those that begin as in `remarks` say nothing of the turn; any other ones are the error
+    with which it ended, and with words of `unavailable` its API may answer later. `stored` is a pattern of the
+    files in its folder with the session `{}`, if it may replay less than its model has.
     """
 
     name: str
@@ -62,6 +62,8 @@ class KnownEngine(Struct, frozen=True):
     redirected: Mapping[str, str] = {}
     hosts: tuple[str, ...] = ()
     prefers_login: bool = False
+    folder: str = ""
+    folder_variable: str = ""
     login: str = ""
     log_in: str = ""
     tells_cost: bool = False
@@ -80,6 +82,15 @@ class KnownEngine(Struct, frozen=True):
     def plans(self) -> bool:
         """Return True if it has a mode in which it plans, and asks for approval of its plan."""
         return bool(self.plan)
+
+    def users_folder(self, home: Path, environment: Mapping[str, str]) -> Path:
+        """Return the folder of its files for a user with this home and environment."""
+        return home / (environment.get(self.folder_variable) or self.folder)
+
+    def login_of(self, home: Path, environment: Mapping[str, str]) -> Path | None:
+        """Return the file with the login of a user with this home and environment; None if there is none."""
+        login = self.users_folder(home, environment) / self.login
+        return login if self.login and login.is_file() else None
 
 
 KNOWN = {
@@ -102,7 +113,9 @@ KNOWN = {
             api="https://api.anthropic.com",
             redirected={"ANTHROPIC_BASE_URL": "{url}"},
             hosts=("api.anthropic.com",),
-            login=".claude/.credentials.json",
+            folder=".claude",
+            folder_variable="CLAUDE_CONFIG_DIR",
+            login=".credentials.json",
             log_in="`claude`, then /login",
             tells_cost=True,
             patience=None,
@@ -132,7 +145,9 @@ KNOWN = {
             },
             hosts=("chatgpt.com", "api.openai.com"),
             prefers_login=True,
-            login=".codex/auth.json",
+            folder=".codex",
+            folder_variable="CODEX_HOME",
+            login="auth.json",
             log_in="`codex login`",
             memory=250 << 20,
             asks=False,
@@ -144,7 +159,7 @@ KNOWN = {
                 "stream disconnected", "exceeded retry limit", "error sending request", "at capacity", "high demand",
             ),
             # It replays from an index of these files, which may lack the end of one that was cut off.
-            stored=".codex/sessions/*/*/*/rollout-*{}.jsonl",
+            stored="sessions/*/*/*/rollout-*{}.jsonl",
         ),
     )
 }  # fmt: skip
@@ -219,8 +234,9 @@ def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, net
     engine = known(text)
     logins = [name for name in engine.variables if name.endswith("_TOKEN") and environment.get(name)]
     has_key = any(environment.get(name) for name in engine.keys)
-    if engine.login and (home / engine.login).is_file() and (engine.prefers_login or not has_key):
-        logins.append(f"~/{engine.login}")
+    login = engine.login_of(home, environment)
+    if login is not None and (engine.prefers_login or not has_key):
+        logins.append(f"~/{login.relative_to(home)}" if login.is_relative_to(home) else str(login))
     sees = f"your login, {' and '.join(logins)}" if logins else "no key"
     reaches = "any address" if network else "its API alone" if engine.hosts else "no address"
     return f"takes about {engine.memory >> 20} MiB; it and its commands see {sees}, and reach {reaches}"

@@ -100,11 +100,14 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
         ("claude", {"ANTHROPIC_API_KEY": "k"}, "no key"),
         ("claude", {"CLAUDE_CODE_OAUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"}, "your login, CLAUDE_CODE_OAUTH_TOKEN"),
         ("codex", {"OPENAI_API_KEY": "k"}, "your login, ~/.codex/auth.json"),
+        ("codex", {"CODEX_HOME": "{home}/.claude"}, "no key"),
+        ("claude", {"CLAUDE_CONFIG_DIR": "{home}/other"}, "your login, ~/other/.credentials.json"),
     ],
 )
 def test_a_hire_says_what_an_engine_sees(tmp_path: Path, name: str, environment: dict[str, str], sees: str) -> None:
-    for each in engines.KNOWN.values():
-        (tmp_path / each.login).parent.mkdir()
-        (tmp_path / each.login).touch()
+    for file in (".claude/.credentials.json", ".codex/auth.json", "other/.credentials.json"):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).touch()
+    environment = {variable: value.format(home=tmp_path) for variable, value in environment.items()}
     said = engines.describe_costs(name, tmp_path, environment, network=False)
     assert said.endswith(f"it and its commands see {sees}, and reach its API alone")

@@ -5,10 +5,10 @@ TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP se
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
 no turn, `submit PLAN`, a plan by the tool of the team, `behind TEXT`, a plan whose text follows the question for its
 approval, `limit SECONDS [TEXT]`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested
-input, `odd`, `die`, `lose`, the end of its program below it, `drop`, the same between turns, `own TEXT`, words of its own,
-`break TEXT`, which ends the turn with an error in such words. Without a step that is left it says "ok". In its home it
-keeps sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the point
-NAME of `--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
+input, `odd`, `die`, `lose`, the end of its program below it, `drop`, the same between turns, `own TEXT`, words of its
+own, `break TEXT`, which ends the turn with an error in such words. Without a step that is left it says "ok". In its
+home it keeps sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the
+point NAME of `--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
 
 As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
 is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost

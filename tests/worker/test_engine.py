@@ -141,6 +141,15 @@ def loads() -> Iterator[None]:
         yield
 
 
+FOLDER = """
+import msgspec
+from crewboard import engines
+engines._ANY = msgspec.structs.replace(
+    engines._ANY, loads=True, folder=".acp", folder_variable="ACP_HOME", stored="sessions/{}.jsonl"
+)
+"""
+
+
 STORED = """
 import msgspec
 from crewboard import engines
@@ -1029,8 +1038,10 @@ def test_an_engine_cannot_declare_a_server_of_our_name(tmp_path: Path) -> None:
     def declared(file: str, text: str) -> bool:
         (home / file).write_text(text)
         found = find_declaration(workspace, home)
-        (home / file).unlink()
         assert found in (None, home / file)
+        # The same in the folder that a user chose for it, where it has no home of its own.
+        assert find_declaration(workspace, tmp_path, (home / file).parent) == found
+        (home / file).unlink()
         return found is not None
 
     assert find_declaration(workspace, home) is None
@@ -1868,6 +1879,23 @@ def test_without_bubblewrap_an_engine_needs_the_users_word(user: Path, crew: Cre
     crew.wait_for("f", "crashed")
 
     eventually(lambda: not any(is_given(pid, mark) for pid in process.parents()), "no process of the engine")
+
+
+def test_without_bubblewrap_an_engine_has_the_folder_that_its_user_chose(user: Path, crew: Crew) -> None:
+    # Where the fake engine keeps its sessions is told by HOME, so that is the folder here.
+    crew.environment.update(CREWBOARD_SANDBOX="none", ACP_HOME=str(user))
+    with patched(FOLDER):
+        ran = spawn(crew, "e", "[[spawn printenv ACP_HOME > ~/told; say one]]", "--forgets", unsafe_no_sandbox=True)
+        assert crew.answer(ran).text == "one"
+        assert eventually(lambda: (user / "told").exists() and (user / "told").read_text(), "it") == f"{user}\n"
+        second = messages.send(crew.team, "e", "[[wait here; say two]]")
+        eventually((user / "at-here").exists, "the step")
+        crew.kill("e")
+        crew.wait_for("e", "crashed")
+        (user / "go-here").touch()
+        hiring.resume(crew.team, "e")
+        assert crew.answer_to("e", second.id).text == "two"
+    assert (user / "model.jsonl").read_text().count(f'id=\\"{second.id}\\"') == 1
 
 
 def test_the_worker_of_an_engine_loads_no_sdk() -> None:

@@ -76,9 +76,11 @@ class EngineProcess:
         home = Path(os.path.realpath(self._run_state.agent.path)) / self._run_state.agent.engine_home.name
         home.mkdir(mode=0o700, exist_ok=True)
         variables, sandbox = self._prepare(home, may_write=may_write)
+        own = variables.get(self.known.folder_variable)
         self.declaration = find_declaration(
-            Path(os.path.realpath(self._run_state.workspace)), Path(variables.get("HOME") or Path.home()).resolve()
-        )
+            Path(os.path.realpath(self._run_state.workspace)), Path(variables.get("HOME") or Path.home()).resolve(),
+            Path(own).resolve() if own else None,
+        )  # fmt: skip
         command = self._command
         if self._relay is not None:
             names = [name for name, value in variables.items() if "{port}" in value]
@@ -103,16 +105,17 @@ class EngineProcess:
         known, policy = self.known, replace(self._sandbox.policy, writes=may_write)
         if self._sandbox.level != "bubblewrap":
             # It runs with the user's rights, and in the user's home.
-            return {**self._variables, **self._keys}, replace(self._sandbox, policy=policy)
+            name, environment = known.folder_variable, self._environment
+            theirs = {name: environment[name]} if environment.get(name) else {}
+            return {**self._variables, **self._keys, **theirs}, replace(self._sandbox, policy=policy)
         policy, variables = replace(policy, home=home), {**self._variables, "HOME": str(home)}
-        login = Path.home() / known.login
-        has_login = bool(known.login) and login.is_file()
-        place = _make_place(home, known.login) if known.login else home
-        if self._keys and not (has_login and known.prefers_login):
+        login = known.login_of(Path.home(), self._environment)
+        place = _make_place(home, f"{known.folder}/{known.login}") if known.login else home
+        if self._keys and not (login is not None and known.prefers_login):
             # Codex keeps there what it takes for its key.
             place.unlink()
             variables |= self._redirect()
-        elif has_login:
+        elif login is not None:
             policy = replace(policy, login=(login, place))
         if known.hosts and self._relay is None and not policy.network:
             if self._variables.get(known.address):
@@ -149,8 +152,10 @@ class EngineProcess:
 
         The engine can write there: what is found is compared, and never shown.
         """
-        home, found = self._run_state.agent.engine_home if self._sandbox.level == "bubblewrap" else Path.home(), b""
-        for path in home.glob(self.known.stored.format(glob.escape(session))) if self.known.stored else ():
+        is_boxed, found = self._sandbox.level == "bubblewrap", b""
+        theirs = self.known.users_folder(Path.home(), self._environment)
+        folder = self._run_state.agent.engine_home / self.known.folder if is_boxed else theirs
+        for path in folder.glob(self.known.stored.format(glob.escape(session))) if self.known.stored else ():
             with contextlib.suppress(OSError), os.fdopen(os.open(path, _READ), "rb") as file:
                 if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     found += file.read(_MOST_STORED).rpartition(b"\n")[0]

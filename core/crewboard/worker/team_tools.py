@@ -136,18 +136,22 @@ def _first_text(given: Json, *names: str) -> str:
     return next((given[name] for name in names if isinstance(given.get(name), str)), "")
 
 
-def find_declaration(workspace: Path, home: Path) -> Path | None:
+def find_declaration(workspace: Path, home: Path, own: Path | None = None) -> Path | None:
     """Return a file that engines read which declares a server of our name, or may: calls of it look like ours.
 
     These are the files of a project and of the folders above it, and those in the `home` of the engine, which may write
-    there. Both are real paths. Links are followed only where the engine cannot make any: above the project.
+    there, or in its `own` folder if the user chose another one. All are real paths. Links are followed only where
+    the engine cannot make any: above the project.
     """
     files: list[tuple[Path, Callable[[str], Collection[str]]]] = []
     for folder in (workspace, *workspace.parents):
         files += [(folder / mcp_servers.FILE, _named_in_project), (folder / _CODEX_SETTINGS, _named_for_codex)]
     files += [(home / _CODEX_SETTINGS, _named_for_codex), (home / _CLAUDE_SETTINGS, _named_for_claude)]
+    if own is not None:
+        files += [(own / Path(_CODEX_SETTINGS).name, _named_for_codex), (own / _CLAUDE_SETTINGS, _named_for_claude)]
+    writable = [workspace, home, *filter(None, [own])]
     for path, names in files:
-        follows = not path.is_relative_to(workspace) and not path.is_relative_to(home)
+        follows = not any(path.is_relative_to(each) for each in writable)
         try:
             text = _read(path, follows=follows)
             if text is not None and SERVER in names(text):
