@@ -1771,9 +1771,10 @@ async def test_a_held_step_is_released_at_the_cursor(frozen: Frozen, size: tuple
     assert [each["released"] for each in told if "released" in each] == [[2]]
 
 
-async def test_a_step_that_is_held_stays_so_when_the_page_is_left(frozen: Frozen) -> None:
-    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it"})
-    async with opened(frozen, 80, 24) as stage:
+async def test_the_terms_of_a_plan_outlive_its_page_and_the_dashboard(frozen: Frozen, tmp_path: Path) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it\n3. run `make it`"})
+    settings = Settings(drafts=tmp_path)
+    async with opened(frozen, 80, 24, settings=settings) as stage:
         stage.app.open_agent("api")
         await stage.can("a", "answer")
         await stage.press("a")
@@ -1789,6 +1790,25 @@ async def test_a_step_that_is_held_stays_so_when_the_page_is_left(frozen: Frozen
         await stage.press("a")
         await stage.sees("PLAN v1", "TERMS     holds 1")
         await stage.can("a", "approve with terms")
+        await stage.press("o")
+        await stage.can("Space", "yes/no")
+        await stage.press("space", "G", "space", "space", "o")
+        await stage.sees("TERMS     ask · holds 1 · not 3", "refused: make it")
+        # As kill -9 would find it.
+        (kept,) = (file.read_text() for file in tmp_path.iterdir() if file.suffix == ".json")
+        assert "step 1: hold" in kept
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.sees("not sent yet, from the last time: your terms for api's plan")
+        await stage.app.open_need("plan:api:req-1")
+        await stage.sees("PLAN v1", "TERMS     ask · holds 1 · not 3", "refused: make it")
+        await stage.can("a", "approve with terms")
+        await _painted(stage)
+        await _press_until(stage, "a", _is(frozen, "req-1", "approved"))
+        await stage.until(lambda: not stage.app.context.drafts, "no draft left")
+    terms = _request(frozen, "req-1").terms
+    assert terms is not None
+    assert (terms.ask, terms.hold, terms.refused) == (True, [1], [3])
+    assert [each.commands for each in terms.denied] == [["make it"]]
 
 
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))

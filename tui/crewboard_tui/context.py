@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from textual.screen import Screen
 
 from crewboard import AgentView, Request, Team, TeamView
-from crewboard.records.agents import Profile, StepNames, StepVerdict
+from crewboard.records.agents import Profile
 from crewboard.records.messages import LastVisit
 from crewboard.records.team import Presence
 from crewboard.store import operators
@@ -97,20 +97,6 @@ Coach = Callable[[TeamView, str | None, Callable[[str], str]], list[str]]
 pressed."""
 
 
-class ChosenTerms(Struct):
-    """What is chosen on the page of a plan that is not decided."""
-
-    turned_on: set[str] = field(default_factory=set)
-    """The choices that are switched on and were off at first."""
-    turned_off: set[str] = field(default_factory=set)
-    """The tools that are switched off and were on at first."""
-    verdicts: dict[int, StepVerdict] = field(default_factory=dict)
-    """The decisions about steps that are not simply to be done."""
-    denied: list[StepNames] = field(default_factory=list)
-    """The calls that are refused because of them."""
-    budget: str | None = None
-
-
 class AppContext(Struct):
     """The context that all screens of one team share. `left` is True after the dashboard switched to another team."""
 
@@ -137,8 +123,6 @@ class AppContext(Struct):
     sent: SentTexts = field(default_factory=SentTexts)
     shown: dict[str, ShownPassage] = field(default_factory=dict)
     """The passages of requests that stood on the screen since the dashboard was opened, by name."""
-    chosen: dict[str, ChosenTerms] = field(default_factory=dict)
-    """The terms that were chosen for plans, by the id and the SHA-256 of the plan: leaving its page loses none."""
     unsent_hire: tuple[str, Profile] | None = None
     """The name and the terms in the hire form when it was left without hiring."""
     visit: LastVisit = field(default_factory=LastVisit)

@@ -19,7 +19,7 @@ HIRE, TASK, ALL_AGENTS, TALK = "a new agent's prompt", "new task", "all", "talk"
 """Names of drafts that exist once. A draft for agents has their names, one about a request starts with its id."""
 
 _CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", ALL_AGENTS: "to all agents", TALK: "to the lead"}
-_ON_LINES = " lines "
+_ON_LINES, _TERMS = " lines ", " terms "
 _NO, _EDIT, _EDITED_TASK, _NOTE, _MERGE = " no", " plan", "#", "note ", "merge: "
 _KINDS = {"plan_approval": "plan", "task_review": "review"}
 
@@ -42,6 +42,11 @@ def for_no(request_id: str) -> str:
 def edit_of(request_id: str) -> str:
     """Return the name of the draft of an edited plan."""
     return request_id + _EDIT
+
+
+def terms_for(plan: Request) -> str:
+    """Return the name of the draft of the terms for a plan: of exactly this text, whose steps they name."""
+    return f"{plan.id}{_TERMS}{plan.sha256}"
 
 
 def note_on(request_id: str, note: NewNote) -> str:
@@ -104,7 +109,7 @@ def _note(draft: str) -> LineNote | None:
 
 def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
     """Return the request among `asked` that a draft is about, if any."""
-    ident = draft.partition(_ON_LINES)[0]
+    ident = draft.partition(_ON_LINES)[0].partition(_TERMS)[0]
     return next((each for each in asked if ident in (each.id, for_no(each.id), edit_of(each.id))), None)
 
 
@@ -130,6 +135,8 @@ def _called_for(request: Request, draft: str) -> str:
     what = f"{request.from_}'s {_KINDS.get(request.type, request.type)}"
     if _ON_LINES in draft:
         return f"your notes on {what}"
+    if _TERMS in draft:
+        return f"your terms for {what}"
     if draft == edit_of(request.id):
         return f"your edit of {what}"
     return f"your refusal of {what}" if draft == for_no(request.id) else f"your answer to {what}"

@@ -19,12 +19,12 @@ from crewboard import CrewboardError, Request, agent_types
 from crewboard.commands import answers
 from crewboard.protocol import collisions
 from crewboard.readmodel import mail
-from crewboard.records.agents import VERDICTS, Spec, StepVerdict, Terms, next_verdict
+from crewboard.records.agents import VERDICTS, Spec, StepNames, StepVerdict, Terms, next_verdict
 from crewboard.records.requests import steps_of
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput, Prose
-from crewboard_tui.context import AppContext, ChosenTerms
-from crewboard_tui.drafts import edit_of, for_no
+from crewboard_tui.context import AppContext
+from crewboard_tui.drafts import edit_of, for_no, terms_for
 from crewboard_tui.keymap.bindings import bindings_of
 from crewboard_tui.render.lines import Line, Span, crop, say
 from crewboard_tui.render.sanitize import safe_text
@@ -248,12 +248,17 @@ class PlanEditor(TextArea):
 _ASK, _NETWORK, _BUDGET, _TOOL, _STEP = "ask", "network", "budget", "tool ", "step "
 """The keys of the rows; those of tools and steps go on with which."""
 
+_ON, _OFF = "yes", "no"
+
 _ABOUT_TOOLS = frozenset({"bash", "write_file", "edit_file"})
 """Tools without which there is nothing to ask for."""
 
 
 class TermsList(LineList):
-    """The terms that are chosen for a plan. A row is switched on or off; that of the budget asks for the amount."""
+    """The terms that are chosen for a plan. A row is switched on or off; that of the budget asks for the amount.
+
+    What is not as at first is a draft, with a line for each row: `tool bash: no`, `step 3: hold`, `budget: $2`.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("tick")]
 
@@ -263,7 +268,8 @@ class TermsList(LineList):
         self._request = request
         self._plan = request.plan
         self._steps = steps_of(self._plan)
-        self._chosen = context.chosen.setdefault(f"{request.id} {request.sha256}", ChosenTerms())
+        self._draft = terms_for(request)
+        self._denied_for: tuple[dict[int, StepVerdict], list[StepNames]] = ({}, [])
 
     @property
     def _spec(self) -> Spec | None:
@@ -302,30 +308,61 @@ class TermsList(LineList):
     @property
     def terms(self) -> Terms:
         """Return the terms as they are chosen."""
-        tools = [tool for tool in self._tools if _TOOL + tool not in self._chosen.turned_off]
+        chosen = self._chosen
+        if not chosen or self.why_none is not None:
+            return Terms()
+        tools = [tool for tool in self._tools if _TOOL + tool not in chosen]
+        verdicts = self._verdicts
+        if verdicts != self._denied_for[0]:
+            root = str(answers.workspace_of(self._app_context.team, self._request.from_))
+            denied = collisions.denied_by_steps(self._plan, self._request.payload, root, verdicts)
+            self._denied_for = verdicts, denied
         return Terms(
-            ask=_ASK in self._chosen.turned_on,
+            ask=_ASK in chosen,
             tools=tools if len(tools) < len(self._tools) else None,
-            network=_NETWORK in self._chosen.turned_on,
-            budget=self._chosen.budget,
-            hold=[number for number in self._steps if self.verdict(number) == "hold"],
-            refused=[number for number in self._steps if self.verdict(number) == "not"],
-            denied=self._chosen.denied,
+            network=_NETWORK in chosen,
+            budget=chosen.get(_BUDGET),
+            hold=[number for number, verdict in verdicts.items() if verdict == "hold"],
+            refused=[number for number, verdict in verdicts.items() if verdict == "not"],
+            denied=self._denied_for[1],
         )
 
-    def verdict(self, step: int) -> StepVerdict:
-        """Return what is decided about a step."""
-        return self._chosen.verdicts.get(step, "do")
+    @property
+    def _chosen(self) -> dict[str, str]:
+        """Return what is chosen for the rows that are not as at first."""
+        lines = self._app_context.drafts.get(self._draft, "").splitlines()
+        return {row: word for line in lines for row, colon, word in [line.partition(": ")] if colon}
+
+    @property
+    def _verdicts(self) -> dict[int, StepVerdict]:
+        """Return what is decided about the steps that are not simply to be done."""
+        chosen, known = self._chosen, {str(verdict): verdict for verdict in VERDICTS if verdict != "do"}
+        return {
+            number: verdict
+            for number in self._steps
+            if (verdict := known.get(chosen.get(f"{_STEP}{number}", ""))) is not None
+        }
+
+    def _choose(self, row: str, word: str | None) -> None:
+        """Keep what was chosen for a row; None for what it was at first."""
+        chosen = {**self._chosen, row: word}
+        text = "\n".join(f"{row}: {word}" for row, word in chosen.items() if word is not None)
+        self._app_context.drafts[self._draft] = text
+        if not text:
+            self.forget()
+        self._app_context.drafts.keep()
+        self.paint()
+        # The screen shows what is chosen above the list.
+        self.marks_changed()
+
+    def forget(self) -> None:
+        """Drop what was chosen, as it was sent."""
+        self._app_context.drafts.pop(self._draft, None)
 
     def turn_step(self, step: int) -> None:
         """Decide the next about a step: to do it, to hold it, not to do it at all."""
-        verdict = next_verdict(self.verdict(step))
-        self._chosen.verdicts.pop(step, None)
-        if verdict != "do":
-            self._chosen.verdicts[step] = verdict
-        root = str(answers.workspace_of(self._app_context.team, self._request.from_))
-        self._chosen.denied = collisions.denied_by_steps(self._plan, self._request.payload, root, self._chosen.verdicts)
-        self._show_change()
+        verdict = next_verdict(self._verdicts.get(step, "do"))
+        self._choose(f"{_STEP}{step}", verdict if verdict != "do" else None)
 
     def describe(self, terms: Terms | None) -> str:
         """Return terms of this plan on one line; empty without any."""
@@ -340,27 +377,20 @@ class TermsList(LineList):
 
     def paint(self) -> None:
         """Show the rows."""
-        tools = self._tools
+        tools, chosen, verdicts = self._tools, self._chosen, self._verdicts
+        budget = chosen.get(_BUDGET)
         rows: list[tuple[str, Line]] = []
         if not _ABOUT_TOOLS.isdisjoint(tools):
-            rows.append(
-                (_ASK, (_box(on=_ASK in self._chosen.turned_on), Span("ask me before each write and each command")))
-            )
+            rows.append((_ASK, (_box(on=_ASK in chosen), Span("ask me before each write and each command"))))
         if "bash" in tools:
-            rows.append(
-                (_NETWORK, (_box(on=_NETWORK in self._chosen.turned_on), Span("its commands reach the network")))
-            )
-        amount = (
-            Span("budget of its own for this plan")
-            if self._chosen.budget is None
-            else say(f"budget {self._chosen.budget}")
-        )
-        rows.append((_BUDGET, (_box(on=self._chosen.budget is not None), amount)))
+            rows.append((_NETWORK, (_box(on=_NETWORK in chosen), Span("its commands reach the network"))))
+        amount = Span("budget of its own for this plan") if budget is None else say(f"budget {budget}")
+        rows.append((_BUDGET, (_box(on=budget is not None), amount)))
         for tool in tools:
             key = _TOOL + tool
-            rows.append((key, (_box(on=key not in self._chosen.turned_off), Span("tool ", "dim"), say(tool))))
+            rows.append((key, (_box(on=key not in chosen), Span("tool ", "dim"), say(tool))))
         for number, text in self._steps.items():
-            verdict = self.verdict(number)
+            verdict = verdicts.get(number, "do")
             words: Line = (Span("step ", "dim"), say(f"{number}. {text}"))
             mark: Line = (Span(f"{VERDICTS[verdict].decided}: ", "warning"),) if verdict != "do" else ()
             rows.append((f"{_STEP}{number}", (_box(on=verdict == "do"), *mark, *words)))
@@ -376,9 +406,8 @@ class TermsList(LineList):
             self.turn_step(int(self.selected.removeprefix(_STEP)))
             return
         if self.selected != _BUDGET:
-            changed = self._chosen.turned_on if self.selected in (_ASK, _NETWORK) else self._chosen.turned_off
-            changed ^= {self.selected}
-            self._show_change()
+            other = _ON if self.selected in (_ASK, _NETWORK) else _OFF
+            self._choose(self.selected, None if self.selected in self._chosen else other)
             return
 
         def check(text: str) -> str | None:
@@ -392,19 +421,15 @@ class TermsList(LineList):
 
         def done(text: str | None) -> None:
             if text is not None:
-                self._chosen.budget = text.strip() or None
-                self._show_change()
+                self._choose(_BUDGET, text.strip() or None)
 
         hint = "$2 or 100k, from now until the result · empty: none but its own"
-        self._app_context.navigator.ask(PromptLine("budget", self._chosen.budget or "", hint=hint, check=check), done)
+        self._app_context.navigator.ask(
+            PromptLine("budget", self._chosen.get(_BUDGET, ""), hint=hint, check=check), done
+        )
 
     def action_open(self) -> None:
         self.action_turn()
-
-    def _show_change(self) -> None:
-        self.paint()
-        # The screen shows what is chosen above the list.
-        self.marks_changed()
 
 
 def _box(*, on: bool) -> Span:

@@ -723,7 +723,7 @@ class ReviewScreen(BaseScreen):
             return "release" if step in held and self.page.settled else None
         if self._why_no_terms(self.selection()) is not None:
             return None
-        return VERDICTS[next_verdict(self.terms.verdict(step))].key
+        return VERDICTS[next_verdict(self.terms.terms.verdict(step))].key
 
     def _turn_step(self, line: int) -> None:
         if (step := self._step_at(line)) is None:
@@ -887,6 +887,7 @@ class ReviewScreen(BaseScreen):
             self.editor.sent()
         if worked:
             self.feedback.take(no=no)
+            self.terms.forget()
         for note in notes if worked else ():
             if self.context.drafts.get(name := note_on(self.page.seen.id, note)) == note.text:
                 del self.context.drafts[name]
