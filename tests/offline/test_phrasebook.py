@@ -214,6 +214,14 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "hire eve to write hello.txt. She has to submit a plan first.",
         "hire eve to write hello.txt. Plan first.", "hire eve to write hello.txt. She needs approval.",
     ]),
+    "no plan, as it is said": (["spawn | eve | code | write hello.txt"], [
+        "hire eve to write hello.txt without approval", "hire a coder eve to write hello.txt, no approval needed",
+        "hire eve to write hello.txt without a plan", "hire eve to write hello.txt (no plan)",
+        "Hire eve to write hello.txt without waiting for my approval.",
+    ]),
+    "a limit before the words for no plan": (["spawn | eve | code | write hello.txt, but not without approval | yes"], [
+        "hire eve to write hello.txt, but not without approval",
+    ]),
     "a plan first, without work": (["spawn | bob | explore | yes"], ["hire bob with a plan"]),
     "a plan first, for one who is there": (["plan | bob | write a.txt | yes"], [
         "bob should write a.txt, with a plan first", "bob must plan before writing a.txt",

@@ -39,6 +39,12 @@ _APPROVAL = re.compile(
     re.IGNORECASE,
 )
 """Words in work that ask for a plan first, or may."""
+_UNPLANNED = re.compile(
+    r"[\s,(]+(?:without|with no|no) (?:(?:waiting|asking) for )?(?:(?:an?|any|my|our|further) )?"
+    r"(?:plan|(?:plan )?approval)(?: first| needed| required)?[) .!]*$",
+    re.IGNORECASE,
+)
+"""The end of work that says that it needs no plan, if no other limit stands before it."""
 _CONDITION = "(?:<FILLER>)?(?:is|are|was|were|has|did|does|wait|stand ?by|ask (?:me|us|the operator))\\b"
 """The beginning of what may have to be so before agents are ended: a question, and what is waited for."""
 _PLANNED = re.compile(r"\b(?:plan|approv\w+)\b", re.IGNORECASE)
@@ -360,6 +366,10 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
 
 def _match(text: str, *, lead: bool) -> Order | None:
     """Match a clause as a whole; where it hires or gives work, what it says of a plan is no part of the work."""
+    if lead and (unplanned := _UNPLANNED.search(text)) and not _LIMITS.search(before := text[: unplanned.start()]):
+        order = _match_pattern(before, lead=lead)
+        if order and order.phrase.kind in {"spawn", "give"}:
+            return order.having(clause=text)
     for start, end in _cuts(_compiled("(?<![^\\s,(])<GATE>"), text) if lead else ():
         if _GATE.search(text, start, end) and not _DANGLING.search(text[:start]):
             rest = re.sub(r"^\s*(?=\w+ing\b)", " to ", text[end:])
