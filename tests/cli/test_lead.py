@@ -104,6 +104,16 @@ def test_a_plan_waits_for_the_operator(offline: Cli) -> None:
     assert plan_of_bob(offline, "pending").to == "operator"
 
 
+@of_words
+def test_a_question_to_an_agent_needs_no_plan(offline: Cli) -> None:
+    lead(offline, "Hire eve, a coder, with a plan first")
+    eventually(lambda: agents_of(offline)["eve"]["state"] == "idle" or None, "eve rests")
+    assert "eve (code) answered:\n\nI am eve" in lead(offline, "eve: where do you stand?")
+    assert "submits a plan" in lead(offline, "eve: write eve.md")
+    assert "no agent of this team is called 'scout'" in lead(offline, "Ask scout to summarise what it found")
+    assert sorted(agents_of(offline)) == ["eve", "lead"]
+
+
 def test_a_lead_that_is_the_approver_approves_the_plan(offline: Cli) -> None:
     lead(offline, "Hello")
     assert offline("approver", "lead").code == 0

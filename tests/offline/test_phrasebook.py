@@ -468,6 +468,7 @@ NOT_OBEYED = [
     "Do not spawn an explore agent named scanner to list all Python files", "Do not create a team called demo",
     "Do not send a message to reviewer asking for a summary", "Don't have Alice create a file, then shut her down",
     'Don\'t create a task "Write unit tests" and assign it to a test agent', "Spawn alice. No, wait.",
+    "Could you get an explore agent, scout, going in the background to look at shop/till.py?",
     'Get an explore agent named "reviewer" going in the background: analyze the agent loop in s01.',
 ]  # fmt: skip
 

@@ -420,6 +420,9 @@ def test_a_step_names_what_can_only_be_a_file_or_a_command(text: str, files: lis
         ("1. a\n   b\n\n   c\n2. d\ne\n\nf", {1: range(1, 5), 2: range(5, 7)}),
         ("1. a\n\n```\n\n2. b\n```", {1: range(1, 2)}),
         ("# x\n1. a\n  ```\n\nb\n  ```\n## y\nz", {1: range(2, 7)}),
+        ("1. a\n   ```\n   x\n2. b", {1: range(1, 4), 2: range(4, 5)}),
+        ("1. a\n```\n```python\n```\n2. b", {1: range(1, 5), 2: range(5, 6)}),
+        ("1. a\n```\nx\n2. b", {}),
     ],
 )
 def test_a_step_ends_where_its_text_does(text: str, lines: dict[int, range]) -> None:

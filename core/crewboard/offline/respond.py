@@ -535,13 +535,15 @@ def _hire(work: _Work, order: Order) -> _Steps:
         order = order.having(name=next(name for name in names if name not in taken))
     who, errand = f"{order.name} ({order.words['type']})", order.words.get("errand", "Wait for mail.")
     words = {**order.words, "errand": errand[:1].upper() + errand[1:]}
-    if "plan" in words and "review_plan" not in work.talk.tools:
+    plans = "plan" in words and "reads" not in words
+    if plans and "review_plan" not in work.talk.tools:
         words["background"] = "yes"
-    done = yield Call("spawn_agent", _inputs(order.phrase.steps[0].input, words), f"Hiring {order.name}.")
+    say = f"{words.get('verb', 'Hiring')} {order.name}."
+    done = yield Call("spawn_agent", _inputs(order.phrase.steps[0].input, words), say)
     if not done.ok:
         work.not_hired.add(order.name)
         return _refused(done)
-    if "plan" in words:
+    if plans:
         return f"{who} is at work, and {_plans_first(work)}"
     if "background" in words:
         return f"{who} is at work in the background. I pass its result on when it comes."
@@ -556,7 +558,9 @@ def _give(work: _Work, order: Order) -> _Steps:
     members = _members((yield Call("list_team")))
     kinds = {name: kind for name, kind, _ in members}
     state = next((state for name, _, state in members if name == order.name), "not running")
-    known = any(isinstance(one, Order) for one in understand(order.words["errand"], lead=False))
+    clauses = understand(order.words["errand"], lead=False)
+    # Where an agent stands can only be asked of one that is there.
+    known = any(isinstance(one, Order) and one.phrase.answer != "{status}" for one in clauses)
     # Mail to an agent that has ended would wait for its next run; one at work takes no other work before its result.
     is_busy = not state.startswith(("idle", "not running")) and "wait" not in order.words
     if is_busy or not (known or order.name in kinds):
@@ -565,8 +569,19 @@ def _give(work: _Work, order: Order) -> _Steps:
     hires = [call.input for call in calls_in(work.talk.entries) if call.tool == "spawn_agent"]
     # A lead that waited for the operator to approve a plan would hear nothing else.
     plans = any(given.get("name") == order.name and given.get("plan_required") for given in hires)
-    gated = {"plan": "yes"} if plans else {}
-    return (yield from _hire(work, _new_agent(order.name, kind, errand=order.words["errand"], **gated)))
+    more = {"plan": "yes"} if plans else {}
+    more |= {"reads": "yes"} if all(map(_only_reads, clauses)) else {}
+    more |= {"verb": "Asking"} if state.startswith("idle") else {}
+    return (yield from _hire(work, _new_agent(order.name, kind, errand=order.words["errand"], **more)))
+
+
+def _only_reads(order: Order | str) -> bool:
+    """Return True if a clause is understood, and asks for nothing that a plan must be approved for."""
+    return (
+        isinstance(order, Order)
+        and order.phrase.kind not in {"claim", "submit"}
+        and not any(step.tool in GATED_TOOLS for step in order.phrase.steps)
+    )
 
 
 def _stop(work: _Work, order: Order) -> _Steps:

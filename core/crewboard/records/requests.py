@@ -109,7 +109,7 @@ class Request(Record, kw_only=True):
 
 _STEP = r"(?a)(\d{1,4})[.)][ \t]+(\S.*)"
 
-_CODE = r" {0,3}(`{3,}|~{3,})"
+_CODE = r"( {0,3})(`{3,}|~{3,})(.*)"
 
 
 def steps_of(plan: str) -> dict[int, str]:
@@ -130,15 +130,22 @@ def _step_in(line: str) -> str:
 def step_lines(plan: str) -> dict[int, range]:
     """Return the lines of each step of a plan by number, counted from 1.
 
-    A step ends at the next one, at a heading, or at a text at the left edge behind a blank line.
+    A step ends at the next one, at a heading, or at a text at the left edge behind a blank line. Where a block of code
+    at the left edge is never closed, no number means one step to everyone, so there are none.
     """
     steps: dict[int, range] = {}
-    code, last, is_after_blank = "", 0, False
+    code, last, is_after_blank, is_indented = "", 0, False, False
     # As the screen and the model see lines: `splitlines` would also break at U+2028 and a form feed.
     for at, line in enumerate(plan.split("\n"), 1):
+        if is_indented and line[:1].strip():
+            # As in Markdown, a block of code within a step ends with it, closed or not.
+            code, is_indented = "", False
         is_inside = bool(code) or line[:1] in (" ", "\t")
-        if (mark := re.match(_CODE, line)) is not None and (not code or mark[1].startswith(code)):
-            code = "" if code else mark[1]
+        mark = re.match(_CODE, line)
+        if mark is not None and not code:
+            code, is_indented = mark[2], bool(last) and mark[1] == "   "
+        elif mark is not None and mark[2].startswith(code) and not mark[3].strip():
+            code, is_indented = "", False
         elif not code and (item := re.match(_STEP, line)) is not None:
             if int(item[1]) != len(steps) + 1:
                 return {}
@@ -152,7 +159,7 @@ def step_lines(plan: str) -> dict[int, range]:
             else:
                 steps[last] = range(steps[last].start, at + 1)
         is_after_blank = is_blank
-    return steps
+    return {} if code and not is_indented else steps
 
 
 def lines_of(plan: str) -> list[str]:
