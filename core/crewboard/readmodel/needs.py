@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -466,11 +465,11 @@ def summarise(request: Request) -> str:
     """Return on one line what a request asks."""
     payload = request.payload
     if request.type == "plan_approval":
-        # What is submitted with a plan is approved with it, so it counts as text that follows.
-        beside = (payload.get(name) for name in ("files", "commands", "risk"))
-        lists = (value if isinstance(value, list) else [value] for value in beside if value)
-        whole = "\n".join([request.plan or "(empty)", *(str(each) for each in chain(*lists))])
-        return f"plan: {plan_title(whole)}"
+        # What is submitted with a plan is approved with it. Its lines are counted as in the Inbox, without these.
+        lists = ((word, payload.get(f"{word}s")) for word in ("file", "command"))
+        beside = [f" · {counted(len(value), word)}" for word, value in lists if isinstance(value, list) and value]
+        beside += [" · risk"] if payload.get("risk") else []
+        return f"plan: {plan_title(request.plan or '(empty)')}{''.join(beside)}"
     if request.type == "question":
         # A hook may print it: no line of a question is to look like another need.
         return "asks: " + " ".join(str(payload.get("question", "")).splitlines())
