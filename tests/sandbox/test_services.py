@@ -2,17 +2,21 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from crewboard.linux import process
+from crewboard.readmodel.processes import process_tree
 from crewboard.sandbox.level import find
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox, command_of
 from crewboard.sandbox.shell import Service
+from tests.crew import eventually
 from tests.sandbox.conftest import adopting_orphans
+from tests.sandbox.test_shell import long_sleep
 
 
 @pytest.fixture
@@ -64,6 +68,21 @@ async def test_variables_of_a_service_do_not_reach_what_makes_the_sandbox(sandbo
     assert not any(process.start_ticks(pid) for pid in family), "nothing of it is left"
 
 
+def test_processes_show_a_program_without_the_sandbox(sandbox: Sandbox) -> None:
+    before, mark = set(process.descendants(os.getpid())), long_sleep()
+    read_end, write_end = os.pipe()
+    child = sandbox.start_program(["/bin/sleep", mark], write_end, write_end)
+    try:
+        shown = [each.command for each in process_tree(os.getpid()) if each.pid not in before]
+        assert any(mark in command for command in shown)
+        assert not any("--unshare-user" in command or "mapfile" in command for command in shown)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        eventually(lambda: not child.alive, "the end of the program")
+        os.close(read_end)
+        os.close(write_end)
+
+
 async def test_a_service_that_is_ended_while_it_starts_leaves_nothing(sandbox: Sandbox) -> None:
     before = set(process.descendants(os.getpid()))
 
@@ -94,4 +113,5 @@ async def test_a_service_that_cannot_start_says_why(sandbox: Sandbox) -> None:
     await ended.wait()
     assert service.ending == "[exit code 127]"
     assert "no-such-program: not found" in service.log
+    assert "line 1" not in service.log
     await service.end()

@@ -18,8 +18,10 @@ from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import HireOptions, Spec, Tokens
+from crewboard.records.events import RunStarted
+from crewboard.records.processes import Exit
 from crewboard.records.team import Member
-from crewboard.store import agents, roster
+from crewboard.store import agents, journal, roster
 from crewboard.store.layout import TeamDirectory, team_directories
 from crewboard.store.tasks import CLOSED
 from crewboard_tui.app import CrewboardApp
@@ -436,8 +438,14 @@ async def test_the_demo_says_step_by_step_what_to_try(frozen: Frozen) -> None:
 
 def test_the_demo_says_in_the_end_what_the_team_did(empty: Frozen) -> None:
     empty.task(1, "one", "completed")
-    empty.task(2, "two")
-    empty.hire("fixer", "code", "working", "", ago=9, pid=77, run=2, tokens=Tokens(900, 100))
+    empty.task(2, "two", "failed")
+    empty.hire("fixer", "code", "working", "", ago=9, pid=77, run=3, tokens=Tokens(900, 100))
+    for run, reason in ((1, "signal"), (2, "shutdown")):
+        before = Exit(run=run, reason=reason, at=NOW - 20)
+        start = RunStarted(
+            ts=NOW - 15, run=run + 1, pid=77, type="code", model="m", fresh=False, prompt_id="p", before=before
+        )
+        journal.append(empty.directory.agent("fixer").journal, start)
 
     def says() -> list[str]:
         return coach(TeamReader(empty.directory, clock=lambda: NOW, probe=empty.probe).read(), None, default_key)

@@ -49,7 +49,8 @@ from crewboard.readmodel.changes import ChangeReader
 from crewboard.readmodel.file_activity import FileAccessReader
 from crewboard.readmodel.usage import bill_team
 from crewboard.records.base import counted
-from crewboard.records.events import ToolStart
+from crewboard.records.events import RunStarted, ToolStart
+from crewboard.records.processes import ORDERLY_REASONS
 from crewboard.sandbox import level, policy
 from crewboard.store import journal, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
@@ -271,9 +272,8 @@ _AT_REST = ("idle", "done")
 def _summarise(view: TeamView, key: Callable[[str], str]) -> list[str]:
     """Return what the team did, and what to do now."""
     states = tuple((agent.name, agent.status.since) for agent in view.agents)
-    sent, files, added, removed = _count_work(view.path, states)
-    done = sum(task.status in tasks.CLOSED for task in view.tasks)
-    deaths = sum(agent.run - 1 for agent in view.agents)
+    sent, deaths, files, added, removed = _count_work(view.path, states)
+    done = sum(task.status == "completed" for task in view.tasks)
     survived = f", {counted(deaths, 'death')} survived" if deaths else ""
     plans = [asked for asked in view.asked if asked.type == "plan_approval" and asked.status == "approved"]
     answers = sum(asked.type == "question" and asked.status == "answered" for asked in view.asked)
@@ -299,8 +299,8 @@ def _summarise(view: TeamView, key: Callable[[str], str]) -> list[str]:
 
 
 @lru_cache(maxsize=1)
-def _count_work(path: Path, states: tuple[tuple[str, float], ...]) -> tuple[int, int, int, int]:
-    """Return the numbers of messages, changed files, added and removed lines.
+def _count_work(path: Path, states: tuple[tuple[str, float], ...]) -> tuple[int, int, int, int, int]:
+    """Return the numbers of messages, deaths after which an agent went on, changed files, added and removed lines.
 
     `states` are the agents with the times at which their states began: once one changes, it is counted again.
     """
@@ -308,7 +308,10 @@ def _count_work(path: Path, states: tuple[tuple[str, float], ...]) -> tuple[int,
     sent = sum(len(mailbox.read(directory, name).messages) for name in addressing.mailboxes(names))
     accesses = [access for name in names for access in FileAccessReader(directory.agent(name)).read() if access.changed]
     removed = sum(access.removed or 0 for access in accesses)
-    return sent, len({access.path for access in accesses}), sum(access.added for access in accesses), removed
+    starts = (event for name in names for event in journal.history(directory.agent(name).journal))
+    ends = (event.before for event in starts if isinstance(event, RunStarted) and event.before is not None)
+    deaths = sum(end.reason not in ORDERLY_REASONS for end in ends)
+    return sent, deaths, len({access.path for access in accesses}), sum(access.added for access in accesses), removed
 
 
 T = TypeVar("T")

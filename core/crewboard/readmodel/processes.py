@@ -240,8 +240,10 @@ def _shown(command: list[str]) -> str:
     name = os.path.basename(program)  # noqa: PTH119  as written, not as a path of ours
     if name in ("bwrap", "bash"):
         # Imported here because readers that show no processes do not need it.
-        from crewboard.sandbox.sandbox import command_of
+        from crewboard.sandbox.sandbox import command_of, without_sandbox
 
         if (own := command_of(command)) is not None:
             return f"{name} {own}" if name == "bwrap" else own
+        if name == "bwrap":
+            arguments = list(without_sandbox(arguments))
     return " ".join([name, *arguments])

@@ -22,11 +22,14 @@ from crewboard.sandbox.process import Child, Start
 PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""
 
+FOUND = 'type -P -- "$1" >/dev/null || { printf "%s\\n" "$1: not found in the sandbox" >&2; exit 127; }; '
+"""The beginning of what becomes the program `$1`: bash itself would call the missing one by its own name and line."""
+
 UNLESS_LEFT = (
-    'of() { local line; filters=; mapfile lines <"/proc/$1/status"; '
+    ': crewboard starts the program behind this script; of() { local line; filters=; mapfile lines <"/proc/$1/status"; '
     'for line in "${lines[@]}"; do [[ $line == Seccomp* ]] && filters+=$line; done; }; of $$; own=$filters; '
     'for ((n = 0; n < 9999; n++)); do of 1; [[ $filters == "$own" ]] && break; done; '
-    'read -t 0 -u "$0" && exit 1; eval "exec $0<&- $1<&-"; shift; exec "$@"'
+    'read -t 0 -u "$0" && exit 1; eval "exec $0<&- $1<&-"; shift; ' + FOUND + 'exec "$@"'
 )
 """A script of bash that becomes the program behind it, unless the process that started it is dead.
 

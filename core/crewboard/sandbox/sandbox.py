@@ -94,7 +94,7 @@ class Sandbox:
         # Under their own names, variables such as LD_PRELOAD would be read by bubblewrap, outside of the sandbox.
         carriers = {f"{env.PREFIX}PASSED_{number}": key for number, key in enumerate(variables)}
         export = "".join(f'export {key}="${carrier}"; unset {carrier}; ' for carrier, key in carriers.items())
-        text = f'{self._limits()}; {self._enter()}{export}exec "$@"'
+        text = f'{self._limits()}; {self._enter()}{export}{bubblewrap.FOUND}exec "$@"'
         bash = programs.system_program("bash", self.policy.root)
         passed = {carrier: variables[key] for carrier, key in carriers.items()}
         return self._start([bash, "-c", text, label, *arguments], self._guarded(guard), stdio, stdio, log, passed)
@@ -167,11 +167,15 @@ _PREFIX = re.compile(r"ulimit [-\w ]+; (?:cd -- \S+; )?")
 _HANDLE = 3
 
 
+def without_sandbox(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the command line of a process without bubblewrap, and the script that waits for it, before its program."""
+    inner = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
+    return inner[inner.index(bubblewrap.UNLESS_LEFT) + 3 :] if bubblewrap.UNLESS_LEFT in inner else inner
+
+
 def command_of(arguments: Sequence[str]) -> str | None:
     """Return an agent's command that a process of the sandbox runs, behind its handle; None for another process."""
-    inner = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
-    if bubblewrap.UNLESS_LEFT in inner:
-        inner = inner[inner.index(bubblewrap.UNLESS_LEFT) + 3 :]
+    inner = without_sandbox(arguments)
     found = _PREFIX.match(inner[2]) if len(inner) >= _HANDLE and inner[1] == "-c" else None
     if found is None:
         return None
