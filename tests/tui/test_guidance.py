@@ -210,6 +210,15 @@ async def test_help_cuts_no_sentence(frozen: Frozen, width: int) -> None:
         assert "twice" in text
 
 
+async def test_help_stands_in_two_columns_on_a_wide_terminal(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        text = await helped(stage)
+        both = [line for line in text.splitlines() if "an agent" in line]
+        assert [line.split()[-1] for line in both[:1]] == ["everywhere"]
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= 118
+
+
 @pytest.mark.long
 async def test_help_of_a_form_knows_its_fields(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:

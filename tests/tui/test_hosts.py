@@ -112,7 +112,7 @@ async def test_a_team_without_hosts_says_how_to_start_one(frozen: Frozen) -> Non
         await stage.sees("━ Team")
         assert " host " not in stage.all
         await stage.press("H")
-        await stage.sees("Hosts · 0", "no hosts: this team is in files", "team create NAME --store URL")
+        await stage.sees("━━ Hosts ━━", "no hosts: this team is in files", "team create NAME --store URL")
 
 
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])

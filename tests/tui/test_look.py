@@ -183,11 +183,11 @@ async def test_each_column_of_processes_has_its_head(frozen: Frozen, width: int)
         # Numbers end where their heads end.
         for head, number in (("pid", "4402"), ("cpu", "98%"), ("mem", "310M")):
             assert row.index(number) + len(number) == rule.index(f" {head} ") + len(head) + 1
-        # A filter is told beside them.
+        # A filter is told beside them; where there is little room, only the footer tells the key that ends it.
         await stage.press("/", *"hunt", "enter")
-        await stage.sees("Esc shows all")
-        if width >= 120:
-            await stage.sees("Processes 9 ━━━━━━ pid run  cpu ", "━ filter hunt · Esc shows all ")
+        await stage.sees("Processes 9 ━━━━━━ pid run  cpu cpu 2min ", "filter hunt ", "Esc")
+        assert ("filter hunt · Esc shows all" in stage.all) == (width >= 120)
+        await stage.sees("Esc all")
 
 
 def test_a_head_stands_apart_from_the_title() -> None:
@@ -278,7 +278,7 @@ async def test_an_empty_list_says_in_the_middle_which_key_helps(empty: Frozen) -
         at = next(at for at, line in enumerate(stage.text) if "no tasks yet" in line)
         assert "A puts the first one on the board" in stage.text[at + 1]
         above = next(at for at, line in enumerate(stage.text) if "━ Tasks" in line)
-        below = next(at for at, line in enumerate(stage.text) if "─ Task ─" in line)
+        below = next(at for at, line in enumerate(stage.text) if "no agents yet" in line)
         assert abs((at - above) - (below - (at + 2))) <= 1
         for line in stage.text[at : at + 3]:
             left = len(line) - len(line.lstrip())
@@ -290,3 +290,16 @@ async def test_an_empty_list_has_no_cursor(empty: Frozen) -> None:
         await stage.press("3")
         await stage.sees("no tasks yet")
         assert cursors(stage) == []
+
+
+@pytest.mark.parametrize("view", default(["3", "4", "5", "8", "9", "H"], "3"))
+async def test_an_empty_list_has_no_empty_pane_below(empty: Frozen, view: str) -> None:
+    async with opened(empty, 80, 24) as stage:
+        await stage.press(view)
+        await stage.until(lambda: "no agents" in stage.all and stage.text[2].startswith("━━"), "the view")
+        await stage.settles()
+        assert sum("──" in line or "━━" in line for line in stage.text) == 1
+        # Its words stand in the middle of what is free.
+        first = next(at for at, line in enumerate(stage.text[3:-2], 3) if line.strip())
+        assert 8 <= first <= 13
+        assert "0" not in stage.text[2]

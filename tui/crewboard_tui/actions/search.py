@@ -126,7 +126,7 @@ class Search:
             "view.group", self._turn_group, lambda _: None if len(self._groups) > 1 else "only one group here"
         )
         self.actions = (filter_,) if groups is None else (filter_, turn)
-        self.layer = Layer(lambda: self.is_narrowed, self.clear)
+        self.layer = Layer(lambda: self.is_narrowed, self.clear, "all")
         """The layer of the narrowing, which Esc closes."""
 
     def _ask(self, _: Selection) -> None:

@@ -136,9 +136,18 @@ def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is
     last = indent + cell_len(plain(head).rstrip())
     name, _, more = title.partition(" · ")
     behind = " · ".join(filter(None, (more, right)))
-    hidden = sum(cell_len(name) + _TITLE + 2 < each[0] <= cell_len(title) + _TITLE + 2 for each in heads)
-    if hidden > 1 and last + cell_len(behind) + 4 <= width:
+
+    def hidden(title: str, right: str) -> int:
+        """Return how many heads stand where the title goes on after its name, or where the text at the end does."""
+        begin, end = cell_len(title) + _TITLE + 2, width - (cell_len(right) + 3 if right else 0)
+        behind_name = (each for each in heads if each[0] > cell_len(name) + _TITLE + 2)
+        return sum(at <= begin or at + cell_len(head) >= end for at, head, _ in behind_name)
+
+    if hidden(title, "") > 1 and last + cell_len(behind) + 4 <= width:
         title, right = name, behind
+    elif not right and (shorter := more.rpartition(" · ")[0]) and hidden(name, shorter) + 1 < hidden(title, right):
+        # Its last words tell which key shows all again: the footer does so too.
+        title, right = name, shorter
     elif (
         head
         and right

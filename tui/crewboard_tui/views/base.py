@@ -721,6 +721,14 @@ class Panes:
         if self._screen.is_ready:
             self._screen.call_after_refresh(self._screen.query_one(str(self._screen.AUTO_FOCUS)).focus)
 
+    def show_below(self, pane: Widget, *, shown: bool) -> None:
+        """Show a pane about the selected row, or give its room to the main list if that has none."""
+        if pane.has_class("-hidden") == shown:
+            pane.set_class(not shown, "-hidden")
+            self._screen.query_one(str(self._screen.AUTO_FOCUS)).set_class(not shown, "-only")
+            # An empty list has its words in the middle.
+            self._screen.call_after_refresh(self._screen.refresh_all)
+
     def read_in(self, pane: Widget) -> None:
         """Give a text the screen, until Esc gives screen and focus back to the list that it was opened from."""
         self._opened_from = self._screen.focused

@@ -1,5 +1,7 @@
 """`?`: what the keys of this pane do, and what the shapes mean."""
 
+from collections.abc import Sequence
+from itertools import accumulate, chain, zip_longest
 from typing import Any
 
 from textual.app import ComposeResult
@@ -8,9 +10,9 @@ from textual.screen import ModalScreen, Screen
 from crewboard.readmodel.team import describe_runner
 from crewboard_tui.keymap.bindings import GROUPS, Pressed, bindings_of, palette_commands
 from crewboard_tui.render.formats import format_path, format_places
-from crewboard_tui.render.lines import Line, Span, hang, say
+from crewboard_tui.render.lines import Line, Span, hang, say, width_of
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
-from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.base import WIDE, BaseScreen
 from crewboard_tui.widgets.bars import away_for, title, working_keys
 from crewboard_tui.widgets.line_view import LineView
 
@@ -40,6 +42,9 @@ _FRAME = 3
 _MOST = 4
 """Lines that one key may take."""
 
+_GAP = 2
+"""Cells between two columns."""
+
 
 class HelpScreen(ModalScreen[None]):
     """The keys that work on the screen behind it, by scope."""
@@ -48,7 +53,7 @@ class HelpScreen(ModalScreen[None]):
 
     def __init__(self, behind: Screen[Any], pressed: Pressed) -> None:
         super().__init__()
-        self._lines = help_lines(behind)
+        self._parts = help_parts(behind)
         self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
 
     def compose(self) -> ComposeResult:
@@ -64,23 +69,39 @@ class HelpScreen(ModalScreen[None]):
         self.call_after_refresh(lambda: self._paint(self.query_one(LineView).line_width))
 
     def _paint(self, width: int) -> None:
-        self.query_one(LineView).show([part for line in self._lines for part in hang(line, width, _INDENT, _MOST)])
+        self.query_one(LineView).show(lay_out(self._parts, width))
 
 
-def help_lines(screen: Screen[Any]) -> list[Line]:
-    """Return what the keys that work on `screen` do, the legend of the states, and facts about the team."""
+def lay_out(parts: Sequence[Sequence[Line]], width: int) -> list[Line]:
+    """Return the parts below each other, and on a wide terminal in two columns of about the same height."""
+    across = (width - _GAP) // 2 if width >= WIDE - _FRAME else width
+    broken = [[row for line in part for row in hang(line, across, _INDENT, _MOST)] + [()] for part in parts]
+    if across == width:
+        return [row for part in broken for row in part][:-1]
+    heights = list(accumulate(map(len, broken), initial=0))
+    split = min(range(len(heights)), key=lambda at: max(heights[at], heights[-1] - heights[at]))
+    left, right = (list(chain.from_iterable(each)) for each in (broken[:split], broken[split:]))
+    return [
+        (*one, Span(" " * (across + _GAP - width_of(one))), *other) if other else one
+        for one, other in zip_longest(left, right, fillvalue=())
+    ]
+
+
+def help_parts(screen: Screen[Any]) -> list[list[Line]]:
+    """Return what the keys that work on `screen` do, by scope, the legend of the states, and facts about the team."""
     working = working_keys(screen)
     working += [(key, f":{key.label}") for key in palette_commands() if screen.app.check_action(key.action, ())]
-    lines: list[Line] = []
+    parts: list[list[Line]] = []
     for heading, scopes in GROUPS.items():
         here = [(key, pressed) for key, pressed in working if key.scope in scopes]
         if here:
-            lines += [(Span(heading, "bold"),)]
-            lines += [(Span(f"  {pressed:<14}", "key"), Span(key.says)) for key, pressed in here]
-            lines.append(())
-    lines.append((Span("States", "bold"),))
-    for look in (*LOOKS.values(), SEEN_DEATH):
-        lines.append((Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[look.word])))
+            keys = [(Span(f"  {pressed:<14}", "key"), Span(key.says)) for key, pressed in here]
+            parts.append([(Span(heading, "bold"),), *keys])
+    states = [
+        (Span(f"  {look.glyph} {look.word:<12}", look.tone), Span(_WORDS[look.word]))
+        for look in (*LOOKS.values(), SEEN_DEATH)
+    ]
+    parts.append([(Span("States", "bold"),), *states])
     if isinstance(screen, BaseScreen):
         snapshot, view = screen.context.snapshot, screen.context.snapshot.view
         facts = (
@@ -88,6 +109,6 @@ def help_lines(screen: Screen[Any]) -> list[Line]:
             ("runs", describe_runner(view, away_for(snapshot))),
             ("damaged", format_places(view.damage) if view.damage else ""),
         )
-        lines += [(), (Span("Team", "bold"),)]
-        lines += [(Span(f"  {name:<14}", "dim"), say(text)) for name, text in facts if text]
-    return lines
+        about = [(Span(f"  {name:<14}", "dim"), say(text)) for name, text in facts if text]
+        parts.append([(Span("Team", "bold"),), *about])
+    return parts

@@ -160,8 +160,8 @@ class HostsPage(BaseScreen):
         )
         title(
             rows,
-            f"Hosts · {len(found)}{self.search.narrowed_to}",
-            describe_hosts(view.hosts, away_for(snapshot)),
+            f"Hosts{f' · {len(found)}' if found else ''}{self.search.narrowed_to}",
+            describe_hosts(view.hosts, away_for(snapshot)) if view.hosts else "",
         )
         self._paint_host(snapshot)
 
@@ -169,6 +169,7 @@ class HostsPage(BaseScreen):
         pane, host = self.query_one("#host", LineView), self._selected
         shows = f"{self.context.key('list.open')} its agents on the Board" if host is not None and host.agents else ""
         title(pane, host.name if host is not None else "Host", shows)
+        self.panes.show_below(pane, shown=host is not None)
         pane.show(self._host_lines(host, snapshot, pane.line_width) if host is not None else [])
 
     def _host_lines(self, host: HostView, snapshot: Snapshot, width: int) -> list[Line]:

@@ -147,11 +147,11 @@ class NeedsScreen(BaseScreen):
         count = f"{len(wanted)} of {len(view.needs)}" if self.search.is_narrowed else len(wanted)
         # New needs come last while the view is open, so that no row moves under the cursor.
         order = " · most urgent first" if self._order == wanted else " · new ones last"
-        order = "" if rows.is_sorted else order
+        order = "" if rows.is_sorted or not view.needs else order
         quick = response_times_today(view.asked, self.context.now)
         title(
             rows,
-            f"Needs you · {count}{order}{rows.state}{self.search.narrowed_to}",
+            f"Needs you{f' · {count}' if view.needs else ''}{order}{rows.state}{self.search.narrowed_to}",
             f"answered today {quick.count} · median {format_long_age(quick.median)}" if quick else "",
         )
         self._paint_why(snapshot)
@@ -161,6 +161,7 @@ class NeedsScreen(BaseScreen):
     def _paint_why(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#why", LineView)
         need = self.selected_need()
+        self.panes.show_below(pane, shown=need is not None or bool(self._permissions.requests))
         if marked := self._permissions.requests:
             before, self._marked_before = self._marked_before, tuple(request.sha256 for request in marked)
             if before != self._marked_before:
@@ -289,12 +290,17 @@ class RulesPage(BaseScreen):
         nothing = f"no permission rules; {approve} on a permission adds one; so does `crewboard rules add`"
         head = "".join(pad(name, width) for name, width in _RULE_HEAD) + "RULE"
         rows.show(found or rows.empty_rows(self.search.nothing(nothing)), (Span(head, "dim"),) if found else None)
-        title(rows, f"Permission rules · {len(found)}{self.search.narrowed_to}", "deny wins, then ask")
+        title(
+            rows,
+            f"Permission rules{f' · {len(found)}' if found else ''}{self.search.narrowed_to}",
+            "deny wins, then ask",
+        )
         self._paint_rule()
 
     def _paint_rule(self) -> None:
         pane, here = self.query_one("#rule", LineView), self._selected
         title(pane, here[0].id if here else "Rule")
+        self.panes.show_below(pane, shown=here is not None)
         if here is None:
             pane.show([])
             return

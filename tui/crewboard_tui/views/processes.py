@@ -161,10 +161,11 @@ class ProcessesScreen(BaseScreen):
             table.head(columns, rest="HOW") if shown else None,
         )
         shared = snapshot.view.supervisor.shared_bytes
+        alive = sum(agent.alive for agent in snapshot.view.agents)
         state = f"{rows.state}{self.search.narrowed_to}"
         title(
             rows,
-            f"Processes {sum(agent.alive for agent in snapshot.view.agents)}{state}",
+            f"Processes{f' {alive}' if alive else ''}{state}",
             # Where there is little room it would take the place of column heads; the help tells it too.
             (
                 describe_runner(snapshot.view, away_for(snapshot))
@@ -180,6 +181,7 @@ class ProcessesScreen(BaseScreen):
         name = self._selected
         agent = snapshot.view.agent(name) if name else None
         title(pane, agent.name if agent else "Process")
+        self.panes.show_below(pane, shown=agent is not None)
         pane.show(process_lines(agent, snapshot, self.context.now, pane.line_width) if agent else [])
 
     @on(LineList.Moved, "#processes")

@@ -132,6 +132,7 @@ class TasksScreen(BaseScreen):
         pane = self.query_one("#task", LineView)
         task = self.selected_task()
         title(pane, f"#{task.id}" if task else "Task")
+        self.panes.show_below(pane, shown=task is not None)
         lines: list[Line] = []
         if task is not None:
             lines = fact_lines(task_detail(task, self.context.snapshot, self.context.now), pane.line_width)

@@ -107,7 +107,8 @@ class ChangesScreen(BaseScreen):
         age = "reading …" if self._reader.is_reading else f"{self.context.key('changes.read')} reads again"
         if self._reader.problem and known:
             age = f"not read: {self._reader.problem}"
-        title(rows, f"Changes · {counted(len(known), 'worktree')}{rows.state}{self.search.narrowed_to}", age)
+        count = f" · {counted(len(known), 'worktree')}" if known else ""
+        title(rows, f"Changes{count}{rows.state}{self.search.narrowed_to}", age)
         self._paint_work()
 
     def _nothing(self, rows: LineList) -> list[Row]:
@@ -125,6 +126,7 @@ class ChangesScreen(BaseScreen):
         changes, merged = self._reader.known.get(name), self._reader.merged.get(name)
         pane.show(detail_lines(changes, pane.line_width, merged) if changes is not None and pane.size else [])
         title(pane, f"Work of {changes.agent}" if changes is not None else "Work")
+        self.panes.show_below(pane, shown=changes is not None)
 
     def tick(self) -> None:
         """Nothing here has an age."""
