@@ -21,6 +21,9 @@ from textual.theme import BUILTIN_THEMES, Theme
 
 from crewboard_tui.render.looks import to_ascii
 
+_LEAST = "least-contrast"
+"""The variable of a theme, and of those that begin with it, that holds what its texts have; 4.5 : 1 if it has none."""
+
 DARK = Theme(
     name="crewboard-dark",
     primary="#7aa2f7",
@@ -117,6 +120,7 @@ CONTRAST = Theme(
         "on-good": "#000000",
         "border": "#8fd0ff",
         "border-blurred": "#b8b8b8",
+        _LEAST: "7",
     },
 )
 
@@ -208,7 +212,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _LONGEST = 40
 """Characters of a wrong value that are quoted."""
-_DRAWN_LEAST, _TEXT_LEAST, _CONTRAST_LEAST = 3.0, 4.5, 7.0
+_DRAWN_LEAST, _TEXT_LEAST = 3.0, 4.5
 _STEPS = 20
 _LINEAR = 0.04045
 """The share of a primary colour up to which its light grows evenly, as sRGB says."""
@@ -235,7 +239,7 @@ def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, 
         return None, wrong
     base = str(table[_BASE])
     theme = _coloured(THEMES[base], colours)
-    least = _CONTRAST_LEAST if base == "contrast" else _TEXT_LEAST
+    least = float(theme.variables.get(_LEAST, _TEXT_LEAST))
     for role, why in _unreadable_roles(theme, least):
         cause = "" if role in colours else f"; the {_GROUND} {colours.get(_GROUND, '')} causes it, {role} is of {base}"
         wrong.append((role if role in colours else _GROUND, f"{why}{cause}"))
@@ -364,7 +368,7 @@ def for_terminal(theme: Theme, colours: str | None) -> Theme:
     """
     if colours not in _FEWER:
         return theme
-    least = _CONTRAST_LEAST if theme.name == CONTRAST.name else _TEXT_LEAST
+    least = float(theme.variables.get(_LEAST, _TEXT_LEAST))
     variables = dict(theme.variables)
     shown = {role: getattr(theme, places[0], None) or variables[places[0]] for role, places in _ROLES.items()}
     texts = shown.keys() - {"trace"}
