@@ -100,7 +100,7 @@ async def test_f_in_a_log_still_follows(frozen: Frozen) -> None:
 
 @pytest.mark.parametrize(
     ("width", "more"),
-    [(80, ("pid", "cpu", "mem", "task", "doing")), pytest.param(120, ("model", "why"), marks=pytest.mark.long)],
+    [(80, ("pid", "cpu", "mem", "task", "doing")), pytest.param(120, ("model", "state"), marks=pytest.mark.long)],
 )
 async def test_w_shows_the_columns_of_the_next_size_and_back(frozen: Frozen, width: int, more: tuple[str, ...]) -> None:
     async with opened(frozen, width, 30) as stage:
@@ -136,9 +136,12 @@ async def test_a_filtered_list_says_so_in_its_title_and_how_to_see_all(frozen: F
             await stage.press(key, "/")
             await stage.write("parser")
             await stage.press("enter")
-            await stage.sees(f" {title} · filter parser · Esc shows all ")
+            # Where that would hide the heads of columns, the footer alone tells the key.
+            is_short = key in "57"
+            words = ("filter parser", f" {title} ") if is_short else (f" {title} · filter parser · Esc shows all ",)
+            await stage.sees(*words, "Esc all")
             await stage.press("escape")
-            await stage.sees_not("Esc shows all")
+            await stage.sees_not("filter parser")
 
 
 @pytest.mark.long

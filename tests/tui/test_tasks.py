@@ -12,6 +12,7 @@ from crewboard.readmodel.needs import format_minute
 from crewboard.records.events import Answer
 from crewboard.records.team import Checked, Reviewed, Task, TaskStatus
 from crewboard.store import journal, mailbox, tasks
+from crewboard_tui.views.rows import rank_in_tree, task_tree
 from crewboard_tui.views.tasks import TasksScreen
 from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
@@ -549,3 +550,20 @@ async def test_an_owner_stands_near_its_task(frozen: Frozen) -> None:
                   if words in line and line.startswith((" ", "▌")) and "owner" not in line}  # fmt: skip
         assert len(starts) == 1
         assert max(starts) < 60
+
+
+def test_a_task_stands_below_what_it_waits_for() -> None:
+    board = [
+        Task(id=1, subject="survey", status="in_progress"),
+        Task(id=2, subject="design", status="in_progress"),
+        Task(id=3, subject="build", blocked_by=[2]),
+        Task(id=4, subject="release", blocked_by=[1, 3]),
+        Task(id=5, subject="tidy up"),
+        # Each waits for the other.
+        Task(id=6, subject="hen", blocked_by=[7]),
+        Task(id=7, subject="egg", blocked_by=[6]),
+    ]
+    ways = task_tree(board)
+    ordered = sorted(board, key=lambda task: rank_in_tree(ways[task.id]))
+    assert [(task.id, len(ways[task.id]) - 1) for task in ordered][:5] == [(1, 0), (2, 0), (3, 1), (4, 2), (5, 0)]
+    assert {6, 7} <= ways.keys()

@@ -112,8 +112,10 @@ def _doing_with_word(row: AgentRow) -> Span:
 
 
 def _why(row: AgentRow) -> Span:
+    """Return why an agent is in its state, unless the row says that already: so it does of one that asks."""
     reason = one_line(row.agent.reason)
-    return Span("" if row.agent.shown == "idle" or reason == doing(row.agent, row.now) else reason, "dim")
+    is_told = row.agent.shown in ("idle", "ask") or reason == doing(row.agent, row.now)
+    return Span("" if is_told else reason, "dim")
 
 
 def _pid(row: AgentRow) -> Span:
@@ -195,9 +197,7 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
     ),
     Column("DOING", 0, _doing, since=MEDIUM),
     Column(LANE, _LANE_CELLS[NARROW], lambda row: row.lane or Span(""), since=MEDIUM, rank=9),
-    Column(
-        "WHY", 26, _why, since=HUGE, has=lambda row: bool(row.agent.reason) and row.agent.reason != row.agent.doing
-    ),
+    Column("WHY", 26, _why, since=HUGE, has=lambda row: bool(_why(row).text)),
     Column("CHANGES", 11, _changes, "right", rank=8, since=WIDE, has=lambda row: row.agent.unmerged is not None),
     Column(
         "MODEL", 11, lambda row: Span(one_line(row.agent.model).removeprefix("claude-"), "dim"), since=HUGE, rank=3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -337,6 +338,12 @@ _MOST_OF_WHY = 400
 _LONGEST_CHECK = 16
 """Cells of a check's command in a row."""
 
+INDENT = 2
+"""Cells by which a task is indented below what it waits for."""
+
+_DEEPEST = 4
+"""Tasks that wait for each other are indented so often at most."""
+
 _WHY_FROM = 60
 """From this width a row also shows how the last owner ended and the state of blockers."""
 
@@ -347,16 +354,49 @@ def task_rank(task: Task) -> tuple[float, ...]:
     return _ORDER[task.status], *((-task.updated_at,) if closed else store_tasks.order_of_work(task))
 
 
+def task_tree(tasks: Sequence[Task]) -> dict[int, list[Task]]:
+    """Return the way to each of these tasks, by its number: what it waits for, what that waits for, and so on.
+
+    Of several tasks that it waits for, the way leads through the last one on the board. The ranks of the tasks along
+    the way are the rank of its end, so that a task stands right below what it waits for.
+    """
+    shown = {task.id: task for task in tasks}
+    ways: dict[int, list[Task]] = {}
+    for task in tasks:
+        way = [task]
+        while way[0].status == "pending":
+            above = [shown[other] for other in store_tasks.blockers(way[0], shown) if other in shown]
+            # Tasks that wait for each other have no first one.
+            above = [each for each in above if each not in way]
+            if not above:
+                break
+            way.insert(0, max(above, key=task_rank))
+        ways[task.id] = way
+    return ways
+
+
+def rank_in_tree(way: Sequence[Task]) -> tuple[float, ...]:
+    """Return the place of the last task of a way of `task_tree`: below the one before it."""
+    return tuple(chain.from_iterable(map(task_rank, way)))
+
+
 def task_rows(view: TeamView, now: float, width: int) -> Sequence[Row]:
     """Return every task."""
-    tasks = sorted(view.tasks, key=task_rank)
-    return LazyRows([str(task.id) for task in tasks], lambda at: task_line(tasks[at], view, now, width))
+    ways = task_tree(view.tasks)
+    tasks = sorted(view.tasks, key=lambda task: rank_in_tree(ways[task.id]))
+    depths = [len(ways[task.id]) - 1 for task in tasks]
+    return LazyRows(
+        [str(task.id) for task in tasks], lambda at: task_line(tasks[at], view, now, width, depth=depths[at])
+    )
 
 
-def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: bool = False, owner_at: int = 0) -> Line:
+def task_line(
+    task: Task, view: TeamView, now: float, width: int, *, marked: bool = False, owner_at: int = 0, depth: int = 0
+) -> Line:
     """Return one task: state, number, subject, owner or blockers, and the reason if there is space.
 
-    What follows the subject begins `owner_at` cells from the left, or else ends at the right.
+    What follows the subject begins `owner_at` cells from the left, or else ends at the right. `depth` is how many tasks
+    above it it waits for, one after the other.
     """
     waiting = blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)
@@ -366,6 +406,7 @@ def task_line(task: Task, view: TeamView, now: float, width: int, *, marked: boo
         mark_span(marked=marked),
         Span(pad(f"#{task.id}", 4) + " ", "dim"),
         Span(f"{task.priority:+d} " if task.priority else "", "dim" if closed or task.priority < 0 else "warning"),
+        Span(f"{' ' * INDENT * (min(depth, _DEEPEST) - 1)}└ " if depth else "", "trace"),
         say(task.subject, "dim" if closed else ""),
     )
     whose = _whose(task, view, waiting, now, why=width >= _WHY_FROM)

@@ -17,9 +17,18 @@ from crewboard_tui.render.formats import share_bar
 from crewboard_tui.render.lines import Line, plain
 from crewboard_tui.render.looks import tally
 from crewboard_tui.views.base import WIDE, AppContext, BaseScreen
-from crewboard_tui.views.rows import fact_lines, is_orphan, task_detail, task_line, task_rank
+from crewboard_tui.views.rows import (
+    INDENT,
+    fact_lines,
+    is_orphan,
+    rank_in_tree,
+    task_detail,
+    task_line,
+    task_rank,
+    task_tree,
+)
 from crewboard_tui.widgets.bars import title
-from crewboard_tui.widgets.line_list import LazyRows, LineList
+from crewboard_tui.widgets.line_list import LazyRows, LineList, Order
 from crewboard_tui.widgets.line_view import LineView
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
@@ -38,6 +47,9 @@ SORTS: dict[str, Callable[[Task], Any]] = {
     "changed": lambda task: -max(task.updated_at, task.edited_at),
 }
 """The sort keys."""
+
+_TREE = "status"
+"""The order in which a task stands below what it waits for."""
 
 
 class TasksScreen(BaseScreen):
@@ -110,13 +122,21 @@ class TasksScreen(BaseScreen):
             for task in view.tasks
             if task_in_group(task, view, self.search.group) and matches_task(task, self.search.words)
         ]
-        tasks = rows.in_order(shown, lambda task: str(task.id), SORTS[rows.order.by])
+        is_tree = rows.order == Order(_TREE)
+        ways = task_tree(shown) if is_tree else {}
+        rank = (lambda task: rank_in_tree(ways[task.id])) if is_tree else SORTS[rows.order.by]
+        tasks = rows.in_order(shown, lambda task: str(task.id), rank)
+        depths = [len(ways[task.id]) - 1 if is_tree else 0 for task in tasks]
         keys, now, width = [str(task.id) for task in tasks], self.context.now, rows.row_width
-        longest = max((len(task.subject) for task in tasks), default=0)
+        longest = max(
+            (len(task.subject) + INDENT * depth for task, depth in zip(tasks, depths, strict=True)), default=0
+        )
         owner_at = min(_BEFORE_SUBJECT + longest, width // 2) if self.size.width >= WIDE else 0
         found = LazyRows(
             keys,
-            lambda at: task_line(tasks[at], view, now, width, marked=keys[at] in rows.marked, owner_at=owner_at),
+            lambda at: task_line(
+                tasks[at], view, now, width, marked=keys[at] in rows.marked, owner_at=owner_at, depth=depths[at]
+            ),
         )
         key = self.context.key("task.new")
         puts = f"; {key} puts the first one on the board; a subject, then what is to be done, as `fix the login`"
