@@ -16,9 +16,10 @@ from crewboard.offline import http
 from crewboard.offline.conversation import asks_for_summary
 from crewboard.offline.reply import Reply
 from crewboard.offline.scenario import Scenario, load_all
-from crewboard.offline.service import WINDOW, Fault, Faults, Service
+from crewboard.offline.service import WINDOW, Fault, Faults
 from crewboard.offline.wire import MessagesRequest
 from tests import openapi
+from tests.api.service import StrictService
 
 ANY_AGENT = ""
 """The key of replies for the agent that asks next."""
@@ -106,7 +107,7 @@ class ModelServer:
         self._script = Script(script)
         self._replies = threading.Event()
         self._replies.set()
-        self._service = Service(
+        self._service = StrictService(
             pace=pace,
             faults=Faults(faults),
             script=self._reply,

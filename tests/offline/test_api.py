@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crewboard.offline.reply import PromptCache, Reply
-from crewboard.offline.wire import parse
+from tests.api.rules import parse
 from tests.model import ModelServer, calls, says
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import pytest
 from crewboard import web
 from crewboard.offline.conversation import mail_in, read
 from crewboard.offline.http import Incoming
-from crewboard.offline.wire import InvalidRequestError, parse
+from crewboard.offline.wire import InvalidRequestError
 from tests import openapi, sdk_types
+from tests.api.rules import parse
 from tests.pictures import PDF, png
 
 Blocks = list[dict[str, Any]]

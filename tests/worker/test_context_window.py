@@ -18,6 +18,7 @@ from crewboard.offline.service import Fault
 from crewboard.records.agents import Tokens
 from crewboard.records.events import BrokenReply, Cleared, Intake, Reply, Summary
 from crewboard.worker.conversation import replay
+from tests.api.service import StrictService
 from tests.crew import Crew, eventually
 from tests.model import SUMMARY_OF, calls, looks, says
 
@@ -175,7 +176,7 @@ def slow_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first summary comes only after the agent was killed in the middle of it: never, for its worker."""
     answer, slow = service.Service._messages, [True]
 
-    async def slowly(self: service.Service, incoming: Incoming, client: Client, request_id: str) -> None:
+    async def slowly(self: StrictService, incoming: Incoming, client: Client, request_id: str) -> None:
         if slow and ASK in incoming.body.decode():
             slow.clear()
             self.record(json.loads(incoming.body))

@@ -7,12 +7,13 @@ import pytest
 
 from crewboard import models
 from crewboard.commands import messages
-from crewboard.offline.reply import FALLBACK, Reply
+from crewboard.offline.reply import Reply
 from crewboard.records.agents import Tokens
 from crewboard.records.events import BrokenReply, Event, Intake, Opening
 from crewboard.records.events import Reply as Kept
 from crewboard.worker.conversation import replay
 from crewboard.worker.llm.blocks import ReplyStream, without_declined
+from tests.api.service import FALLBACK, Refusal
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.preloaded import TAKEN_FOR_THE_API, patched
@@ -36,7 +37,7 @@ def api() -> Iterator[None]:
 
 
 def refuses(instead: Reply | None) -> Reply:
-    return Reply(BEGAN, "refusal", DETAILS, instead=instead)
+    return Refusal(BEGAN, "refusal", DETAILS, instead=instead)
 
 
 @pytest.mark.usefixtures("api")

@@ -13,8 +13,6 @@ import pytest
 
 from crewboard import models
 from crewboard.commands import answers, hire, messages
-from crewboard.offline import service, thinking
-from crewboard.offline.thinking import Stale
 from crewboard.offline.wire import MessagesRequest, Thinking
 from crewboard.records.agents import Terms, Tokens
 from crewboard.records.events import Answer, Event, Intake, Opening, Reply, ToolResult
@@ -25,6 +23,8 @@ from crewboard.worker.llm import model
 from crewboard.worker.llm.blocks import ReplyStream, with_breakpoints
 from crewboard.worker.llm.client import make_client
 from crewboard.worker.tools.registry import with_added
+from tests.api import service, thinking
+from tests.api.thinking import Stale
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
 from tests.preloaded import TAKEN_FOR_THE_API, patched

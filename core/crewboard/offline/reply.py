@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -29,7 +29,6 @@ _LEAST_CACHED = 1024
 _LOOK_BACK = 20
 _KEPT_SECONDS = {"5m": 300.0, "1h": 3600.0}
 _MOST_STORED = 20_000
-_MOST_COMPARED = 1000
 _MESSAGE_TOKENS = 4
 _MEDIA_TOKENS = 1500
 _WORDS = re.compile(r"\S+\s*|\s+")
@@ -52,63 +51,12 @@ class Speed:
 
 @dataclass(frozen=True)
 class Reply:
-    """Content blocks in the API's form, without ids; a stop reason of None means the one that follows from them.
-
-    `instead` is what another model replies if this is a refusal.
-    """
+    """Content blocks in the API's form, without ids; a stop reason of None means the one that follows from them."""
 
     content: list[dict[str, Any]]
     stop_reason: str | None = None
     stop_details: dict[str, Any] | None = None
     speed: Speed = field(default_factory=Speed)
-    instead: "Reply | None" = None
-
-
-FALLBACK = "claude-opus-4-8"
-"""The model that takes over."""
-
-
-def taken_over(reply: Reply, model: str) -> Reply:
-    """Return a refusal as the beginning of what another model replies.
-
-    Source: page `refusals-and-fallback` of the API's documents and anthropic 2.11.0, types/beta/beta_fallback_block.py
-    and beta_fallback_message_iteration_usage.py, November 2026.
-    """
-    if reply.instead is None:
-        return reply
-    trigger = {"type": "refusal", "category": (reply.stop_details or {}).get("category")}
-    hop = {"type": "fallback", "from": {"model": model}, "to": {"model": FALLBACK}, "trigger": trigger}
-    # Without output of the first model, there is no place where it ends.
-    return replace(reply.instead, content=[*reply.content, *([hop] if reply.content else []), *reply.instead.content])
-
-
-def with_attempts(whole: dict[str, Any], model: str, declined: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a message that another model finished, with what each of both used: `declined` is of the first."""
-    usage = whole["usage"]
-    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "cache_creation")
-    counts = {name: usage[name] for name in names}
-    began = _tokens(*(str(block.get("text") or block.get("input") or "") for block in declined)) if declined else 0
-    attempts = [
-        {"type": "message", "model": model, **counts, "output_tokens": began},
-        {"type": "fallback_message", "model": FALLBACK, **counts, "output_tokens": usage["output_tokens"]},
-    ]
-    return {**whole, "model": FALLBACK, "usage": {**usage, "iterations": attempts}}
-
-
-def as_beta(whole: dict[str, Any]) -> dict[str, Any]:
-    """Return a message as it is in answer to a request with a beta header: with fields that are null here."""
-    usage = {"fallback_credit": None, "iterations": None, "speed": None, **whole["usage"]}
-    details = whole["stop_details"]
-    if details is not None:
-        names = ("fallback_credit_token", "fallback_has_prefill_claim", "recommended_model")
-        details = {**dict.fromkeys(names), **details}
-    return {
-        **whole,
-        "usage": usage,
-        "stop_details": details,
-        "context_management": None,
-        "diagnostics": whole.get("diagnostics"),
-    }
 
 
 def reply_of(text: str, *calls: Call, speed: Speed) -> Reply:
@@ -118,7 +66,8 @@ def reply_of(text: str, *calls: Call, speed: Speed) -> Reply:
     return Reply(blocks, speed=speed)
 
 
-def _tokens(*texts: str) -> int:
+def tokens(*texts: str) -> int:
+    """Return the number of tokens that texts count as."""
     return -(-sum(map(len, texts)) // CHARACTERS_A_TOKEN)
 
 
@@ -174,77 +123,13 @@ class PromptCache:
         return digest in self._stored and self._stored[digest][0] > now
 
 
-@dataclass(frozen=True)
-class _Fingerprint:
-    model: str
-    system: bytes
-    tools: bytes
-    messages: tuple[bytes, ...]
-    rest: bytes
-    tokens: int
-
-
-def _joined_digest(*parts: bytes) -> bytes:
-    return hashlib.sha256(b"\0".join(parts)).digest()
-
-
-def _fingerprint(asked: MessagesRequest, tokens: int) -> _Fingerprint:
-    return _Fingerprint(
-        asked.model,
-        _joined_digest(*map(unmarked, asked.system)),
-        _joined_digest(*map(unmarked, asked.first_tools)),
-        tuple(_joined_digest(each.role.encode(), *map(unmarked, each.content)) for each in asked.messages),
-        msgspec.json.encode((asked.thinking, asked.output_config)),
-        tokens,
-    )
-
-
-class Diagnoses:
-    """The reasons why the prompt cache did not fit: a request is compared with the one that a reply answered.
-
-    Only requests with `diagnostics` are kept, by the id of their reply, and compared in this order: model, system,
-    tools, messages, the rest. Marks of the cache do not count. Source: page `cache-diagnostics` of the API's documents
-    and anthropic 2.11.0, types/cache_miss_*.py, November 2026. There it is not said how long a request is kept; here
-    the newest thousand are. The API may answer before its comparison ends; here it never does.
-    """
-
-    def __init__(self) -> None:
-        self._of_replies: dict[str, _Fingerprint] = {}
-
-    def diagnose(self, asked: MessagesRequest, ident: str, tokens: int) -> dict[str, Any]:
-        """Return what the reply `ident` to a request of so many tokens says of it, if it asks, and keep the request."""
-        if asked.diagnostics is None:
-            return {}
-        previous, now, reason = asked.diagnostics.previous_message_id, _fingerprint(asked, tokens), None
-        if previous is not None:
-            before = self._of_replies.get(previous)
-            reason = _first_difference(before, now) if before else {"type": "previous_message_not_found"}
-        self._of_replies[ident] = now
-        while len(self._of_replies) > _MOST_COMPARED:
-            del self._of_replies[next(iter(self._of_replies))]
-        return {"diagnostics": {"cache_miss_reason": reason} if reason else None}
-
-
-def _first_difference(before: _Fingerprint, now: _Fingerprint) -> dict[str, Any] | None:
-    changed = {
-        "model": before.model != now.model,
-        "system": before.system != now.system,
-        "tools": before.tools != now.tools,
-        "messages": before.messages != now.messages[: len(before.messages)],
-    }
-    for part, differs in changed.items():
-        if differs:
-            return {"type": f"{part}_changed", "cache_missed_input_tokens": before.tokens}
-    return {"type": "unavailable"} if before.rest != now.rest else None
-
-
 def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, str | None]]:
     """Yield the blocks of a request in the cache's order: content, tokens, and how long it keeps what ends here."""
     for tool in request.first_tools:
         text = unmarked(tool)
-        yield text, _tokens(text.decode()), ttl_of(tool)
+        yield text, tokens(text.decode()), ttl_of(tool)
     for part in request.system:
-        yield b"system" + unmarked(part), _tokens(part.text), ttl_of(part)
+        yield b"system" + unmarked(part), tokens(part.text), ttl_of(part)
     # Another way to think begins the conversation anew.
     before, size = msgspec.json.encode((request.thinking, request.output_config)), 0
     last = request.messages[-1].content[-1]
@@ -254,20 +139,20 @@ def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, str | None]]
             ttl = ttl_of(block) or (ttl_of(request) if block is last else None)
             # Only blocks count for how far a breakpoint looks back.
             shown = b"".join(map(unmarked, request.tools_at(block)))
-            yield before + unmarked(block) + shown, size + _size(block) + _tokens(shown.decode()), ttl
+            yield before + unmarked(block) + shown, size + _size(block) + tokens(shown.decode()), ttl
             before, size = b"", 0
 
 
 def _size(block: Block) -> int:
     if isinstance(block, ToolUse):
-        return _tokens(block.name, json.dumps(block.input))
+        return tokens(block.name, json.dumps(block.input))
     if isinstance(block, ToolResult):
-        return _tokens(block.text) + sum(_MEDIA_TOKENS for part in block.content if isinstance(part, Image | Document))
+        return tokens(block.text) + sum(_MEDIA_TOKENS for part in block.content if isinstance(part, Image | Document))
     if isinstance(block, Text):
-        return _tokens(block.text)
+        return tokens(block.text)
     if isinstance(block, Image | Document):
         return _MEDIA_TOKENS
-    return _tokens(msgspec.json.encode(block).decode())
+    return tokens(msgspec.json.encode(block).decode())
 
 
 def message(reply: Reply, model: str, seed: bytes, usage: dict[str, Any], max_tokens: int) -> dict[str, Any]:
@@ -283,8 +168,8 @@ def message(reply: Reply, model: str, seed: bytes, usage: dict[str, Any], max_to
     texts = (
         block.get("text") or block.get("thinking") or f"{block.get('name')}{block.get('input')}" for block in blocks
     )
-    output = max(1, sum(map(_tokens, texts)))
-    thought = sum(_tokens(block["thinking"]) for block in blocks if block["type"] == "thinking")
+    output = max(1, sum(map(tokens, texts)))
+    thought = sum(tokens(block["thinking"]) for block in blocks if block["type"] == "thinking")
     uses = [block["name"] for block in blocks if block["type"] == "server_tool_use"]
     # The API asks the model again after each use, and bills the whole prompt each time.
     again = len(uses) * sum(usage.values())

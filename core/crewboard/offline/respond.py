@@ -239,7 +239,12 @@ def _each(step: Step, words: dict[str, str], made: list[Done]) -> Iterator[dict[
 def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     """Return the reply to a request."""
     if talk.wants_summary:
-        return reply_of(_extract(talk), speed=_SPEED)
+        transcript = "\n".join(map(_in_transcript, talk.entries))
+        lines = [line[:200] for line in transcript.splitlines() if line.startswith("assistant")]
+        told = "\n".join(lines[-60:]) or "(nothing was said or called)"
+        return reply_of(
+            f"An extract, as the offline model is no language model and cannot summarize:\n\n{told}", speed=_SPEED
+        )
     if _is_asked_to_leave(talk):
         return reply_of("", Call("shutdown_response", {"approve": True}), speed=_SPEED)
     replies = [[done for done in reply if done.tool != "shutdown_response"] for reply in talk.replies]
@@ -296,14 +301,6 @@ def _citing(content: list[dict[str, Any]], queries: Sequence[str]) -> list[dict[
         for query in queries
     ]
     return [{**block, "citations": cited} for block in content]
-
-
-def _extract(talk: Conversation) -> str:
-    """Return what an agent said and called, line by line, out of its conversation, a transcript or a summary of it."""
-    transcript = "\n".join(map(_in_transcript, talk.entries))
-    lines = [line[:200] for line in transcript.splitlines() if line.startswith("assistant")]
-    told = "\n".join(lines[-60:]) or "(nothing was said or called)"
-    return f"An extract, as the offline model is no language model and cannot summarize:\n\n{told}"
 
 
 def _in_transcript(entry: Entry) -> str:

@@ -7,8 +7,8 @@ whenever it changes. Each request takes the first entry for its agent or for any
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,23 +17,12 @@ from msgspec import Meta, Struct
 
 from crewboard import models
 from crewboard.offline import conversation
+from crewboard.offline.conversation import Conversation
 from crewboard.offline.http import Client, Incoming, error_body
-from crewboard.offline.reply import (
-    Diagnoses,
-    Event,
-    PromptCache,
-    Reply,
-    as_beta,
-    events,
-    message,
-    taken_over,
-    with_attempts,
-)
+from crewboard.offline.reply import Event, PromptCache, Reply, events, message
 from crewboard.offline.respond import respond
 from crewboard.offline.scenario import Scenario, load_all
-from crewboard.offline.thinking import Stale, Thoughts, check_binding, find_stale, sign_reply
-from crewboard.offline.wire import InvalidRequestError, MessagesRequest, Opaque, is_hop, parse
-from crewboard.web import TOOLS as WEB_TOOLS
+from crewboard.offline.wire import MessagesRequest, parse
 
 ERROR_TYPES = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
@@ -43,7 +32,7 @@ ERROR_TYPES = {
 """The API's name for each status."""
 
 WINDOW = 200_000
-_MOST_OUTPUT = 64_000
+MOST_OUTPUT = 64_000
 
 
 class Fault(Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,66 +104,21 @@ def _fault_error(fault: Fault) -> dict[str, object]:
     return error_body(kind, fault.message or kind.replace("_", " ").capitalize())
 
 
-class _ApiError(Exception):
+class ApiError(Exception):
     """An answer that is an error in the API's form: its status and text."""
-
-
-def _check_fallbacks(asked: MessagesRequest, betas: str) -> None:
-    """Refuse what needs the beta, and other models by name where the model has none.
-
-    Source: anthropic 2.11.0, types/beta/message_create_params.py; the words for a model without others were seen by
-    users.
-    """
-    blocks = [block for message in asked.messages for block in message.content if isinstance(block, Opaque)]
-    uses = asked.fallbacks is not None or any(map(is_hop, blocks))
-    if uses and models.FALLBACK_BETA not in betas.split(","):
-        raise InvalidRequestError("fallbacks: Extra inputs are not permitted")
-    if isinstance(asked.fallbacks, list) and not models.falls_back(asked.model):
-        raise InvalidRequestError(f"'{asked.model}' does not support the `fallbacks` parameter")
-
-
-def _check_model(asked: MessagesRequest) -> None:
-    """Refuse what the model does not take."""
-    # The API's own words, here and below.
-    most = f"{_MOST_OUTPUT}, which is the maximum allowed number of output tokens for {asked.model}"
-    if asked.max_tokens > _MOST_OUTPUT:
-        raise _ApiError(400, f"max_tokens: {asked.max_tokens} > {most}")
-    can, kind = models.read(models.offline(asked.model)), asked.thinking.get("type")
-    if can is not None and kind is not None and kind not in can.thinking:
-        use = 'Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.'
-        raise _ApiError(400, f'"thinking.type.{kind}" is not supported for this model. {use}')
-    if any(message.role == "system" for message in asked.messages) and not models.hears_system(asked.model):
-        # The API's own words are not known, neither here nor below.
-        raise _ApiError(400, f"{asked.model} does not support messages of the role `system`")
-    if len(asked.first_tools) < len(asked.tools) and not models.defers_tools(asked.model):
-        raise _ApiError(400, f"{asked.model} does not support `defer_loading`")
-    thinking = "off" if asked.thinking_is_off else None
-    web = any(str(tool.get("type")).startswith(WEB_TOOLS) for tool in asked.tools)
-    if (why := models.refusal(asked.model, can, asked.output_config.get("effort"), thinking, web=web)) is not None:
-        raise _ApiError(400, why)
 
 
 @dataclass
 class Service:
-    """The server's answers. `pace` multiplies every delay; `script` may give the reply to an agent's request."""
+    """The server's answers. `pace` multiplies every delay."""
 
     pace: float = 0
     faults: Faults = field(default_factory=Faults)
-    script: Callable[[str, MessagesRequest], Reply | None] = lambda _agent, _request: None
     scenarios: Sequence[Scenario] = field(default_factory=load_all)
     window: int = WINDOW
-    describes: bool = True
-    """False: the server does not say what a model can do, like an endpoint without that route."""
-    record: Callable[[Any], None] = lambda _body: None
-    thinks: bool = False
-    """True: a reply that has no thinking begins with some, where the request does not turn it off."""
-    stale: list[str] = field(default_factory=list)
-    """The places in requests at which thinking stood behind a text that has changed."""
     refused: list[str] = field(default_factory=list)
     """Status and text of each error that was no fault."""
     _cache: PromptCache = field(default_factory=PromptCache)
-    _thoughts: Thoughts = field(default_factory=Thoughts)
-    _diagnoses: Diagnoses = field(default_factory=Diagnoses)
 
     async def handle(self, incoming: Incoming, client: Client) -> None:
         """Answer one request."""
@@ -185,7 +129,7 @@ class Service:
                 await self._messages(incoming, client, request_id)
             else:
                 await client.answer(200, answer, {"request-id": request_id})
-        except _ApiError as error:
+        except ApiError as error:
             status, text = error.args
             self.refused.append(f"{status} {text}")
             body = {**error_body(ERROR_TYPES[status], text), "request_id": request_id}
@@ -199,53 +143,44 @@ class Service:
             case "GET", path if path.startswith("/v1/models/"):
                 return self._model(path.removeprefix("/v1/models/"))
             case ("HEAD" as method, _) | (method, "/v1/messages"):
-                raise _ApiError(405, f"Method {method} is not allowed here")
-        raise _ApiError(404, f"Not found: {incoming.path}")
+                raise ApiError(405, f"Method {method} is not allowed here")
+        raise ApiError(404, f"Not found: {incoming.path}")
 
     def _model(self, name: str) -> dict[str, Any]:
         if not name.startswith("claude-"):
-            raise _ApiError(404, f"model: {name}")
+            raise ApiError(404, f"model: {name}")
         return {
             "type": "model", "id": name, "display_name": f"{name} (offline model)", "lifecycle": "active",
-            "created_at": "1970-01-01T00:00:00Z", "max_input_tokens": self.window, "max_tokens": _MOST_OUTPUT,
-            **(models.offline(name) if self.describes else {}),
+            "created_at": "1970-01-01T00:00:00Z", "max_input_tokens": self.window, "max_tokens": MOST_OUTPUT,
+            **models.offline(name),
         }  # fmt: skip
 
-    def _read(self, incoming: Incoming) -> tuple[MessagesRequest, list[Stale]]:
-        """Return a request that is valid, and the thinking that is dropped from it."""
+    def read(self, incoming: Incoming) -> MessagesRequest:
+        """Return a request that is valid."""
         try:
-            body = json.loads(incoming.body)
-            self.record(body)
-            asked = parse(body)
-            self._thoughts.require_latest(asked)
-            found = find_stale(asked)
-            self.stale += [each.path for each in found]
-            check_binding(asked, found, incoming.headers.get("anthropic-beta", ""))
-            _check_fallbacks(asked, incoming.headers.get("anthropic-beta", ""))
+            return parse(json.loads(incoming.body))
         except (ValueError, RecursionError) as error:
-            raise _ApiError(400, str(error)) from error
-        _check_model(asked)
-        return asked, found
+            raise ApiError(400, str(error)) from error
+
+    def reply(self, talk: Conversation, _asked: MessagesRequest) -> Reply:
+        """Return the reply to a request."""
+        return respond(talk, self.scenarios)
+
+    def whole(self, reply: Reply, asked: MessagesRequest, incoming: Incoming, usage: dict[str, int]) -> dict[str, Any]:
+        """Return a reply as a message."""
+        return message(reply, asked.model, incoming.body, usage, asked.max_tokens)
 
     async def _messages(self, incoming: Incoming, client: Client, request_id: str) -> None:
-        asked, dropped = self._read(incoming)
+        asked = self.read(incoming)
         talk = conversation.read(asked)
         usage = self._cache.count(asked)
         if (total := sum(usage.values())) > self.window:
-            raise _ApiError(400, f"prompt is too long: {total} tokens > {self.window} maximum")
+            raise ApiError(400, f"prompt is too long: {total} tokens > {self.window} maximum")
         fault = self.faults.next_for(talk.name)
         if fault and await misbehave_before_reply(fault, client, request_id):
             return None
-        reply = self.script(talk.name, asked) or respond(talk, self.scenarios)
-        whole = self._whole(reply, asked, incoming, usage)
-        if dropped:
-            whole["input_transformations"] = [
-                {"type": "thinking_dropped", "path": each.path, "reason": "prefix_binding_mismatch"} for each in dropped
-            ]
-        self._thoughts.keep(whole["content"])
-        whole |= self._diagnoses.diagnose(asked, whole["id"], total)
-        if "anthropic-beta" in incoming.headers:
-            whole = as_beta(whole)
+        reply = self.reply(talk, asked)
+        whole = self.whole(reply, asked, incoming, usage)
         stream = events(whole, reply.speed.at(self.pace))
         if asked.stream:
             await client.begin_stream({"request-id": request_id})
@@ -261,25 +196,6 @@ class Service:
             pieces += event.counts
         return await (client.end_stream() if asked.stream else client.answer(200, whole, {"request-id": request_id}))
 
-    def _whole(self, reply: Reply, asked: MessagesRequest, incoming: Incoming, usage: dict[str, int]) -> dict[str, Any]:
-        """Return a reply as a message: of another model, if it is a refusal and the request has fallbacks."""
-        if self.thinks:
-            reply = _with_thinking(reply, asked)
-        takes_over = reply.instead is not None and asked.fallbacks is not None and models.falls_back(asked.model)
-        said = taken_over(reply, asked.model) if takes_over else reply
-        whole = message(said, asked.model, incoming.body, usage, asked.max_tokens)
-        whole["content"] = sign_reply(whole["content"], asked)
-        return with_attempts(whole, asked.model, reply.content) if takes_over else whole
-
-
-def _with_thinking(reply: Reply, asked: MessagesRequest) -> Reply:
-    """Return a reply that thinks first, as models with preserved thinking do where the request does not say."""
-    thinks = any(block["type"] == "thinking" for block in reply.content)
-    if thinks or asked.thinking_is_off or not models.preserves_thinking(asked.model):
-        return reply
-    thought = {"type": "thinking", "thinking": "What is wanted of me?"}
-    return replace(reply, content=[thought, *reply.content])
-
 
 def _breaks_here(fault: Fault, event: Event, pieces: int) -> bool:
     """Return True if the stream breaks: after so many pieces, and in any case before it says that it is whole."""
@@ -290,6 +206,6 @@ def _breaks_here(fault: Fault, event: Event, pieces: int) -> bool:
 def _check_headers(incoming: Incoming) -> None:
     headers = incoming.headers
     if not (headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer").strip()):
-        raise _ApiError(401, "x-api-key header is required")
+        raise ApiError(401, "x-api-key header is required")
     if "anthropic-version" not in headers:
-        raise _ApiError(400, "anthropic-version: header is required")
+        raise ApiError(400, "anthropic-version: header is required")

@@ -22,10 +22,10 @@ from crewboard.offline.wire import (
     Text,
     Thinking,
     ToolUse,
-    read_blocks,
     turns,
     unmarked,
 )
+from tests.api.rules import read_blocks
 
 BETA = "thinking-binding-controls-2026-08-01"
 """The beta header without which `block_binding` is refused."""
