@@ -53,7 +53,6 @@ _DANGLING = re.compile(
     r"(?:\b(?:not|only|without|no|i|we|me|when|once|if|until|asking|see)|n['’]t)[\s,(]*$", re.IGNORECASE
 )
 """The end of a text that the words for a plan behind it belong to."""
-"""The end of a text that asks for no plan, unless something before it forbids to go on without one."""
 _ITEM = re.compile(r"(?:^|\s+)\(?(\d{1,2})[.)]\s+", re.MULTILINE)
 _MANY = ("two", "three", "four", "five")
 _GOES_ON = re.compile(r"\s|[-*•]|\d{1,2}[.)]\s")
