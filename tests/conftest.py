@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -57,6 +58,10 @@ _MUCH_GARBAGE = 30_000
 _ON_BOTH_STORES = {"cli", "crash", "store", "supervisor", "worker"}
 """Folders whose tests run on teams in files and in PostgreSQL."""
 
+_IN_ONE_CASE = {"cli", "supervisor", "worker"}
+"""Those of them where one case of a matrix runs in PostgreSQL: the values are no matter of the store, whose own tests,
+and those of crashes, run in all cases."""
+
 _OF_MODULES = {"shared_crew", "shared", "targets"}
 """Fixtures that a module has once, and that are slow to make."""
 
@@ -100,15 +105,35 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 # First, because pytest-xdist reads the groups in its own hook.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests that share a team, or targets, to one test process; otherwise each process would make its own.
 
-    Those that may take long begin first, so that the other processes have something to do meanwhile.
+    Those that may take long begin first, so that the other processes have something to do meanwhile. Of a matrix that
+    is not about the store, one case stays in PostgreSQL.
     """
+    repeated = list(_repeated(items))
+    config.hook.pytest_deselected(items=repeated)
+    items[:] = [item for item in items if item not in set(repeated)]
     for item in items:
         if isinstance(item, pytest.Function) and not _OF_MODULES.isdisjoint(item.fixturenames):
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
     items.sort(key=_own_timeout, reverse=True)
+
+
+def _repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Return cases in PostgreSQL of which another one of the same test stays: one that runs by default, if any."""
+    cases = defaultdict[str, list[pytest.Function]](list)
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and item.path.parent.name in _IN_ONE_CASE
+            and hasattr(item, "callspec")
+            and item.callspec.params.get("kept_in") == "postgresql"
+        ):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for found in cases.values():
+        found.sort(key=lambda item: sum(1 for _ in item.iter_markers("long")))
+        yield from found[1:]
 
 
 def _own_timeout(item: pytest.Item) -> float:
