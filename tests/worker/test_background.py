@@ -17,6 +17,8 @@ from tests.sandbox.test_shell import long_sleep
 
 FIRST = "bash-1-1"
 
+of_commands = pytest.mark.files_only("how a command runs and ends, no store knows")
+
 
 def results_of(crew: Crew, name: str) -> list[ToolResult]:
     return [event for event in crew.events(name) if isinstance(event, ToolResult)]
@@ -37,6 +39,7 @@ def family(crew: Crew, name: str, mark: str) -> list[int]:
     return [pid for pid in pids if (process.arguments(pid) or [])[-2:] == ["sleep", mark]]
 
 
+@of_commands
 def test_the_output_of_a_command_is_seen_while_it_runs(shared_crew: Crew) -> None:
     go = shared_crew.root / "go-live"
     shared_crew.model.give("teller", calls("bash", command=f"echo first; {wait_for_file(go)}; echo last"), says("done"))
@@ -49,6 +52,7 @@ def test_the_output_of_a_command_is_seen_while_it_runs(shared_crew: Crew) -> Non
     assert "first" not in live.read_text(), "the preview ends with the command"
 
 
+@of_commands
 def test_much_output_leaves_a_short_preview(shared_crew: Crew) -> None:
     go = shared_crew.root / "go-much"
     flood = f"yes line | head -c 5000000; echo end; {wait_for_file(go)}"
@@ -61,6 +65,7 @@ def test_much_output_leaves_a_short_preview(shared_crew: Crew) -> None:
     shared_crew.answer(hired)
 
 
+@of_commands
 def test_a_background_command_is_followed_and_ended(shared_crew: Crew) -> None:
     go, mark = shared_crew.root / "made/go", long_sleep()
     # With Landlock, a command makes files only in folders.
@@ -125,6 +130,7 @@ def begin(crew: Crew, name: str, *more: Reply) -> tuple[str, list[int]]:
     return mark, eventually(lambda: found if len(found := family(crew, name, mark)) == 2 else None, "both processes")
 
 
+@of_commands
 def test_a_background_command_is_known_by_its_handle(shared_crew: Crew) -> None:
     mark = long_sleep()
     # Bash is replaced by the last command of a line.
@@ -141,6 +147,7 @@ def ended(pids: list[int]) -> bool:
     return not any(process.start_ticks(pid) for pid in pids)
 
 
+@of_commands
 def test_a_background_command_ends_with_a_killed_worker(shared_crew: Crew) -> None:
     _, pids = begin(shared_crew, "killed", says("done"))
     shared_crew.wait_for("killed", "idle")
@@ -149,6 +156,7 @@ def test_a_background_command_ends_with_a_killed_worker(shared_crew: Crew) -> No
     eventually(lambda: ended(pids), "the end of the command")
 
 
+@of_commands
 @pytest.mark.long
 def test_a_background_command_ends_when_the_agent_is_stopped(shared_crew: Crew) -> None:
     _, pids = begin(shared_crew, "stopped", calls("bash_output", handle=FIRST, wait=600), says("done"))
@@ -158,6 +166,7 @@ def test_a_background_command_ends_when_the_agent_is_stopped(shared_crew: Crew) 
     assert shared_crew.agent("stopped").exit.load() is not None
 
 
+@of_commands
 @pytest.mark.long
 def test_an_interrupt_does_not_end_a_background_command(shared_crew: Crew) -> None:
     wait = calls("bash_output", handle=FIRST, wait=600)
@@ -173,6 +182,7 @@ def test_an_interrupt_does_not_end_a_background_command(shared_crew: Crew) -> No
     eventually(lambda: ended(pids), "the end of the command")
 
 
+@of_commands
 def test_permissions_hold_for_background_commands(shared_crew: Crew) -> None:
     file = shared_crew.root / "made/asked.txt"
     file.parent.mkdir(exist_ok=True)
@@ -190,6 +200,7 @@ def test_permissions_hold_for_background_commands(shared_crew: Crew) -> None:
     assert "denies git push*" in results_of(shared_crew, "asker")[1].content
 
 
+@of_commands
 @pytest.mark.long
 def test_only_so_many_commands_run_in_the_background(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on([*(starts(f"sleep {long_sleep()}") for _ in range(9)), says("done")])

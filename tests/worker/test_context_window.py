@@ -43,6 +43,7 @@ def unmarked(value: Any) -> Any:  # noqa: ANN401  any part of a request
     return [*map(unmarked, value)] if isinstance(value, list) else value
 
 
+@of_answers
 def test_a_summary_reads_the_conversation_from_the_cache(shared_crew_on: Make) -> None:
     works = [
         reply.Reply([{"type": "text", "text": f"{place} " * 900}, *look.content])
@@ -74,6 +75,7 @@ def test_a_summary_reads_the_conversation_from_the_cache(shared_crew_on: Make) -
     assert len(later["messages"]) < len(asked["messages"]) / 2
 
 
+@of_answers
 def test_a_call_in_the_place_of_a_summary_is_not_run(shared_crew_on: Make) -> None:
     works = [reply.Reply([{"type": "text", "text": "word " * 900}, *look.content]) for look in looks(9)]
     busy = {f"{SUMMARY_OF}busy": [calls("write_file", path="early.txt", content="x")]}
@@ -131,6 +133,7 @@ def test_an_api_that_finds_everything_too_long_is_reported(shared_crew_on: Make)
     assert len(crew.model.requests) < 20
 
 
+@of_answers
 @pytest.mark.long
 def test_a_reply_that_filled_the_window_goes_on_in_a_smaller_one(crew_on: Make) -> None:
     reads = [reply.Reply([{"type": "text", "text": "word " * 500}, *calls("list_dir").content])] * 4
@@ -210,6 +213,7 @@ def test_work_survives_many_summaries_and_a_kill_during_one(shared_crew_on: Make
     assert "heron" in str(crew.model.requests[-1]["messages"])
 
 
+@of_answers
 def test_only_results_that_pay_for_the_cache_are_removed(shared_crew_on: Make) -> None:
     reads = [calls("read_file", path="big.txt"), *looks(9)]
     writes = [calls("write_file", path="w.txt", content="a line of some length\n" * 200) for _ in range(2)]

@@ -312,6 +312,7 @@ def test_no_link_in_an_engines_home_is_followed_to_lay_the_login(tmp_path: Path)
     assert list(outside.iterdir()) == []
 
 
+@of_engines
 def test_rules_decide_and_nothing_is_allowed_for_ever(crew: Crew) -> None:
     def edit(config: Config) -> None:
         config.rules = [
@@ -331,6 +332,7 @@ def test_rules_decide_and_nothing_is_allowed_for_ever(crew: Crew) -> None:
         assert not (home(crew, name) / "allowed-always").exists()
 
 
+@of_engines
 def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
     (crew.root / "secret").write_text("x")
     reads = spawn(crew, "reader", "[[force a.txt x; say done]]", kind="explore")
@@ -347,6 +349,7 @@ def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
     assert crew.see("reader").status.sandbox == "bubblewrap"
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
     prompt = "[[force a.txt early; plan First.; plan Second.; force a.txt late; say done]]"
@@ -381,6 +384,7 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         assert not (crew.root / "a.txt").exists()
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_no_plan_is_asked_about_before_its_text_is_there(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[plan; behind Late.; force a.txt x; say done]]", engine="claude", plan=True)
@@ -455,6 +459,7 @@ def test_a_plan_waits_longer_than_the_engine_does(crew: Crew, *, is_killed: bool
     assert asked == ["rejected", *(["cancelled"] if is_killed else []), "approved"]
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_the_project_is_closed_while_a_later_plan_waits(crew: Crew) -> None:
     prompt = "[[submit First.; submit Second.; force a.txt late; say done]]"
@@ -472,6 +477,7 @@ def test_the_project_is_closed_while_a_later_plan_waits(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_a_plan_that_is_submitted_again_is_asked_about_again(crew: Crew) -> None:
     prompt = "[[submit First.; submit Second.; submit First.; force a.txt late; say done]]"
@@ -489,6 +495,7 @@ def test_a_plan_that_is_submitted_again_is_asked_about_again(crew: Crew) -> None
     assert not (crew.root / "a.txt").exists()
 
 
+@of_engines
 def test_a_plan_that_cannot_be_submitted_is_refused(crew: Crew) -> None:
     prompt = (
         '[[team submit_plan {"plan": " "}; team submit_plan {"plan": "x", "files": ["../x"]}; submit Plan.; say done]]'
@@ -512,6 +519,7 @@ def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
     assert [(each.name, each.file) for each in of(crew, "e", ToolStart)][-1] == ("write_file", "a.txt")
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     second = "1. write it\n\n**n1:** after the tests\n- n7: what?"
@@ -529,6 +537,7 @@ def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     )
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_an_engine_is_refused_what_only_a_held_step_names(crew: Crew) -> None:
     steps = "1. Add a.txt\n2. Run `touch b.txt`, add c.md"
@@ -582,6 +591,7 @@ def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None
     assert told(crew, "e").count(f'id="{letter.id}"') == 1
 
 
+@of_engines
 def test_an_engine_may_ask_before_it_takes_mail(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", "--asks-first")
     at(crew, "e", "here")
@@ -608,6 +618,7 @@ def test_mail_on_its_way_into_a_turn_is_not_doubled(crew: Crew) -> None:
     assert len(of(crew, "e", EngineSession)) == 1
 
 
+@of_engines
 @pytest.mark.parametrize("point", ["store", "model"])
 @pytest.mark.usefixtures("loads")
 def test_a_cancelled_prompt_without_an_answer_is_looked_up(crew: Crew, point: str) -> None:
@@ -630,6 +641,7 @@ def test_a_cancelled_prompt_without_an_answer_is_looked_up(crew: Crew, point: st
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
 
 
+@of_engines
 def test_an_engine_that_falls_silent_is_stuck(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on(CREWBOARD_PROGRESS_TIMEOUT="0.5")
     assignment = spawn(crew, "e", "[[say a; wait here; say b; run sleep 0.1; wait there; say done]]")
@@ -775,6 +787,7 @@ def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
     assert "Your earlier session could not be loaded again" in told(crew, "e")
 
 
+@of_engines
 def test_the_engine_of_a_type_runs_once_its_file_is_accepted(crew: Crew) -> None:
     folder = crew.root / ".crewboard" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
@@ -846,6 +859,7 @@ def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) ->
     assert once.text == "still here"
 
 
+@of_engines
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("step", ["lose", "drop"])
 def test_an_engine_that_lost_its_program_is_started_again(crew: Crew, step: str) -> None:
@@ -855,6 +869,7 @@ def test_an_engine_that_lost_its_program_is_started_again(crew: Crew, step: str)
     assert told(crew, "e").count(f'id="{assignment.id}"') == 1
 
 
+@of_engines
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("error", ["The Claude Agent process exited unexpectedly.", "Internal error"])
 def test_a_session_that_does_not_load_at_once_is_kept(crew: Crew, error: str) -> None:
@@ -893,6 +908,7 @@ def test_a_letter_that_is_stored_and_not_replayed_is_not_doubled(crew: Crew) -> 
     assert told(crew, "e").count(f'id="{second.id}"') == 1
 
 
+@of_engines
 @pytest.mark.usefixtures("loads")
 def test_an_engine_that_worked_keeps_its_work_whatever_ends_it(crew: Crew) -> None:
     assert crew.answer(spawn(crew, "e", "[[say one]]")).text == "one"
@@ -905,6 +921,7 @@ def test_an_engine_that_worked_keeps_its_work_whatever_ends_it(crew: Crew) -> No
     assert not [each.error for each in of(crew, "e", Answer) if each.error]
 
 
+@of_engines
 @pytest.mark.usefixtures("own_words")
 def test_a_turn_whose_stream_broke_is_taken_again(crew: Crew) -> None:
     broken = "stream disconnected before completion: stream closed before response.completed"
@@ -917,6 +934,7 @@ def test_a_turn_whose_stream_broke_is_taken_again(crew: Crew) -> None:
     assert [told(crew, "e").count(f'id="{each}"') for each in (assignment.id, letter.id)] == [1, 1]
 
 
+@of_engines
 @pytest.mark.usefixtures("own_words")
 def test_an_error_in_an_engines_own_words_is_no_result(crew: Crew) -> None:
     answer = crew.answer(spawn(crew, "e", "[[say begun; break the conversation is too long]]"))
@@ -925,12 +943,14 @@ def test_an_error_in_an_engines_own_words_is_no_result(crew: Crew) -> None:
     assert answer.error.endswith("the conversation is too long")
 
 
+@of_engines
 @pytest.mark.usefixtures("own_words")
 def test_a_remark_of_an_engine_is_no_part_of_its_result(crew: Crew) -> None:
     answer = crew.answer(spawn(crew, "e", "[[own not so good; say done; own Warning: it is late]]"))
     assert (answer.error, answer.text) == (None, "done")
 
 
+@of_engines
 def test_a_killed_relay_of_the_tools_is_no_error_of_the_worker(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[wait here; say done]]")
     at(crew, "e", "here")
@@ -1118,6 +1138,7 @@ def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None
     assert [each.id for each in requests.load_all(crew.directory)] == [asked.id]
 
 
+@of_engines
 def test_a_call_that_comes_twice_is_run_once(crew: Crew) -> None:
     prompt = '[[team send_message {"to": "operator", "content": "hello"}; say done]]'
     assert crew.answer(spawn(crew, "e", prompt, "--same-ids")).text == "done"
@@ -1165,6 +1186,7 @@ async def test_whatever_an_engine_left_in_place_of_the_pipe_is_removed(tmp_path:
     assert (tmp_path / "outside").read_text() == "kept"
 
 
+@of_engines
 def test_a_home_that_cannot_be_used_fails_the_assignment(crew: Crew) -> None:
     home(crew, "e").parent.mkdir(parents=True)
     home(crew, "e").write_text("no folder")
@@ -1219,6 +1241,7 @@ def test_a_letter_of_a_later_turn_is_no_repeated_one(crew: Crew) -> None:
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
 
 
+@of_engines
 def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
     answer = crew.answer(spawn(crew, "e", "hello", "--logged-out"))
     assert (answer.code, answer.held) == (ExitCode.CREDENTIALS, True)
@@ -1226,6 +1249,7 @@ def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
     assert "Authentication required" in answer.error
 
 
+@of_engines
 @pytest.mark.usefixtures("loads")
 def test_work_goes_on_when_a_usage_limit_is_over(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[limit 2; say done]]")
@@ -1264,6 +1288,7 @@ def test_a_usage_limit_is_known_by_its_kind_whatever_it_says(crew: Crew) -> None
     assert [each.error for each in of(crew, "e", Answer)] == []
 
 
+@of_engines
 def test_a_usage_limit_fails_the_work_of_a_team_that_does_not_wait(crew: Crew) -> None:
     def edit(config: Config) -> None:
         config.on_outage = "fail"
@@ -1273,6 +1298,7 @@ def test_a_usage_limit_fails_the_work_of_a_team_that_does_not_wait(crew: Crew) -
     assert (answer.code, answer.held) == (ExitCode.API_UNAVAILABLE, False)
 
 
+@of_engines
 def test_a_usage_limit_that_ends_in_years_is_an_outage(crew: Crew) -> None:
     """One in milliseconds looks like that; as a time it could not even be kept."""
     roster.change(crew.directory, lambda config: setattr(config, "outage_hours", 1e-7))
@@ -1284,6 +1310,7 @@ def test_a_usage_limit_that_ends_in_years_is_an_outage(crew: Crew) -> None:
     assert crew.answer(assignment).code == ExitCode.API_UNAVAILABLE
 
 
+@of_engines
 def test_the_engine_of_another_program_gets_the_network_of_its_lead(crew: Crew) -> None:
     """An agent cannot ask for it, and it reaches its model no other way."""
     roster.change(crew.directory, lambda config: setattr(config, "engine", command()))
@@ -1315,6 +1342,7 @@ def outputs(crew: Crew, count: int) -> list[ToolResult]:
     return eventually(all_ran, f"{count} commands being run")
 
 
+@of_engines
 @pytest.mark.usefixtures("user", "known")
 def test_the_login_is_lent_and_the_home_is_its_own(user: Path, crew: Crew) -> None:
     (user / ".claude").mkdir(parents=True)
@@ -1365,6 +1393,7 @@ except OSError:
 """
 
 
+@of_engines
 @pytest.mark.usefixtures("user", "known")
 def test_a_gateway_for_a_login_is_reached(user: Path, crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
     (user / ".claude").mkdir(parents=True)
@@ -1476,6 +1505,7 @@ def api() -> Iterator[http.server.ThreadingHTTPServer]:
         thread.join()
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_the_key_stays_outside_and_the_api_alone_is_reached(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
     key = "sk-ant-a-key-of-the-user"
@@ -1511,6 +1541,7 @@ urllib.request.urlopen(urllib.request.Request(url + "/responses", b"{}", head), 
 PRICES = '[["gpt-6.1-sol"]]\ninput = 1.0\noutput = 10.0\ncache_read = 0.1\ncache_write = 0.0\n'
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_tokens_that_the_engine_does_not_tell_are_counted(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
     crew.environment["CODEX_API_KEY"] = "sk-a-key-of-the-user"
@@ -1554,6 +1585,7 @@ done
 """
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_a_reply_that_outlasts_its_turn_is_counted(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
     crew.environment["CODEX_API_KEY"] = "sk-a-key-of-the-user"
@@ -1578,6 +1610,7 @@ WAIT = "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
 """A command during which an engine does not end its turn."""
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_what_a_turn_used_is_counted_if_the_engine_does_not_end_it(
@@ -1607,6 +1640,7 @@ urllib.request.urlopen(urllib.request.Request(url, b"{}", {"x-say": "usage"}), t
 """
 
 
+@of_engines
 @pytest.mark.usefixtures("user", "known")
 def test_what_a_login_uses_has_no_price(user: Path, crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
     (user / ".claude").mkdir(parents=True)
@@ -1808,6 +1842,7 @@ def test_what_an_engine_cannot_do_is_refused(crew: Crew, options: dict[str, Any]
     assert crew.agent(name).spec.load() is None
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_a_lead_hires_with_the_engine_of_the_team_and_no_other(crew: Crew) -> None:
     roster.change(crew.directory, lambda config: setattr(config, "engine", "claude"))
@@ -1842,6 +1877,7 @@ def test_an_engine_that_may_write_works_in_a_worktree(crew: Crew) -> None:
     assert spec.worktree is None
 
 
+@of_engines
 def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Crew) -> None:
     hire = hiring.Hire("e", "code", "[[force a.txt x; say done]]", engine=command(), given=frozenset())
     with pytest.raises(
@@ -1855,6 +1891,7 @@ def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Cr
     crew.answer(hiring.spawn(crew.team, dataclasses.replace(hire, name="reader", type="explore")))
 
 
+@of_engines
 @pytest.mark.usefixtures("known")
 def test_a_lead_is_told_who_can_hire_without_a_worktree(crew: Crew) -> None:
     roster.change(crew.directory, lambda config: setattr(config, "engine", "claude"))
@@ -1866,6 +1903,7 @@ def test_a_lead_is_told_who_can_hire_without_a_worktree(crew: Crew) -> None:
     assert "; only the operator can hire it with --no-worktree, to let it work in your own files" in refused.content
 
 
+@of_engines
 def test_without_bubblewrap_an_engine_needs_the_users_word(user: Path, crew: Crew) -> None:
     crew.environment["CREWBOARD_SANDBOX"] = "none"
     with pytest.raises(NoSandboxError, match="no engine is started"):

@@ -27,11 +27,14 @@ Make = Callable[..., Crew]
 SEND = calls("send_explorer", question="where is it?")
 EXPLORER = "ann-explorer-1"
 
+of_calls = pytest.mark.files_only("which calls of a reply run when, no store knows")
+
 
 def result(crew: Crew) -> ToolResult:
     return next(event for event in crew.events("ann") if isinstance(event, ToolResult) and event.name != "read_file")
 
 
+@of_calls
 def test_an_explorers_report_is_the_tools_result(crew_on: Make) -> None:
     crew = crew_on({"ann": [SEND, says("found")], EXPLORER: [calls("read_file", path="a.txt"), says("in a.txt")]})
     (crew.root / "a.txt").write_text("it\n")
@@ -58,6 +61,7 @@ def reports(crew: Crew) -> list[tuple[str, bool]]:
     return [(event.content, event.is_error) for event in crew.events("ann") if isinstance(event, ToolResult)]
 
 
+@of_calls
 def test_two_explorers_of_one_reply_search_at_the_same_time(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [ASKS, says("here")], OTHER: [ASKS, says("so")]})
     hired = crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
@@ -71,6 +75,7 @@ def test_two_explorers_of_one_reply_search_at_the_same_time(crew_on: Make) -> No
     assert reports(crew) == [(f"{EXPLORER}: here", False), (f"{OTHER}: so", False)]
 
 
+@of_calls
 def test_a_third_explorer_of_one_reply_waits_for_the_first_two(crew_on: Make) -> None:
     three = Reply([*BOTH.content, *calls("send_explorer", question="and when?").content])
     crew = crew_on({"ann": [three, says("found")], EXPLORER: [says("a"), says("c")], OTHER: [says("b"), says("c")]})
@@ -114,6 +119,7 @@ def test_a_report_outlives_a_kill_before_that_of_the_first(crew_on: Make) -> Non
     assert report == (f"{OTHER}: so", False)
 
 
+@of_calls
 def test_with_caps_explorers_run_one_after_the_other(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [says("a"), says("b")], OTHER: [says("b")]})
     settings.change_setting(crew.team.ensure(), "max_agents", "2")
@@ -121,6 +127,7 @@ def test_with_caps_explorers_run_one_after_the_other(crew_on: Make) -> None:
     assert [(text[-1], is_error) for text, is_error in reports(crew)] == [("a", False), ("b", False)]
 
 
+@of_calls
 def test_where_one_may_work_an_explorer_works_while_its_agent_waits(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [ASKS, says("a"), says("b")], OTHER: [says("b")]})
     settings.change_setting(crew.team.ensure(), "max_working", "1")
@@ -148,6 +155,7 @@ def test_an_explorer_ends_with_its_agent(crew_on: Make, how: str) -> None:
     assert EXPLORER not in hire.resume_all(crew.team)
 
 
+@of_calls
 @pytest.mark.long
 def test_an_explorer_reads_its_agents_worktree(crew_on: Make) -> None:
     reads = calls("read_file", path="new.txt")

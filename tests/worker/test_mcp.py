@@ -37,6 +37,8 @@ from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
 from tests.model import calls, says
 from tests.worker.mcp_server import PICTURE
 
+pytestmark = pytest.mark.files_only("a server of tools does not know where the team is kept")
+
 Make = Callable[..., Crew]
 
 OWN = Path(__file__).with_name("mcp_server.py")

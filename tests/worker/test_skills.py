@@ -23,6 +23,8 @@ from crewboard.worker.tools.workspace import MAX_FILE
 from tests.crew import WAIT_TIMEOUT, Crew
 from tests.model import calls, says
 
+pytestmark = pytest.mark.files_only("what the user accepted is kept apart from teams")
+
 SKILL = "---\nname: {0}\ndescription: how to {0}\n{1}---\n# {0}\n\nRun say.sh.\n"
 
 

@@ -62,6 +62,7 @@ def references(body: dict[str, Any]) -> list[str]:
     return [part["tool_name"] for part in parts if part["type"] == "tool_reference"]
 
 
+@of_answers
 def test_many_tools_are_loaded_on_demand_without_a_change_before(crew_on: Make) -> None:
     crew = crew_on()
     more = with_server(crew, MANY)
@@ -99,6 +100,7 @@ def test_many_tools_are_loaded_on_demand_without_a_change_before(crew_on: Make) 
     assert not any(event.is_error for event in ran)
 
 
+@of_answers
 def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) -> None:
     crew = crew_on()
     tools = with_server(crew, MANY)
