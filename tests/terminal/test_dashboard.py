@@ -11,7 +11,7 @@ import pytest
 from crewboard.commands import messages
 from crewboard.store import agents, mailbox
 from tests.cli.shell import clean_environment
-from tests.crew import Crew, eventually
+from tests.crew import Crew, contents, eventually
 from tests.model import calls, says
 from tests.terminal.screen import Terminal
 
@@ -52,9 +52,7 @@ def test_workers_and_half_a_thought_outlive_the_dashboard(crew: Crew) -> None:
         terminal.shows("idle")
         terminal.press("m", "to scout")
         terminal.press("half a thought", "half a thought")
-        eventually(
-            lambda: any("half a thought" in file.read_text() for file in terminal.state.rglob("*.json")), "a file"
-        )
+        eventually(lambda: any(b"half a thought" in text for text in contents(terminal.state).values()), "a file")
         terminal.kill()
     assert crew.pid("scout") == pid
     with Terminal(crew.root, crew.environment) as terminal:
