@@ -4,12 +4,10 @@
 """
 
 import contextlib
-import http.server
 import itertools
 import os
 import random
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,20 +21,16 @@ from crewboard.commands import answers, messages
 from crewboard.commands import hire as hiring
 from crewboard.errors import CrewboardError
 from crewboard.linux import process
-from crewboard.offline import service
 from crewboard.offline.reply import Reply
 from crewboard.offline.wire import MessagesRequest, Text, ToolResult
 from crewboard.protocol import requests, supervisor_client
 from crewboard.readmodel.states import DEAD
 from crewboard.records.events import Answer
-from crewboard.sandbox import bubblewrap
-from crewboard.sandbox.policy import Policy
 from crewboard.worker.api_relay import LISTEN
 from crewboard.worker.team_tools import RELAY
-from tests import system
 from tests.crew import Crew, eventually
 from tests.model import Script, calls, says
-from tests.worker import test_real_codex, test_real_engine
+from tests.worker import real_engines, test_real_codex
 from tests.worker.test_engine import of, processes, spawn
 
 KILLS = int(os.environ.get("CREWBOARD_KILLS", "10"))
@@ -120,13 +114,6 @@ class Responses(test_real_codex.Responses):
         if name in PLANNERS and not self.witness.is_approved:
             return test_real_codex.says("<proposed_plan>\n# Plan\n1. write a file\n</proposed_plan>")
         return test_real_codex.says("I am done.")
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """A server whose clients may be killed at any moment."""
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing."""
 
 
 class Storm:
@@ -286,27 +273,10 @@ class Storm:
 @pytest.fixture
 def storm(crew_on: Callable[..., Crew], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storm]:
     """Make a team that finds both engines on PATH, and their models; no process is left of it."""
-    system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(tmp_path, writes=False)))
-    places = [test_real_engine.INSTALLED, test_real_codex.INSTALLED]
-    for place in places:
-        system.need(place.parent.name, None if place.exists() else f"{place} is not there")
-    crew, witness = crew_on(allows_stale_thinking=True), Witness()
-    monkeypatch.setenv("PATH", ":".join([*map(str, places), os.environ["PATH"]]))
-    monkeypatch.setattr(crew.model, "_script", Turns(witness))
-    monkeypatch.setattr(service, "_MOST_OUTPUT", 128_000)
+    witness = Witness()
     monkeypatch.setattr(Responses, "witness", witness, raising=False)
-    with Server(("127.0.0.1", 0), Responses) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_port}/v1"
-        key = test_real_codex.KEY
-        crew.environment.update(PATH=os.environ["PATH"], OPENAI_API_KEY=key, OPENAI_BASE_URL=address)
+    with real_engines.crew_with_both(crew_on, tmp_path, monkeypatch, Turns(witness), Responses, [*AGENTS]) as crew:
         yield Storm(crew, witness)
-        crew.end()
-        server.shutdown()
-        thread.join()
-    for name in AGENTS:
-        eventually(lambda: processes(crew, name) == [], f"no process of {name}")  # noqa: B023
     root = os.fsencode(crew.root)
     eventually(lambda: not [pid for pid in process.parents() if _names(pid, root)], "no process of the team")
 

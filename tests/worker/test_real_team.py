@@ -1,9 +1,6 @@
 """A team of the real Claude Code, the real Codex and an agent of our own on one repository: `make engines`."""
 
-import http.server
-import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,18 +9,14 @@ import pytest
 from crewboard.commands import answers, changes
 from crewboard.commands import hire as hiring
 from crewboard.errors import BadDataError
-from crewboard.offline import service
 from crewboard.protocol import requests
 from crewboard.records.requests import Request
-from crewboard.sandbox import bubblewrap
-from crewboard.sandbox.policy import Policy
 from crewboard.store import mailbox
 from crewboard.worker.team_tools import SERVER
-from tests import system
 from tests.crew import Crew, eventually
 from tests.model import calls, says
-from tests.worker import test_real_codex, test_real_engine
-from tests.worker.test_engine import processes, spawn
+from tests.worker import real_engines, test_real_codex, test_real_engine
+from tests.worker.test_engine import spawn
 from tests.worktrees.home import make_repository
 
 TIMEOUT = 90.0
@@ -40,28 +33,13 @@ pytestmark = [
 @pytest.fixture
 def mixed(crew_on: Callable[..., Crew], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
     """Make a team in a repository that finds both engines on PATH, and an API for each; no process of one is left."""
-    system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(tmp_path, writes=False)))
-    places = [test_real_engine.INSTALLED, test_real_codex.INSTALLED]
-    for place in places:
-        system.need(place.parent.name, None if place.exists() else f"{place} is not there")
-    crew = crew_on(allows_stale_thinking=True)
-    make_repository(crew.root)
-    monkeypatch.setenv("PATH", ":".join([*map(str, places), os.environ["PATH"]]))
-    monkeypatch.setattr(crew.model, "_script", test_real_engine.Turns())
-    monkeypatch.setattr(service, "_MOST_OUTPUT", 128_000)
     responses = test_real_codex.Responses
     responses.asked.clear()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), responses) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_port}/v1"
-        crew.environment.update(PATH=os.environ["PATH"], OPENAI_API_KEY=test_real_codex.KEY, OPENAI_BASE_URL=address)
+    with real_engines.crew_with_both(
+        crew_on, tmp_path, monkeypatch, test_real_engine.Turns(), responses, ["claude", "codex"]
+    ) as crew:
+        make_repository(crew.root)
         yield crew
-        crew.end()
-        server.shutdown()
-        thread.join()
-    for name in ("claude", "codex"):
-        eventually(lambda: processes(crew, name) == [], f"no process of {name}")  # noqa: B023
 
 
 def asked(crew: Crew, name: str, kind: str) -> Request:
