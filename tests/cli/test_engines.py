@@ -89,8 +89,14 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     assert (rows["claude"]["version"], rows["claude"]["tested"]) == ("0.1.0", False)
     assert rows["codex"]["why_not"] == "codex-acp is not on PATH"
     checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
+    assert checks["model"]["mark"] == "bad"
+    assert checks["model"]["remedy"].endswith(", or hire with --engine claude, which needs none")
     assert checks["engines"]["mark"] == "note"
     assert checks["engines"]["detail"] == "claude 0.1.0 (not tested; tested is 0.101.0)"
+    # A team whose agents have engines needs no key.
+    assert cli("settings", "engine", "claude").code == 0
+    checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
+    assert checks["model"]["mark"] == "ok"
 
 
 @pytest.mark.parametrize(

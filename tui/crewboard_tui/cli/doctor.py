@@ -267,6 +267,14 @@ def has_hosts(team: TeamDirectory) -> bool:
         return False
 
 
+def _engine(team: Team) -> str | None:
+    """Return the engine that new agents work with. If that is unknown, say so elsewhere."""
+    try:
+        return team.config.engine
+    except core.CrewboardError:
+        return None
+
+
 def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
     """Check which model workers would use, without calling it. Look whether a server nearby answers at all."""
     environment = dict(team.worker_environment)
@@ -277,8 +285,13 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
     except CredentialsError as error:
         if has_hosts:
             return Check("model", "ok", "no API key here; agents get that of their hosts")
+        if (engine := _engine(team)) is not None:
+            return Check("model", "ok", f"no API key; new agents work with the engine {engine}, which finds its own")
         # It finds them itself.
         what, _, remedy = str(error).removesuffix(FINDS_MODELS).partition(": ")
+        here = [each.engine.name for each in crewboard_engines.find_all(team.directory.root) if each.path is not None]
+        if here:
+            remedy += f", or hire with --engine {' or '.join(here)}, which needs none"
         return Check("model", "bad", what, remedy)
     url = endpoint.base_url(environment)
     if endpoint.is_private(url) and (found := answer(team, environment, _LOOK_TIMEOUT)).mark != "ok":
