@@ -2053,6 +2053,7 @@ async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen:
     settings = Settings(drafts=tmp_path / "drafts")
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await _open_plan(stage)
+        assert "send back" not in stage.offered, "there is no note to send"
         await stage.press("c")
         await stage.sees("   1 # Rotate the JWT signing keys", "LINE:TEXT")
         await stage.write("99:beyond")
@@ -2085,8 +2086,9 @@ async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen:
         await stage.sees("2-3:shorter")
         await stage.press(*["backspace"] * len("shorter"), "enter")
         await stage.sees_not("shorter")
-        await stage.can("d", "deny")
-        await stage.press("d", "enter")
+        await stage.can("a", "approve+notes")
+        await stage.can("^s", "send back")
+        await stage.press("ctrl+s")
         await stage.until(_is(frozen, "req-004281", "rejected"), "the answer")
         await stage.until(lambda: not stage.app.context.drafts, "no draft left")
     decided = _request(frozen, "req-004281")

@@ -74,7 +74,7 @@ _ANSWERS = (
 
 _EDITING = "not while you edit"
 
-_NOT_EDITING = "only while you edit"
+_NO_NOTES = "no note to send"
 
 _NO_RULE = "no rule covers this"
 
@@ -265,14 +265,15 @@ class ReviewScreen(BaseScreen):
         own = (
             Action(
                 "edit.send",
-                lambda _: self._send_edit(),
+                lambda _: self._send_edit() if self._editing else self._send_back(),
                 self._why_no_send,
+                lambda _: None if self._editing else "send back",
             ),
             Action(
                 "request.approve",
                 lambda _: self._approve_as_shown(),
                 self._why_no_answer,
-                lambda _: None if self.terms.terms.is_empty else "approve with terms",
+                self._approve_label,
             ),
             Action(
                 "request.terms",
@@ -608,7 +609,9 @@ class ReviewScreen(BaseScreen):
         return _EDITING if why is None and self._editing else why
 
     def _why_no_send(self, selection: Selection) -> str | None:
-        return self.page.why_no_answer(selection) if self._editing else self.page.why_over or _NOT_EDITING
+        if self._editing:
+            return self.page.why_no_answer(selection)
+        return self._why_no_revision(selection) or (None if self._notes else _NO_NOTES)
 
     def _why_no_revision(self, selection: Selection) -> str | None:
         return self._why_no_answer(selection) if self._is_plan else _NO_PLAN
@@ -629,6 +632,11 @@ class ReviewScreen(BaseScreen):
         if not self._is_plan:
             return _NO_PLAN
         return _EDITING if self._editing else None if self._pair is not None else "there is no earlier revision"
+
+    def _approve_label(self, _: Selection) -> str | None:
+        if not self.terms.terms.is_empty:
+            return "approve with terms"
+        return "approve+notes" if self._notes else None
 
     def _edit_label(self, _: Selection) -> str | None:
         if self.editor.rewritten:
@@ -834,7 +842,7 @@ class ReviewScreen(BaseScreen):
         self._answer("edit.send", "approving", approve, edit=True, notes=notes)
 
     @on(DraftInput.Submitted, "#feedback")
-    def _feedback_done(self) -> None:
+    def _send_back(self) -> None:
         if self.refusal("request.deny") is not None:
             return
         notes = self._notes
