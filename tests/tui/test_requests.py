@@ -2055,7 +2055,7 @@ async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen:
         await _open_plan(stage)
         assert "send back" not in stage.offered, "there is no note to send"
         await stage.press("c")
-        await stage.sees("   1 # Rotate the JWT signing keys", "LINE:TEXT")
+        await stage.sees("+  1 # Rotate the JWT signing keys", "LINE:TEXT")
         await stage.write("99:beyond")
         await stage.press("enter")
         await stage.sees("the lines of the plan are 1 to")
@@ -2191,6 +2191,7 @@ async def test_eight_notes_over_three_versions_by_keys_alone(empty: Frozen) -> N
         await stage.press("!")
         await stage.sees("PLAN v2")
         await stage.until(lambda: bool(_shown_notes(stage)), "the notes")
+        await stage.sees("+  3 Why: they are lost.", "   5 - move file3.py")
         assert _shown_notes(stage) == [
             "✎ n1, line 1, answered: name the store",
             "answer: named",
@@ -2257,6 +2258,9 @@ def test_notes_and_answers_stand_below_the_lines_of_a_plan() -> None:
         payload={"plan": "# Do\n\n1. one\n   and more\n2. two", "notes": notes},
     )  # fmt: skip
     lines = [line for part in plan_alone(request, 60) for line in part.lines]
+    before = request.replace(payload={"plan": "# Do\n\n1. one\n2. two"})
+    new = [plain(each) for part in plan_alone(request, 60, before=before) for each in part.lines]
+    assert [each for each in new if each.startswith("+")] == ["+  3 1. one and more"]
     assert [plain(line).rstrip() for line in lines] == [
         "   1 # Do",
         "   2",

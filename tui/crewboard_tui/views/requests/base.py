@@ -1,6 +1,8 @@
 """The page of a request without its answers: facts, plan, permission, changes, and the guard against early keys."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import zip_longest
 from types import MappingProxyType
 
@@ -204,9 +206,10 @@ def plan_text(
     width: int,
     drafts: Sequence[Note] | None = None,
     verdicts: Mapping[int, str] = MappingProxyType({}),
+    before: Request | None = None,
 ) -> Iterator[Passage]:
     """Yield a plan, as `plan_alone`, and what was submitted with it; `touches` is None until it is read."""
-    yield from plan_alone(request, width, drafts, verdicts)
+    yield from plan_alone(request, width, drafts, verdicts, before)
     yield from plan_lists(request, touches, now, width)
 
 
@@ -214,17 +217,35 @@ _GUTTER = 5
 """Cells of the number of a line."""
 
 
+@lru_cache(maxsize=2)
+def _news(before: str, plan: str) -> frozenset[int]:
+    """Return the numbers of the lines of a plan that the one before did not have."""
+    steps = SequenceMatcher(None, lines_of(before), lines_of(plan)).get_opcodes()
+    return frozenset(at + 1 for what, _, _, begin, end in steps if what != "equal" for at in range(begin, end))
+
+
+def _head(number: int, place: range, news: frozenset[int]) -> Span:
+    """Return the number of the first line of a `place` in a plan, with a `+` if there are news."""
+    text = f"{number:>{_GUTTER - 1}} "
+    if news.isdisjoint(place):
+        return Span(text, "dim")
+    return Span(f"+{text[1:]}" if text.startswith(" ") else text, "success")
+
+
 def plan_alone(
     request: Request,
     width: int,
     drafts: Sequence[Note] | None = None,
     verdicts: Mapping[int, str] = MappingProxyType({}),
+    before: Request | None = None,
 ) -> Iterator[Passage]:
     """Yield a plan without what was submitted with it, each note below its lines, those that moved at the end.
 
     The lines are numbered if there are notes, or `drafts` of them, as there may be none yet. Below the line that a step
-    begins with stands what is decided about it, of `verdicts` by that line.
+    begins with stands what is decided about it, of `verdicts` by that line. Numbers of lines that the version `before`
+    did not have are marked.
     """
+    news = _news(before.plan, request.plan) if before is not None else frozenset[int]()
     notes = [*request.earlier_notes, *request.notes, *(drafts or ())]
     is_numbered = bool(notes) or drafts is not None
     blocks = markdown_blocks(request.plan, max(1, width - _GUTTER * is_numbered))
@@ -232,7 +253,7 @@ def plan_alone(
     for (number, block), end in zip_longest(blocks, ends):
         place = range(number, (end or max(number, len(lines_of(request.plan)))) + 1)
         lines = [
-            ((Span(f"{'' if at else number:>{_GUTTER - 1}} ", "dim"), *line) if is_numbered else line)
+            ((Span(" " * _GUTTER) if at else _head(number, place, news), *line) if is_numbered else line)
             for at, line in enumerate(block)
         ]
         yield Passage(named(request, f"plan {number}"), lines, place, _GUTTER * is_numbered)

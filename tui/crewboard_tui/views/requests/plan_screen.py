@@ -518,7 +518,7 @@ class ReviewScreen(BaseScreen):
         """
         request = self._shown
         if self._is_apart:
-            yield from plan_alone(request, width, self._draft_notes, self._verdicts)
+            yield from plan_alone(request, width, self._draft_notes, self._verdicts, self._before)
             yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
             return
         yield Passage(named(request, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
@@ -527,7 +527,8 @@ class ReviewScreen(BaseScreen):
             yield Passage(named(request, plain(fact)), hang_facts([fact], width, _FACT_LINES))
         yield Passage("", [()])
         if self._is_plan:
-            yield from plan_text(request, self._touches, self.context.now, width, self._draft_notes, self._verdicts)
+            known = self._draft_notes, self._verdicts, self._before
+            yield from plan_text(request, self._touches, self.context.now, width, *known)
             return
         text = review_text if request.type == "task_review" else permission_text
         yield Passage(named(request, "call"), text(request, width))
