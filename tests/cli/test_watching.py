@@ -84,6 +84,14 @@ def test_wait_for_needs_prints_the_most_urgent_one(cli: Cli, shell: Cli, team: T
     assert cli("wait", "fixer").code == 2
 
 
+@pytest.mark.parametrize("code", [69, 78])
+def test_a_failure_at_an_address_offers_to_end_the_agent(cli: Cli, team: Team, code: int) -> None:
+    enlist(team, "tester", state="idle")
+    with alive(team, "tester"):
+        set_status(team, "tester", failed=code, failed_at=7, last_error="no connection to 127.0.0.1:9")
+        assert "→ crewboard stop tester   or   crewboard send tester TEXT" in cli("status").out
+
+
 def test_a_need_says_how_many_agents_and_tasks_wait_behind_it(cli: Cli, team: Team) -> None:
     for name in ("fixer", "tester", "scout"):
         enlist(team, name)

@@ -144,6 +144,10 @@ def _about_failure(need: Need) -> tuple[tuple[str, str], ...]:
         return ()
     if need.task is not None:
         return (("tell it", "send {agent} TEXT"), ("close it", "task update {task} --status completed"), _ACKNOWLEDGE)
+    if need.code in (ExitCode.API_UNAVAILABLE, ExitCode.CREDENTIALS):
+        # Mail alone would be answered from the same address, with the same key.
+        again = ("end it, to resume it in a shell with the right address and key", "stop {agent}")
+        return (again, *_ANSWERS["failed"])
     return _ANSWERS["failed"]
 
 
