@@ -262,8 +262,13 @@ def test_adopting_shows_what_the_team_contains(foreign: TeamDirectory, tmp_path:
     assert "plans approved by operator" in asked.out
     assert foreign.is_foreign()
     config = json.loads(foreign.config.on_disk.read_text())
-    foreign.config.on_disk.write_text(json.dumps({**config, "plan_approver": "lead"}))
-    assert "plans approved by lead" in cli("team", "adopt").out
+    rule = {"id": "rule-1", "effect": "allow", "tool": "bash", "pattern": "make *\nsafe", "at": 1, "by": "x"}
+    foreign.config.on_disk.write_text(json.dumps({**config, "plan_approver": "lead", "rules": [rule]}))
+    changed = cli("team", "adopt").out
+    assert "plans approved by lead" in changed
+    (told,) = [line for line in changed.splitlines() if "standing rule" in line]
+    assert "all agents may use bash for make *" in told
+    assert "safe" in told, "a rule is one line"
     shown = re.search(r"--sha256 ([0-9a-f]{16})", asked.err)
     assert shown is not None
     assert cli("team", "adopt", "--sha256", shown[1]).code == 65, "it is not as it was shown"

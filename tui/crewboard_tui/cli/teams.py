@@ -15,6 +15,7 @@ import crewboard as core
 from crewboard import BadDataError, StorageError, Team, UsageError, agent_types, mcp_servers
 from crewboard.agent_types import AgentType
 from crewboard.commands import context, hosts, stop, transfer
+from crewboard.commands.rules import describe_rule
 from crewboard.names import OPERATOR, check_team
 from crewboard.protocol import requests
 from crewboard.records.agents import Cursor, HireOptions, Worktree
@@ -233,7 +234,7 @@ def _powers(directory: TeamDirectory) -> Iterator[_Said]:
             yield _Said([f"setting {name}: {json.dumps(value)}"])
     if config.server is not None:
         yield _Said([f"server {config.server}: conversations of its agents go there"])
-    yield from (_Said([f"standing rule: {json.dumps(rule.as_dict())}"]) for rule in config.rules)
+    yield from (_Said([f"standing rule: {safe_line(describe_rule(rule))}"]) for rule in config.rules)
     asked = requests.load_all(directory)
     for name in stop.all_agents(Team(directory)):
         yield _describe_agent(directory.agent(name), [each for each in asked if each.from_ == name])
