@@ -374,9 +374,7 @@ async def test_an_agents_page_turns_its_tabs(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter")
         await stage.turns_to("Now")
-        await stage.sees(
-            "code · run 1 · pid 4395", "need a cursor, not an offset", "tasks      ● #9   paginate /orders"
-        )
+        await stage.sees("code · run 1 · pid 4395", "need a cursor, not an offset", "task     #9 paginate /orders")
         await stage.press("]")
         await stage.turns_to("Mail")
         await stage.sees("Mail 1", "what is the cursor", "not read yet")

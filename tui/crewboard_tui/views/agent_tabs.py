@@ -114,6 +114,8 @@ class Page(Struct, frozen=True):
     mail: "MailRows"
     caret: bool = True
     ascii_only: bool = False
+    is_task_told: bool = False
+    """True if the vitals above the tab tell the task that the agent works on."""
 
 
 class Tab(Struct, frozen=True):
@@ -159,7 +161,8 @@ def _now(page: Page) -> list[Line]:
         ]
         lines += fact_lines(queued, page.width)
     view = snapshot.view
-    owned = [task for task in view.tasks if agent.name in (task.owner, task.last_owner)]
+    told = agent.task if page.is_task_told else None
+    owned = [task for task in view.tasks if agent.name in (task.owner, task.last_owner) and task.id != told]
     tasks = [
         (_label("" if at else "tasks"), *task_line(task, view, page.now, page.width - _LABEL))
         for at, task in enumerate(owned)
