@@ -231,7 +231,11 @@ class Copy:
         if known is None:
             inside = [self._by_id[ident] for ident in self._inside[folder]]
             latest = max((row.version.at for row in inside if row.kind != "lease"), default=0.0)
-            known = Version(max(own.at, latest), len(inside), own.origin, _mark([row.number for row in inside]))
+            numbers = [row.number for row in inside]
+            both = 0
+            for number in numbers:
+                both ^= number
+            known = Version(max(own.at, latest), len(inside), own.origin, f"{sum(numbers)}.{both}")
             self._versions[folder] = known
         return known
 
@@ -325,14 +329,6 @@ def _differs(old: Row, new: Row) -> bool:
     if (old.number, old.place) != (new.number, new.place):
         return True
     return new.kind == "lease" and old.body != new.body
-
-
-def _mark(numbers: Sequence[int]) -> str:
-    """Return the mark of a folder with entries of these versions, as the query of a single folder does."""
-    both = 0
-    for number in numbers:
-        both ^= number
-    return f"{sum(numbers)}.{both}"
 
 
 class _Glance:

@@ -467,7 +467,14 @@ class Supervisor:
     # A pass.
 
     async def _reconcile_all(self) -> None:
-        self._reap()
+        ended = self._launcher.reap()
+        for watched in self.watched.values():
+            if watched.ref is not None and watched.pidfd is None and watched.ref.pid in ended:
+                status = watched.status.get()
+                # Else the child exited because another process had that run already.
+                if status is None or status.run != watched.run or status.pid == watched.ref.pid:
+                    watched.ended[watched.run] = ended[watched.ref.pid]
+                self._forget_worker(watched)
         with self.noting_failures(""):
             self._placement.look_around()
         candidates: list[Candidate] = []
@@ -511,16 +518,6 @@ class Supervisor:
         else:
             if agent:
                 self._forget_failure(agent)
-
-    def _reap(self) -> None:
-        ended = self._launcher.reap()
-        for watched in self.watched.values():
-            if watched.ref is not None and watched.pidfd is None and watched.ref.pid in ended:
-                status = watched.status.get()
-                # Else the child exited because another process had that run already.
-                if status is None or status.run != watched.run or status.pid == watched.ref.pid:
-                    watched.ended[watched.run] = ended[watched.ref.pid]
-                self._forget_worker(watched)
 
     def _reconcile(self, watched: Watched) -> Candidate | None:
         """Act on the difference between the wanted and the actual state; return the run that should begin, if any."""

@@ -198,7 +198,15 @@ def read_update(update: Json) -> Update | None:
             entries = [_object(each) for each in _list(update.get("entries"))]
             return Steps([_read_step(each) for each in entries if _text(each.get("content"))])
         case "usage_update":
-            return _read_usage(update)
+            used, size = _count(update.get("used")), _count(update.get("size"))
+            if used is None or size is None:
+                return Line("usage_update without numbers")
+            cost = _object(update.get("cost"))
+            usd = _amount(cost.get("amount")) if cost.get("currency") == "USD" else None
+            meta = _object(update.get("_meta"))
+            limit = _object(meta.get("_claude/rateLimit"))
+            resets = _amount(limit.get("resetsAt")) if limit.get("status") == "rejected" else None
+            return Filled(used, size, usd, _text(meta.get("_claude/model")), resets)
     return None if kind in _SILENT else Line(f"{kind or 'an update without a kind'}")
 
 
@@ -253,18 +261,6 @@ def _output(raw: Any) -> str:  # noqa: ANN401
     if isinstance(raw, str) or raw is None:
         return raw or ""
     return json.dumps(raw, ensure_ascii=False)
-
-
-def _read_usage(update: Json) -> Update:
-    used, size = _count(update.get("used")), _count(update.get("size"))
-    if used is None or size is None:
-        return Line("usage_update without numbers")
-    cost = _object(update.get("cost"))
-    usd = _amount(cost.get("amount")) if cost.get("currency") == "USD" else None
-    meta = _object(update.get("_meta"))
-    limit = _object(meta.get("_claude/rateLimit"))
-    resets = _amount(limit.get("resetsAt")) if limit.get("status") == "rejected" else None
-    return Filled(used, size, usd, _text(meta.get("_claude/model")), resets)
 
 
 _RESETS = re.compile(

@@ -583,7 +583,11 @@ class Conversation:
         entering = [self.deferred[ident] for ident in event.entered if ident in self.deferred]
         if entering:
             self._end_loop()
-        self._note_told(event)
+        self.warned = self.warned or event.warned
+        self.loop_was_told = self.loop_was_told or event.looping
+        self.shutdowns_told.update(event.shutdowns)
+        if event.reminds is not None:
+            self.reminded.add(event.reminds)
         if event.assignment is not None:
             self._began = len(self.entries)
         if event.prompt is not None and event.assignment is not None:
@@ -614,14 +618,6 @@ class Conversation:
             self._add_text(text)
         self.entries += [("user", {"type": "text", "text": text, _INSTRUCTS: True}) for text in texts[count:]]
         self.preface.update(event.updates)
-
-    def _note_told(self, event: Intake) -> None:
-        """Note what the notices of an intake told the model, so that it is told once."""
-        self.warned = self.warned or event.warned
-        self.loop_was_told = self.loop_was_told or event.looping
-        self.shutdowns_told.update(event.shutdowns)
-        if event.reminds is not None:
-            self.reminded.add(event.reminds)
 
     def _begin_assignment(self, ident: str, now: float) -> None:
         self.pause = now - self.last_answer.ts if self.last_answer is not None else 0

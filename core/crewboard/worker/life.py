@@ -67,7 +67,11 @@ class StorageWait:
             self._waited += delay
             self._failed_at = time.monotonic() + delay
             self._show(error, delay)
-            await self._pause(delay)
+            end = time.monotonic() + delay
+            while (left := end - time.monotonic()) > 0:
+                self._interrupts.check_leave()
+                await self._interrupts.wait(min(left, SWEEP_INTERVAL))
+            self._interrupts.check_leave()
             try:
                 self._run_state.append_unsaved()
             except StorageError as again:
@@ -82,13 +86,6 @@ class StorageWait:
         with contextlib.suppress(StorageError):
             retry_at = self._run_state.now() + delay
             self._run_state.show("retrying", text, retry_at=retry_at, last_error=text)
-
-    async def _pause(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            self._interrupts.check_leave()
-            await self._interrupts.wait(min(left, SWEEP_INTERVAL))
-        self._interrupts.check_leave()
 
 
 class Life:
@@ -234,7 +231,13 @@ class Life:
                 if run_state.spec.flags.once and run_state.conversation.succeeded and not self._results.is_held:
                     raise WorkerExit("finished", 0)
             await self._interrupts.accept_shutdown()
-            self._show_idle(first=first)
+            state: State = "paused" if self._interrupts.paused else "idle"
+            unread = 0 if state == "paused" else self._assignments.unread
+            doing = f"reads its mail, {unread / 1e6:.1f} MB left" if unread else _PAUSED if state == "paused" else ""
+            if first or (self._run_state.status.state, self._run_state.status.doing) != (state, doing):
+                self._run_state.show(state, doing)
+            if state == "idle" and not unread:
+                self._results.report_idle()
             if first:
                 await self._rest()
             first = False
@@ -246,16 +249,6 @@ class Life:
         if self._assignments.unread:
             return _AT_ONCE
         return SWEEP_INTERVAL if self._assignments.is_timed else None
-
-    def _show_idle(self, *, first: bool) -> None:
-        """Show that the agent is idle or paused. Announce once that it is idle."""
-        state: State = "paused" if self._interrupts.paused else "idle"
-        unread = 0 if state == "paused" else self._assignments.unread
-        doing = f"reads its mail, {unread / 1e6:.1f} MB left" if unread else _PAUSED if state == "paused" else ""
-        if first or (self._run_state.status.state, self._run_state.status.doing) != (state, doing):
-            self._run_state.show(state, doing)
-        if state == "idle" and not unread:
-            self._results.report_idle()
 
     async def _wait_while_paused(self) -> None:
         """Wait, without a model call, while the operator pauses the agent."""

@@ -182,6 +182,11 @@ def changes_of(  # noqa: PLR0913  the parts of one comparison
     begins = (base,) if accepted else (base, setup or snapshot.base)
     of_head, *of_begins = trees_of(repository, head, *(begins if reviews else ()))
     is_merged = not merge.conflicts and merge.tree == of_head
+    lacking = _commits(repository, snapshot.commit, head)
+    # A merge of which objects are gone is in no branch any more.
+    for before, after in merges if lacking else ():
+        with contextlib.suppress(GitFailedError):
+            lacking -= _commits(repository, before, after)
     return Changes(
         agent=agent,
         branch=branch,
@@ -189,7 +194,7 @@ def changes_of(  # noqa: PLR0913  the parts of one comparison
         commit=snapshot.commit,
         head=head,
         files=files,
-        behind=_behind(repository, snapshot.commit, head, merges),
+        behind=len(lacking),
         applies=not merge.conflicts,
         conflicts=merge.conflicts,
         missing=snapshot.missing,
@@ -424,16 +429,6 @@ def merged(repository: Repository, ours: str, theirs: str, base: str) -> MergedT
 def synthetic_commit(repository: Repository, commit: str, *options: str) -> str:
     """Return a commit with a tree, or that of a commit, and with nothing else from it."""
     return repository.git("commit-tree", f"{commit}^{{tree}}", *options, environment=FIXED_AUTHOR)
-
-
-def _behind(repository: Repository, commit: str, head: str, merges: tuple[tuple[str, str], ...]) -> int:
-    """Return how many commits of `head` the agent lacks. What a merge of its own work made, it has in other commits."""
-    lacking = _commits(repository, commit, head)
-    # A merge of which objects are gone is in no branch any more.
-    for before, after in merges if lacking else ():
-        with contextlib.suppress(GitFailedError):
-            lacking -= _commits(repository, before, after)
-    return len(lacking)
 
 
 @lru_cache(maxsize=256)

@@ -141,10 +141,6 @@ class Messaging:
                 messages.read_attachments(self._context.team, said.names, split_attachments(said.text)[1])
         except CrewboardError as error:
             return str(error)
-        return self._why_no_command(text)
-
-    def _why_no_command(self, text: str) -> str | None:
-        """Return that a text is no slash command, if it looks like one; None if it was refused just before."""
         name = None if _opens_view(text) else messages.unknown_command(self._context.team, text)
         held, self._held = self._held, text
         if name is None or held == text:

@@ -390,7 +390,16 @@ def _tell_merged(
     elif done is None:
         say(f"nothing to merge: all of the work of {name} is there already")
     else:
-        _say_merged(team, name, done, dry_run=dry_run)
+        made, files = done.acceptance, len(done.changes.files)
+        counts = f"+{done.changes.added} -{done.changes.removed} in {counted(files, 'file')}"
+        say(safe_line(f"{'would merge' if dry_run else 'merged'} {name} into {_branch(made)}: {counts}"))
+        if made.ref == "HEAD":
+            note(commands_changes.DETACHED)
+        for task in tasks.load_all(team.directory):
+            if task.owner == name and task.in_review is not None:
+                note(f"task {task.id} waits for the review of {task.review}: {safe_line(task.subject)}")
+        if not dry_run:
+            note(f"commit {made.result[:12]}; `{command_for(team, 'undo')}` takes it back")
         if accept is not None:
             _note_yes(_shown(team, done.changes), accept(_named(done.acceptance)))
     for each in done.background if done is not None else ():
@@ -402,19 +411,6 @@ def _lines_of_work(team: Team, work: "Changes") -> Iterator[str]:
     yield f"{work.agent}: +{work.added} -{work.removed} in {counted(len(work.files), 'file')}"
     if work.review is not None:
         yield safe_line(f"{work.agent}: {commands_changes.describe_review(work.review)}")
-
-
-def _say_merged(team: Team, name: str, done: "Merge", *, dry_run: bool) -> None:
-    made, files = done.acceptance, len(done.changes.files)
-    counts = f"+{done.changes.added} -{done.changes.removed} in {counted(files, 'file')}"
-    say(safe_line(f"{'would merge' if dry_run else 'merged'} {name} into {_branch(made)}: {counts}"))
-    if made.ref == "HEAD":
-        note(commands_changes.DETACHED)
-    for task in tasks.load_all(team.directory):
-        if task.owner == name and task.in_review is not None:
-            note(f"task {task.id} waits for the review of {task.review}: {safe_line(task.subject)}")
-    if not dry_run:
-        note(f"commit {made.result[:12]}; `{command_for(team, 'undo')}` takes it back")
 
 
 def _places(keys: "Iterable[KeyLine]") -> list[dict[str, Any]]:

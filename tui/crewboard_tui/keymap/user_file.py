@@ -125,12 +125,8 @@ def _clashes(mine: dict[str, str]) -> Iterator[tuple[str, str, str]]:
     for ident in reversed(mine):
         for key in mine[ident].split(","):
             for other in KEYS:
-                if other.id != ident and _meet(BY_ID[ident], other) and key in _now(other, mine):
+                if other.id != ident and _meet(BY_ID[ident], other) and key in _long(mine.get(other.id, other.keys)):
                     yield ident, key, other.id
-
-
-def _now(key: Key, mine: Mapping[str, str]) -> list[str]:
-    return _long(mine.get(key.id, key.keys))
 
 
 def _meet(one: Key, other: Key) -> bool:

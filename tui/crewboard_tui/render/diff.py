@@ -105,7 +105,11 @@ def parse_diff(text: str) -> list[FileDiff]:
     pairs = _MOST_PAIRS
     for raw in lines:
         if raw.startswith("diff --git "):
-            found.append(_Draft(_path_in_head(raw)))
+            # Imported here, and below, because it loads sandbox and git, for which the first picture need not wait.
+            from crewboard.worktrees.changes import unquoted
+
+            names = raw.removeprefix("diff --git ")
+            found.append(_Draft(unquoted(names[: len(names) // 2])[2:]))
         elif found and (head := _HUNK.match(raw)):
             draft = found[-1]
             room = max(0, min(MOST_OF_FILE - draft.lines, MOST_LINES - kept))
@@ -159,15 +163,6 @@ def _read_hunk(lines: Iterator[str], head: re.Match[str], room: int, *, is_run: 
 
 def _safe(text: str) -> str:
     return " ".join(safe_lines(text))
-
-
-def _path_in_head(raw: str) -> str:
-    """Return the path in `diff --git a/PATH b/PATH`; a renamed file has two, of which lines below tell."""
-    # Imported here, and below, because it loads sandbox and git, for which the first picture need not wait.
-    from crewboard.worktrees.changes import unquoted
-
-    names = raw.removeprefix("diff --git ")
-    return unquoted(names[: len(names) // 2])[2:]
 
 
 def _read_fact(draft: _Draft, raw: str) -> None:

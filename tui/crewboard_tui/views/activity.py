@@ -180,7 +180,11 @@ def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: b
             open_since = now - what.ts if alive and what.ts >= began else None
             folds.append(_call(what, outcome, open_since, width))
         else:
-            folds.append(_said(what, width))
+            head, *rest = shown(what, None, width, 1 if what.kind == "think" else 0)
+            cut = not rest and _is_cut(what, head)
+            sources = _indented(what.detail, width, "dim") if what.detail and what.kind in _TALK else []
+            body = partial(_whole_line, what, width, cut=cut) if cut or (what.detail and not sources) else None
+            folds.append(CollapsibleRow(_key(what), head, (*rest, *sources), body, (what.text, what.detail)))
     lines = live_lines(work, width, 0, caret=caret)
     folds += [CollapsibleRow("live", lines[0], tuple(lines[1:]), texts=(work.live,))] if lines else []
     return folds
@@ -296,15 +300,6 @@ def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Li
 
 def _indented(text: str, width: int, tone: str) -> list[Line]:
     return [(Span(_INDENT), *each) for each in exact_lines(text, width - len(_INDENT), tone)]
-
-
-def _said(what: Activity, width: int) -> CollapsibleRow:
-    """Return talk in full; anything else, and what the model thought, on one line that unfolds if it was cut."""
-    head, *rest = shown(what, None, width, 1 if what.kind == "think" else 0)
-    cut = not rest and _is_cut(what, head)
-    sources = _indented(what.detail, width, "dim") if what.detail and what.kind in _TALK else []
-    body = partial(_whole_line, what, width, cut=cut) if cut or (what.detail and not sources) else None
-    return CollapsibleRow(_key(what), head, (*rest, *sources), body, (what.text, what.detail))
 
 
 _COUNTS = 10

@@ -544,21 +544,18 @@ class HireForm(Vertical):
             host.offer(_host_options(self._view, self._host))
             host.choose(self._host)
             self.query_one("#hire-labels", Input).value = " ".join(flags.needs)
-        self._fill_engine(profile.engine)
-        self._had = self._usual
-        for ident, usual in self._had.items():
-            is_fixed = is_new or (ident == "worktree" and self._on_hosts)
-            self.query_one(f"#hire-{ident}", Checkbox).value = usual if is_fixed else getattr(flags, ident)
-        self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
-
-    def _fill_engine(self, named: str | None) -> None:
         self._had_engine = self._usual_engine
-        chosen = self._had_engine if named is None else named if named != NONE else None
+        chosen = self._had_engine if profile.engine is None else profile.engine if profile.engine != NONE else None
         # Another one than those that are here, such as a command.
         self._engine = chosen or ""
         field = self.query_one("#hire-engine", Select)
         field.offer([_MODEL, *([(chosen, chosen)] if chosen else [])])
         field.choose(chosen or _MODEL[0])
+        self._had = self._usual
+        for ident, usual in self._had.items():
+            is_fixed = is_new or (ident == "worktree" and self._on_hosts)
+            self.query_one(f"#hire-{ident}", Checkbox).value = usual if is_fixed else getattr(flags, ident)
+        self.query_one("#hire-mode", Radio).choose(_FOREGROUND if profile.foreground else "")
 
     def profile(self, max_turns: int | None = None) -> Profile:
         """Return the fields without name and task as a profile; `max_turns` replaces an invalid turn limit.

@@ -105,7 +105,15 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
                 if name in self._found:
                     seen = (Span(f"{BADGE}  ", "info"), Span("not attached  ", "dim"), say(self._found[name]))
                 else:
-                    seen = _summary(self._look(team))
+                    view = self._look(team)
+                    alive = sum(agent.alive for agent in view.agents)
+                    counts = waiting(view)
+                    seen = (
+                        Span(f"{BADGE}  " if view.attached else "", "info"),
+                        Span(f"{counts}  " if counts else "", "warning bold"),
+                        Span(f"{alive} of {len(view.agents)} alive  " if view.agents else "no agents yet  ", "dim"),
+                        say(view.description),
+                    )
             except (CrewboardError, OSError) as error:
                 seen = (say(str(error), "error"),)
             self.post_message(self.Seen(name, seen))
@@ -141,15 +149,3 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
 
     def action_leave(self) -> None:
         self.dismiss(None)
-
-
-def _summary(view: TeamView) -> Line:
-    """Return what waits in a team, how many agents are alive, and what the team is for."""
-    alive = sum(agent.alive for agent in view.agents)
-    counts = waiting(view)
-    return (
-        Span(f"{BADGE}  " if view.attached else "", "info"),
-        Span(f"{counts}  " if counts else "", "warning bold"),
-        Span(f"{alive} of {len(view.agents)} alive  " if view.agents else "no agents yet  ", "dim"),
-        say(view.description),
-    )

@@ -239,7 +239,12 @@ class Workspace:
         found = self.results.joinpath(*parts[3:]) if parts[:3] == folder else self._unescaped(given)
         real = Path(os.path.realpath(found))
         if results and real.is_relative_to(self.results):
-            return Place(given, self._open_results(), real.relative_to(self.results).parts)
+            if self._results is None:
+                try:
+                    self._results = os.open(self.results, _FOLDER)
+                except OSError:
+                    raise RefusedError("there are no results yet") from None
+            return Place(given, self._results, real.relative_to(self.results).parts)
         if not real.is_relative_to(self.root):
             raise RefusedError(f"{given} is outside the workspace {self.root}{self._same_inside(given)}")
         steps = real.relative_to(self.root).parts
@@ -298,14 +303,6 @@ class Workspace:
         real = [self.root / each for each in found]
         shown = [escape_name(str(each.relative_to(self.root))) for each in real if not _is_in(each, self.limits.hidden)]
         return f"; did you mean {' or '.join(shown)}?" if shown else f"; list_dir {folder.name} shows what is there"
-
-    def _open_results(self) -> int:
-        if self._results is None:
-            try:
-                self._results = os.open(self.results, _FOLDER)
-            except OSError:
-                raise RefusedError("there are no results yet") from None
-        return self._results
 
     def check_writable(self, place: Place) -> None:
         """Refuse files that agents must not write.
