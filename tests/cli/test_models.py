@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from crewboard import agent_types, endpoint, local_servers, models, operations
-from crewboard.commands import hire, messages, settings
+from crewboard.commands import answers, hire, messages, settings
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.service import Fault
@@ -162,6 +162,24 @@ def test_a_spawn_says_until_when_it_waits(crew_on: Callable[..., Crew], monkeypa
     ran = Inside(crew.root, crew.environment)("spawn", "a", "--type", "explore", "--prompt", "look")
     assert (ran.code, ran.out) == (0, "done\n")
     assert re.search(r"a waits until \d\d:\d\d:\d\d: the API is unavailable: 529", ran.err), ran.err
+
+
+def test_a_spawn_says_what_its_agent_waits_for_asks(
+    crew_on: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hires = calls("spawn_agent", name="scout", agent_type="explore", prompt="look")
+    crew = crew_on({"boss": [hires, says("done")], "scout": [calls("ask_operator", question="Which?"), says("seen")]})
+    told: list[str] = []
+
+    def hear(text: str) -> None:
+        told.append(text)
+        if text.startswith("scout waits for you"):
+            answers.answer(crew.team, crew.pending("question").id, "this")
+
+    monkeypatch.setattr(hiring, "note", hear)
+    spawned = ("spawn", "boss", "--type", "lead", "--prompt", "begin", "--unsafe-no-sandbox")
+    ran = Inside(crew.root, crew.environment)(*spawned)
+    assert (ran.code, ran.out) == (0, "done\n"), told
 
 
 @pytest.mark.parametrize(

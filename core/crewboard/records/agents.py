@@ -412,6 +412,7 @@ class Status(Record):
     doing: str = ""
     turn: int = 0
     waiting_for: str | None = None
+    awaits: Name | None = None
     task: int | None = None
     tokens: Tokens = field(default_factory=Tokens)
     context: Context = field(default_factory=Context)

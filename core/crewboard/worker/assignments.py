@@ -70,7 +70,7 @@ class Results:
                 for_operator=assignment.asked_by == {OPERATOR},
             )
         )  # fmt: skip
-        run_state.show("working", "sends its result", clear_error=True)
+        run_state.show("working", "sends its result", last_error="")
         self.send_unsent()
 
     def fail(self, error: str, code: ExitCode, *, budget: bool = False, refused_by: str | None = None) -> None:

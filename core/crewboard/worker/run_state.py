@@ -220,14 +220,15 @@ class RunState:
         *,
         timeout: float | None = None,
         waiting_for: str | None = None,
+        awaits: str | None = None,
         retry_at: float | None = None,
         outage_since: float | None = None,
         last_error: str | None = None,
-        clear_error: bool = False,
     ) -> None:
         """Write the status. `since` changes only if `state` or `doing` do.
 
-        Unless it is written again within `timeout` seconds, the agent counts as stuck.
+        Unless it is written again within `timeout` seconds, the agent counts as stuck. `last_error` stays until another
+        one is given; an empty one clears it.
         """
         # Not at the start, which is waited for; but at the end of each assignment.
         if state != "starting":
@@ -236,13 +237,14 @@ class RunState:
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
         failure, rests = conversation.failure, state in ("idle", "paused")
-        kept_error = None if clear_error else redact(last_error or "") or self.status.last_error
+        kept_error = self.status.last_error if last_error is None else redact(last_error) or None
         self.status = self.status.replace(
             state=state,
             since=self.status.since if same else now,
             doing=redact(doing[:200]),
             turn=conversation.assignment.calls if conversation.assignment else 0,
             waiting_for=waiting_for,
+            awaits=awaits,
             task=self._task,
             tokens=conversation.tokens,
             cost_usd=conversation.cost_usd,

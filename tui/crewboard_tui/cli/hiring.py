@@ -764,7 +764,7 @@ class Following:
         mine = only_operator_answers(config, lambda: leases.is_held(lead.lease))
         status = self.follower.agent.status.load()
         # What the agent waits for may itself wait for the operator.
-        asking = {self.assignment.agent, status.doing.removeprefix("waits for ") if status and status.doing else ""}
+        asking = {self.assignment.agent, status.awaits if status is not None else None}
         for request in requests.pending(self.team.directory):
             if request.from_ not in asking or request.to not in mine or request.id in self.told:
                 continue

@@ -224,7 +224,7 @@ async def _wait_for_agent(context: Context, assignment: hire.Assignment, *, hear
     """
     team = context.team
     follower = Follower(team.agent(assignment.agent), assignment.id, assignment.run).rewind()
-    context.run_state.show("waiting", f"waits for {assignment.agent}")
+    context.run_state.show("waiting", f"waits for {assignment.agent}", awaits=assignment.agent)
 
     async def reason_to_stop() -> str:
         while True:
