@@ -455,7 +455,11 @@ LETTER: dict[str, JsonValue] = {
 
 POWERS: list[tuple[str, Mapping[str, JsonValue], str]] = [
     ("config.json", {"plan_approver": "lead"}, "plans are approved by lead"),
-    ("config.json", {"rules": [{"id": "r", "tool": "bash", "pattern": "ev*"}]}, '"pattern": "ev*"'),
+    (
+        "config.json",
+        {"rules": [{"id": "r", "tool": "bash", "pattern": "ev*"}]},
+        "all agents may use bash for ev* without asking",
+    ),
     ("config.json", {"check": "make evil"}, 'check: "make evil"'),
     ("config.json", {"worktree_setup": "make evil"}, 'worktree_setup: "make evil"'),
     ("config.json", {"worktree_copy": [".env"]}, 'worktree_copy: [".env"]'),

@@ -39,7 +39,7 @@ def crew_with_both(
     crew = crew_on(allows_stale_thinking=True)
     patch.setenv("PATH", ":".join([*map(str, places), os.environ["PATH"]]))
     patch.setattr(crew.model, "_script", script)
-    patch.setattr(service, "_MOST_OUTPUT", 128_000)
+    patch.setattr(service, "MOST_OUTPUT", 128_000)
     with Server(("127.0.0.1", 0), responses) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

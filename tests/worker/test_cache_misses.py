@@ -18,24 +18,25 @@ def replies(crew: Crew, name: str) -> list[Reply]:
     return [event for event in crew.events(name) if isinstance(event, Reply)]
 
 
-@pytest.mark.files_only("the server is that of an offline team")
+@pytest.mark.files_only("the server does not know where the team is kept")
 def test_only_another_model_misses_the_cache(crew_on: Callable[..., Crew]) -> None:
-    crew = crew_on(CREWBOARD_OFFLINE="1")
-    crew.answer(crew.hire("scout", "explore", "List all Python files, then read README.md"))
-    resume_after_kill(crew, "scout")
-    crew.answer_to("scout", messages.send(crew.team, "scout", "list all files").id)
-    before = replies(crew, "scout")
-    assert len(before) > 2
-    assert len({reply.id for reply in before}) == len(before)
-    assert [reply.cache_miss for reply in before] == [None] * len(before), "a resume changes nothing"
-    crew.kill("scout")
-    crew.wait_for("scout", "crashed")
-    hire.resume(crew.team, "scout", model="opus")
-    crew.answer_to("scout", messages.send(crew.team, "scout", "list all files").id)
-    miss = replies(crew, "scout")[len(before)].cache_miss
-    assert isinstance(miss, CacheMiss)
-    assert miss.reason == "model_changed"
-    assert miss.tokens
+    with patched(TAKEN_FOR_THE_API):
+        crew = crew_on()
+        crew.answer(crew.hire("scout", "explore", "List all Python files, then read README.md"))
+        resume_after_kill(crew, "scout")
+        crew.answer_to("scout", messages.send(crew.team, "scout", "list all files").id)
+        before = replies(crew, "scout")
+        assert len(before) > 2
+        assert len({reply.id for reply in before}) == len(before)
+        assert [reply.cache_miss for reply in before] == [None] * len(before), "a resume changes nothing"
+        crew.kill("scout")
+        crew.wait_for("scout", "crashed")
+        hire.resume(crew.team, "scout", model="opus")
+        crew.answer_to("scout", messages.send(crew.team, "scout", "list all files").id)
+        miss = replies(crew, "scout")[len(before)].cache_miss
+        assert isinstance(miss, CacheMiss)
+        assert miss.reason == "model_changed"
+        assert miss.tokens
 
 
 def test_a_conversation_that_was_shortened_is_compared_with_nothing() -> None:

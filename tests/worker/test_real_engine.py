@@ -57,7 +57,7 @@ def real(crew_on: Callable[..., Crew], tmp_path: Path, monkeypatch: pytest.Monke
     crew.environment["PATH"] = os.environ["PATH"]
     monkeypatch.setattr(crew.model, "_script", Turns())
     # Its models write more than those that crewboard asks.
-    monkeypatch.setattr(service, "_MOST_OUTPUT", 128_000)
+    monkeypatch.setattr(service, "MOST_OUTPUT", 128_000)
     yield crew
     crew.end()
     eventually(lambda: processes(crew, "e") == [], "no process of the engine")

@@ -62,7 +62,7 @@ def test_an_empty_answer_says_that_it_is_empty(shared_crew: Crew) -> None:
 
 @of_answers
 def test_max_tokens_never_exceed_the_limit_of_the_model(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "_MOST_OUTPUT", 4000)
+    monkeypatch.setattr(service, "MOST_OUTPUT", 4000)
     shared_crew.model.give("modest", says("done"))
     shared_crew.run("modest", "explore", "go")
     assert shared_crew.model.asked_by("modest")[0]["max_tokens"] == 4000

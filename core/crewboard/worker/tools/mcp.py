@@ -483,7 +483,7 @@ class _Connection:
         if self._service is None or "[exit code 127]" not in (self._service.ending or ""):
             return ""
         program = self._resolved.arguments[0]
-        said = rf"^mcp:.*: {re.escape(program)}: (?:not found|No such file or directory)$"
+        said = rf"^{re.escape(program)}: not found in the sandbox$"
         if not re.search(said, self._service.log, re.MULTILINE):
             return ""
         return f"the sandbox shows no {program}: install it where the agent's commands find it"
