@@ -227,7 +227,7 @@ def test_without_a_key_nothing_is_answered(server: ModelServer) -> None:
         ("GET", "/v1/messages", None, 405),
         *(
             pytest.param("POST", "/v1/messages", body, 400, marks=pytest.mark.misfits("no request"))
-            for body in (b"no json", b"[]", b"{}")
+            for body in (b"no json", b"[]", b"{}", b'{"model": "m", "max_tokens": 1, "messages": []}')
         ),
     ],
 )

@@ -142,7 +142,7 @@ class MessagesRequest(Struct):
     """A request. Tools and settings are as they came."""
 
     model: str
-    messages: list[Message]
+    messages: Annotated[list[Message], Meta(min_length=1)]
     max_tokens: int
     system: _Texts = []
     tools: list[dict[str, Any]] = []
