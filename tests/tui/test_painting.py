@@ -114,10 +114,16 @@ async def test_a_key_is_answered_before_the_team_is_read(frozen: Frozen, monkeyp
         def note_paint(self) -> None:
             told.append("paint")
 
+        def note_outcome(self) -> None:
+            told.append("outcome")
+
     monkeypatch.setattr("crewboard_tui.poller.KeysFirst", Keys)
     async with opened(frozen, *SIZE) as stage:
         await stage.press("j")
         await stage.until(lambda: "key" in told and told[-1] == "paint", "a key, and a paint after it")
+        stage.app.context.do("trying", lambda: "tried")
+        await stage.sees("tried")
+        await stage.until(lambda: "paint" in told[told.index("outcome") :], "the outcome, and a paint after it")
 
 
 @pytest.mark.parametrize("key", ["3", "6"])

@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -302,13 +302,16 @@ def test_a_team_that_goes_on_changing_is_shown_four_times_a_second() -> None:
     assert shown <= 60 / BURST + 4
 
 
-def test_reading_waits_while_a_key_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("note", [KeysFirst.note_key, KeysFirst.note_outcome])
+def test_reading_waits_while_a_key_is_answered(
+    monkeypatch: pytest.MonkeyPatch, note: Callable[[KeysFirst], None]
+) -> None:
     monkeypatch.setattr("crewboard_tui.poller.KEY_FIRST", 600.0)
     monkeypatch.setattr("crewboard_tui.poller.KEYS_FIRST", 600.0)
     keys = KeysFirst()
     keys.begin()
     keys.wait()
-    keys.note_key()
+    note(keys)
     reading = threading.Thread(target=keys.wait, daemon=True)
     reading.start()
     reading.join(0.05)

@@ -374,6 +374,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._show()
 
     def on_job_done(self, message: JobDone) -> None:
+        self.context.reading.keys.note_outcome()
         self.context.jobs.hear(message)
         self._reload_drafts()
         if message.says:

@@ -92,7 +92,11 @@ class KeysFirst:
     def note_key(self) -> None:
         """Note that the screen answers a key from now on. Called by the app."""
         self.key_at = time.monotonic()
-        self._until = self.key_at + KEY_FIRST
+        self.note_outcome()
+
+    def note_outcome(self) -> None:
+        """Note that the screen shows from now on what came of a key. Called by the app."""
+        self._until = time.monotonic() + KEY_FIRST
         self._painted.clear()
 
     def note_paint(self) -> None:
