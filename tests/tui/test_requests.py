@@ -23,6 +23,7 @@ from crewboard.store import mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions.requests import outcome_of
+from crewboard_tui.dashboard import unsent
 from crewboard_tui.queries import Readers, TouchedFiles
 from crewboard_tui.render.lines import plain, width_of
 from crewboard_tui.settings import Settings
@@ -1809,6 +1810,40 @@ async def test_the_terms_of_a_plan_outlive_its_page_and_the_dashboard(frozen: Fr
     assert terms is not None
     assert (terms.ask, terms.hold, terms.refused) == (True, [1], [3])
     assert [each.commands for each in terms.denied] == [["make it"]]
+
+
+async def test_the_terms_of_a_plan_that_is_sent_back_go_to_its_next_version(frozen: Frozen, tmp_path: Path) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. try it\n3. publish it\n4. tell us"})
+    settings = Settings(drafts=tmp_path)
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("o", "terms")
+        await stage.press("o")
+        await stage.can("Space", "yes/no")
+        await stage.press("space", "G", "space", "space", "k", "space", "k", "space", "o")
+        await stage.sees("TERMS     ask · holds 2, 3 · not 4")
+        await stage.press("d")
+        await stage.write("test it first")
+        await stage.press("enter")
+        await stage.sees("denied: api reads why; your terms are kept for its next version")
+    assert unsent(stage.app.context.drafts, [_request(frozen, "req-1")])
+    again = "1. test\n2. write\n3. tell us\n4. publish it"
+    frozen.asks("req-2", "plan_approval", "api", 5, {"plan": again}, supersedes="req-1")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        for _ in range(2):
+            await stage.app.open_need("plan:api:req-2")
+            await stage.sees("PLAN v2", "TERMS     ask · holds 4 · not 3")
+            await stage.sees("GONE      held: try it: no step of this version")
+            await stage.press("escape")
+            await stage.sees_not("PLAN v2")
+        await stage.app.open_need("plan:api:req-2")
+        await stage.can("a", "approve with terms")
+        await _painted(stage)
+        await _press_until(stage, "a", _is(frozen, "req-2", "approved"))
+        await stage.until(lambda: not stage.app.context.drafts, "no draft left")
+    terms = _request(frozen, "req-2").terms
+    assert terms is not None
+    assert (terms.ask, terms.hold, terms.refused) == (True, [4], [3])
 
 
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))

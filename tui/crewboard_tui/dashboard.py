@@ -141,15 +141,16 @@ def farewell(team: Team) -> str:
 def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
     """Return the unsent texts, to print them when the dashboard is closed; they are also stored.
 
-    An unsent answer to a request in `asked` that is closed is returned once and then deleted: no page shows it.
+    An unsent answer to a request in `asked` that is closed is returned once and then deleted: no page shows it. Terms
+    for a plan that was sent back are kept for its next version.
     """
-    from crewboard_tui.drafts import called, request_of
+    from crewboard_tui.drafts import called, outlives, request_of
     from crewboard_tui.render.sanitize import safe_line, safe_text
 
     texts = {to: text for to, text in drafts.items() if text.strip()}
     for to in texts:
         request = request_of(to, asked)
-        if request is not None and request.status != "pending":
+        if request is not None and not outlives(to, request):
             del drafts[to]
     drafts.keep()
     return [

@@ -49,6 +49,11 @@ def terms_for(plan: Request) -> str:
     return f"{plan.id}{_TERMS}{plan.sha256}"
 
 
+def outlives(draft: str, request: Request) -> bool:
+    """Return True if a draft about a request is of use once that was answered: terms are for the next version, too."""
+    return request.status == "pending" or (request.status == "rejected" and _TERMS in draft)
+
+
 def note_on(request_id: str, note: NewNote) -> str:
     """Return the name of the draft of a note on lines of a plan."""
     return f"{request_id}{_ON_LINES}{note.line}-{note.end}"

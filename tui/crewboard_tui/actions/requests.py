@@ -1,6 +1,6 @@
 """Answer a request, or several permissions at once, and describe what happened to one after its page was opened."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Unpack
 
@@ -190,12 +190,14 @@ def newest_of(request: Request, view: TeamView) -> Request | None:
 
 def revision_of(request: Request, view: TeamView) -> int:
     """Return which revision of a plan a request is, counted from 1."""
-    by_id = {each.id: each for each in view.asked}
-    seen = {request.id}
-    number = 1
+    return len([request, *versions_before(request, view)])
+
+
+def versions_before(request: Request, view: TeamView) -> Iterator[Request]:
+    """Yield the versions that a request replaced, newest first."""
+    by_id = {each.id: each for each in view.asked if each.id != request.id}
     before = request.supersedes
-    while before is not None and before not in seen and before in by_id:
-        seen.add(before)
-        number += 1
-        before = by_id[before].supersedes
-    return number
+    # Each once, also if the files of a damaged team lead in a circle.
+    while (each := by_id.pop(before or "", None)) is not None:
+        yield each
+        before = each.supersedes

@@ -3,7 +3,7 @@
 A comment on an approval and the reason of a refusal are separate texts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -269,6 +269,9 @@ class TermsList(LineList):
         self._plan = request.plan
         self._steps = steps_of(self._plan)
         self._draft = terms_for(request)
+        self._earlier: list[str] = []
+        self.gone: list[str] = []
+        """The verdicts about steps of the versions before that this one does not have, in words."""
         self._denied_for: tuple[dict[int, StepVerdict], list[StepNames]] = ({}, [])
 
     @property
@@ -330,34 +333,53 @@ class TermsList(LineList):
     @property
     def _chosen(self) -> dict[str, str]:
         """Return what is chosen for the rows that are not as at first."""
-        lines = self._app_context.drafts.get(self._draft, "").splitlines()
-        return {row: word for line in lines for row, colon, word in [line.partition(": ")] if colon}
+        return _words_of(self._app_context.drafts.get(self._draft, ""))
 
     @property
     def _verdicts(self) -> dict[int, StepVerdict]:
         """Return what is decided about the steps that are not simply to be done."""
-        chosen, known = self._chosen, {str(verdict): verdict for verdict in VERDICTS if verdict != "do"}
-        return {
-            number: verdict
-            for number in self._steps
-            if (verdict := known.get(chosen.get(f"{_STEP}{number}", ""))) is not None
-        }
+        return _verdicts_in(self._chosen, self._steps)
 
     def _choose(self, row: str, word: str | None) -> None:
         """Keep what was chosen for a row; None for what it was at first."""
-        chosen = {**self._chosen, row: word}
-        text = "\n".join(f"{row}: {word}" for row, word in chosen.items() if word is not None)
-        self._app_context.drafts[self._draft] = text
-        if not text:
-            self.forget()
+        chosen = self._chosen
+        chosen.pop(row, None)
+        self._keep(self._draft, chosen if word is None else {**chosen, row: word})
         self._app_context.drafts.keep()
         self.paint()
         # The screen shows what is chosen above the list.
         self.marks_changed()
 
+    def _keep(self, draft: str, chosen: Mapping[str, str]) -> None:
+        self._app_context.drafts.pop(draft, None)
+        if chosen:
+            self._app_context.drafts[draft] = "\n".join(f"{row}: {word}" for row, word in chosen.items())
+
+    def carry_over(self, earlier: Iterable[Request]) -> None:
+        """Take over what is chosen for versions before, newest first; about steps, by the text of each."""
+        if self._app_context.read_only or self.why_none is not None:
+            return
+        here = list(self._steps.values())
+        for before in earlier:
+            draft, texts = terms_for(before), steps_of(before.plan)
+            chosen = _words_of(self._app_context.drafts.get(draft, ""))
+            found = {row: word for row, word in chosen.items() if not row.startswith(_STEP)}
+            gone = dict[str, str]()
+            for number, verdict in _verdicts_in(chosen, texts).items():
+                if here.count(texts[number]) == 1:
+                    found[f"{_STEP}{here.index(texts[number]) + 1}"] = verdict
+                else:
+                    gone[f"{_STEP}{number}"] = verdict
+                    self.gone.append(f"{VERDICTS[verdict].decided}: {texts[number]}")
+            self._keep(self._draft, {**found, **self._chosen})
+            # It stays there until an answer: the page says so each time.
+            self._keep(draft, gone)
+            self._earlier.append(draft)
+
     def forget(self) -> None:
         """Drop what was chosen, as it was sent."""
-        self._app_context.drafts.pop(self._draft, None)
+        for draft in (self._draft, *self._earlier):
+            self._keep(draft, {})
 
     def turn_step(self, step: int) -> None:
         """Decide the next about a step: to do it, to hold it, not to do it at all."""
@@ -430,6 +452,17 @@ class TermsList(LineList):
 
     def action_open(self) -> None:
         self.action_turn()
+
+
+def _words_of(draft: str) -> dict[str, str]:
+    """Return what a draft of terms says for each row."""
+    return {row: word for line in draft.splitlines() for row, colon, word in [line.partition(": ")] if colon}
+
+
+def _verdicts_in(chosen: Mapping[str, str], steps: Iterable[int]) -> dict[int, StepVerdict]:
+    """Return what is decided about the steps that are not simply to be done."""
+    words = {number: chosen.get(f"{_STEP}{number}") for number in steps}
+    return {number: each for number, word in words.items() for each in VERDICTS if word == each != "do"}
 
 
 def _box(*, on: bool) -> Span:

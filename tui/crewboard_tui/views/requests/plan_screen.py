@@ -19,7 +19,7 @@ from crewboard.records.agents import VERDICTS, Deviations, Terms, next_verdict
 from crewboard.records.base import counted
 from crewboard.records.requests import NewNote, Note, lines_of, parse_note, step_lines
 from crewboard_tui.actions.registry import Action, Layer, Selection
-from crewboard_tui.actions.requests import newest_of, revision_of
+from crewboard_tui.actions.requests import newest_of, revision_of, versions_before
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.drafts import note_on, notes_on_plan
@@ -372,6 +372,8 @@ class ReviewScreen(BaseScreen):
         return f"PLAN v{revision_of(self.page.seen, self.context.snapshot.view)}"
 
     def on_mount(self) -> None:
+        if not self.page.is_over:
+            self.terms.carry_over(versions_before(self.page.seen, self.context.snapshot.view))
         self._show_mode()
         if self.editor.rewritten:
             edit = self.context.key("request.edit")
@@ -460,7 +462,9 @@ class ReviewScreen(BaseScreen):
         lines += [
             (Span(f"{'STEPS' if not at else '':<{LABEL}}", "warning bold"), say(each)) for at, each in enumerate(said)
         ]
-        return lines if words else []
+        lines = lines if words else []
+        gone = [] if over or not self.terms.gone else [f"{' · '.join(self.terms.gone)}: no step of this version"]
+        return [*lines, *((Span(f"{'GONE':<{LABEL}}", "warning bold"), say(each, "warning")) for each in gone)]
 
     def _answer_before(self) -> list[Line]:
         """Return what was answered to the revision before, to compare this one with."""
@@ -889,6 +893,7 @@ class ReviewScreen(BaseScreen):
         said = self.page.commands.reject(feedback, notes)
         left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
         left_out += ["your edit was not sent"] if self.editor.rewritten else []
+        left_out += [] if self.terms.terms.is_empty else ["your terms are kept for its next version"]
         return "; ".join([said, *left_out])
 
     def _forget_drafts(self, no: bool, edit: bool, notes: Sequence[NewNote], worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
@@ -896,6 +901,7 @@ class ReviewScreen(BaseScreen):
             self.editor.sent()
         if worked:
             self.feedback.take(no=no)
+        if worked and not no:
             self.terms.forget()
         for note in notes if worked else ():
             if self.context.drafts.get(name := note_on(self.page.seen.id, note)) == note.text:
