@@ -9,9 +9,11 @@ from textual.geometry import Size
 
 import crewboard
 import crewboard_tui
+from crewboard.records.processes import Exit
+from crewboard.store import agents
 from crewboard_tui.render.looks import GLYPHS
 from crewboard_tui.render.sanitize import safe_line
-from tests.frozen import Frozen
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
 
 
@@ -84,6 +86,12 @@ async def test_a_column_that_would_be_blank_is_left_out(frozen: Frozen) -> None:
         await stage.sees("model")
         # Each row tells what there is to tell: a column of why would be blank.
         assert " why " not in stage.all
+        agents.write_exit(frozen.directory.agent("perf"), Exit(run=1, code=0, at=NOW, reason="stopped"))
+        stage.app.context.announce()
+        await stage.sees(" why ")
+        row = next(line for line in stage.text if " perf " in line)
+        assert "grep lru_cache src/" in row
+        assert " stopped " in row
 
 
 @pytest.mark.long

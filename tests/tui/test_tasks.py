@@ -12,7 +12,7 @@ from crewboard.readmodel.needs import format_minute
 from crewboard.records.events import Answer
 from crewboard.records.team import Checked, Reviewed, Task, TaskStatus
 from crewboard.store import journal, mailbox, tasks
-from crewboard_tui.views.rows import rank_in_tree, task_tree
+from crewboard_tui.views.rows import TaskTree
 from crewboard_tui.views.tasks import TasksScreen
 from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
@@ -563,7 +563,9 @@ def test_a_task_stands_below_what_it_waits_for() -> None:
         Task(id=6, subject="hen", blocked_by=[7]),
         Task(id=7, subject="egg", blocked_by=[6]),
     ]
-    ways = task_tree(board)
-    ordered = sorted(board, key=lambda task: rank_in_tree(ways[task.id]))
-    assert [(task.id, len(ways[task.id]) - 1) for task in ordered][:5] == [(1, 0), (2, 0), (3, 1), (4, 2), (5, 0)]
-    assert {6, 7} <= ways.keys()
+    tree = TaskTree()
+    depths = tree.depths(board)
+    assert [*depths.items()] == [(1, 0), (2, 0), (3, 1), (4, 2), (5, 0), (6, 0), (7, 1)]
+    assert tree.depths(list(board)) is depths
+    board[1] = Task(id=2, subject="design", status="completed")
+    assert [*tree.depths(board).items()] == [(1, 0), (3, 0), (4, 1), (5, 0), (2, 0), (6, 0), (7, 1)]

@@ -304,7 +304,7 @@ async def test_tasks_say_why_they_wait(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("3")
         await stage.sees("Tasks · 1/8 completed", "orphaned by parser", "after #9 ● #11 ●", "unassigned")
-        await stage.press("j", "j", "j", "j")
+        await stage.press("j", "j", "j", "j", "j")
         await stage.sees("unassigned; orphaned by parser")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -354,39 +355,51 @@ def task_rank(task: Task) -> tuple[float, ...]:
     return _ORDER[task.status], *((-task.updated_at,) if closed else store_tasks.order_of_work(task))
 
 
-def task_tree(tasks: Sequence[Task]) -> dict[int, list[Task]]:
-    """Return the way to each of these tasks, by its number: what it waits for, what that waits for, and so on.
+class TaskTree:
+    """The order in which a task stands below what it waits for. It is made anew only when a task changed."""
 
-    Of several tasks that it waits for, the way leads through the last one on the board. The ranks of the tasks along
-    the way are the rank of its end, so that a task stands right below what it waits for.
-    """
-    shown = {task.id: task for task in tasks}
-    ways: dict[int, list[Task]] = {}
-    for task in tasks:
-        way = [task]
-        while way[0].status == "pending":
-            above = [shown[other] for other in store_tasks.blockers(way[0], shown) if other in shown]
-            # Tasks that wait for each other have no first one.
-            above = [each for each in above if each not in way]
-            if not above:
-                break
-            way.insert(0, max(above, key=task_rank))
-        ways[task.id] = way
-    return ways
+    def __init__(self) -> None:
+        self._tasks: tuple[Task, ...] = ()
+        self._depths: dict[int, int] = {}
+
+    def depths(self, tasks: Iterable[Task]) -> dict[int, int]:
+        """Return the depth of each of these tasks by its number, in the order of the tree.
+
+        Of several tasks that it waits for, a task stands below the last one on the board.
+        """
+        now = tuple(tasks)
+        if now != self._tasks:
+            self._tasks, self._depths = now, _arrange(now)
+        return self._depths
 
 
-def rank_in_tree(way: Sequence[Task]) -> tuple[float, ...]:
-    """Return the place of the last task of a way of `task_tree`: below the one before it."""
-    return tuple(chain.from_iterable(map(task_rank, way)))
+def _arrange(tasks: Sequence[Task]) -> dict[int, int]:
+    ranked = sorted(tasks, key=task_rank)
+    place = {task.id: at for at, task in enumerate(ranked)}
+    shown = {task.id: task for task in ranked}
+    first: list[Task] = []
+    below = defaultdict[int, list[Task]](list)
+    for task in ranked:
+        waits = task.status == "pending" and [each for each in store_tasks.blockers(task, shown) if each in shown]
+        (below[max(waits, key=place.__getitem__)] if waits else first).append(task)
+    depths: dict[int, int] = {}
+    # Tasks that wait for each other stand below none: the first of them on the board comes after all others.
+    for root in chain(first, ranked):
+        stack = [(root, 0)]
+        while stack:
+            task, depth = stack.pop()
+            if task.id not in depths:
+                depths[task.id] = depth
+                stack += [(each, depth + 1) for each in reversed(below[task.id])]
+    return depths
 
 
-def task_rows(view: TeamView, now: float, width: int) -> Sequence[Row]:
+def task_rows(view: TeamView, now: float, width: int, tree: TaskTree) -> Sequence[Row]:
     """Return every task."""
-    ways = task_tree(view.tasks)
-    tasks = sorted(view.tasks, key=lambda task: rank_in_tree(ways[task.id]))
-    depths = [len(ways[task.id]) - 1 for task in tasks]
+    shown = {task.id: task for task in view.tasks}
+    placed = [(shown[ident], depth) for ident, depth in tree.depths(view.tasks).items()]
     return LazyRows(
-        [str(task.id) for task in tasks], lambda at: task_line(tasks[at], view, now, width, depth=depths[at])
+        [str(task.id) for task, _ in placed], lambda at: task_line(placed[at][0], view, now, width, depth=placed[at][1])
     )
 
 

@@ -17,16 +17,7 @@ from crewboard_tui.render.formats import share_bar
 from crewboard_tui.render.lines import Line, plain
 from crewboard_tui.render.looks import tally
 from crewboard_tui.views.base import WIDE, AppContext, BaseScreen
-from crewboard_tui.views.rows import (
-    INDENT,
-    fact_lines,
-    is_orphan,
-    rank_in_tree,
-    task_detail,
-    task_line,
-    task_rank,
-    task_tree,
-)
+from crewboard_tui.views.rows import INDENT, TaskTree, fact_lines, is_orphan, task_detail, task_line, task_rank
 from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Order
 from crewboard_tui.widgets.line_view import LineView
@@ -62,6 +53,7 @@ class TasksScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self.search = Search(context, self.narrow, FINDS_TASKS, TASK_GROUPS)
+        self._tree = TaskTree()
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(
             TaskActions(context).actions,
@@ -123,10 +115,11 @@ class TasksScreen(BaseScreen):
             if task_in_group(task, view, self.search.group) and matches_task(task, self.search.words)
         ]
         is_tree = rows.order == Order(_TREE)
-        ways = task_tree(shown) if is_tree else {}
-        rank = (lambda task: rank_in_tree(ways[task.id])) if is_tree else SORTS[rows.order.by]
+        tree = self._tree.depths(shown) if is_tree else {}
+        place = {ident: at for at, ident in enumerate(tree)}
+        rank = (lambda task: place[task.id]) if is_tree else SORTS[rows.order.by]
         tasks = rows.in_order(shown, lambda task: str(task.id), rank)
-        depths = [len(ways[task.id]) - 1 if is_tree else 0 for task in tasks]
+        depths = [tree.get(task.id, 0) for task in tasks]
         keys, now, width = [str(task.id) for task in tasks], self.context.now, rows.row_width
         longest = max(
             (len(task.subject) + INDENT * depth for task, depth in zip(tasks, depths, strict=True)), default=0
