@@ -225,9 +225,10 @@ def test_without_a_key_nothing_is_answered(server: ModelServer) -> None:
     [
         ("GET", "/v1/nothing", None, 404),
         ("GET", "/v1/messages", None, 405),
+        ("POST", "/v1/messages", b'{"model": "m", "max_tokens": 1, "messages": []}', 400),
         *(
             pytest.param("POST", "/v1/messages", body, 400, marks=pytest.mark.misfits("no request"))
-            for body in (b"no json", b"[]", b"{}", b'{"model": "m", "max_tokens": 1, "messages": []}')
+            for body in (b"no json", b"[]", b"{}")
         ),
     ],
 )
