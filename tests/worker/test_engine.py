@@ -1427,6 +1427,8 @@ def send(head):
 print(send("GET /below/x?y=/../ HTTP/1.1\\r\\nx: y"))
 print("passed on:", [head for head in json.load(open("heads.json")) if send(head) != "400"])
 print(os.environ["NO_PROXY"], os.environ["no_proxy"])
+proxy = urllib.parse.urlsplit(os.environ["HTTPS_PROXY"])
+print("a name, at once:", proxy.netloc == url.netloc and send("CONNECT example.com:443 HTTP/1.1"))
 try:
     socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
 except OSError:
@@ -1519,7 +1521,7 @@ def test_the_key_stays_outside_and_the_api_alone_is_reached(crew: Crew, api: htt
     (asked,) = outputs(crew, 1)
     assert asked.content.splitlines() == [
         "200 /below/v1/messages", "401", "200", "passed on: []", "127.0.0.1,b.example 127.0.0.1,b.example",
-        "no network",
+        "a name, at once: 403", "no network",
     ]  # fmt: skip
     assert Api.keys == [key, key]
     running = processes(crew, "e")

@@ -117,11 +117,13 @@ class EngineProcess:
             variables |= self._redirect()
         elif login is not None:
             policy = replace(policy, login=(login, place))
-        if known.hosts and self._relay is None and not policy.network:
-            if self._variables.get(known.address):
+        if known.hosts and not policy.network:
+            if self._relay is None and self._variables.get(known.address):
                 variables |= self._redirect()
-            else:
+            elif self._relay is None:
                 self._relay = ApiRelay(known.api, {}, known.hosts, self._environment)
+            # With a key the relay refuses all tunnels, at once: Codex looks up names at each start, and without a proxy
+            # it waits ten seconds for an answer.
             variables |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:{port}")
         return variables, replace(self._sandbox, policy=policy)
 
