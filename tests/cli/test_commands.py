@@ -259,6 +259,7 @@ def test_no_line_of_an_agent_looks_like_one_of_ours(cli: Cli, team: Team) -> Non
     ours = [line for line in lines if not line.startswith(("    │ ", "    ┊ "))]
     assert [line for line in ours if "crewboard" in line] == [
         f"crewboard approve plan-1 --sha256 {plan.sha256[:16]}", "crewboard reject plan-1 --feedback TEXT",
+        "crewboard reject plan-1 --note LINE:TEXT",
     ]  # fmt: skip
     assert not [line for line in ours if not line.endswith(":") and line.startswith(" ")]
     assert max(map(len, lines)) <= 80

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, ValidationError, field
@@ -243,6 +243,16 @@ _MOST_PAIRS = 2000
 
 _COMPARED = 120
 """Characters of a line that are compared."""
+
+
+def marked_lines(before: str, plan: str) -> Iterator[tuple[str, int]]:
+    """Yield the number of each line of a plan: behind `-` a line of the version before that is gone, `+` a new one."""
+    # Imported here: most processes read no request.
+    from difflib import SequenceMatcher
+
+    for what, start, stop, begin, end in SequenceMatcher(None, lines_of(before), lines_of(plan)).get_opcodes():
+        yield from (("-", at + 1) for at in range(start, stop) if what != "equal")
+        yield from (("" if what == "equal" else "+", at + 1) for at in range(begin, end))
 
 
 class _Revision:

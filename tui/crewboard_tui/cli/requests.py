@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from difflib import SequenceMatcher
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -23,7 +22,7 @@ from crewboard.records.requests import (
     Note,
     describe_notes,
     is_revealed,
-    lines_of,
+    marked_lines,
     notes_in,
     parse_note,
     step_lines,
@@ -251,13 +250,10 @@ def _marked_lines(
     request: Request, before: Request | None, safe: Callable[[str], str]
 ) -> Iterator[tuple[int | None, str, str]]:
     """Yield the lines of a plan, made `safe` as a whole: the number, what changed since the one `before`, the text."""
-    old, new = (lines_of(each.plan) for each in (before or request, request))
-    shown_old, shown_new = (safe(each.plan).split("\n") for each in (before or request, request))
-    for what, start, stop, begin, end in SequenceMatcher(None, old, new).get_opcodes():
-        for at in range(start, stop) if what != "equal" else ():
-            yield None, "-", shown_old[at]
-        for at in range(begin, end):
-            yield at + 1, "" if what == "equal" else "+", shown_new[at]
+    old, new = before or request, request
+    texts = {"-": safe(old.plan).split("\n"), "": safe(new.plan).split("\n")}
+    for mark, number in marked_lines(old.plan, new.plan):
+        yield None if mark == "-" else number, mark, texts.get(mark, texts[""])[number - 1]
 
 
 def _say_lines(request: Request, before: Request | None, version: int, notes: list[Note]) -> None:
@@ -329,6 +325,8 @@ def _say_answers(request: Request, typed: CommandLine) -> None:
     for what, how in answers(request, typed):
         if what != READ:
             say(how)
+    if request.type == "plan_approval" and request.answered_in is None:
+        say(typed(f"reject {request.id} --note LINE:TEXT"))
     if (scope := rules.scope_of(request)) is not None:
         say("    with --rule, it also allows:")
         say(quoted(rules.covers(request, scope)))

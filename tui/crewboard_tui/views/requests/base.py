@@ -1,7 +1,6 @@
 """The page of a request without its answers: facts, plan, permission, changes, and the guard against early keys."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import zip_longest
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from crewboard.protocol import collisions
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records.agents import Deviations
 from crewboard.records.base import JsonValue, counted
-from crewboard.records.requests import Note, lines_of
+from crewboard.records.requests import Note, lines_of, marked_lines
 from crewboard.untrusted import as_run
 from crewboard_tui.actions.registry import Selection
 from crewboard_tui.actions.requests import RequestActions, outcome_of
@@ -220,8 +219,7 @@ _GUTTER = 5
 @lru_cache(maxsize=2)
 def _news(before: str, plan: str) -> frozenset[int]:
     """Return the numbers of the lines of a plan that the one before did not have."""
-    steps = SequenceMatcher(None, lines_of(before), lines_of(plan)).get_opcodes()
-    return frozenset(at + 1 for what, _, _, begin, end in steps if what != "equal" for at in range(begin, end))
+    return frozenset(number for mark, number in marked_lines(before, plan) if mark == "+")
 
 
 def _head(number: int, place: range, news: frozenset[int]) -> Span:
