@@ -24,7 +24,7 @@ from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.protocol import requests
 from crewboard.readmodel.activity import ActivityReader
-from crewboard.readmodel.mail import MailReader
+from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.readmodel.team import AgentView
 from crewboard.records.agents import Spec, Status
 from crewboard.records.base import Record
@@ -41,6 +41,7 @@ from crewboard.worker.run_state import RunState
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, contents, eventually
 from tests.model import calls, says
+from tests.store.raw_mail import append
 
 Make = Callable[..., Crew]
 
@@ -296,6 +297,20 @@ async def test_an_idle_agent_decides_before_the_mail_arrives(idler: RunState) ->
     (letter,) = MailReader(team, "idler").read()
     assert letter.message.type == "shutdown_request"
     assert letter.picked_up_at is not None
+
+
+def test_mail_without_a_time_keeps_that_of_its_intake(shared_crew: Crew) -> None:
+    shared_crew.run("taker", "explore", "say hello")
+    shared_crew.wait_for("taker", "idle")
+    append(shared_crew.directory.inbox("taker"), b'{"type": "message", "from": "alice", "content": "no time"}\n')
+
+    def taken() -> MessageView | None:
+        (letter,) = MailReader(shared_crew.directory, "taker").read()
+        return letter if letter.entered_turn_at is not None else None
+
+    letter = eventually(taken, "the mail in a turn")
+    assert letter.message.is_foreign
+    assert letter.message.ts == letter.picked_up_at
 
 
 def test_work_left_undone_at_a_stop_stays_unread(shared_crew: Crew) -> None:
