@@ -73,6 +73,8 @@ def test_a_team_is_shown_told_asked_and_shut_down(offline: Cli) -> None:
     lead(offline, 'Spawn an explore agent named "reviewer" to list all Python files.')
     for asked in ("List the team to see agent statuses.", "/team", "Who is on the team?", "What is everyone doing?"):
         assert "- reviewer (explore) idle" in lead(offline, asked)
+    assert lead(offline, "What's reviewer up to?").strip() == "reviewer (explore) idle"
+    assert "No agent is called scout. On the team: reviewer." in lead(offline, "What's scout up to?")
     assert "I left out “to see agent statuses”." in lead(offline, "List the team to see agent statuses.")
     lead(offline, "Send a message to reviewer asking for a summary.")
     lead(offline, 'Broadcast "status update: phase 1 complete" to all teammates')
@@ -96,6 +98,9 @@ def test_a_task_to_write_unit_tests_is_completed(offline: Cli) -> None:
 
     assert "def test_every_python_file_can_be_read" in eventually(reported, "what the tester did")
     assert [task["status"] for task in offline("tasks", "--json").json] == ["completed"]
+    offline("task", "add", "Read it all")
+    assert lead(offline, "What tasks are open?").strip().splitlines()[1:] == ["- #2 Read it all (pending)"]
+    assert "1 Write unit tests" in lead(offline, "List the tasks")
 
 
 @pytest.mark.long

@@ -301,6 +301,15 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "the project": (["list_dir"], [
         "What does this repo do?", "what's in this repo?", "Explain this project", "summarize the code", "what's here?",
     ]),
+    "one agent": (["states | scout"], [
+        "What's scout up to?", "How is scout doing?", "what is the status of scout", "what is Scout working on?",
+    ]),
+    "a plan is not asked for": (["spawn | ann | code | write x.py", "Does bob need a plan?"], [
+        "Hire a coder named ann to write x.py. No plan needed.",
+        "Hire a coder, ann, to write x.py. No approval is needed",
+    ]),
+    "who plans": (["Does bob need a plan?"], ["Does frank need a plan?", "must the reviewer submit a plan first?"]),
+    "a newcomer's question": (["Who are you?"], ["What can I do here?", "what can we do?", "What can you do?"]),
     "where it is": (["grep"], ["Where is Parser defined?", "where is the function main?", "find all TODOs"]),
     "commands of git": (["bash"], ["git status", "show me the git log"]),
     "a greeting is mail": (["give | alice | say hello to bob"], ["Alice should say hello to bob"]),

@@ -147,7 +147,7 @@ def test_a_result_of_earlier_words_says_so(led: Crew) -> None:
     mail.send(led.team, "lead", "list the tasks")
     mailbox.send(led.directory, mailbox.compose("alice", "lead", "result", "All is read."))
     operations.unpause(led.team, "lead")
-    passed_on(led, "0 tasks on the board", "From before: alice reports: All is read.")
+    passed_on(led, "no tasks on the board", "From before: alice reports: All is read.")
 
 
 def test_several_of_a_kind_get_names_that_are_free(led: Crew) -> None:

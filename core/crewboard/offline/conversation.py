@@ -170,6 +170,7 @@ def _read_text(text: str, turn: int) -> Iterable[Entry]:
 
 _EXIT = re.compile(r"\[exit code (-?\d+)\]$")
 _NUMBERED = re.compile(r"^\s*(\d+)\t(.*)$", re.MULTILINE)
+_CLOSED = re.compile(r"\((?:completed|failed|cancelled)\b[^()]*\)$")
 _TALLY = re.compile(r"^(?:Ran \d+ tests?|=* ?\d+ (?:passed|failed|error)|OK\b|FAILED \()")
 _REMARK = re.compile(r"[(\[]|no \w+(?: |\Z)", re.IGNORECASE)
 _DEFINED = re.compile(r"(?:async\s+)?(?:class|def)\s+(\w+)")
@@ -296,6 +297,9 @@ VIEWS: dict[str, Callable[[Done], str]] = {
     "tally": lambda done: ", ".join(line.strip(" =") for line in _body(done) if _TALLY.match(line)),
     "lines": _line_count,
     "count": lambda done: str(len(entries(done))) if done.ok else "unknown",
+    "agents": lambda done: _counted(done, "agent", "agents"),
+    "tasks": lambda done: _counted(done, "task", "tasks"),
+    "open": lambda done: bullets([one for one in entries(done) if not _CLOSED.search(one)]) or "None.",
     "files": lambda done: _counted(done, "file", "files"),
     "entries": lambda done: _counted(done, "entry", "entries"),
     "matches": lambda done: _counted(done, "line", "lines"),

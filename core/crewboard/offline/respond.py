@@ -655,8 +655,12 @@ def _create_task(work: _Work, order: Order) -> _Steps:
 
 
 def _list_states(work: _Work, order: Order) -> _Steps:
-    """List the other agents that are in a state."""
-    listed, word = (yield Call("list_team")), order.words["state"].lower()
+    """List the other agents that are in a state, or the one that is named."""
+    listed, word = (yield Call("list_team")), order.words.get("state", "").lower()
+    if not word:
+        lines = {line.partition(" ")[0]: line for line in entries(listed)}
+        others = ", ".join(sorted(lines.keys() - {work.talk.name})) or "no other agent yet"
+        return lines.get(order.name, f"No agent is called {order.name}. On the team: {others}.")
     fits = re.compile(book().states[word])
     found = [one for one in _members(listed) if one[0] != work.talk.name and fits.match(one[2])]
     return bullets([f"{name} ({kind}) {state}" for name, kind, state in found]) or f"No other agent is {word}."
