@@ -27,6 +27,7 @@ class Done(NamedTuple):
     says: str
     data: dict[str, Any]
     can_resume: bool = False
+    did_nothing: bool = False
 
 
 class Asks(NamedTuple):
@@ -150,11 +151,12 @@ def stop(team: Team, name: str, *, now: bool = False) -> Done:
 
     how = stop.stop_now(team, name) if now else stop.stop(team, name)
     ended = "and everything it started is ended" if now else "has shut down"
-    says = {"ended": ended, "unqueued": "was taken out of the queue"}.get(how, "is not running")
+    did = {"ended": ended, "unqueued": "was taken out of the queue"}
+    says = did.get(how, "is not running")
     spec = team.agent(name).spec.load()
     own = team.config.attached is None and spec is not None and spec.parent is None
     data = {"name": name, "was_alive": how == "ended", "alive": False}
-    return Done(f"{name} {says}", data, can_resume=how == "ended" and own)
+    return Done(f"{name} {says}", data, can_resume=how == "ended" and own, did_nothing=how not in did)
 
 
 @operation(

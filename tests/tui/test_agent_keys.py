@@ -102,6 +102,16 @@ async def test_a_stop_names_the_way_back(frozen: Frozen, monkeypatch: pytest.Mon
         await stage.sees("api has shut down; r resumes it with its memory")
 
 
+@pytest.mark.long
+async def test_a_stop_that_did_nothing_has_no_tick(frozen: Frozen) -> None:
+    # Its worker has ended since the team was read: nothing holds its lease.
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "x")
+        await stage.sees("✗ api is not running")
+        await stage.press("space", "space", "space", "x")
+        await stage.sees("0 of 3 have shut down; not api: api is not running")
+
+
 @pytest.mark.usefixtures("in_time")
 @pytest.mark.long
 async def test_text_for_marked_agents_is_no_draft_for_a_broadcast(frozen: Frozen) -> None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Task, TeamView
+from crewboard.errors import UsageError
 from crewboard.operations import Asks, Operation
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
@@ -173,6 +174,8 @@ class Operations:
             def run(called: str) -> str:
                 target = targets[called]
                 done = operation.run(self._context.team, target.id if isinstance(target, Task) else target.name, *given)
+                if done.did_nothing:
+                    raise UsageError(done.says)
                 return done.says + takes_back + operation.after(done, key)
 
             work = partial(run_for_each, list(targets), run, operation.done + takes_back)
