@@ -131,7 +131,7 @@ async def test_a_plan_says_which_of_its_files_others_have_open(frozen: Frozen) -
     frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 36) as stage:
         await _open_plan(stage)
-        await stage.sees("FILES     5 files · 2 also open in api, ui  ⚠ overlap", "COMMANDS  bash: alembic upgrade")
+        await stage.sees("FILES     5 · 2 also open in api, ui  ⚠ overlap", "COMMANDS  bash: alembic upgrade")
         await stage.settles()
         await stage.press("G")
         await stage.sees("Files it names", "api changed it 1m ago")
@@ -153,13 +153,13 @@ async def test_reading_alone_is_no_overlap(frozen: Frozen) -> None:
     frozen.did("ui", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
-        await stage.sees("FILES     5 files · 1 also open in ui")
+        await stage.sees("FILES     5 · 1 also open in ui")
         assert "overlap" not in stage.all
 
 
 @pytest.mark.parametrize(
     ("files", "words"),
-    [(["a.py"], "1 file · also open in api, ui"), (["a.py", "b.py"], "2 files · 1 also open")],
+    [(["a.py"], "1 · also open in api, ui"), (["a.py", "b.py"], "2 · 1 also open")],
 )
 def test_a_count_of_files_reads_as_one(files: list[str], words: str) -> None:
     request = convert(
@@ -175,7 +175,7 @@ async def test_a_plan_of_files_that_no_agent_has_open_says_so(frozen: Frozen) ->
     frozen.did("auth-plan", 90, "read_file", {"path": "keys/ring.py"}, "(9 lines)", 0)
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
-        await stage.sees("FILES     5 files · not open elsewhere")
+        await stage.sees("FILES     5 · not open elsewhere")
 
 
 def test_a_folder_is_open_where_a_file_in_it_is(frozen: Frozen) -> None:

@@ -378,7 +378,7 @@ def _label(text: str) -> Span:
 
 def _touches(request: Request, files: list[str], touches: FileActivity | None, now: float) -> Line:
     """Return the number of files and who else has them open."""
-    count = Span(counted(len(files), "file"))
+    count = Span(str(len(files)))
     if touches is None:
         return (count,)
     shared = {path: touches.others(path, request.from_, now) for path in files}
