@@ -327,7 +327,9 @@ async def test_a_process_row_shows_its_last_two_minutes(frozen: Frozen) -> None:
 async def test_a_narrow_process_row_keeps_room_for_how_it_is(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("5")
-        await stage.sees("killed by SIGKI", "98%        █  310M     1 bubblewrap looping")
+        await stage.sees("killed by SIGKI", "98%        █  310M     1 bubblewrap bash pytest")
+        # Its glyph says that it works.
+        assert next(line for line in stage.text if " api " in line).rstrip().endswith("bubblewrap")
 
 
 async def test_each_column_of_processes_has_a_title_of_its_own(frozen: Frozen) -> None:

@@ -23,6 +23,7 @@ from crewboard_tui.render.looks import look_of
 from crewboard_tui.render.table import Column, mark_span
 from crewboard_tui.views.agent_tabs import A_CORE, process_lines
 from crewboard_tui.views.base import HUGE, AppContext, BaseScreen, first_hire
+from crewboard_tui.views.roster import doing
 from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
@@ -72,6 +73,9 @@ The bars are as high as one core, and as the memory of the largest worker.
 
 _HOW = 12
 """Cells at least for how a worker is."""
+
+_TOLD = frozenset({"ask", "run", "idle", "done", "pause"})
+"""States of which the glyph says all that there is to say here."""
 
 _WITH_ALL = 100
 """Terminal width from which the host does not take the place of another column."""
@@ -141,10 +145,12 @@ class ProcessesScreen(BaseScreen):
         self._measured = next(measured, self._measured)
         most = max((agent.usage.memory for agent in snapshot.view.agents if agent.usage), default=0)
         shown = rows.in_order(shown, lambda agent: agent.name, SORTS[rows.order.by])
-        found = []
+        found, says = [], False
         for agent in shown:
             look = look_of(agent)
-            how = describe_exit(agent.exit) if agent.exit and not agent.alive else agent.state
+            how = describe_exit(agent.exit) if agent.exit and not agent.alive else ""
+            if not how and agent.shown not in _TOLD:
+                how = doing(agent, self.context.now)
             line = (
                 Span(look.glyph, look.tone),
                 mark_span(marked=agent.name in rows.marked),
@@ -156,9 +162,10 @@ class ProcessesScreen(BaseScreen):
                 say(how, look.tone),
             )
             found.append(Row(agent.name, line))
+            says = says or bool(how)
         rows.show(
             found or rows.empty_rows(self.search.nothing(first_hire(self.context))),
-            table.head(columns, rest="HOW") if shown else None,
+            table.head(columns, rest="HOW" if says else "") if shown else None,
         )
         shared = snapshot.view.supervisor.shared_bytes
         alive = sum(agent.alive for agent in snapshot.view.agents)
