@@ -678,3 +678,12 @@ async def test_the_tasks_are_painted_in_the_room_that_the_pulse_leaves(
         # Nothing else of the team changes.
         empty.said("ann", 5, "thought")
         await stage.sees("─ Pulse", "unassigned │")
+
+
+async def test_a_failed_call_has_a_sign_in_the_peek(frozen: Frozen) -> None:
+    # Newer than the rest, and too long for its outcome to be seen.
+    frozen.did("api", 3, "bash", {"command": "make " + 30 * "check "}, "Error: two tests failed", 0.0)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "j", "j", "j", "j")
+        await stage.sees("tool   ✗ bash make check")
+        await stage.sees("tool   edit_file src/api/routes.py")

@@ -123,7 +123,9 @@ def _activity(
         text = f"{text} → {one_line(outcome.text.partition(' ')[2]) or 'done'}"
     seconds = format_duration(outcome.seconds if outcome else what.seconds if what.kind == "done" else None)
     failed = outcome is not None and outcome.is_error
-    left = (*begin, kind, Span(clip(text, room - len(seconds) - 1), "error" if failed else ""))
+    # Before the text, whose end may be cut.
+    sign = "✗ " if failed else ""
+    left = (*begin, kind, Span(clip(sign + text, room - len(seconds) - 1), "error" if failed else ""))
     return (spread(left, (Span(seconds, "dim"),), width),)
 
 
