@@ -532,6 +532,16 @@ async def test_the_form_is_whole_at_80_by_24(frozen: Frozen) -> None:
         await stage.can("^o", "load profile")
 
 
+@pytest.mark.long
+async def test_the_form_says_that_there_is_no_key(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    team = Team(frozen.directory, environment={}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+    async with opened(frozen, 120, 36) as stage:
+        await _fill(stage, "fixer2", "go")
+        await stage.sees("It cannot start: there is no key for claude-sonnet-5-5.")
+        assert "100 calls" not in stage.all
+
+
 async def test_the_form_says_at_once_what_a_hire_permits_and_costs(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

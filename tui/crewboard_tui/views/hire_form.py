@@ -30,7 +30,7 @@ from crewboard import (
     web,
 )
 from crewboard.commands import hire as commands_hire
-from crewboard.commands.context import NONE, CommandLine, Team
+from crewboard.commands.context import NONE, CommandLine, Team, has_key
 from crewboard.names import check_agent
 from crewboard.readmodel.states import why_no_host
 from crewboard.records.agents import Effort, Profile, Thinking
@@ -387,6 +387,8 @@ class HireForm(Vertical):
         )
         budgets = [*([own] if own else []), *([f"the team's {of_team}"] if of_team else [])]
         limit = f"until {' or '.join(budgets)} is used" if budgets else "without a budget"
+        if engine is None and not self._on_hosts and not has_key(self._environment):
+            return f"It cannot start: there is no key for {one_line(self.model)}."
         if engine is None:
             return f"It may make {turns} calls of {one_line(self.model)} for a prompt, {limit}."
         title = _title(engine)
