@@ -303,3 +303,13 @@ async def test_an_empty_list_has_no_empty_pane_below(empty: Frozen, view: str) -
         first = next(at for at, line in enumerate(stage.text[3:-2], 3) if line.strip())
         assert 8 <= first <= 13
         assert "0" not in stage.text[2]
+
+
+@pytest.mark.long
+async def test_costs_stand_below_the_tasks_at_once(frozen: Frozen) -> None:
+    async with opened(frozen, 170, 50) as stage:
+        await stage.sees("── Cost · $14.85/h", "tokens a minute")
+        last = _line_of(stage, "#2   survey the repository")
+        await stage.until(lambda: _line_of(stage, "── Cost · ") <= last + 3, "no lines free between them")
+        await stage.press("tab", "tab", "z")
+        await stage.sees_not("── Cost · ")

@@ -509,6 +509,10 @@ class BoardScreen(BaseScreen):
         """Show the tokens of each minute beside the tasks, or below them in lines that are free."""
         pane, lists = self.query_one("#board-pulse", StaticLines), self.query_one("#lists")
         tasks, needs = (self.query_one(f"#board-{name}", LineList) for name in ("tasks", "needs"))
+        # The costs follow at once: what is free stands below them.
+        is_ended = self._tells_cost and self.panes.zoomed is None
+        most = max(len(tasks.rows) + 1, _MOST_PULSE + 2)
+        self.query_one("#board-work").styles.max_height = most if is_ended else None
         if self.size.width >= HUGE:
             height, width = tasks.size.height, lists.size.width // 2 - 1
         else:
