@@ -138,6 +138,10 @@ async def test_eight_shows_what_each_agent_changed(frozen: Frozen, repository: R
         await stage.sees("api  +3 −2 · 2 files · base 1 behind · ✓ merges cleanly")
         await stage.sees("ui   +1 −1 · 1 file  · base 1 behind · ⚠ conflicts: README.md")
         assert "migrate" not in "\n".join(stage.text[3:-4]), "it works in the shared tree"
+        await stage.sees("+    return rows[: size + 1]")
+        await stage.press("j")
+        await stage.sees("+# Ink")
+        assert "return rows" not in stage.all
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ from crewboard_tui.render.lines import hang, say
 from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, first_hire
 from crewboard_tui.views.changes.diff_page import ChangesPage
 from crewboard_tui.views.changes.merge_page import Merging
-from crewboard_tui.views.changes.work import ChangesReader, change_rows, detail_lines, has_worktree
+from crewboard_tui.views.changes.work import ChangesReader, change_rows, has_worktree, work_lines
 from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
@@ -57,6 +57,10 @@ class ChangesScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._reader = ChangesReader(context)
+        self._wanted = ""
+        """The agent whose diff was asked for last."""
+        self._painted: tuple[object, ...] = ()
+        """The values that the pane of the work was painted from."""
         self.search = Search(context, self.narrow, FINDS_AGENTS)
         self.back_layers = (self.panes.layer, self.search.layer)
         own = (
@@ -79,7 +83,7 @@ class ChangesScreen(BaseScreen):
 
     def on_screen_resume(self) -> None:
         self._reader.show = self.refresh_all
-        self._reader.read()
+        self._reader.read(diff=self._selected)
 
     def go_to(self, key: str) -> None:
         self.query_one("#changes", LineList).want(key)
@@ -124,7 +128,14 @@ class ChangesScreen(BaseScreen):
         pane = self.query_one("#work", LineView)
         name = self._selected or ""
         changes, merged = self._reader.known.get(name), self._reader.merged.get(name)
-        pane.show(detail_lines(changes, pane.line_width, merged) if changes is not None and pane.size else [])
+        if changes is not None and pane.size and name != self._wanted:
+            self._wanted = name
+            self._reader.read([name], name)
+        files = self._reader.diffs.get(name, ())
+        decides = (changes, merged, files, pane.line_width, pane.size)
+        if decides != self._painted:
+            self._painted = decides
+            pane.show(work_lines(changes, files, pane.line_width, merged) if changes is not None and pane.size else [])
         title(pane, f"Work of {changes.agent}" if changes is not None else "Work")
         self.panes.show_below(pane, shown=changes is not None)
 

@@ -16,7 +16,7 @@ from crewboard.records.team import Acceptance
 from crewboard.store import leases
 from crewboard.untrusted import as_run
 from crewboard_tui.render import table
-from crewboard_tui.render.diff import FileDiff, parse_diff
+from crewboard_tui.render.diff import FileDiff, hunk_lines, parse_diff
 from crewboard_tui.render.lines import (
     Line,
     Span,
@@ -45,6 +45,9 @@ _NAME = 14
 
 _LONGEST_CHECK = 16
 """Cells for the command of a check in a row at most."""
+
+_MOST_OF_DIFF = 400
+"""Lines of a diff below the list of agents; its page has all."""
 
 ID_LENGTH = 8
 """Characters of the id of a commit that are shown."""
@@ -236,6 +239,25 @@ def detail_lines(changes: "Changes", width: int, merged: Acceptance | None = Non
     facts += [(Span("missing ", "warning"), say(each)) for each in changes.missing]
     lines = [part for fact in facts for part in hang(fact, width, len("branch  "), 3)]
     return [*lines, *(file_line(each, width, is_marked=each.path in changes.conflicts) for each in changes.files)]
+
+
+def work_lines(
+    changes: "Changes", files: Iterable[FileDiff], width: int, merged: Acceptance | None = None
+) -> list[Line]:
+    """Return what is known of an agent's work, and below it the beginning of its diff as far as it is read."""
+    lines = detail_lines(changes, width, merged)
+    most = len(lines) + _MOST_OF_DIFF
+    for each in files:
+        lines += [(), (Span(clip_middle(one_line(as_run(each.path)), width), "bold"),)]
+        lines += [(say(fact, "dim"),) for fact in each.facts]
+        for hunk in each.hunks:
+            lines.append((say(hunk.head, "dim"),))
+            lines += [line for _, line in hunk_lines(hunk, width, each.digits)]
+            if len(lines) > most:
+                return [*lines[:most], (Span("… the page of the agent has the rest", "dim"),)]
+        if each.left_out:
+            lines.append((Span(f"{counted(each.left_out, 'more line')} not shown", "warning"),))
+    return lines
 
 
 class _Diff(Struct, frozen=True):
