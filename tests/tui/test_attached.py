@@ -74,3 +74,27 @@ async def test_a_plan_of_claude_code_is_denied_revised_and_approved(team: TeamDi
         assert second.answer()["permissionDecision"] == "allow"
     decided = [(each.status, each.terms) for each in requests.load_all(team)]
     assert sorted(decided, key=str) == [("approved", None), ("rejected", None)]
+
+
+async def test_notes_on_a_plan_of_claude_code_are_answered_in_its_text(team: TeamDirectory) -> None:
+    first = _submit(team, "# Plan\n1. write b.txt\n2. publish it", "toolu_1")
+    async with opened(Frozen(team), 80, 24) as stage:
+        await stage.until(team.agent("alpha").spec.load, "the teammate")
+        await _open_plan(stage, "PLAN v1")
+        await stage.press("c")
+        await stage.write("3:where to?")
+        await stage.press("enter")
+        await stage.can("^s", "send back")
+        await stage.press("ctrl+s")
+        await stage.sees("denied: alpha reads why")
+        await stage.sees_not("! open")
+        reason = first.answer()["permissionDecisionReason"]
+        assert "  > 2. publish it\n  | where to?" in reason
+        assert 'as in "n1: moved it up", say what you did about each note: n1.' in reason
+
+        second = _submit(team, "# Plan\n1. write b.txt\n2. publish it on PyPI\n\nn1: on PyPI", "toolu_2")
+        await _open_plan(stage, "PLAN v2")
+        await stage.sees("where to?", "on PyPI", "answered")
+        await stage.press("a")
+        await stage.sees("approved: alpha continues")
+        assert second.answer()["permissionDecision"] == "allow"

@@ -20,7 +20,7 @@ from crewboard.errors import BadDataError
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import requests
 from crewboard.records.base import JsonValue, first_line
-from crewboard.records.requests import Request, RequestType
+from crewboard.records.requests import Request, RequestType, answers_in, how_to_answer
 from crewboard.store import leases, mailbox, roster
 from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory
@@ -84,8 +84,7 @@ def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLA
     }
     call = str(event.get("tool_use_id") or mailbox.new_id())
     ident = f"plan-{mailbox.derived_id(author, call, 'plan')[:12]}"
-    supersedes = revised.id if revised is not None else None
-    return _plan_verdict(_ask(team, ident, "plan_approval", author, payload, limit, supersedes))
+    return _plan_verdict(_ask(team, ident, "plan_approval", author, payload, limit, revised))
 
 
 def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = PERMISSION_LIMIT) -> Verdict | None:
@@ -205,7 +204,7 @@ def _ask(
     author: str,
     payload: dict[str, JsonValue],
     limit: float,
-    supersedes: str | None = None,
+    revised: Request | None = None,
 ) -> Request:
     """Open a request and wait until it is closed; expire it after `limit` seconds.
 
@@ -217,7 +216,11 @@ def _ask(
     lease = _lease(team, request_id)
     held = leases.take(lease)
     try:
-        requests.ask(team, request_id, kind, author, OPERATOR, payload, time.time(), supersedes=supersedes)
+        supersedes = revised.id if revised is not None else None
+        answers = answers_in(revised, str(payload["plan"])) if revised is not None else {}
+        requests.ask(
+            team, request_id, kind, author, OPERATOR, payload, time.time(), supersedes=supersedes, answers=answers
+        )
         return _wait(team, request_id, limit)
     except SystemExit:
         requests.close(team, request_id, "cancelled", SYSTEM, time.time())
@@ -261,6 +264,8 @@ def _plan_verdict(request: Request) -> Verdict:
     if request.status == "approved":
         return Verdict(allowed=True, reason=f"The plan is approved by {by}.{feedback}")
     if request.status == "rejected":
-        return Verdict(allowed=False, reason=f"The plan is rejected by {by}.{feedback}\nRevise it and submit it again.")
+        notes = how_to_answer(request, in_text=True)
+        text = f"The plan is rejected by {by}.{feedback}\nRevise it and submit it again.{notes}"
+        return Verdict(allowed=False, reason=text)
     why = "was not reviewed in time" if request.status == "expired" else "was withdrawn"
     return Verdict(allowed=False, reason=f"The plan {why}. Do not carry it out; submit it again if it is needed.")

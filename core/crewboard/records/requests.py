@@ -235,6 +235,15 @@ def answers_in(before: Request, plan: str) -> dict[str, str]:
     return {ident: answer for ident, answer in re.findall(_ANSWER_IN_TEXT, plan) if ident in known}
 
 
+def how_to_answer(request: Request, *, in_text: bool) -> str:
+    """Return what a model is told about the open notes on its plan: answer them in the text, or in `answers`."""
+    waiting = [note.id for note in [*notes_in(request.payload), *request.notes] if note.state == "open"]
+    if not waiting:
+        return ""
+    begin = f'On lines of the plan that begin with the id of a note, as in "{waiting[0]}: moved it up"'
+    return f" {begin if in_text else 'In answers'}, say what you did about each note: {', '.join(waiting)}."
+
+
 _SIMILAR = 0.6
 """Similarity (0 to 1) from which on a changed line counts as the one before, so that a note stays on it."""
 

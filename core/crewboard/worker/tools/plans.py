@@ -12,7 +12,7 @@ from crewboard.protocol import collisions, requests
 from crewboard.records.agents import Terms, TermsInForce
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Gate
-from crewboard.records.requests import Request, answers_in, notes_in
+from crewboard.records.requests import Request, answers_in, how_to_answer
 from crewboard.store import mailbox, roster
 from crewboard.worker.conversation import ApprovedPlan, Assignment
 from crewboard.worker.run_state import RunState
@@ -276,13 +276,7 @@ def plan_outcome(run_state: RunState, request: Request) -> Outcome:
     if request.status == "rejected":
         # For an agent that may act without a plan too: the answer to the one that it submitted is no.
         run_state.append(Gate(ts=run_state.now(), open=False, request_id=request.id))
-        waiting = [note.id for note in [*notes_in(request.payload), *request.notes] if note.state == "open"]
-        where = (
-            f'On lines of the plan that begin with the id of a note, as in "{waiting[0]}: moved it up"'
-            if waiting and run_state.spec.engine is not None
-            else "In answers"
-        )
-        notes = f" {where}, say what you did about each note: {', '.join(waiting)}." if waiting else ""
+        notes = how_to_answer(request, in_text=run_state.spec.engine is not None)
         return Outcome(
             f"The plan is rejected by {request.decided_by}.{feedback}\nRevise it and submit it again.{notes}",
             is_error=True,
