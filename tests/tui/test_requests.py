@@ -3,7 +3,7 @@
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Deviations, Terms, TermsInForce
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import Note, Request, RequestType, notes_in
+from crewboard.records.requests import Request, RequestType, notes_in
 from crewboard.store import mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
@@ -1096,16 +1096,9 @@ async def test_a_plan_is_never_wrapped_to_the_width_of_a_hidden_pane(
 ) -> None:
     widths: list[int] = []
 
-    def noted(
-        request: Request,
-        touches: FileActivity | None,
-        now: float,
-        width: int,
-        drafts: Sequence[Note] | None,
-        verdicts: Mapping[int, str],
-    ) -> Iterator[Passage]:
+    def noted(request: Request, touches: FileActivity | None, now: float, width: int, *known: Any) -> Iterator[Passage]:
         widths.append(width)
-        return plan_text(request, touches, now, width, drafts, verdicts)
+        return plan_text(request, touches, now, width, *known)
 
     monkeypatch.setattr(plan_screen, "plan_text", noted)
     async with opened(frozen, 80, 24) as stage:
