@@ -345,7 +345,7 @@ class ReviewScreen(BaseScreen):
     @property
     def _before(self) -> Request | None:
         """Return the revision before."""
-        return next((each for each in self.context.snapshot.view.asked if each.id == self.page.seen.supersedes), None)
+        return next(versions_before(self.page.seen, self.context.snapshot.view), None)
 
     @property
     def _pair(self) -> tuple[Request, Request] | None:
@@ -520,9 +520,9 @@ class ReviewScreen(BaseScreen):
         The facts, if they do not stand beside it, are at its top: they scroll away, so that the text gets most of the
         screen.
         """
-        request = self._shown
+        request, known = self._shown, (self._draft_notes, self._verdicts, self._before)
         if self._is_apart:
-            yield from plan_alone(request, width, self._draft_notes, self._verdicts, self._before)
+            yield from plan_alone(request, width, *known)
             yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
             return
         yield Passage(named(request, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
@@ -531,7 +531,6 @@ class ReviewScreen(BaseScreen):
             yield Passage(named(request, plain(fact)), hang_facts([fact], width, _FACT_LINES))
         yield Passage("", [()])
         if self._is_plan:
-            known = self._draft_notes, self._verdicts, self._before
             yield from plan_text(request, self._touches, self.context.now, width, *known)
             return
         text = review_text if request.type == "task_review" else permission_text
