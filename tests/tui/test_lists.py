@@ -69,6 +69,8 @@ async def test_f_narrows_processes_and_tasks_too(frozen: Frozen) -> None:
         await stage.press("5", "f")
         await stage.sees(" needs me")
         assert "reviewer" not in stage.all
+        # The graphs of these rows are read.
+        await stage.settles()
         await stage.press("3", "f")
         await stage.sees("completed · needs me", "parse the 2.0 grammar")
         assert "paginate" not in stage.all

@@ -519,6 +519,8 @@ class BaseScreen(Screen[None]):
     def narrow(self) -> None:
         """Show the list anew: what it is narrowed to has changed."""
         self.paint(self.context.snapshot)
+        # Other rows are in sight now, and some views ask only about these.
+        self.context.look_at(self.queries())
         self.refresh_bindings()
 
     def show_all(self) -> None:
