@@ -1107,5 +1107,6 @@ def test_a_note_with_bytes_that_are_no_text_is_sent(cli: Cli, team: Team) -> Non
 def test_a_team_without_agents_may_still_use_either_model(cli: Cli, team: Team) -> None:
     assert team.directory.exists()
     assert " · Messages API, unless --offline\n" in cli("status").out
+    assert " · offline model (no lang" in cli("--offline", "status").out
     enlist(team, "fixer")
     assert " · Messages API\n" in cli("status").out

@@ -92,6 +92,13 @@ def test_a_failure_at_an_address_offers_to_end_the_agent(cli: Cli, team: Team, c
         assert "→ crewboard stop tester   or   crewboard send tester TEXT" in cli("status").out
 
 
+def test_an_outage_offers_to_try_the_server_and_to_end_an_agent(cli: Cli, team: Team) -> None:
+    enlist(team, "tester")
+    with alive(team, "tester"):
+        set_status(team, "tester", state="retrying", outage_since=5.0, last_error="no connection to 127.0.0.1:9")
+        assert "→ crewboard doctor --try   or   crewboard stop NAME   or" in cli("status").out
+
+
 def test_a_need_says_how_many_agents_and_tasks_wait_behind_it(cli: Cli, team: Team) -> None:
     for name in ("fixer", "tester", "scout"):
         enlist(team, name)

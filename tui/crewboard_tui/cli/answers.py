@@ -46,7 +46,12 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
         ("hold it", "pause {agent}"),
         _ACKNOWLEDGE,
     ),
-    "outage": (_ACKNOWLEDGE, ("let the assignments fail", "settings on_outage fail")),
+    "outage": (
+        ("see the server", "doctor --try"),
+        ("end one that waits, to resume it in a shell with another address or key", "stop NAME"),
+        ("let the assignments fail", "settings on_outage fail"),
+        _ACKNOWLEDGE,
+    ),
     "damaged": (_ACKNOWLEDGE,),
     "task_failed": (
         ("try again", "task update {task} --status pending --owner {agent}"),

@@ -2,7 +2,7 @@
 
 import click
 
-from crewboard import AgentView, ExitCode, Need, Team, TeamReader, TeamView
+from crewboard import AgentView, ExitCode, Need, Team, TeamReader, TeamView, env
 from crewboard.commands.context import CommandLine
 from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.processes import NoUsageProbe
@@ -70,8 +70,10 @@ def describe(view: TeamView, team: Team) -> list[str]:
 
 def _head(view: TeamView, typed: CommandLine) -> list[str]:
     # Before its first agent, a team has used neither.
-    backend = "Messages API" if view.agents or view.hosts else "Messages API, unless --offline"
-    model = "offline model (no language model)" if view.model_backend == "offline" else backend
+    is_new = not (view.agents or view.hosts)
+    is_offline = view.model_backend == "offline" or (is_new and (typed.offline or env.is_offline()))
+    backend = "Messages API, unless --offline" if is_new else "Messages API"
+    model = "offline model (no language model)" if is_offline else backend
     runs = describe_runner(view)
     named = f"team {view.name} · {used(view)}"
     lines = [
