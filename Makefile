@@ -118,7 +118,8 @@ claude: $(STAMP) ## test with the real Claude Code, without a network; installs 
 	done; \
 	test -z "$$chosen" || $(BIN)/pytest -m claude -n 0 -k "$$chosen" tests/attach
 
-# In a folder as npm's own global one: the sandbox shows what belongs to a folder on PATH.
+# In a folder as npm's own global one: the sandbox shows what belongs to a folder on PATH. Four fifths of the time engines
+# wait, so four tests run at a time.
 engines: $(STAMP) ## test with real engines on a scripted API; installs them from npm, 900 MB, under their own licences
 	@missing=; \
 	for engine in $(ENGINES); do \
@@ -127,7 +128,7 @@ engines: $(STAMP) ## test with real engines on a scripted API; installs them fro
 			|| npm install -g --prefix $$folder --no-audit --no-fund --loglevel=error @agentclientprotocol/$$engine \
 			|| { echo "left out: $$engine, which npm cannot install"; missing=1; }; \
 	done; \
-	test -n "$$missing" || $(BIN)/pytest -m engines -n 0 $(ENGINE_TESTS)
+	test -n "$$missing" || $(BIN)/pytest -m engines -n 4 --dist worksteal $(ENGINE_TESTS)
 
 storm: ## kill real engines at random, ten times; CREWBOARD_KILLS and CREWBOARD_SEED say how often and what
 	@$(MAKE) --no-print-directory engines ENGINE_TESTS=tests/worker/test_real_storm.py
