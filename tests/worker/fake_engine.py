@@ -15,7 +15,8 @@ is received; the mode is reset at each start; a load replays the session first; 
 counts from the start of the process; a call that was interrupted is told as failed in the replay; the ids of its own
 requests are numbers, and count anew in each process; the ids of the answers to a request are its own.
 
-With `--load-error TEXT` its first load fails with that, with `--die-at-load` each ends it.
+With `--load-error TEXT` its first load fails with that, with `--die-at-load` each ends it,
+with `--killed-loads N` the first N are killed.
 With `--forgets` a load replays the first text alone.
 
 With `--feigns` the model writes into each input that the call is one of a tool of the team.
@@ -30,6 +31,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -161,6 +163,14 @@ class FakeEngine:
         self.hold("new")
         return {"sessionId": self.session, "modes": {"currentModeId": self.mode, "availableModes": []}}
 
+    def count_load(self) -> None:
+        """End as by a kill in the first loads, as many as are wanted."""
+        with (HOME / "loads").open("a+") as loads:
+            loads.write(".")
+            loads.flush()
+            if loads.tell() <= int(self.options.killed_loads):
+                os.kill(os.getpid(), signal.SIGKILL)
+
     def on_session_load(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
         if self.options.no_load:
             raise RefusedError(-32601, "Method not found")
@@ -169,6 +179,7 @@ class FakeEngine:
         self.session = params["sessionId"]
         if self.options.die_at_load:
             os._exit(9)
+        self.count_load()
         if self.options.load_error and not (HOME / "failed").exists():
             (HOME / "failed").touch()
             raise RefusedError(-32603, self.options.load_error)
@@ -591,6 +602,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--hold", action="append", default=[])
     parser.add_argument("--load-error", default="")
+    parser.add_argument("--killed-loads", default="0")
     for flag in FLAGS:
         parser.add_argument(f"--{flag}", action="store_true")
     FakeEngine(parser.parse_args()).serve()

@@ -897,6 +897,18 @@ def test_a_session_that_ends_the_engine_at_each_load_is_given_up(crew: Crew) -> 
     assert "Your earlier session could not be loaded again" in told(crew, "e")
 
 
+@pytest.mark.usefixtures("loads")
+def test_a_session_whose_loads_are_killed_is_kept(crew: Crew) -> None:
+    assert crew.answer(spawn(crew, "e", "[[say one]]", "--killed-loads", "4")).text == "one"
+    second = messages.send(crew.team, "e", "[[wait here; say two]]")
+    kill(crew, "engine", "here")
+    go(crew, "e", "here")
+    eventually(lambda: crew.see("e").waits_for_api, "the wait for the engine")
+    control.interrupt(crew.team, "e", "try it again")
+    assert crew.answer_to("e", second.id).text == "two"
+    assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+
+
 def test_a_letter_that_is_stored_and_not_replayed_is_not_doubled(crew: Crew) -> None:
     with patched(STORED):
         assert crew.answer(spawn(crew, "e", "[[say one]]", "--forgets")).text == "one"

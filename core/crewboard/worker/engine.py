@@ -98,7 +98,10 @@ _MOST_STARTS = 3
 """Starts in a row after which an engine that ends by itself is not started again at once: no turn ended in between."""
 
 _MOST_LOADS = 4
-"""Loads in a row that may end the engine before it begins a new session: one more than it tries without a pause."""
+"""Loads in a row that may end the engine in one way before it begins a new session: one more than without a pause."""
+
+_KILLED = ("exit code 137", "exit code -9", "SIGKILL")
+"""Words for a kill, as for want of memory: that the session is to blame for it is not known."""
 
 _MOST_OUTPUT = 100_000
 """Characters of what a tool of an engine gave that the journal keeps."""
@@ -220,8 +223,8 @@ class EngineLife(Life):
         self._turn = _Turn()
         self._starts = 0
         self._is_loading = False
-        self._failed_loads = 0
-        """Loads of the session in a row that ended the engine."""
+        self._failed_loads: list[str] = []
+        """How loads of the session in a row ended the engine."""
         self._refused, self._refused_since = 0, 0.0
         """Turns in a row for which the API was unavailable, and since when."""
         self._asks = 0
@@ -310,13 +313,14 @@ class EngineLife(Life):
     async def _fail_after(self, error: EngineGoneError) -> None:
         """End an engine that is gone. If it ends again and again, wait as for its API, or fail the assignment."""
         self._starts += 1
-        self._failed_loads += self._is_loading
         self._note_untold()
         log, ending = await self._process.last_words(_CLOSE_TIMEOUT)
         await self._end_engine()
         # As a command of an agent would be told: "[exit code 1]".
         how = ending.partition("\n")[0].strip("[]").removeprefix("ended ") if ending else error
         ended = f"{self._known.title} ended: {how}"
+        if self._is_loading and not any(each in ended for each in _KILLED):
+            self._failed_loads = [*(each for each in self._failed_loads if each == ended), ended]
         said = "\n".join(filter(None, (ended, redact(log[-_MOST_LOG:]).strip())))
         sys.stderr.write(f"{self._name}: {said}\n")
         if self._starts < _MOST_STARTS:
@@ -361,6 +365,8 @@ class EngineLife(Life):
                 for method, parameters in known.plan if plans else known.work:
                     await engine.set(method, dict(parameters))
         except TimeoutError:
+            # The machine may be slow.
+            self._is_loading = False
             raise EngineGoneError(f"it had no session after {START_TIMEOUT:g} s") from None
         except OSError as error:
             raise EngineGoneError(f"it could not be started: {error}") from error
@@ -378,7 +384,7 @@ class EngineLife(Life):
         folder = Path(os.path.realpath(run_state.workspace))
         before = conversation.session
         loaded = False
-        if before and engine.loads and self._known.loads and self._failed_loads < _MOST_LOADS:
+        if before and engine.loads and self._known.loads and len(self._failed_loads) < _MOST_LOADS:
             self._is_loading = True
             try:
                 await engine.load(before, folder, [tools.server])
@@ -388,7 +394,7 @@ class EngineLife(Life):
                 is_lost = error.code != _NO_SESSION and self._is_lost(error)
                 if is_lost or (self._has_worked() and self._starts + 1 < _MOST_STARTS):
                     raise EngineGoneError(f"its session could not be loaded: {error}") from error
-            self._is_loading, self._failed_loads = False, 0
+            self._is_loading, self._failed_loads = False, []
         replayed, heard_of = _drain(engine)
         if not loaded:
             engine.session = ""
