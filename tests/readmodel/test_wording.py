@@ -50,6 +50,8 @@ def test_an_event_is_told_in_the_words_of_the_mail_tab(event: Event, text: str) 
 def test_on_one_line_a_plan_is_its_title() -> None:
     for text, shown in (
         ("\n## Rotate keys\n\n", "Rotate keys"),
+        ("# Plan\n1. Add a ring\n", "1. Add a ring"),
+        ("# Plan\n", "Plan"),
         ("\n## Rotate keys\n\n1. Add a ring\n", "Rotate keys … (+1 line)"),
         ("# Rotate keys\u20281. Add a ring\x0c2. Tell", "Rotate keys\u20281. Add a ring\x0c2. Tell"),
     ):

@@ -463,8 +463,11 @@ def as_approved(letters: Sequence[MessageView], asked: Iterable[Request]) -> Seq
 
 
 def plan_title(plan: str) -> str:
-    """Return the first words of a plan, without the marks of a heading, and how much of it follows."""
-    return first_line("\n".join(line.strip("# \t") for line in plan.split("\n")))
+    """Return the first words of a plan that say more than that it is one, unmarked, and how much of it follows."""
+    lines = [line.strip("# \t") for line in plan.strip().split("\n")]
+    if lines[0].lower() in ("plan", "plan:", "implementation plan") and any(lines[1:]):
+        lines = lines[1:]
+    return first_line("\n".join(lines))
 
 
 def _asks_back(message: Message) -> bool:
