@@ -52,6 +52,12 @@ async def test_an_agent_row_has_state_pid_cpu_memory_mail_and_task(frozen: Froze
             assert fact in api
 
 
+async def test_the_first_picture_mounts_only_what_it_may_show(frozen: Frozen) -> None:
+    # The input and its hint follow, where one may write. Each widget takes a quarter of a percent of a start.
+    async with opened(frozen, 100, 30, read_only=True) as stage:
+        assert len(list(stage.app.screen.walk_children(Widget))) <= 18
+
+
 async def test_a_move_of_the_cursor_does_not_paint_the_team(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     painted, paint = list[Snapshot](), BoardScreen.paint
 

@@ -69,11 +69,10 @@ class Composer(Horizontal):
         self._head: ComposeTarget | None = None
         self._came_from: Widget | None = None
         self.line: DraftInput | None = None
-        """The input; None until it is mounted, after the first picture."""
+        """The input; None until it is mounted with its hint, after the first picture."""
 
     def compose(self) -> ComposeResult:
         yield Label("", id="composer-to")
-        yield Label("", id="composer-hint")
 
     def on_mount(self) -> None:
         if not self._app_context.read_only:
@@ -86,7 +85,7 @@ class Composer(Horizontal):
         line.keep = self._keep
         line.refuse = self._refuse
         if self.is_attached:
-            await self.mount(line, before="#composer-hint")
+            await self.mount(line, Label("", id="composer-hint"))
             self.line = line
             self._take(self._head)
 
