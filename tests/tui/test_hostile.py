@@ -117,7 +117,7 @@ async def test_hire_messages_and_help_show_it_as_text(hostile: Frozen) -> None:
             await stage.press(*keys)
             _check(stage)
         await stage.press("escape", ":")
-        await stage.sees("Search for commands", "needs you · dead")
+        await stage.sees("Where to go, or what to do", "needs you · dead")
         _check(stage)
         await stage.write("hire")
         await stage.sees("hire an agent")

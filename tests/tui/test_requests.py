@@ -316,7 +316,7 @@ async def test_the_facts_of_a_plan_stand_beside_it(frozen: Frozen) -> None:
         for make_one_column in (stage.pilot.resize_terminal(109, 36), stage.press("z")):
             await make_one_column
             await stage.press("g")
-            await stage.sees("1. change file 1.py", "FILES     9 files")
+            await stage.sees("1. change file 1.py", "FILES     9")
             assert not any("change file" in line and "FROM api" in line for line in stage.text)
             await stage.pilot.resize_terminal(110, 36)
 
@@ -325,7 +325,7 @@ async def test_facts_that_do_not_fit_beside_a_plan_stand_above_it(frozen: Frozen
     frozen.asks("req-1", "plan_approval", "api", 10, _impact(40))
     async with opened(frozen, 120, 36) as stage:
         await stage.app.open_need("plan:api:req-1")
-        await stage.sees("FILES     40 files", "1. change file 1.py")
+        await stage.sees("FILES     40", "1. change file 1.py")
         assert not any("change file" in line and "FROM api" in line for line in stage.text)
         await stage.pilot.resize_terminal(120, 70)
         await stage.sees("src/part-39.py", "REQ req-1")
