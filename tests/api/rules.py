@@ -145,7 +145,6 @@ _MOST_MARKS = 4
 
 def _check_contents(request: MessagesRequest) -> None:
     messages = request.messages
-    _require(messages, "messages: at least one message is required")
     _require(messages[0].role == "user", 'messages: first message must use the "user" role')
     goes_on = messages[-1].role != "assistant" or (
         messages[-1].content and isinstance(messages[-1].content[-1], Opaque)

@@ -51,7 +51,10 @@ def test_status_says_what_it_said_before(old_team: Crew) -> None:
     found = as_json.status(old_team.view())
     # Unread results and damaged files are needs since 0.2.0.
     found["needs_you"] = [need for need in found["needs_you"] if need["kind"] not in ("result", "damaged")]
-    # And the summary of a plan says how much follows its first line.
+    # And the summary of a plan names what stands below its heading `Plan`, and says how much follows.
+    (plan,) = expected["needs_you"]
+    assert plan["summary"] == "plan: Plan"
+    plan["summary"] = "plan: The task, word for word:"
     for need in found["needs_you"]:
         need["summary"] = re.sub(r"( …)? \(\+\d+ lines?\).*$", "", need["summary"])
     assert _without_new_fields(found, expected) == expected

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from msgspec import Struct, field
 
-from crewboard import LEAD, OPERATOR, TeamView
+from crewboard import LEAD, OPERATOR, Message, TeamView
 from crewboard.names import SYSTEM
 from crewboard.protocol.addressing import mailboxes, operator_mailboxes
 from crewboard.readmodel import mail
@@ -24,7 +24,6 @@ from crewboard.readmodel import usage as readmodel_usage
 from crewboard.readmodel.mail import MailboxTail, MailReader, MessageView, describe_message, display_name
 from crewboard.readmodel.processes import Probe, ProcessNode, Usage
 from crewboard.readmodel.usage import MINUTES, WINDOW, Call, CallReader, Spending, SpendingReader
-from crewboard.records.messages import Message
 from crewboard.records.team import Rule
 from crewboard.store import files, journal, roster
 from crewboard.store.layout import AgentDirectory, TeamDirectory

@@ -142,7 +142,7 @@ class MessagesRequest(Struct):
     """A request. Tools and settings are as they came."""
 
     model: str
-    messages: Annotated[list[Message], Meta(min_length=1)]
+    messages: list[Message]
     max_tokens: int
     system: _Texts = []
     tools: list[dict[str, Any]] = []
@@ -180,9 +180,12 @@ class MessagesRequest(Struct):
 def parse(body: object) -> MessagesRequest:
     """Read a request, or raise `InvalidRequestError`."""
     try:
-        return convert(_with_opaque(body), MessagesRequest)
+        asked = convert(_with_opaque(body), MessagesRequest)
     except ValidationError as error:
         raise InvalidRequestError(describe_invalid(error, "body")) from error
+    if not asked.messages:
+        raise InvalidRequestError("messages: at least one message is required")
+    return asked
 
 
 _KNOWN = frozenset({"text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"})

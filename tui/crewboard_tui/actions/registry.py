@@ -8,8 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crewboard import AgentView, Need, Task, TeamView
-from crewboard.errors import UsageError
+from crewboard import AgentView, Need, Task, TeamView, UsageError
 from crewboard.operations import Asks, Operation
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine

@@ -7,12 +7,11 @@ from typing import Any
 from textual import on
 from textual.widget import Widget
 
-from crewboard import Need, TeamView
+from crewboard import Need, NeedKind, TeamView
 from crewboard.commands import messages
 from crewboard.commands import rules as commands_rules
 from crewboard.commands.context import CommandLine
 from crewboard.readmodel.needs import response_times_today, waiting_behind
-from crewboard.readmodel.team import NeedKind
 from crewboard.records.base import counted
 from crewboard.records.team import Rule, RuleEffect
 from crewboard.store import journal
