@@ -219,7 +219,7 @@ def test_a_change_of_the_mode_is_shown() -> None:
 async def test_without_a_worktree_changes_says_how_to_get_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("8")
-        await stage.sees("no agent has a worktree", "crewboard spawn NAME --worktree")
+        await stage.sees("no agent has a worktree", "crewboard spawn NAME --worktree", "n with 'own checkout'")
 
 
 @pytest.mark.long

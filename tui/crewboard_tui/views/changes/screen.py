@@ -41,10 +41,8 @@ def nothing_here(context: AppContext) -> str:
         return first_hire(context)
     if context.snapshot.view.attached is not None:
         return "Claude Code keeps the checkouts of its agents itself; use git to see them"
-    return (
-        "no agent has a worktree: all work in the shared tree; "
-        "`crewboard spawn NAME --worktree` hires one with a checkout of its own; what it changes is shown here"
-    )
+    hire = f"`crewboard spawn NAME --worktree` or {context.key('agent.hire')} with 'own checkout' hires one"
+    return f"no agent has a worktree: all work in the shared tree; {hire}; what it changes is shown and merged here"
 
 
 class ChangesScreen(BaseScreen):
