@@ -20,7 +20,7 @@ from crewboard.records.requests import Request, RequestStatus, step_lines, steps
 from crewboard.records.team import Rule
 from crewboard.store import agents, mailbox, operators, roster
 from crewboard.worker.tools.rules import judge_call, rule_refusal
-from tests.crew import Crew
+from tests.crew import Crew, eventually
 from tests.model import calls, looks, says
 from tests.worker.test_terms import add, as_lead
 
@@ -512,6 +512,8 @@ def test_a_release_opens_no_closed_gate(shared_crew: Crew) -> None:
     assert crew.answer(hired).text == "done"
     assert "not allowed before your plan is approved" in results(crew, "shut")[-1].content
     assert not (crew.root / "shut.txt").exists()
+    # The status follows the answer.
+    eventually(lambda: crew.see("shut").status.terms is None, "the end of its terms")
     with pytest.raises(BadDataError, match=r"is over, and its terms with it: `crewboard .*send shut 'Do step"):
         # The other step, because what was released stays so.
         answers.release(crew.team, approved_later(crew, decided).id, [3])
