@@ -22,7 +22,7 @@ from crewboard.sandbox.process import Child, Start
 PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""
 
-FOUND = 'type -P -- "$1" >/dev/null || { printf "%s\\n" "$1: not found in the sandbox" >&2; exit 127; }; '
+FOUND = '[[ $(type -P -- "$1") ]] || { printf "%s\\n" "$1: not found in the sandbox" >&2; exit 127; }; '
 """The beginning of what becomes the program `$1`: bash itself would call the missing one by its own name and line."""
 
 UNLESS_LEFT = (
