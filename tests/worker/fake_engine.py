@@ -4,7 +4,8 @@ Its model does what stands between `[[` and `]]` in what it is told, step by ste
 TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP server, `once TOOL JSON`, one that it does
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
 no turn, `submit PLAN`, a plan by the tool of the team, `behind TEXT`, a plan whose text follows the question for its
-approval, `limit SECONDS [TEXT]`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested
+approval, `ask TEXT`, the same that goes on without a yes, `limit SECONDS [TEXT]`, a usage limit that ends then,
+`wait NAME`, `deep TEXT`, a call with a deeply nested
 input, `odd`, `die`, `lose`, the end of its program below it, `drop`, the same between turns, `own TEXT`, words of its
 own, `break TEXT`, which ends the turn with an error in such words. Without a step that is left it says "ok". In its
 home it keeps sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the
@@ -17,6 +18,8 @@ requests are numbers, and count anew in each process; the ids of the answers to 
 
 With `--load-error TEXT` its first load fails with that, with `--die-at-load` each ends it,
 with `--killed-loads N` the first N are killed.
+With `--withdraws` it withdraws what it asks at a message into its turn, and goes on, as Claude Code does; also at the
+file `withdraw`. With `--withdraws-silently` only the end of the call says so.
 With `--forgets` a load replays the first text alone.
 
 With `--feigns` the model writes into each input that the call is one of a tool of the team.
@@ -45,6 +48,7 @@ MODES = ("default", "acceptEdits", "plan", "auto")
 FLAGS = (
     "no-load", "no-usage", "no-steering", "no-allow-once", "logged-out", "die-at-prompt", "cancels", "codex",
     "same-ids", "forgets", "declines", "stubborn", "asks-first", "feigns", "die-at-load",
+    "withdraws", "withdraws-silently",
 )  # fmt: skip
 MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
 
@@ -346,7 +350,7 @@ class FakeEngine:
                 break
             did = True
             verb, _, rest = step.partition(" ")
-            is_begun_once = verb in ("plan", "behind", "insist", "submit", "once")
+            is_begun_once = verb in ("plan", "behind", "insist", "submit", "once", "ask")
             if is_begun_once:
                 # Told of the decision, a model does not ask again, also if it was ended before it got an answer.
                 self.store("done")
@@ -563,6 +567,11 @@ class FakeEngine:
         self.update("tool_call_update", toolCallId=ident, status="completed")
         return True
 
+    def do_ask(self, plan: str) -> bool:
+        """Ask for approval of a plan, and go on whatever becomes of it."""
+        self.do_plan(plan, behind=True)
+        return True
+
     def do_behind(self, plan: str) -> bool:
         """Ask for approval of a plan before its text is told, as its updates may be slower than its questions."""
         return self.do_plan(plan, behind=True)
@@ -581,6 +590,22 @@ class FakeEngine:
         options = [{"optionId": f"answer-{at}", "name": kind, "kind": kind} for at, kind in enumerate(kinds)]
         params = {"sessionId": self.session, "toolCall": call, "options": options}
         self.send(id=ident, method="session/request_permission", params=params)
+        if self.options.withdraws or self.options.withdraws_silently:
+            (HOME / "at-ask").touch()
+            while ident not in self.answers and not self.steered and not (HOME / "withdraw").exists():
+                if (HOME / "call").exists():
+                    (HOME / "call").unlink()
+                    self.do_team('send_message {"to": "operator", "text": "meanwhile"}')
+                time.sleep(0.005)
+            if ident not in self.answers:
+                if self.options.withdraws:
+                    self.send(method="$/cancel_request", params={"requestId": ident})
+                    with self.answered:
+                        self.answered.wait_for(lambda: ident in self.answers)
+                else:
+                    self.update("tool_call_update", toolCallId=call["toolCallId"], status="failed",
+                                rawOutput="Tool permission request aborted")  # fmt: skip
+                return False
         with self.answered:
             self.answered.wait_for(lambda: ident in self.answers)
         outcome = self.answers[ident]

@@ -602,6 +602,34 @@ def test_an_engine_may_ask_before_it_takes_mail(crew: Crew) -> None:
     assert letter.id in crew.answer(assignment).answers
 
 
+@of_engines
+@pytest.mark.usefixtures("loads")
+def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[say begin; ask Plan.; say done]]", "--withdraws", plan=True)
+    at(crew, "e", "ask")
+    letter = messages.send(crew.team, "e", "one more thing")
+    request = crew.pending("plan_approval")
+    answers.approve(crew.team, request.id)
+    assert crew.answer(assignment).text
+    crew.answer_to("e", letter.id)
+    assert [each.status for each in requests.load_all(crew.directory)] == ["approved"]
+
+
+@of_engines
+@pytest.mark.parametrize("how", ["--withdraws", "--withdraws-silently"])
+@pytest.mark.parametrize("step", ["run true", "insist Plan."])
+def test_a_question_that_an_engine_withdraws_is_closed(crew: Crew, how: str, step: str) -> None:
+    assignment = spawn(crew, "e", f"[[{step}; say done]]", how)
+    request = crew.pending("permission" if step == "run true" else "plan_approval")
+    (home(crew, "e") / "call").touch()
+    # A tool of the team answers meanwhile.
+    eventually((home(crew, "e") / "results").exists, "the call of the team")
+    assert crew.see("e").status.waiting_for == request.id
+    (home(crew, "e") / "withdraw").touch()
+    crew.answer(assignment)
+    assert [each.status for each in requests.load_all(crew.directory)] == ["cancelled"]
+
+
 def test_mail_on_its_way_into_a_turn_is_not_doubled(crew: Crew) -> None:
     spawn(crew, "e", "[[say begin; wait here; say done]]", "--hold", "steer")
     at(crew, "e", "here")

@@ -155,6 +155,9 @@ _SILENT = frozenset({
 
 _STATUSES = frozenset({"pending", "in_progress", "completed"})
 
+OVER = frozenset({"completed", "failed"})
+"""The states of a call that has ended."""
+
 
 def _text(value: Any) -> str:  # noqa: ANN401  any JSON value
     return value if isinstance(value, str) else ""
@@ -395,10 +398,13 @@ class Engine:
 
     def cancel(self) -> None:
         """Ask for the end of the turn in progress; its prompt is answered then. Give up what it asked."""
-        for ask in self._asked:
-            self._send({"id": ask.id, "result": {"outcome": {"outcome": "cancelled"}}})
-        self._asked.clear()
+        for ask in [*self._asked]:
+            self._give_up(ask)
         self._send({"method": "session/cancel", "params": {"sessionId": self.session}})
+
+    def _give_up(self, ask: Ask) -> None:
+        self._asked.remove(ask)
+        self._send({"id": ask.id, "result": {"outcome": {"outcome": "cancelled"}}})
 
     async def request(self, method: str, params: Json) -> Json:
         """Return the result of a request.
@@ -452,6 +458,8 @@ class Engine:
             self._take_request(message)
         elif message["method"] == "session/update":
             self._update(_object(message.get("params")))
+        elif message["method"] == "$/cancel_request":
+            self._withdraw(_object(message.get("params")).get("requestId"))
         # Other notifications are extensions, which no client has to know.
 
     def _settle(self, message: Json) -> None:
@@ -475,7 +483,16 @@ class Engine:
         if self.session and params.get("sessionId") != self.session:
             return
         if (update := read_update(_object(params.get("update")))) is not None:
+            if isinstance(update, Call) and update.status in OVER:
+                # One that has ended waits for no permission, whether or not that was withdrawn.
+                for ask in [each for each in self._asked if each.call.id == update.id]:
+                    self._give_up(ask)
             self.news.put_nowait(update)
+
+    def _withdraw(self, ident: Any) -> None:  # noqa: ANN401  a number or a text
+        for ask in [each for each in self._asked if each.id == ident]:
+            self._give_up(ask)
+            self.news.put_nowait(Call(ask.call.id, status="failed", output="the engine withdrew its question"))
 
     def _take_request(self, message: Json) -> None:
         params = _object(message.get("params"))
@@ -492,8 +509,13 @@ class Engine:
         self._asked.append(ask)
         self.news.put_nowait(ask)
 
+    @property
+    def asks(self) -> bool:
+        """Return True if it waits for a permission."""
+        return bool(self._asked)
+
     def waits_for(self, ask: Ask) -> bool:
-        """Return True if a request for permission is not answered, nor given up."""
+        """Return True if a request for permission is not answered, withdrawn or given up."""
         return ask in self._asked
 
     def answer(self, ask: Ask, *, allow: bool) -> bool:

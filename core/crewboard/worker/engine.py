@@ -41,6 +41,7 @@ from crewboard.store import mailbox, roster
 from crewboard.untrusted import delimit_data, elide_middle, undelimit_data, without_surrogates
 from crewboard.worker import inbox
 from crewboard.worker.acp import (
+    OVER,
     Ask,
     Call,
     Ended,
@@ -180,6 +181,13 @@ class _Turn:
     """The error in the engine's own words, if nothing of its model followed them."""
     asks_without_plan: dict[str, Ask] = field(default_factory=dict)
     """Requests to leave the plan mode whose plan was not told yet, by the ids of their calls."""
+    answered: set[str] = field(default_factory=set)
+    """The ids of the calls that were permitted or refused."""
+
+    @property
+    def may_ask(self) -> bool:
+        """Return True if there is a call for whose permission the engine may ask yet."""
+        return any(call.status in ("", "pending") and ident not in self.answered for ident, call in self.calls.items())
 
     def add(self, kind: str, message: str, text: str) -> None:
         """Add a piece of text. The pieces of one message, by the engine's id, are one block."""
@@ -494,9 +502,9 @@ class EngineLife(Life):
                 if not news.done():
                     news.cancel()
             if news.done() and not news.cancelled():
-                was_taken = not self._turn.sent
+                was_open = self._takes_mail(engine)
                 await self._hear(engine, news.result())
-                if not was_taken and not self._turn.sent:
+                if not was_open and self._takes_mail(engine):
                     # Mail that came before waited for that.
                     self._steer(engine)
             elif prompt.done():
@@ -512,11 +520,18 @@ class EngineLife(Life):
                     self._settle_steering()
                 self._steer(engine)
 
+    def _takes_mail(self, engine: Engine) -> bool:
+        """Return True if mail can be sent into the turn: the engine has its prompt, and no call of it waits for a yes.
+
+        Claude Code withdraws what it asks when a message comes, and what it is about to ask.
+        """
+        return engine.steers and not (self._turn.sent or engine.asks or self._turn.may_ask)
+
     def _steer(self, engine: Engine) -> None:
         """Send new mail into the turn in progress."""
         run_state, turn = self._run_state, self._turn
         # An interrupt ends the turn, so it is not sent into it.
-        if not engine.steers or self._interrupts.paused or turn.sent or self._interrupts.pending_interrupts():
+        if not self._takes_mail(engine) or self._interrupts.paused or self._interrupts.pending_interrupts():
             return
         # Of two on their way it would not be known what the engine was told first.
         if turn.steering is not None or not inbox.take_in(run_state):
@@ -598,12 +613,11 @@ class EngineLife(Life):
             return
         if not engine.waits_for(heard):
             return
-        known = calls.get(heard.call.id)
-        whole = known.merged(heard.call) if known is not None else heard.call
+        whole = self._whole(heard)
         plan = whole.plan
         if self._is_ours(whole):
             # It is our own worker that runs it, and it checks what the agent may do.
-            engine.answer(heard, allow=True)
+            self._answer(engine, heard, allow=True)
         elif plan is not None:
             await self._decide_plan(engine, heard, plan)
         elif whole.kind == "switch_mode" and asks_without_plan.pop(whole.id, None) is None:
@@ -612,10 +626,18 @@ class EngineLife(Life):
             asyncio.get_running_loop().call_later(_PLAN_FOLLOWS, engine.news.put_nowait, heard)
         elif whole.kind == "switch_mode" and is_gate_closed(self._run_state):
             # No one can approve a plan that is not there.
-            engine.answer(heard, allow=False)
+            self._answer(engine, heard, allow=False)
             self._tell(_NO_PLAN)
         else:
             await self._decide(engine, heard)
+
+    def _whole(self, ask: Ask) -> Call:
+        known = self._turn.calls.get(ask.call.id)
+        return known.merged(ask.call) if known is not None else ask.call
+
+    def _answer(self, engine: Engine, ask: Ask, *, allow: bool) -> bool:
+        self._turn.answered.add(ask.call.id)
+        return engine.answer(ask, allow=allow)
 
     def _is_ours(self, call: Call) -> bool:
         return self._process.declaration is None and is_ours(call.name)
@@ -668,7 +690,7 @@ class EngineLife(Life):
         turn = self._turn
         known = turn.calls.get(update.id)
         call = turn.calls[update.id] = known.merged(update) if known is not None else update
-        is_over = call.status in ("completed", "failed")
+        is_over = call.status in OVER
         if self._is_ours(call):
             # It is journalled where it is run.
             return
@@ -852,24 +874,27 @@ class EngineLife(Life):
         elif terms is not None and is_gated(tool) and not kept_by_terms(terms, tool):
             why = "the terms of your plan's approval do not leave you this tool"
         elif verdict is None or verdict.effect != "allow":
-            decided = await self._ask_operator(call, tool, arguments, verdict.asks if verdict is not None else "")
+            rule = verdict.asks if verdict is not None else ""
+            decided = await self._ask_operator(engine, ask, call, tool, arguments, rule)
             if decided is None:
-                engine.answer(ask, allow=False)
+                self._answer(engine, ask, allow=False)
                 return
             if decided.status != "approved":
                 why = f"{decided.status} by {decided.decided_by}" + (
                     f": {decided.feedback}" if decided.feedback else ""
                 )
             self._run_state.show_tool(describe_call(tool, arguments), CALL_TIMEOUT)
-        if not why and not engine.answer(ask, allow=True):
+        if not why and not self._answer(engine, ask, allow=True):
             why = f"{self._known.title} offers no permission for this one time"
         elif why:
-            engine.answer(ask, allow=False)
+            self._answer(engine, ask, allow=False)
         if why:
             self._tell(_REFUSED.format(describe_call(tool, arguments), why))
 
-    async def _ask_operator(self, call: Call, tool: str, arguments: dict[str, Any], rule: str) -> Request | None:
-        """Return what the operator decides; None if the engine ended meanwhile, or its turn, and waits no more."""
+    async def _ask_operator(
+        self, engine: Engine, ask: Ask, call: Call, tool: str, arguments: dict[str, Any], rule: str
+    ) -> Request | None:
+        """Return what the operator decides; None if the engine waits for that no more."""
         why = f"{self._known.title} asks for it"
         if self._process.declaration is not None and is_ours(call.name):
             why += f": {self._process.declaration} declares a server named {SERVER}, or may"
@@ -886,17 +911,71 @@ class EngineLife(Life):
         self._asks += 1
         ident = f"permission-{mailbox.derived_id(self._name, self._run_state.spec.run, f'ask {self._asks}')[:12]}"
         request = requests.ask(self._team, ident, "permission", self._name, OPERATOR, payload, self._run_state.now())
-        decision = asyncio.ensure_future(self._interrupts.wait_for_decision(request, f"asks to use {tool}"))
+        return await self._wait_while_asked(engine, ask, request, f"asks to use {tool}")
+
+    async def _wait_while_asked(self, engine: Engine, ask: Ask, request: Request, doing: str) -> Request | None:
+        """Return the decision about what an engine asks; None if the engine withdraws it, ends its turn, or ends.
+
+        Meanwhile the tools of the team that it calls are run. What may wait for a person is heard afterwards. A plan
+        waits on when the engine is gone.
+        """
+        decision = asyncio.ensure_future(self._interrupts.wait_for_decision(request, doing))
+        ended = asyncio.ensure_future(self._until_turn_ends(request))
+        later: list[Ask | TeamCall] = []
+        idle = asyncio.Lock()
+
+        async def hear() -> None:
+            while engine.waits_for(ask):
+                heard = await engine.news.get()
+                async with idle:
+                    await self._hear_meanwhile(engine, heard, later)
+                    if not decision.done():
+                        self._run_state.show("waiting", doing, waiting_for=request.id)
+
+        hearing = asyncio.ensure_future(hear())
         try:
-            waited_for: list[asyncio.Future[Any]] = [decision, *filter(None, [self._prompt])]
-            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([decision, ended, hearing], return_when=asyncio.FIRST_COMPLETED)
+            async with idle:
+                # No call is cut off.
+                hearing.cancel()
+            if hearing.done() and not hearing.cancelled():
+                hearing.result()
             if decision.done():
                 return decision.result()
+        except asyncio.CancelledError:
+            # It is known by that what is to be closed.
+            self._run_state.show("waiting", doing, waiting_for=request.id)
+            raise
         finally:
-            decision.cancel()
-            await asyncio.gather(decision, return_exceptions=True)
+            for each in (decision, ended, hearing):
+                each.cancel()
+            await asyncio.gather(decision, ended, hearing, return_exceptions=True)
+            for heard in later:
+                engine.news.put_nowait(heard)
         requests.close(self._team, request.id, "cancelled", self._name, self._run_state.now())
         return None
+
+    async def _until_turn_ends(self, request: Request) -> None:
+        prompt = self._prompt
+        if prompt is not None:
+            await asyncio.wait([prompt])
+        if prompt is None or (prompt.exception() is not None and request.type != "permission"):
+            await asyncio.Event().wait()
+
+    async def _hear_meanwhile(
+        self, engine: Engine, heard: Update | Ask | TeamCall, later: list[Ask | TeamCall]
+    ) -> None:
+        """Hear what an engine tells while it waits for an answer; put off until `later` what may have to wait, too."""
+        if isinstance(heard, TeamCall):
+            waits = bool(heard.name) and TOOLS[heard.name].waits
+        else:
+            waits = isinstance(heard, Ask) and not self._is_ours(self._whole(heard))
+        if waits and isinstance(heard, Ask | TeamCall):
+            later.append(heard)
+        elif isinstance(heard, Ask | TeamCall):
+            await self._hear(engine, heard)
+        else:
+            self._take(heard)
 
     async def _decide_plan(self, engine: Engine, ask: Ask, plan: str) -> None:
         """Ask for approval of the plan with which an engine wants to leave its plan mode.
@@ -906,9 +985,9 @@ class EngineLife(Life):
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
-            engine.answer(ask, allow=False)
+            self._answer(engine, ask, allow=False)
             return
-        call = Call(ask.call.id, name="submit_plan", input={"plan": plan})
+        call = Call(ask.call.id, name="submit_plan", status="in_progress", input={"plan": plan})
         if call.id in run_state.conversation.open_calls:
             # The call was told before its plan was.
             self._end_call(call.id, "asks for approval of its plan", is_error=False)
@@ -916,13 +995,17 @@ class EngineLife(Life):
         self._turn.calls[call.id] = call
         self._begin_call(call)
         request = ask_for_plan(run_state, assignment, {"plan": plan, "files": [], "commands": [], "risk": ""})
-        decided = await self._interrupts.wait_for_decision(request, WAITS)
+        decided = await self._wait_while_asked(engine, ask, request, WAITS)
         run_state.show("working", "works", timeout=self._silence)
+        if decided is None:
+            if call.id in run_state.conversation.open_calls:
+                self._end_call(call.id, f"{self._known.title} withdrew this plan", is_error=True)
+            return
         self._settle_plan(call.id, decided)
         # It would carry out its own text of an edited plan.
         if self._may_write_now() != self._may_write or decided.edited is not None:
             raise _RestartError
-        engine.answer(ask, allow=decided.status == "approved")
+        self._answer(engine, ask, allow=decided.status == "approved")
 
     async def _submit_plan(self, call: TeamCall, ident: str) -> Outcome:
         """Ask for approval of a plan that an engine submits with a tool of the team.
