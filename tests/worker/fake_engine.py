@@ -222,8 +222,11 @@ class FakeEngine:
 
     def on_session_prompt(self, ident: int, params: dict[str, Any]) -> None:
         self.require_session(params)
-        if self.turn is not None and self.turn.is_alive():
-            raise RefusedError(-32603, "a turn is in progress")
+        if self.turn is not None:
+            # It may have told its end just now.
+            self.turn.join(1)
+            if self.turn.is_alive():
+                raise RefusedError(-32603, "a turn is in progress")
         said = "".join(each["text"] for each in params["prompt"])
         self.cancelled.clear()
         self.turn = threading.Thread(target=self.work, args=(ident, said), daemon=True)
