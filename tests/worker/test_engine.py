@@ -617,7 +617,7 @@ def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
 
 @of_engines
 @pytest.mark.parametrize("how", ["--withdraws", "--withdraws-silently"])
-@pytest.mark.parametrize("step", ["run true", "insist Plan."])
+@pytest.mark.parametrize("step", ["run true", "insist Plan.; wait here"])
 def test_a_question_that_an_engine_withdraws_is_closed(crew: Crew, how: str, step: str) -> None:
     assignment = spawn(crew, "e", f"[[{step}; say done]]", how)
     request = crew.pending("permission" if step == "run true" else "plan_approval")
@@ -626,8 +626,10 @@ def test_a_question_that_an_engine_withdraws_is_closed(crew: Crew, how: str, ste
     eventually((home(crew, "e") / "results").exists, "the call of the team")
     assert crew.see("e").status.waiting_for == request.id
     (home(crew, "e") / "withdraw").touch()
+    # The turn goes on behind a plan.
+    eventually(lambda: [each.status for each in requests.load_all(crew.directory)] == ["cancelled"], "the withdrawal")
+    go(crew, "e", "here")
     crew.answer(assignment)
-    assert [each.status for each in requests.load_all(crew.directory)] == ["cancelled"]
 
 
 def test_mail_on_its_way_into_a_turn_is_not_doubled(crew: Crew) -> None:
