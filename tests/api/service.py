@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from crewboard import models
+from crewboard.offline import service
 from crewboard.offline.conversation import Conversation
 from crewboard.offline.http import Incoming
 from crewboard.offline.reply import Reply, tokens
-from crewboard.offline.service import MOST_OUTPUT, ApiError, Service
+from crewboard.offline.service import ApiError, Service
 from crewboard.offline.wire import InvalidRequestError, MessagesRequest, Opaque, unmarked
 from crewboard.web import TOOLS as WEB_TOOLS
 from tests.api.rules import is_hop, parse
@@ -157,8 +158,8 @@ def _check_fallbacks(asked: MessagesRequest, betas: str) -> None:
 def _check_model(asked: MessagesRequest) -> None:
     """Refuse what the model does not take."""
     # The API's own words, here and below.
-    most = f"{MOST_OUTPUT}, which is the maximum allowed number of output tokens for {asked.model}"
-    if asked.max_tokens > MOST_OUTPUT:
+    most = f"{service.MOST_OUTPUT}, which is the maximum allowed number of output tokens for {asked.model}"
+    if asked.max_tokens > service.MOST_OUTPUT:
         raise ApiError(400, f"max_tokens: {asked.max_tokens} > {most}")
     can, kind = models.read(models.offline(asked.model)), asked.thinking.get("type")
     if can is not None and kind is not None and kind not in can.thinking:
