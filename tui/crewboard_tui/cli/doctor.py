@@ -268,7 +268,7 @@ def has_hosts(team: TeamDirectory) -> bool:
 
 
 def _engine(team: Team) -> str | None:
-    """Return the engine that new agents work with. If that is unknown, say so elsewhere."""
+    """Return the engine of new agents; None also if the settings cannot be read, which another check tells."""
     try:
         return team.config.engine
     except core.CrewboardError:
