@@ -714,6 +714,30 @@ def test_an_interrupt_cancels_the_turn_and_is_read(crew: Crew) -> None:
     assert len(of(crew, "e", EngineSession)) == 1
 
 
+INTERRUPTED_LATE = """
+from crewboard.store import mailbox
+from crewboard.worker import inbox
+take_in, sent = inbox.take_in, []
+def take_late(run_state, **options):
+    if (run_state.agent.engine_home / "at-here").exists() and not sent:
+        message = mailbox.compose("operator", run_state.name, "interrupt", "stop that", ts=run_state.now())
+        sent.append(mailbox.send(run_state.team, message, durable=True))
+    return take_in(run_state, **options)
+inbox.take_in = take_late
+"""
+"""Code that sends an interrupt just when a worker has seen that there is none, and takes in other mail."""
+
+
+@of_engines
+def test_an_interrupt_that_comes_behind_mail_cancels_the_turn(crew: Crew) -> None:
+    with patched(INTERRUPTED_LATE):
+        spawn(crew, "e", "[[say before; wait here; say after]]")
+        at(crew, "e", "here")
+        messages.send(crew.team, "e", "one more thing")
+        eventually(lambda: of(crew, "e", Reply), "the end of the turn")
+    assert of(crew, "e", Reply)[0].stop_reason == "cancelled"
+
+
 def test_stop_ends_the_engine_with_all_that_it_started(crew: Crew) -> None:
     spawn(crew, "e", "[[spawn exec sleep 1000; wait here]]")
     at(crew, "e", "here")

@@ -534,7 +534,10 @@ class EngineLife(Life):
         if not self._takes_mail(engine) or self._interrupts.paused or self._interrupts.pending_interrupts():
             return
         # Of two on their way it would not be known what the engine was told first.
-        if turn.steering is not None or not inbox.take_in(run_state):
+        if turn.steering is not None:
+            return
+        # Behind what was searched may be an interrupt.
+        if not inbox.take_in(run_state, until=self._interrupts.scanned):
             return
         texts = run_state.conversation.untaken
         run_state.append(Offered(ts=run_state.now(), texts=list(texts)))

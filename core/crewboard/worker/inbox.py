@@ -40,13 +40,16 @@ def take_in(
     instructions: Sequence[str] = (),
     shutdowns: Sequence[str] = (),
     looping: bool = False,
+    until: int | None = None,
 ) -> int:
     """Let new mail enter the conversation during an assignment. Task assignments wait until it is done.
 
-    Takes as much as one turn can hold. Returns how many messages entered.
+    Takes as much as one turn can hold, and with `until` nothing from that offset of the mailbox on. Returns how many
+    messages entered.
     """
     conversation = run_state.conversation
-    batch = _read(run_state, _share(run_state))
+    limit = _share(run_state)
+    batch = _read(run_state, limit if until is None else min(limit, until - conversation.cursor))
     entering = _entering(run_state, batch)
     if batch.offset == conversation.cursor and not (entering or notices or instructions):
         return 0

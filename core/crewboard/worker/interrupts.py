@@ -64,7 +64,7 @@ class Interrupts:
         self._spec = run_state.agent.spec.watch()
         self._wake = asyncio.Event()
         self._terminated = False
-        self._scanned = 0
+        self.scanned = 0
         """The offset up to which the mailbox was searched for interrupts."""
         self._interrupts: list[Message] = []
         self._supervisor: Supervisor | None = None
@@ -180,12 +180,12 @@ class Interrupts:
         """Return unread interrupts of the operator and the lead; those of a teammate are ordinary mail."""
         run_state = self._run_state
         conversation = run_state.conversation
-        if mailbox.size(run_state.team, run_state.name) < self._scanned:
+        if mailbox.size(run_state.team, run_state.name) < self.scanned:
             # Another program replaced the mailbox.
-            self._scanned, self._interrupts = 0, []
-        start = max(self._scanned, conversation.cursor)
+            self.scanned, self._interrupts = 0, []
+        start = max(self.scanned, conversation.cursor)
         batch = mailbox.read(run_state.team, run_state.name, start, known=conversation.known, kind="interrupt")
-        self._scanned = batch.offset
+        self.scanned = batch.offset
         found = [*self._interrupts, *batch.messages]
         heard = {OPERATOR, LEAD}
         if any(message.from_ not in heard for message in found):
