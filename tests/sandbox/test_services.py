@@ -73,9 +73,14 @@ def test_processes_show_a_program_without_the_sandbox(sandbox: Sandbox) -> None:
     read_end, write_end = os.pipe()
     child = sandbox.start_program(["/bin/sleep", mark], write_end, write_end)
     try:
-        shown = [each.command for each in process_tree(os.getpid()) if each.pid not in before]
-        assert any(mark in command for command in shown)
-        assert not any("--unshare-user" in command or "mapfile" in command for command in shown)
+
+        def shows_it() -> bool:
+            shown = [each.command for each in process_tree(os.getpid()) if each.pid not in before]
+            assert not any("--unshare-user" in command or "mapfile" in command for command in shown)
+            return any(mark in command for command in shown)
+
+        # A process that was started this moment has no command line yet.
+        eventually(shows_it, "the program among the processes")
     finally:
         os.kill(child.pid, signal.SIGKILL)
         eventually(lambda: not child.alive, "the end of the program")

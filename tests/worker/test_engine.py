@@ -624,7 +624,7 @@ def test_a_question_that_an_engine_withdraws_is_closed(crew: Crew, how: str, ste
     (home(crew, "e") / "call").touch()
     # A tool of the team answers meanwhile.
     eventually((home(crew, "e") / "results").exists, "the call of the team")
-    assert crew.see("e").status.waiting_for == request.id
+    eventually(lambda: crew.see("e").status.waiting_for == request.id, "the agent waiting again")
     (home(crew, "e") / "withdraw").touch()
     # The turn goes on behind a plan.
     eventually(lambda: [each.status for each in requests.load_all(crew.directory)] == ["cancelled"], "the withdrawal")
