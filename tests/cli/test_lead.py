@@ -217,6 +217,20 @@ def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
         assert child.exitstatus == 0
 
 
+@of_words
+def test_ctrl_d_during_an_answer_leaves_after_it(offline: Cli) -> None:
+    words = ["lead", "--unsafe-no-sandbox"]
+    with terminal([*COMMAND, *words], offline.root, offline.environment) as child:
+        child.expect_exact("lead> ")
+        child.sendline("Say hello")
+        child.expect_exact("lead start")
+        child.sendeof()
+        child.expect_exact("\nhello\r\n")
+        child.expect(pexpect.EOF)
+        child.wait()
+        assert child.exitstatus == 0
+
+
 def test_a_lead_that_waits_for_an_agent_hears_the_operator(offline: Cli) -> None:
     lead(offline, "Say hello")
     offline("send", "lead", "Spawn bob (code) to ask the operator whether to go on")

@@ -1,8 +1,11 @@
 """The commands that control and stop agents, talk to the lead and change the team's settings."""
 
 import contextlib
+import fcntl
 import inspect
+import select
 import sys
+import termios
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,7 +89,7 @@ def _converse(say_to_lead: Sequence[str], given: Sequence[str]) -> int:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  with it, input() brings earlier lines back
         note(f"say what the team should do; {', '.join(_SHOWN)} show it, Ctrl-D leaves")
-    while (line := _read_line(typed=typed)) is not None:
+    while not (typed and _is_left()) and (line := _read_line(typed=typed)) is not None:
         if words := line.strip():
             command = [*given, *_SHOWN[words]] if words in _SHOWN else [*say_to_lead, words]
             ended = program.run(command)
@@ -108,6 +111,12 @@ def _read_line(*, typed: bool) -> str | None:
             if not typed:
                 raise
             note("")
+
+
+def _is_left() -> bool:
+    """Return True if Ctrl-D was pressed during an answer: what reads single keys takes no end from the terminal."""
+    is_waiting, _, _ = select.select([sys.stdin], [], [], 0)
+    return bool(is_waiting) and not int.from_bytes(fcntl.ioctl(sys.stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def operation(name: str) -> click.Command:
