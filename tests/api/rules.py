@@ -1,8 +1,8 @@
 """The rules for requests to the Messages API that are in no schema. The sentences are close to the API's own."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import convert
+from msgspec import Meta, Struct, convert
 
 from crewboard import media
 from crewboard.offline import wire
@@ -25,9 +25,25 @@ from crewboard.offline.wire import (
 )
 
 
-def parse(body: object) -> MessagesRequest:
+class Diagnostics(Struct, forbid_unknown_fields=True):
+    previous_message_id: Annotated[str, Meta(max_length=256)] | None = None
+
+
+class WholeRequest(MessagesRequest):
+    """A request with the fields that the offline model does not read."""
+
+    diagnostics: Diagnostics | None = None
+    fallbacks: Literal["default"] | list[dict[str, Any]] | None = None
+
+    @property
+    def thinking_is_off(self) -> bool:
+        """Return True if the request turns thinking off."""
+        return self.thinking.get("type") in ("disabled", "between_tools")
+
+
+def parse(body: object) -> WholeRequest:
     """Read a request that keeps the rules, or raise `InvalidRequestError`."""
-    request = wire.parse(body)
+    request = wire.parse(body, WholeRequest)
     names = [tool.get("name") for tool in request.tools]
     _require(all(names), "tools: each needs a name")
     _require(len(names) == len(set(names)), "tools: Tool names must be unique.")

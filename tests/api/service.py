@@ -16,7 +16,7 @@ from crewboard.offline.reply import Reply, tokens
 from crewboard.offline.service import ApiError, Service
 from crewboard.offline.wire import InvalidRequestError, MessagesRequest, Opaque, unmarked
 from crewboard.web import TOOLS as WEB_TOOLS
-from tests.api.rules import is_hop, parse
+from tests.api.rules import WholeRequest, is_hop, parse
 from tests.api.thinking import Stale, Thoughts, check_binding, find_stale, sign_reply
 
 
@@ -114,7 +114,7 @@ class Diagnoses:
     def __init__(self) -> None:
         self._of_replies: dict[str, _Fingerprint] = {}
 
-    def diagnose(self, asked: MessagesRequest, ident: str, tokens: int) -> dict[str, Any]:
+    def diagnose(self, asked: WholeRequest, ident: str, tokens: int) -> dict[str, Any]:
         """Return what the reply `ident` to a request of so many tokens says of it, if it asks, and keep the request."""
         if asked.diagnostics is None:
             return {}
@@ -141,7 +141,7 @@ def _first_difference(before: _Fingerprint, now: _Fingerprint) -> dict[str, Any]
     return {"type": "unavailable"} if before.rest != now.rest else None
 
 
-def _check_fallbacks(asked: MessagesRequest, betas: str) -> None:
+def _check_fallbacks(asked: WholeRequest, betas: str) -> None:
     """Refuse what needs the beta, and other models by name where the model has none.
 
     Source: anthropic 2.11.0, types/beta/message_create_params.py; the words for a model without others were seen by
@@ -155,7 +155,7 @@ def _check_fallbacks(asked: MessagesRequest, betas: str) -> None:
         raise InvalidRequestError(f"'{asked.model}' does not support the `fallbacks` parameter")
 
 
-def _check_model(asked: MessagesRequest) -> None:
+def _check_model(asked: WholeRequest) -> None:
     """Refuse what the model does not take."""
     # The API's own words, here and below.
     most = f"{service.MOST_OUTPUT}, which is the maximum allowed number of output tokens for {asked.model}"
@@ -176,7 +176,7 @@ def _check_model(asked: MessagesRequest) -> None:
         raise ApiError(400, why)
 
 
-def _with_thinking(reply: Reply, asked: MessagesRequest) -> Reply:
+def _with_thinking(reply: Reply, asked: WholeRequest) -> Reply:
     """Return a reply that thinks first, as models with preserved thinking do where the request does not say."""
     thinks = any(block["type"] == "thinking" for block in reply.content)
     if thinks or asked.thinking_is_off or not models.preserves_thinking(asked.model):
@@ -199,7 +199,7 @@ class StrictService(Service):
     _thoughts: Thoughts = field(default_factory=Thoughts)
     _diagnoses: Diagnoses = field(default_factory=Diagnoses)
 
-    def read(self, incoming: Incoming) -> MessagesRequest:
+    def read(self, incoming: Incoming) -> WholeRequest:
         """Return a request that is valid, and note the thinking that is dropped from it."""
         betas = incoming.headers.get("anthropic-beta", "")
         try:
@@ -223,6 +223,7 @@ class StrictService(Service):
 
     def whole(self, reply: Reply, asked: MessagesRequest, incoming: Incoming, usage: dict[str, int]) -> dict[str, Any]:
         """Return a reply as a message: of another model, if it is a refusal and the request has fallbacks."""
+        assert isinstance(asked, WholeRequest)
         total = sum(usage.values())
         if self.thinks:
             reply = _with_thinking(reply, asked)

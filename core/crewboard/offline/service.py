@@ -158,7 +158,7 @@ class Service:
     def read(self, incoming: Incoming) -> MessagesRequest:
         """Return a request that is valid."""
         try:
-            return parse(json.loads(incoming.body))
+            return parse(json.loads(incoming.body), MessagesRequest)
         except (ValueError, RecursionError) as error:
             raise ApiError(400, str(error)) from error
 

@@ -8,9 +8,9 @@ import base64
 import hashlib
 from itertools import groupby
 from json import dumps
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from msgspec import Meta, Struct, ValidationError, convert, json, to_builtins
+from msgspec import Struct, ValidationError, convert, json, to_builtins
 
 from crewboard import media
 from crewboard.records.base import describe_invalid
@@ -134,10 +134,6 @@ class Message(Struct):
         self.content = _as_blocks(self.content)
 
 
-class Diagnostics(Struct, forbid_unknown_fields=True):
-    previous_message_id: Annotated[str, Meta(max_length=256)] | None = None
-
-
 class MessagesRequest(Struct):
     """A request. Tools and settings are as they came."""
 
@@ -150,16 +146,9 @@ class MessagesRequest(Struct):
     cache_control: dict[str, Any] | None = None
     thinking: dict[str, Any] = {}
     output_config: dict[str, Any] = {}
-    diagnostics: Diagnostics | None = None
-    fallbacks: Literal["default"] | list[dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         self.system = _as_blocks(self.system)
-
-    @property
-    def thinking_is_off(self) -> bool:
-        """Return True if the request turns thinking off."""
-        return self.thinking.get("type") in ("disabled", "between_tools")
 
     @property
     def first_tools(self) -> list[dict[str, Any]]:
@@ -177,10 +166,13 @@ class MessagesRequest(Struct):
         return "\n".join(block.text for block in self.system)
 
 
-def parse(body: object) -> MessagesRequest:
-    """Read a request, or raise `InvalidRequestError`."""
+R = TypeVar("R", bound=MessagesRequest)
+
+
+def parse(body: object, kind: type[R]) -> R:
+    """Read a request of this kind, or raise `InvalidRequestError`."""
     try:
-        asked = convert(_with_opaque(body), MessagesRequest)
+        asked = convert(_with_opaque(body), kind)
     except ValidationError as error:
         raise InvalidRequestError(describe_invalid(error, "body")) from error
     if not asked.messages:
