@@ -9,7 +9,7 @@ from typing import Any, Literal
 from crewboard import models
 from crewboard.errors import UsageError
 from crewboard.records.agents import VERDICTS, Definition, Effort, Terms, Thinking, ToolPattern
-from crewboard.records.base import counted
+from crewboard.records.base import counted, pick
 from crewboard.records.events import Answer
 from crewboard.untrusted import on_one_line
 from crewboard.web import TOOLS as WEB_TOOLS
@@ -297,6 +297,18 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
 def known_type(name: str, carried: Definition | None) -> AgentType | None:
     """Return the type of an agent as `type_of` does; None if there is none here, as of an agent of another program."""
     return type_of(name, carried) if carried is not None or name in TYPES else None
+
+
+def as_json(kind: AgentType, *, trusted: bool) -> dict[str, Any]:
+    """Return a type in the form of `types --json`; `trusted` says whether the user accepted it."""
+    names = (
+        "name", "summary", "tools", "mcp", "team_tools", "writes", "executes", "model", "engine", "effort", "thinking",
+        "web", "allowed_domains", "worktree", "plan", "asks", "max_turns", "only", "denied", "skills", "left_out",
+        "not_understood", "file", "sha256", "trusted",
+    )  # fmt: skip
+    # An empty text says that there is none.
+    nothing = {name: getattr(kind, name) or None for name in ("engine", "asks", "file", "sha256")}
+    return pick(names, kind, team_tools=TEAM_TOOLS, trusted=trusted, **nothing)
 
 
 def describe_powers(kind: AgentType) -> str:

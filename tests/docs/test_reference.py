@@ -167,10 +167,12 @@ _NOT_IN_ALL_NEEDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [("status", as_json.status), ("agent", as_json.agent), ("need", as_json.need), ("host", as_json.host)],
-)
+@pytest.mark.parametrize(("name", "keys"), [("agent", as_json.AGENT), ("host", as_json.HOST)])
+def test_keys_of_agents_and_hosts_are_told(name: str, keys: tuple[str, ...]) -> None:
+    assert marked_names(REFERENCE / "json.md", "keys", name) == [*keys]
+
+
+@pytest.mark.parametrize(("name", "function"), [("status", as_json.status), ("need", as_json.need)])
 def test_keys_of_status_json_are_told(name: str, function: object) -> None:
     source = inspect.getsource(function)  # type: ignore[arg-type]  # each is a function
     keys = re.findall(r'^\s+"(\w+)": ', source, re.MULTILINE)

@@ -7,6 +7,7 @@ from msgspec.structs import asdict
 from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.team import AgentView, HostView, Need, TeamView
 from crewboard.readmodel.usage import bill_team
+from crewboard.records.base import pick
 from crewboard.store.layout import TeamDirectory
 
 
@@ -26,83 +27,52 @@ def status(view: TeamView) -> dict[str, Any]:
         "needs_you": [need_in_view(each, view) for each in view.needs],
         "damaged": view.damaged,
         "storage": view.storage,
-        "present": [{"who": each.who, "since": each.since, "looking_at": each.looking_at} for each in view.present],
+        "present": [pick(("who", "since", "looking_at"), each) for each in view.present],
         "spent": {"tokens": bill.tokens.as_dict(), "cost_usd": bill.usd},
     }
 
 
+HOST = (
+    "name", "state", "slots", "used", "agents", "lost", "labels", "machine", "version", "pid", "cores", "load",
+    "memory_bytes", "clock_offset", "since", "seen",
+)  # fmt: skip
+"""The keys of a host."""
+
+
 def host(view: HostView) -> dict[str, Any]:
     """Return one host."""
-    record = view.record
-    return {
-        "name": view.name,
-        "state": view.state,
-        "slots": record.slots,
-        "used": view.used,
-        "agents": list(view.agents),
-        "lost": list(view.lost),
-        "labels": record.labels,
-        "machine": record.machine,
-        "version": record.version,
-        "pid": record.pid,
-        "cores": record.cores,
-        "load": record.load,
-        "memory_bytes": record.memory,
-        "clock_offset": record.clock_offset,
-        "since": view.since,
-        "seen": view.seen,
-    }
+    return pick(HOST, view, view.record, memory_bytes=view.record.memory)
+
+
+AGENT = (
+    "name", "type", "role", "title", "state", "reason", "run", "pid", "host", "alive", "exit", "unread", "doing",
+    "since", "turn", "task", "waiting_for", "last_error", "setup_error", "mcp", "last_tool", "deviations", "todo",
+    "terms", "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "private_bytes", "sandbox", "web", "model",
+    "engine", "effort", "thinking", "damaged", "worktree", "collides_with", "unmerged",
+)  # fmt: skip
+"""The keys of an agent."""
 
 
 def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
     """Return one agent."""
-    spec, said, terms = view.spec, view.status, view.status.terms
+    spec, said, terms, usage = view.spec, view.status, view.status.terms, view.usage
     flags, engine, worktree = (spec.flags, spec.engine, spec.worktree) if spec else (None, None, None)
-    return {
-        "name": view.name,
-        "type": view.type,
-        "role": view.role,
-        "title": view.title,
-        "state": view.state,
-        "reason": view.reason,
-        "run": view.run,
-        "pid": view.pid,
-        "host": said.host or None,
-        "alive": view.alive,
-        "exit": view.exit.as_dict() if view.exit else None,
-        "unread": view.unread,
-        "doing": view.doing,
-        "since": view.since,
-        "turn": said.turn,
-        "task": view.task,
-        "waiting_for": said.waiting_for,
-        "last_error": said.last_error,
-        "setup_error": said.setup_error,
-        "mcp": [each.as_dict() for each in said.mcp],
-        "last_tool": said.last_tool,
-        "deviations": said.deviations.as_dict() if said.deviations else None,
-        "todo": said.todo.as_dict() if said.todo else None,
-        "terms": {**terms.given.as_dict(), "request": terms.request} if terms else None,
-        "tokens": said.tokens.as_dict(),
-        "context": said.context.as_dict(),
-        "cost_usd": said.cost_usd,
-        "cpu_percent": view.usage.cpu_percent if view.usage else None,
-        "rss_bytes": view.usage.rss_bytes if view.usage else None,
-        "private_bytes": view.usage.private_bytes if view.usage else None,
-        "sandbox": said.sandbox,
-        "web": {"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
-        "model": view.model,
+    path, unmerged = str(team.worktree(view.name)), view.unmerged
+    return pick(
+        AGENT,
+        view,
+        said,
+        host=said.host or None,
+        terms={**terms.given.as_dict(), "request": terms.request} if terms else None,
+        cpu_percent=usage.cpu_percent if usage else None,
+        rss_bytes=usage.rss_bytes if usage else None,
+        private_bytes=usage.private_bytes if usage else None,
+        web={"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
         # Its version is None until it has started.
-        "engine": {"name": engine.name, "version": said.engine_version or None} if engine else None,
-        "effort": said.effort,
-        "thinking": said.thinking,
-        "damaged": view.damaged,
-        "worktree": {"path": str(team.worktree(view.name)), "branch": worktree.branch, "base": worktree.base}
-        if worktree
-        else None,
-        "collides_with": list(view.collides_with),
-        "unmerged": {"added": view.unmerged.added, "removed": view.unmerged.removed} if view.unmerged else None,
-    }
+        engine={"name": engine.name, "version": said.engine_version or None} if engine else None,
+        worktree={"path": path, "branch": worktree.branch, "base": worktree.base} if worktree else None,
+        unmerged={"added": unmerged.added, "removed": unmerged.removed} if unmerged else None,
+    )
 
 
 def need(each: Need, team: TeamDirectory) -> dict[str, Any]:

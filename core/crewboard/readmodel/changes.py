@@ -15,7 +15,7 @@ from crewboard.readmodel.needs import format_minute, summarise
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.readmodel.usage import bill_team
-from crewboard.records.base import Record
+from crewboard.records.base import Record, pick
 from crewboard.records.events import RunEnded, RunStarted
 from crewboard.records.processes import LIMIT_REASONS, Exit, describe_exit, is_orderly, was_cut_off
 from crewboard.records.requests import Request
@@ -86,15 +86,8 @@ class ChangeReader:
         before, self._asked = self._asked, self._read_requests()
         for ident, request in self._asked.items():
             if ident not in before or before[ident].status != request.status:
-                what = {
-                    "id": request.id,
-                    "type": request.type,
-                    "to": request.to,
-                    "status": request.status,
-                    "decided_by": request.decided_by,
-                    "feedback": request.feedback,
-                    "summary": summarise(request),
-                }
+                names = ("id", "type", "to", "status", "decided_by", "feedback", "summary")
+                what = pick(names, request, summary=summarise(request))
                 yield Change(request.decided_at or request.created_at, "request", request.from_, what)
 
     def _result_changes(self) -> Iterator[Change]:
@@ -130,14 +123,7 @@ def _statuses(before: TeamView, after: TeamView) -> Iterator[Change]:
 
 
 def _status(agent: AgentView) -> dict[str, Any]:
-    return {
-        "state": agent.state,
-        "run": agent.run,
-        "pid": agent.pid,
-        "alive": agent.alive,
-        "doing": agent.doing,
-        "waiting_for": agent.status.waiting_for,
-    }
+    return pick(("state", "run", "pid", "alive", "doing", "waiting_for"), agent, agent.status)
 
 
 def _without(record: Record, *fields: str) -> dict[str, Any]:

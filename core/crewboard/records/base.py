@@ -205,6 +205,16 @@ def _records_in(value: object) -> Iterator[Record]:
             yield from _records_in(each)
 
 
+def pick(names: Sequence[str], *sources: object, **made: object) -> dict[str, Any]:
+    """Return what is called so, in this order, as in JSON: what was `made` of it, else that of the first source.
+
+    Raises:
+        AttributeError: No source has one of them.
+    """
+    found = {name: next((each for each in sources[:-1] if hasattr(each, name)), sources[-1]) for name in names}
+    return {name: _plain(made[name] if name in made else getattr(found[name], name)) for name in names}
+
+
 def _plain(value: Any) -> Any:  # noqa: ANN401  any field's value
     if isinstance(value, Record):
         return value.as_dict()

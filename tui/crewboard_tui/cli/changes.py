@@ -17,7 +17,7 @@ from crewboard.commands import messages
 from crewboard.commands import undo as commands_undo
 from crewboard.commands.context import command_for
 from crewboard.executed_files import diff_as_run
-from crewboard.records.base import counted
+from crewboard.records.base import counted, pick
 from crewboard.records.team import Acceptance, Checked, How
 from crewboard.store import roster, tasks
 from crewboard.untrusted import as_run
@@ -225,35 +225,19 @@ def describe(each: "Changes") -> dict[str, Any]:
     # While the first check runs, only its state is known.
     ran = each.check.checked if each.check is not None else None
     checked = ran.as_dict() if ran is not None else dict.fromkeys(Checked.__struct_fields__)
-    return {
-        "agent": each.agent,
-        "branch": each.branch,
-        "base": each.base,
-        "files": [
-            {
-                "path": file.path,
-                "old_path": file.old_path,
-                "status": file.status,
-                "added": file.added,
-                "removed": file.removed,
-                "mode": file.mode,
-                "old_mode": file.old_mode,
-                "target": file.target,
-            }
-            for file in each.files
-        ],
-        "added": each.added,
-        "removed": each.removed,
-        "behind": each.behind,
-        "applies": each.applies,
-        "merged": each.is_merged,
-        "sha256": each.sha256,
-        "conflicts": list(each.conflicts),
-        "missing": list(each.missing),
-        "collides_with": list(each.collides_with),
-        "check": {"state": each.check.state, **checked} if each.check is not None else None,
-        "review": _describe_review(each),
-    }
+    names = (
+        "agent", "branch", "base", "files", "added", "removed", "behind", "applies", "merged", "sha256", "conflicts",
+        "missing", "collides_with", "check", "review",
+    )  # fmt: skip
+    of_file = ("path", "old_path", "status", "added", "removed", "mode", "old_mode", "target")
+    return pick(
+        names,
+        each,
+        files=[pick(of_file, file) for file in each.files],
+        merged=each.is_merged,
+        check={"state": each.check.state, **checked} if each.check is not None else None,
+        review=_describe_review(each),
+    )
 
 
 def _describe_review(each: "Changes") -> dict[str, Any] | None:
@@ -540,14 +524,8 @@ def _named(made: Acceptance) -> str | None:
 
 
 def _describe_merge(made: Acceptance) -> dict[str, Any]:
-    return {
-        "agent": made.agent,
-        "how": made.how,
-        "branch": _named(made),
-        "before": made.before,
-        "commit": made.result,
-        "undone": made.undone,
-    }
+    names = ("agent", "how", "branch", "before", "commit", "undone")
+    return pick(names, made, branch=_named(made), commit=made.result)
 
 
 @click.command()
@@ -620,13 +598,10 @@ def list_(session: Session, as_json: bool) -> None:
     found = commands_changes.list_worktrees(session.team)
     if as_json:
         say_json([
-            {
-                "name": each.name,
-                "path": each.path if each.exists else None,
-                "branch": each.branch,
-                "removed": each.removed,
-                "merged": each.changes is None,
-            }
+            pick(
+                ("name", "path", "branch", "removed", "merged"), each,
+                path=each.path if each.exists else None, merged=each.changes is None,
+            )
             for each in found
         ])  # fmt: skip
         return

@@ -520,7 +520,7 @@ def types(context: click.Context, as_json: bool) -> None:
     for file in broken:
         note(on_one_line(f"skipped {file.path}: {file.why}; correct the file or remove it"))
     if as_json:
-        say_json([_describe_type(each, trusted=trusted(each)) for each in known.values()])
+        say_json([agent_types.as_json(each, trusted=trusted(each)) for each in known.values()])
         return
     for each in known.values():
         _say_type(each)
@@ -528,37 +528,6 @@ def types(context: click.Context, as_json: bool) -> None:
             accept = _shown_type(each).yes(command_for(session.team, f"types trust {each.name}"))
             say(f"         not accepted: read {each.file}, then `{accept}`")
     say(f"all types also have: {' '.join(agent_types.TEAM_TOOLS)}")
-
-
-def _describe_type(kind: agent_types.AgentType, *, trusted: bool) -> dict[str, Any]:
-    """Return a type as JSON."""
-    return {
-        "name": kind.name,
-        "summary": kind.summary,
-        "tools": list(kind.tools),
-        "mcp": list(kind.mcp),
-        "team_tools": list(agent_types.TEAM_TOOLS),
-        "writes": kind.writes,
-        "executes": kind.executes,
-        "model": kind.model,
-        "engine": kind.engine or None,
-        "effort": kind.effort,
-        "thinking": kind.thinking,
-        "web": kind.web,
-        "allowed_domains": list(kind.allowed_domains),
-        "worktree": kind.worktree,
-        "plan": kind.plan,
-        "asks": kind.asks or None,
-        "max_turns": kind.max_turns,
-        "only": [limit.as_dict() for limit in kind.only],
-        "denied": [limit.as_dict() for limit in kind.denied],
-        "skills": list(kind.skills),
-        "left_out": list(kind.left_out),
-        "not_understood": list(kind.not_understood),
-        "file": kind.file or None,
-        "sha256": kind.sha256 or None,
-        "trusted": trusted,
-    }
 
 
 def _say_type(kind: agent_types.AgentType) -> None:
