@@ -24,6 +24,7 @@ from tests.model import ModelServer
 from tests.postgres import SharedServer, teams_in
 from tests.postgres import require as require_postgres
 from tests.preloaded import Preloaded, start_new_interpreters
+from tests.system import MEMORY, has_room
 
 # A shell ignores SIGINT for background jobs, and the commands under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -45,12 +46,7 @@ settings.load_profile("crewboard")
 # Until all tests are collected, next to nothing that is made is garbage.
 gc.disable()
 
-_MEMORY = Path("/dev/shm")
-
 _MAKE = TeamDirectory.make
-
-_ROOM = 1 << 30
-"""Bytes that must be free in memory: a run has a hundred megabytes of files at a time."""
 
 _MUCH_GARBAGE = 30_000
 """Objects, of which a dashboard leaves some thousands."""
@@ -73,16 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if "PYTEST_DEBUG_TEMPROOT" in os.environ or not config.option.markexpr.startswith("not long and"):
         return
-    if _has_room(_MEMORY):
-        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_MEMORY)
-
-
-def _has_room(folder: Path) -> bool:
-    """Return True if the files of all tests fit, and programs can be run from there, which containers often forbid."""
-    if not os.access(folder, os.W_OK):
-        return False
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize >= _ROOM and not found.f_flag & os.ST_NOEXEC
+    if has_room(MEMORY):
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -249,10 +237,10 @@ def new_interpreters() -> Iterator[None]:
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Path]:
     """Make a folder in memory, where there is one: small files are made and replaced there in half the time."""
-    if not os.access(_MEMORY, os.W_OK):
+    if not os.access(MEMORY, os.W_OK):
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(prefix="crewboard-", dir=_MEMORY) as folder:
+    with tempfile.TemporaryDirectory(prefix="crewboard-", dir=MEMORY) as folder:
         yield Path(folder)
 
 

@@ -23,9 +23,7 @@ from unittest import mock
 import psutil
 
 from crewboard.store.layout import TeamDirectory
-from tests.system import need
-
-_MEMORY = Path("/dev/shm")
+from tests.system import MEMORY, has_room, need
 
 _GUARD = """
 import contextlib, fcntl, sys
@@ -141,7 +139,7 @@ class Server:
         self._prefix, user = _as_other_user()
         self._sync = "on" if durable else "off"
         self._connections = connections
-        place = _MEMORY if os.access(_MEMORY, os.W_OK) and not durable else None
+        place = None if durable or not has_room(MEMORY) else MEMORY
         self.folder = Path(tempfile.mkdtemp(prefix="crewboard-pg-", dir=place))
         if user is not None:
             os.chown(self.folder, user.pw_uid, user.pw_gid)
@@ -244,7 +242,7 @@ def pooled(url: str) -> Iterator[str]:
     to = psycopg.conninfo.conninfo_to_dict(url)
     target = " ".join(f"{key}={to[key]}" for key in ("host", "port", "user", "password") if to.get(key))
     prefix, user = _as_other_user()
-    with tempfile.TemporaryDirectory(prefix="crewboard-pool-", dir=_MEMORY) as name:
+    with tempfile.TemporaryDirectory(prefix="crewboard-pool-", dir=MEMORY) as name:
         folder = Path(name)
         settings = folder / "settings"
         settings.write_text(

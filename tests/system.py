@@ -2,8 +2,23 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
+
+MEMORY = Path("/dev/shm")
+"""Where files are kept in memory, if there is such a place."""
+
+_ROOM = 1 << 30
+"""Bytes that must be free in memory: a run has a hundred megabytes of files at a time."""
+
+
+def has_room(folder: Path) -> bool:
+    """Return True if the files of all tests fit, and programs can be run from there, which containers often forbid."""
+    if not os.access(folder, os.W_OK):
+        return False
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize >= _ROOM and not found.f_flag & os.ST_NOEXEC
 
 
 def need(part: str, complaint: str | None) -> None:

@@ -11,25 +11,12 @@ import pyte
 import pytest
 
 from tests.crew import eventually
-from tests.system import need
 from tests.terminal.screen import Screen
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(300)]
 
 PODMAN = shlex.split(os.environ.get("PODMAN", "podman"))
 USER = 1000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _works() -> None:
-    done = subprocess.run(
-        [*PODMAN, "run", "--rm", "--network", "none", "crewboard", "--version"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    need("a container", None if done.returncode == 0 else done.stderr.strip())
-    assert done.stdout.startswith("crewboard ")
 
 
 @pytest.fixture
@@ -49,6 +36,10 @@ def run(work: Path, *command: str, options: tuple[str, ...] = ()) -> str:
     done = subprocess.run([*words(work, *options), "crewboard", *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_container_starts(work: Path) -> None:
+    assert run(work, "--version").startswith("crewboard ")
 
 
 def test_no_root_is_inside(work: Path) -> None:
