@@ -139,6 +139,28 @@ async def test_a_need_is_told_three_times_at_most(frozen: Frozen, size: tuple[in
             await stage.press(*(("escape",) if keys == "n" else ()))
 
 
+@pytest.mark.parametrize(
+    ("key", "title"), [("?", "Keys that work here"), ("t", "Teams · 1"), (".", "parser"), (":", "Go or do")]
+)
+async def test_a_dialog_is_titled_and_padded_and_veils_the_rest(frozen: Frozen, key: str, title: str) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.settles()
+        bright = painted(stage)[0][1].style
+        await stage.press(key)
+        await stage.until(lambda: re.search(rf" {title} ━+", stage.all), "the title in a rule")
+        cells = painted(stage)
+        assert bright is not None
+        assert cells[0][1].text == "d"
+        assert cells[0][1].style is not None
+        assert cells[0][1].style.color != bright.color
+        for box in stage.app.screen.query(".dialog"):
+            region, lines = box.region, stage.text
+            inside = [f"{line:<120}"[region.x : region.right] for line in lines[region.y + 1 : region.bottom]]
+            assert {line[0] + line[-1] for line in inside} == {"  "}
+            assert not inside[-1].strip()
+            assert key == "." or abs(region.x - (120 - region.right)) <= 1
+
+
 async def test_eleven_agents_fit_on_a_small_terminal(frozen: Frozen) -> None:
     for number in range(19):
         frozen.hire(f"more-{number}", "explore", "working", "reads", ago=9, pid=5000 + number)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from textual import events, work
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette, Provider
+from textual.command import Provider
 from textual.constants import DEFAULT_THEME
 from textual.css.query import NoMatches
 from textual.driver import Driver
@@ -685,8 +685,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.push_screen(registry.hosts_page(self.context))
 
     def action_command_palette(self) -> None:
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(CommandPalette(placeholder="Where to go, or what to do", id="--command-palette"))
+        # Imported here, because the first picture need not wait for it.
+        from crewboard_tui.views.palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     def action_help(self) -> None:
         self.push_screen(registry.help_screen(self.screen, self.context.key))

@@ -36,8 +36,8 @@ _WORDS = {
 _INDENT = 16
 """Cells before what a key does."""
 
-_FRAME = 3
-"""Cells for the border and the scrollbar."""
+_FRAME = 7
+"""Cells beside the lines: what the dialog leaves free, its padding, the scrollbar."""
 
 _MOST = 4
 """Lines that one key may take."""
@@ -49,6 +49,7 @@ _GAP = 2
 class HelpScreen(ModalScreen[None]):
     """The keys that work on the screen behind it, by scope."""
 
+    CSS_PATH = "dialogs.tcss"
     BINDINGS = [*bindings_of("help")]
 
     def __init__(self, behind: Screen[Any], pressed: Pressed) -> None:
@@ -57,7 +58,7 @@ class HelpScreen(ModalScreen[None]):
         self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
 
     def compose(self) -> ComposeResult:
-        log = LineView(id="help", classes="pane", follow=False, follows=False)
+        log = LineView(id="help", classes="dialog", follow=False, follows=False)
         title(log, "Keys that work here", self._foot)
         yield log
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.geometry import Offset
 from textual.screen import ModalScreen
@@ -44,6 +44,18 @@ _BESIDE_NAME = 28
 _UNLIKELY = 0.5
 _BEGIN_SCORE, _PART_SCORE = 4.0, 1.5
 """Scores of a hit that is a place: if its text begins with the words, it comes before each command."""
+
+
+class Palette(CommandPalette):
+    """The dialog in which the palette is searched, with a title like the other ones."""
+
+    CSS_PATH = "dialogs.tcss"
+
+    def __init__(self) -> None:
+        super().__init__(placeholder="Where to go, or what to do", id="--command-palette")
+
+    def on_mount(self) -> None:
+        self.query_one("#--input").border_title = " Go or do "
 
 
 class _Command(Struct, frozen=True):
@@ -197,6 +209,9 @@ _BESIDE = 16
 _ABOVE, _BELOW = 2, 2
 """Lines at the edges of the screen that a menu never covers: status bar and tabs, alert and footer."""
 
+_EDGES = 4
+"""Cells of a menu beside its lines: one of padding on each side, the cursor, the scrollbar."""
+
 _NAMED = 3
 """Names of the selection in the title of its menu."""
 
@@ -208,7 +223,7 @@ class Menu(ModalScreen[str | None]):
     no longer holds is refused by the screen `behind`.
     """
 
-    CSS_PATH = "palette.tcss"
+    CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("verbs")]
 
     def __init__(self, behind: BaseScreen) -> None:
@@ -221,7 +236,7 @@ class Menu(ModalScreen[str | None]):
         self._verbs = dict(_verbs(behind, selection))
 
     def compose(self) -> ComposeResult:
-        rows = LineList(id="verbs", classes="pane")
+        rows = LineList(id="verbs", classes="dialog")
         key, names = self._behind.context.key, list(self._names)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         about = ", ".join(names[:_NAMED]) + more
@@ -239,8 +254,8 @@ class Menu(ModalScreen[str | None]):
     def _place(self) -> None:
         """Put the list beside the selected row, or in the corner if no row is selected."""
         rows, (width, height) = self.query_one(LineList), self.app.size
-        lines = min(len(self._verbs) + 1, max(2, height - _ABOVE - _BELOW))
-        wide = min(width, 2 + max(map(width_of, self._verbs.values()), default=0))
+        lines = min(len(self._verbs) + 2, max(2, height - _ABOVE - _BELOW))
+        wide = min(width, _EDGES + max(map(width_of, self._verbs.values()), default=0))
         at = _cursor_of(self._behind) or Offset(0, height)
         rows.styles.width, rows.styles.height = wide, lines
         rows.styles.offset = min(at.x + _BESIDE, width - wide), max(0, min(at.y, height - _BELOW - lines))

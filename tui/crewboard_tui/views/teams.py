@@ -36,7 +36,7 @@ class TeamChoice(Struct, frozen=True):
 class TeamsScreen(ModalScreen[TeamChoice | None]):
     """The list of teams; what needs the user in each is read in a thread, because that may take a while."""
 
-    CSS_PATH = "teams.tcss"
+    CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("teams")]
 
     class Seen(Message):
@@ -74,7 +74,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         self._seen: dict[str, Line] = {}
 
     def compose(self) -> ComposeResult:
-        rows = LineList(id="teams", classes="pane")
+        rows = LineList(id="teams", classes="dialog")
         title(
             rows,
             f"Teams · {len(self._teams)}",
