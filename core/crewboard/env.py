@@ -28,6 +28,8 @@ PLATFORM = "CREWBOARD_PLATFORM"
 THEME = "CREWBOARD_THEME"
 NOTIFY = "CREWBOARD_NOTIFY"
 REDUCED_MOTION = "CREWBOARD_REDUCED_MOTION"
+ANIMATIONS = "TEXTUAL_ANIMATIONS"
+"""What Textual's programs read: `none` for no motion."""
 SERVE_TOKEN = "CREWBOARD_SERVE_TOKEN"  # noqa: S105  a name
 WORKER = "CREWBOARD_WORKER"
 HOST = "CREWBOARD_HOST"
@@ -159,9 +161,11 @@ def is_debugging() -> bool:
     return os.environ.get(DEBUG) == "1"
 
 
-def has_reduced_motion(environment: Mapping[str, str]) -> bool:
-    """Return True if nothing on the screen may move by itself."""
-    return environment.get(REDUCED_MOTION, "") not in ("", "0")
+def reduced_motion_by(environment: Mapping[str, str]) -> str | None:
+    """Return the variable that says that nothing on the screen may move by itself; None if none does."""
+    if own := environment.get(REDUCED_MOTION):
+        return REDUCED_MOTION if own != "0" else None
+    return ANIMATIONS if environment.get(ANIMATIONS) == "none" else None
 
 
 def config_home(environment: Mapping[str, str]) -> Path:

@@ -25,6 +25,7 @@ from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import AwaitMount
 from textual.worker import WorkerFailed
 
@@ -57,6 +58,7 @@ from crewboard_tui.keys import KeyOrder, RestingDriver
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.render.lines import one_line
+from crewboard_tui.render.looks import NEED_LOOKS
 from crewboard_tui.render.themes import PREFIX, THEMES, AsciiFilter, SteadyStylesheet, for_terminal, names
 from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
@@ -73,6 +75,9 @@ _FIRST = "board"
 
 TICK = 1.0
 """Seconds between two looks at the ages on the screen."""
+
+STEP, TIMES = 0.3, 2
+"""Seconds for which the count of a state with a new need is reversed in the status bar, and how often it is."""
 
 VISIT_KEPT_EVERY = 60.0
 """Seconds between two writes of how the team was left, while something changes."""
@@ -154,6 +159,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """The time at which a snapshot was shown last (monotonic)."""
         self._newest_read: TeamRead | None = None
         """The newest reading that was published and is not shown yet."""
+        self._moves: Timer | None = None
+        """The timer of the next step of what moves in the status bar."""
         self._presenting = threading.Thread()
         """Tells other dashboards that this one is open."""
         self._probe = probe
@@ -368,10 +375,24 @@ class CrewboardApp(App[None], inherit_bindings=False):
         before, self.context.snapshot = self.context.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
         self._has_news = True
+        known = {need.key for need in before.view.needs}
+        new = frozenset(NEED_LOOKS[each.kind].word for each in message.snapshot.view.needs if each.key not in known)
+        if new and not self.settings.reduced_motion:
+            self._reverse(new, 2 * TIMES)
         # Where motion is reduced, what moves by itself waits for the tick; what the user asked to see does not.
         self._unshown = self.settings.reduced_motion and before.answers.keys() == message.snapshot.answers.keys()
         if not self._unshown:
             self._show()
+
+    def _reverse(self, words: frozenset[str], left: int) -> None:
+        """Reverse the counts of these states in the status bar, and set them back, `left` times in all."""
+        self.context.reversed = frozenset() if left % 2 else words
+        for screen in self._framed():
+            screen.paint_frame(self.context.snapshot)
+        if left > 1:
+            if self._moves is not None:
+                self._moves.stop()
+            self._moves = self.set_timer(STEP, partial(self._reverse, words, left - 1), name="motion")
 
     def on_job_done(self, message: JobDone) -> None:
         self.context.reading.keys.note_outcome()

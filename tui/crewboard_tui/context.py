@@ -113,6 +113,8 @@ class AppContext(Struct):
     reduced_motion: bool = False
     ascii_only: bool = False
     left: bool = False
+    reversed: frozenset[str] = frozenset()
+    """The words of the states whose counts are reversed now in the status bar, because of a new need."""
     said: StatusMessage | None = None
     doing: str = ""
     coach: Coach | None = None

@@ -558,6 +558,6 @@ def of_dashboard(environment: Mapping[str, str], root: Path | None = None) -> Fi
                 given[setting] = Given(read_setting(setting, text, found.themes, found.refused), "environment", name)
             except UsageError as error:
                 problems.append(f"{name}={error}")
-    if env.has_reduced_motion(environment):
-        given["reduced_motion"] = Given(value=True, source="environment", where=env.REDUCED_MOTION)
+    if (variable := env.reduced_motion_by(environment)) is not None:
+        given["reduced_motion"] = Given(value=True, source="environment", where=variable)
     return Files(given, tuple(problems), found.unknown, themes=found.themes, refused=found.refused)

@@ -301,6 +301,7 @@ class BaseScreen(Screen[None]):
             visit = self.context.visit
             for rows in self.query(LineList):
                 rows.choose_order(visit.orders.get(rows.id or "", ""))
+                rows.moves = not self.context.reduced_motion
             if pane := visit.zoomed.get(self.MODE):
                 self.call_after_refresh(self.panes.zoom_again, pane)
         self.refresh_all()
@@ -393,6 +394,7 @@ class BaseScreen(Screen[None]):
             foreign=self.context.read_only and self.context.team.directory.is_foreign(),
             offline=env.is_offline(self.context.team.environment) and snapshot.view.attached is None,
             others=tuple(dict.fromkeys(each.who for each in self.context.others)),
+            reversed=self.context.reversed,
         )
         view, shown = snapshot.view, (snapshot.hinted, snapshot.away_since, badges, self.size.width)
         if view is not self._strip_shows[0] or shown != self._strip_shows[1]:

@@ -450,6 +450,7 @@ class BoardScreen(BaseScreen):
         title(rows, f"Tasks · {tasks}" if tasks else "Tasks", opens)
         found = task_rows(snapshot.view, self.context.now, rows.row_width, self._tree)
         rows.show(found or rows.empty_rows(self._no_tasks))
+        rows.note_glyphs(self._tree.glyphs)
 
     @property
     def _no_tasks(self) -> str:

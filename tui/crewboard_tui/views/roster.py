@@ -350,8 +350,10 @@ class Roster(LineList):
 
     def read(self, view: TeamView, now: float) -> None:
         """Show a new state of the team."""
-        self._seen.view = view
+        before, self._seen.view = self._seen.view, view
         self.tick(now)
+        if before is None or view.agents != before.agents:
+            self.note_glyphs({agent.name: look_of(agent).glyph for agent in view.agents})
 
     def tick(self, now: float) -> None:
         """Update times without new data."""

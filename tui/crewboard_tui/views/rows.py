@@ -361,6 +361,8 @@ class TaskTree:
     def __init__(self) -> None:
         self._tasks: tuple[Task, ...] = ()
         self._depths: dict[int, int] = {}
+        self.glyphs: dict[str, str] = {}
+        """The glyph of the status of each task by its number; another object once a task changed."""
 
     def depths(self, tasks: Iterable[Task]) -> dict[int, int]:
         """Return the depth of each of these tasks by its number, in the order of the tree.
@@ -370,6 +372,7 @@ class TaskTree:
         now = tuple(tasks)
         if now != self._tasks:
             self._tasks, self._depths = now, _arrange(now)
+            self.glyphs = {str(task.id): TASK_LOOKS[task.status].glyph for task in now}
         return self._depths
 
 

@@ -115,11 +115,11 @@ class TasksScreen(BaseScreen):
             if task_in_group(task, view, self.search.group) and matches_task(task, self.search.words)
         ]
         is_tree = rows.order == Order(_TREE)
-        tree = self._tree.depths(shown) if is_tree else {}
+        tree = self._tree.depths(shown)
         place = {ident: at for at, ident in enumerate(tree)}
         rank = (lambda task: place[task.id]) if is_tree else SORTS[rows.order.by]
         tasks = rows.in_order(shown, lambda task: str(task.id), rank)
-        depths = [tree.get(task.id, 0) for task in tasks]
+        depths = [tree[task.id] if is_tree else 0 for task in tasks]
         keys, now, width = [str(task.id) for task in tasks], self.context.now, rows.row_width
         longest = max(
             (len(task.subject) + INDENT * depth for task, depth in zip(tasks, depths, strict=True)), default=0
@@ -135,6 +135,7 @@ class TasksScreen(BaseScreen):
         puts = f"; {key} puts the first one on the board; a subject, then what is to be done, as `fix the login`"
         puts = "" if self.context.read_only else puts
         rows.show(found or rows.empty_rows(self.search.nothing(f"no tasks yet{puts}")))
+        rows.note_glyphs(self._tree.glyphs)
         done = tally(view.tasks, " completed")
         states = [task.status for task in view.tasks if task.status != "cancelled"]
         bar = plain(share_bar(states.count("completed") / len(states), _BAR)).strip() if states else ""

@@ -424,6 +424,8 @@ class Badges(Struct, frozen=True):
     """True if agents hired from here use the offline model, while none is running yet."""
     others: tuple[str, ...] = ()
     """Names of the others who have the dashboard open."""
+    reversed: frozenset[str] = frozenset()
+    """The words of the states whose counts are reversed."""
 
 
 class _Piece(Struct, frozen=True):
@@ -446,7 +448,7 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     tasks = (Span(f"tasks {done}"), Span(f" {failed}" if failed else "", TASK_LOOKS["failed"].tone))
     pieces = [
         _Piece(1, (say(view.name, "bold"),)),
-        _Piece(0, _needs(counts, words=width >= _STATE_WORDS_FROM)),
+        _Piece(0, _needs(counts, badges.reversed, words=width >= _STATE_WORDS_FROM)),
         _Piece(2, (outage,) if waiting else ()),
         _Piece(3, _states(counts, _REST, words=False)),
         _Piece(5, tasks if done else ()),
@@ -467,11 +469,15 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     return crop(spread(tuple(left) or (Span(" "),), tuple(right), width), width)
 
 
-def _needs(counts: Counter[Look], *, words: bool) -> Line:
+def _needs(counts: Counter[Look], reverse: Container[str], *, words: bool) -> Line:
     """Return the number of agents in each state that needs the user: the two worst have a coloured background."""
     there = [look for look in _URGENT if counts[look]]
     filled = [
-        Span(f" {look.glyph} {counts[look]} {look.word} ", f"{look.tone.split()[0]}-pill") for look in there[:_FILLED]
+        Span(
+            f" {look.glyph} {counts[look]} {look.word} ",
+            f"{look.tone.split()[0]}-pill{' reverse' if look.word in reverse else ''}",
+        )
+        for look in there[:_FILLED]
     ]
     others = {look: counts[look] for look in there[_FILLED:]}
     plain = _states(Counter(others), _URGENT, words=words)

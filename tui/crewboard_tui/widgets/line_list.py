@@ -1,7 +1,8 @@
 """A scrolling list of lines with a cursor. Only changed rows are repainted, however long the list is."""
 
 import string
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple, TypeVar, overload
@@ -26,6 +27,8 @@ BLIND_FOR = 0.3
 SETTLE = 4.0
 """Seconds without a key press after which a list may be reordered."""
 
+FLASH = 0.6
+"""Seconds for which the glyph of a row is reversed after it changed."""
 
 _SURE = frozenset({*string.printable, *(look.glyph for look in (*LOOKS.values(), SEEN_DEATH)), "✓", "…", "—"})
 """Characters that each terminal shows in one cell, as far as its frames are straight."""
@@ -162,6 +165,11 @@ class LineList(ScrollView, can_focus=True):
         self._can_mark = marks
         self.marked: set[str] = set()
         """The keys of the marked rows, also of those that are not shown now."""
+        self.moves = False
+        """True if a glyph that changes is reversed for a moment."""
+        self._glyphs: Mapping[str, str] = {}
+        self._reversed: frozenset[str] = frozenset()
+        """The keys of the rows whose glyphs are reversed now."""
         self._rows: Sequence[Row] = []
         self._keys: list[str] = []
         self._painted: dict[int, Row] = {}
@@ -268,6 +276,26 @@ class LineList(ScrollView, can_focus=True):
             self._paint_changes(before_at)
         self._keep_visible()
 
+    def note_glyphs(self, glyphs: Mapping[str, str]) -> None:
+        """Reverse for a moment the first glyph of each row whose glyph is another one than at the last call."""
+        if glyphs is self._glyphs:
+            return
+        before, self._glyphs = self._glyphs, glyphs
+        changed = frozenset(key for key, glyph in glyphs.items() if before.get(key, glyph) != glyph)
+        if changed and self.moves:
+            self._reverse(self._reversed | changed, changed)
+            self.set_timer(FLASH, partial(self._set_back, changed), name="motion")
+
+    def _set_back(self, changed: frozenset[str]) -> None:
+        self._reverse(self._reversed - changed, changed)
+
+    def _reverse(self, now: frozenset[str], changed: frozenset[str]) -> None:
+        self._reversed = now
+        for y, key in enumerate(self.seen_keys):
+            if key in changed:
+                # The cell behind that of the cursor.
+                self.refresh(Region(1, y, 1, 1))
+
     def empty_rows(self, text: str) -> list[Row]:
         """Return what an empty list shows, in the middle: each part of the text, up to a `; `, on a line of its own."""
         if not self.row_width:
@@ -344,7 +372,10 @@ class LineList(ScrollView, can_focus=True):
         under = "cursor" if here else ""
         mark = Span("▌" if here else " ", "key")
         row = self._painted[index] = self._rows[index]
-        return self._painter.strip(row.line, width, under=under, before=(mark,))
+        line = row.line
+        if row.key in self._reversed and line:
+            line = (line[0]._replace(tone=f"{line[0].tone} reverse"), *line[1:])
+        return self._painter.strip(line, width, under=under, before=(mark,))
 
     @property
     def row_width(self) -> int:

@@ -46,6 +46,7 @@ class Tone(Struct, frozen=True):
     bold: bool | None = None
     italic: bool | None = None
     underline: bool | None = None
+    reverse: bool | None = None
 
 
 TONES = {
@@ -69,6 +70,7 @@ TONES = {
     "key": Tone("primary", bold=True),
     "tab": Tone("primary", bold=True, underline=True),
     "marked": Tone("warning", bold=True),
+    "reverse": Tone(reverse=True),
 }
 
 QUIET_ROUNDS = 4
@@ -400,7 +402,10 @@ class Painter:
 
 @cache
 def _style(color: str | None, background: str | None, tone: Tone) -> Style:
-    return Style(color=color, bgcolor=background, bold=tone.bold, italic=tone.italic, underline=tone.underline)
+    return Style(
+        color=color, bgcolor=background, bold=tone.bold, italic=tone.italic, underline=tone.underline,
+        reverse=tone.reverse,
+    )  # fmt: skip
 
 
 def _clickable(style: Style, key: str) -> Style:
