@@ -1665,6 +1665,7 @@ def test_a_reply_that_outlasts_its_turn_is_counted(crew: Crew, api: http.server.
     crew.wait_for("e", "exited")
     (broken,) = of(crew, "e", BrokenReply)
     assert (broken.usage, broken.model) == (Tokens(input=100_000), "gpt-6.1-sol")
+    assert [each.text for each in describe(broken)] == ["replies that ended after their turn: 100000 tokens"]
 
 
 IMPATIENT = """
@@ -1699,6 +1700,7 @@ def test_what_a_turn_used_is_counted_if_the_engine_does_not_end_it(
             eventually(lambda: "stop that" in told(crew, "e"), "the interrupt being read")
     (broken,) = of(crew, "e", BrokenReply)
     assert (broken.usage, broken.model) == (Tokens(input=100_000, output=10_000), "gpt-6.1-sol")
+    assert [each.text for each in describe(broken)] == ["a turn ended early, after 110000 tokens"]
 
 
 ASK_BY_LOGIN = """

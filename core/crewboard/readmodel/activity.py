@@ -146,8 +146,7 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
             pid = f", pid {event.pid}" if event.pid else ""
             return "start", f"run {event.run}{pid}, {event.model}"
         case BrokenReply():
-            unused = f"a reply broke off, and is not used: {event.usage.total} tokens"
-            return "stop", "a turn ended early, so its tokens were not told" if event.usage.untold else unused
+            return "stop", _describe_broken(event)
         case ToolStart():
             return "tool", describe_call(event.name, event.input) + (" · not in its plan" if event.deviates else "")
         case ToolResult():
@@ -228,6 +227,18 @@ def _format_input(arguments: dict[str, Any]) -> str:
     """Return the whole input of a tool call, long values on lines of their own."""
     values = ((name, str(value)) for name, value in arguments.items())
     return "\n".join(f"{name}:" + ("\n" if "\n" in text else " ") + text for name, text in values)
+
+
+def _describe_broken(event: BrokenReply) -> str:
+    if event.usage.untold:
+        return "a turn ended early, so its tokens were not told"
+    tokens = f"{event.usage.total} tokens"
+    match event.turn:
+        case "early":
+            return f"a turn ended early, after {tokens}"
+        case "after":
+            return f"replies that ended after their turn: {tokens}"
+    return f"a reply broke off, and is not used: {tokens}"
 
 
 def _describe_gate(event: Gate) -> str:

@@ -134,15 +134,17 @@ class Reply(_Event, kw_only=True, tag="reply"):
 
 
 class BrokenReply(_Event, kw_only=True, tag="broken_reply"):
-    """The tokens of a reply that was not used.
+    """The tokens of a reply that was not used, or that an engine told with no turn.
 
-    It broke off, because the connection failed or an interrupt ended it, or its model refused to go on and another one
-    took over, or it was no summary where one was asked for.
+    The reply broke off, because the connection failed or an interrupt ended it, or its model refused to go on and
+    another one took over, or it was no summary where one was asked for.
     """
 
     usage: Tokens
     model: str = ""
     cost_usd: float | None = None
+    turn: Literal["", "early", "after"] = ""
+    """Of an engine: they are of its turn, which ended `early`, or of replies that ended `after` a turn."""
 
 
 WINDOW_FULL = "model_context_window_exceeded"

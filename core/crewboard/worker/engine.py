@@ -448,7 +448,9 @@ class EngineLife(Life):
             run_state = self._run_state
             usage = counted.tokens or Tokens(untold=1)
             model = self._filled.model or counted.model
-            run_state.append(BrokenReply(ts=run_state.now(), usage=usage, model=model, cost_usd=counted.cost_usd))
+            run_state.append(
+                BrokenReply(ts=run_state.now(), usage=usage, model=model, cost_usd=counted.cost_usd, turn="early")
+            )
 
     async def _end_engine(self) -> None:
         """End the engine with all that it started. The next turn starts it again."""
@@ -461,7 +463,9 @@ class EngineLife(Life):
         # Of replies that ended behind their turn, or came between turns.
         if left.tokens is not None:
             run_state.append(
-                BrokenReply(ts=run_state.now(), usage=left.tokens, model=left.model, cost_usd=left.cost_usd)
+                BrokenReply(
+                    ts=run_state.now(), usage=left.tokens, model=left.model, cost_usd=left.cost_usd, turn="after"
+                )
             )
 
     # A turn.
