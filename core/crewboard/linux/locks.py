@@ -19,10 +19,14 @@ _FLOCK_FORMAT = "hhqqi4x"
 _HAS_OWN = hasattr(fcntl, "F_OFD_SETLK")
 """True on Linux, whatever is asked for: the two kinds do not exclude each other, and a team needs one."""
 
-_PROBE_TIMEOUT = 0.1
-"""Seconds after which a lock that is still taken is not one of a probe, which takes microseconds."""
+_TRIES = 50
+"""Attempts after which a lock that is still taken is not one of a probe, which takes microseconds.
+
+Not a time: on a busy machine a process may be awake for two attempts in a tenth of a second.
+"""
 
 _POLL = 0.002
+"""Seconds between two attempts."""
 
 
 def take(fd: int) -> None:
@@ -35,12 +39,11 @@ def take(fd: int) -> None:
     if _HAS_OWN:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file())
         return
-    deadline = time.monotonic() + _PROBE_TIMEOUT
-    while True:
+    for left in reversed(range(_TRIES)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if not left:
                 raise
             time.sleep(_POLL)
         else:
