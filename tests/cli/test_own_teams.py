@@ -43,7 +43,7 @@ def test_a_planted_supervisor_is_refused_in_one_sentence(cli: Cli, directory: Te
         pid=me, socket=str(tmp_path / "s"), boot_id=process.boot_id(), start_ticks=process.start_ticks(me)
     )
     leases.sign(lock, planted)
-    ran = cli.with_environment(ANTHROPIC_API_KEY="sk-ant-none")("spawn", "scout", "--type", "plan", "--prompt", "look")
+    ran = cli.with_environment(CREWBOARD_OFFLINE="1")("spawn", "scout", "--type", "plan", "--prompt", "look")
     ran.refused(77, "in no folder of this user's own", "set that here too", "nothing was sent")
     os.close(lock.descriptor)
 

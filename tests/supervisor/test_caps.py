@@ -187,7 +187,7 @@ def test_a_queued_agent_can_be_taken_out_of_the_queue(full: Crew) -> None:
         full.hire("second", "explore", "something else")
     stop.stop(full.team, "second")
     eventually(lambda: queue_of(full) == [], "the empty queue")
-    assert full.see("second").state == "exited"
+    full.wait_for("second", "exited")
     stop.stop_now(full.team, "first")
     assert agents.last_run(full.agent("second")) == 0
 
