@@ -208,17 +208,7 @@ class Tokens(Record):
         return (self.input + self.cache_read + self.cache_write) // (1 + self.web_uses)
 
     def __add__(self, other: "Tokens") -> "Tokens":
-        return Tokens(
-            input=self.input + other.input,
-            output=self.output + other.output,
-            cache_read=self.cache_read + other.cache_read,
-            cache_write=self.cache_write + other.cache_write,
-            web_searches=self.web_searches + other.web_searches,
-            web_fetches=self.web_fetches + other.web_fetches,
-            estimated=self.estimated + other.estimated,
-            cache_write_1h=self.cache_write_1h + other.cache_write_1h,
-            untold=self.untold + other.untold,
-        )
+        return Tokens(**{kind: getattr(self, kind) + getattr(other, kind) for kind in self.__struct_fields__})
 
 
 TOLD_REPEATS = 4
