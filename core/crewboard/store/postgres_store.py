@@ -154,11 +154,7 @@ class PostgresStore(Struct, frozen=True):
     def size(self, log: str) -> int:
         if (copy := self._copy(log)) is not None:
             return copy.size(log)
-        rows = self._rows(
-            "SELECT size FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s",
-            (self.team, *_split(log)),
-        )
-        return int(rows[0][0]) if rows else 0
+        return int(self._value("size FROM crewboard.entries", log) or 0)
 
     def tail_offset(self, log: str, length: int) -> int:
         end = self.size(log)
@@ -176,11 +172,8 @@ class PostgresStore(Struct, frozen=True):
     def get(self, record: str) -> bytes | None:
         if (copy := self._copy(record)) is not None:
             return copy.get(record)
-        rows = self._rows(
-            "SELECT body FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s AND kind = 'record'",
-            (self.team, *_split(record)),
-        )
-        return rows[0][0] if rows else None
+        found: bytes | None = self._value("body FROM crewboard.entries", record, "AND kind = 'record'")
+        return found
 
     def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
         self._write(record, "put(%s, %s, %s, %s)", lambda _: (record, data))
@@ -290,21 +283,13 @@ class PostgresStore(Struct, frozen=True):
     def is_held(self, lease: str) -> bool:
         if (copy := self._copy(lease)) is not None:
             return copy.is_held(lease)
-        rows = self._rows(
-            "SELECT 1 FROM crewboard.leases WHERE team = %s AND folder = %s AND name = %s "
-            "AND until > clock_timestamp()",
-            (self.team, *_split(lease)),
-        )
-        return bool(rows)
+        return self._value("1 FROM crewboard.leases", lease, "AND until > clock_timestamp()") is not None
 
     def last_said(self, lease: str) -> bytes | None:
         if (copy := self._copy(lease)) is not None:
             return copy.last_said(lease)
-        rows = self._rows(
-            "SELECT said FROM crewboard.leases WHERE team = %s AND folder = %s AND name = %s",
-            (self.team, *_split(lease)),
-        )
-        return rows[0][0] if rows else None
+        said: bytes | None = self._value("said FROM crewboard.leases", lease)
+        return said
 
     def release(self, held: Held) -> None:
         self._server.forget(held)
@@ -321,6 +306,12 @@ class PostgresStore(Struct, frozen=True):
 
     def _rows(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
         return self._server.rows(query, parameters)
+
+    def _value(self, what: str, name: str, more: str = "") -> Any:
+        """Return one value of what is stored under a name, None if there is none."""
+        query = f"SELECT {what} WHERE team = %s AND folder = %s AND name = %s {more}"
+        rows = self._rows(query, (self.team, *_split(name)))
+        return rows[0][0] if rows else None
 
     def _change(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
         """Return the rows of a query that writes."""
