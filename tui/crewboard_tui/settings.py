@@ -167,23 +167,6 @@ class Given(Struct, frozen=True):
     where: str
 
 
-class Files(Struct, frozen=True):
-    """The values of the files. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
-
-    `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says that it is
-    another text, or none, since the user accepted it. `themes` are the user's own, each a `Given` of its table and what
-    was made of it; `refused` are those that are not used, each with what is wrong and where.
-    """
-
-    given: Mapping[str, Given]
-    problems: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-    changed: bool = False
-    themes: Mapping[str, tuple[Given, Theme]] = MappingProxyType({})
-    refused: Mapping[str, str] = MappingProxyType({})
-
-
 def user_file(environment: Mapping[str, str]) -> Path:
     """Return the path of the user's file; it need not exist."""
     return env.config_home(environment) / FILE
@@ -229,42 +212,24 @@ def accept(root: Path, content: bytes, environment: Mapping[str, str]) -> None:
     acceptances.accept(_ACCEPTED, record, environment)
 
 
-def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bool | None = None) -> Files:
-    """Return what the user's file and that of the project in `root` give, all or one kind of it."""
-    reading = _Reading(of_team)
-    mine = user_file(environment)
-    try:
-        reading.take(mine, mine.read_bytes(), "user")
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        reading.problems.append(f"{mine} cannot be read: {error.strerror}")
-    if root is not None:
-        reading.take_project(root, environment)
-    return Files(
-        reading.given,
-        tuple(reading.problems),
-        tuple(reading.unknown),
-        tuple(reading.waiting),
-        reading.changed,
-        reading.themes,
-        reading.refused,
-    )
+class Files(Struct):
+    """The values of the files. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
 
+    `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says that it is
+    another text, or none, since the user accepted it. `themes` are the user's own, each a `Given` of its table and what
+    was made of it; `refused` are those that are not used, each with what is wrong and where.
+    """
 
-class _Reading:
-    """The settings that were read so far."""
-
-    def __init__(self, of_team: bool | None) -> None:  # noqa: FBT001
-        self._of_team = of_team
-        self.given: dict[str, Given] = {}
-        self.problems: list[str] = []
-        self.unknown: list[str] = []
-        self.waiting: list[str] = []
-        self.changed = False
-        self.themes: dict[str, tuple[Given, Theme]] = {}
-        self.refused: dict[str, str] = {}
-        self._users_themes: frozenset[str] = frozenset()
+    of_team: bool | None
+    """True for the settings of teams alone, False for those of the dashboard, None for all."""
+    given: dict[str, Given] = {}
+    problems: list[str] = []
+    unknown: list[str] = []
+    waiting: list[str] = []
+    changed: bool = False
+    themes: dict[str, tuple[Given, Theme]] = {}
+    refused: dict[str, str] = {}
+    _users_themes: frozenset[str] = frozenset()
 
     def take_project(self, root: Path, environment: Mapping[str, str]) -> None:
         record = acceptances.find(_ACCEPTED, FILE, root, environment)
@@ -287,7 +252,7 @@ class _Reading:
             return
         lines = text.splitlines()
         themes = table.pop(THEMES, None)
-        if themes is not None and self._of_team is not True:
+        if themes is not None and self.of_team is not True:
             self._take_themes(path, lines, themes, source)
         unknown = [name for name in table if name not in SETTINGS]
         for name in unknown[:_MOST_PROBLEMS]:
@@ -296,7 +261,7 @@ class _Reading:
             self.unknown.append(f"{path}: {len(left)} more names are no settings")
         for name, value in table.items():
             known = SETTINGS.get(name)
-            if known is None or self._of_team not in (None, known.of_team):
+            if known is None or self.of_team not in (None, known.of_team):
                 continue
             if known.of_team and waits:
                 self.waiting.append(name)
@@ -345,6 +310,20 @@ class _Reading:
             self.problems.append(f"{path}:{_line_in_table(lines, begins, each)}: {THEMES}.{name}: {why}")
         if left := problems[_MOST_PROBLEMS:]:
             self.problems.append(f"{path}: {THEMES}: {len(left)} more lines are wrong")
+
+
+def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bool | None = None) -> Files:
+    """Return what the user's file and that of the project in `root` give, all or one kind of it."""
+    found, mine = Files(of_team), user_file(environment)
+    try:
+        found.take(mine, mine.read_bytes(), "user")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        found.problems.append(f"{mine} cannot be read: {error.strerror}")
+    if root is not None:
+        found.take_project(root, environment)
+    return found
 
 
 def _parse(text: str) -> dict[str, object]:
@@ -546,18 +525,18 @@ def _chosen_file(environment: Mapping[str, str]) -> Path:
 def of_dashboard(environment: Mapping[str, str], root: Path | None = None) -> Files:
     """Return the settings of the dashboard that are not the default: of variables, of the key for themes, of files."""
     found = read_files(root, environment, of_team=False)
-    given, problems = {**found.given}, [*found.problems]
     chosen = _chosen_file(environment)
     # One of another version, or none.
     with contextlib.suppress(OSError, ValueError, UsageError):
-        given["theme"] = Given(_theme(chosen.read_text().strip(), found.themes), "dashboard", str(chosen))
+        found.given["theme"] = Given(_theme(chosen.read_text().strip(), found.themes), "dashboard", str(chosen))
     for name in (env.NOTIFY, env.THEME):
         if text := environment.get(name, "").strip().lower():
             setting = next(each for each, known in SETTINGS.items() if name in known.variables)
             try:
-                given[setting] = Given(read_setting(setting, text, found.themes, found.refused), "environment", name)
+                value = read_setting(setting, text, found.themes, found.refused)
+                found.given[setting] = Given(value, "environment", name)
             except UsageError as error:
-                problems.append(f"{name}={error}")
+                found.problems.append(f"{name}={error}")
     if (variable := env.reduced_motion_by(environment)) is not None:
-        given["reduced_motion"] = Given(value=True, source="environment", where=variable)
-    return Files(given, tuple(problems), found.unknown, themes=found.themes, refused=found.refused)
+        found.given["reduced_motion"] = Given(value=True, source="environment", where=variable)
+    return found
