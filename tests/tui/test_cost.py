@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from crewboard.readmodel import usage
 from crewboard.readmodel.reader import TeamReader
@@ -225,7 +226,7 @@ def test_the_pulse_is_of_the_last_minutes_and_moves_with_the_clock() -> None:
         assert len(rows[-1]) == len(axis)
     assert pulse(spent, (1002 + 53) * 60, 64, 4) == [], "at rest for longer than that"
     assert pulse(spent, 1002 * 60, 64, 0) == pulse(spent, 1002 * 60, 35, 4) == []
-    wide = map(plain, pulse(spent._replace(since=1000), 1002 * 60, 200, 4))
+    wide = map(plain, pulse(replace(spent, since=1000), 1002 * 60, 200, 4))
     assert f"tokens a minute, {PULSE} min since " in next(wide)
 
 

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from crewboard.commands.context import (
     POLL_INTERVAL,
     Team,
@@ -275,7 +277,7 @@ def require_no_wait(team: Team, name: str, flags: HireOptions, *, waits_for_it: 
     config = team.config
     load = roster.load_of(team.directory, living)
     working, free = load.working - (waits_for_it in living), load.free_memory - memory
-    reached = roster.cap_reached(config, load._replace(working=working, free_memory=free))
+    reached = roster.cap_reached(config, replace(load, working=working, free_memory=free))
     reached = reached or (f"{waiting} others are queued" if waiting else None)
     if reached is None and hosts.exist(team.directory):
         needs = hosts.needs_of(flags.host, flags.needs)

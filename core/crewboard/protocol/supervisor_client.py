@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
@@ -334,7 +334,7 @@ def wake_worker(team: TeamDirectory, name: str) -> None:
         process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
 
 
-class Peer(NamedTuple):
+class Peer(Struct, frozen=True):
     """The process at the other end of a unix socket, as the kernel reports it (struct ucred)."""
 
     pid: int

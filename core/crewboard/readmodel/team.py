@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -93,7 +93,7 @@ class Need(Struct, frozen=True):
         return bool(self.marks) or self.kind == "death" or failed
 
 
-class Rest(NamedTuple):
+class Rest(Struct, frozen=True):
     """A state in which a worker did nothing, and since when."""
 
     state: State

@@ -4,7 +4,6 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -139,7 +138,7 @@ class CallReader:
         return float("-inf") if self._is_cut else self.calls[0].ts if self.calls else float("inf")
 
 
-class Spent(NamedTuple):
+class Spent(Struct, frozen=True):
     """The usage of model calls together: dollars, without those that have no price, and tokens."""
 
     usd: float = 0
@@ -183,7 +182,7 @@ class SpendingReader:
                 self.since = max(self.since, oldest + 1)
 
 
-class Spending(NamedTuple):
+class Spending(Struct, frozen=True):
     """The spending of a team in each minute, in their order, and the minute from which on it is known; 0 if always."""
 
     minutes: dict[int, Spent]
@@ -198,7 +197,7 @@ def spending(readers: Iterable[SpendingReader]) -> Spending:
     for reader in known:
         for minute, spent in reader.minutes.items():
             if minute >= since:
-                together[minute] = together.get(minute, Spent()).plus(*spent)
+                together[minute] = together.get(minute, Spent()).plus(spent.usd, spent.tokens)
     return Spending(dict(sorted(together.items())), since)
 
 

@@ -1,8 +1,8 @@
 """Records of one agent: desired state (spec), observed state (status, cursor)."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from crewboard.names import OPERATOR
 from crewboard.records.base import JsonValue, Name, Record, Time
@@ -265,7 +265,7 @@ StepVerdict = Literal["do", "hold", "not"]
 """The decision about a step of a plan."""
 
 
-class VerdictWords(NamedTuple):
+class VerdictWords(Struct, frozen=True):
     """The words of a verdict: of a step that has it, of a key that gives it, and before numbers of steps in terms."""
 
     decided: str

@@ -6,7 +6,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from threading import RLock
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -144,7 +144,7 @@ def _split_record(value: dict[str, Any], model: type[Record], path: tuple[Any, .
     return known
 
 
-class _Shape(NamedTuple):
+class _Shape(msgspec.Struct, frozen=True):
     """The records in a type: one of `models`, by tag, or in the `values` of an object or the `items` of a list."""
 
     models: dict[Any, type[Record]] = {}
@@ -166,7 +166,7 @@ def _shape(hint: Any) -> _Shape:  # noqa: ANN401  any type
     if origin in (Union, types.UnionType):
         shapes = [_shape(each) for each in arguments if _mentions_record(each)]
         models = {tag: model for shape in shapes for tag, model in shape.models.items()}
-        return shapes[0]._replace(models=models) if shapes else _Shape()
+        return msgspec.structs.replace(shapes[0], models=models) if shapes else _Shape()
     if _is_record(hint):
         config = hint.__struct_config__
         return _Shape({config.tag: hint}, config.tag_field)

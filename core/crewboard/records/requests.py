@@ -3,9 +3,9 @@
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from msgspec import Meta, ValidationError, field
+from msgspec import Meta, Struct, ValidationError, field
 
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records.agents import Terms
@@ -177,7 +177,7 @@ def notes_in(payload: dict[str, JsonValue]) -> list[Note]:
     return notes
 
 
-class NewNote(NamedTuple):
+class NewNote(Struct, frozen=True, order=True):
     """A note that is written: the first and the last line that it is about, counted from 1, and its text."""
 
     line: int

@@ -30,7 +30,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UntrustedError
 from crewboard.names import TEAMS_FOLDER
@@ -269,7 +270,7 @@ def append_unlocked(path: StrPath, line: bytes, *, find: Search | None = None, d
     return _finish(_append(path, line, find), path, durable=durable)
 
 
-class _Added(NamedTuple):
+class _Added(Struct, frozen=True):
     """A line that this process wrote or found in the file that `fd` has open, and the offset after it."""
 
     fd: int

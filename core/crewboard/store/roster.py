@@ -3,7 +3,9 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct, field
 
 from crewboard.errors import BadDataError, CrewboardError, UsageError
 from crewboard.linux import process
@@ -158,7 +160,7 @@ def find_team(root: Path, name: str) -> TeamDirectory | None:
     return next((team for team in teams if team.path.name == name), None)
 
 
-class Load(NamedTuple):
+class Load(Struct, frozen=True):
     """The values that a team's caps limit: running agents, working agents, and free memory in bytes."""
 
     agents: int
@@ -266,7 +268,7 @@ def format_size(size: int) -> str:
 _LARGEST_SIZE = 2**60
 
 
-class BudgetShare(NamedTuple):
+class BudgetShare(Struct, frozen=True):
     """A budget, in words whose it is, and which share of it is used; 1 is all of it."""
 
     whose: str
@@ -279,10 +281,10 @@ class BudgetShare(NamedTuple):
     """The command that raises it; empty for the budget of a plan, which cannot be raised."""
 
 
-class Used(NamedTuple):
+class Used(Struct, frozen=True):
     """The use of tokens and money by an agent, and the terms of its assignment."""
 
-    tokens: Tokens = Tokens()
+    tokens: Tokens = field(default_factory=Tokens)
     usd: float = 0.0
     terms: TermsInForce | None = None
 

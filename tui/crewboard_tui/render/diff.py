@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from rich.cells import cell_len, chop_cells
 
 from crewboard.executed_files import is_prose
@@ -294,7 +295,7 @@ def _broken(spans: Iterable[Span], width: int, tone: str) -> list[list[Span]]:
                     rows.append([Span(" ", tone)])
                     room = width - 1
                     continue
-            rows[-1].append(span._replace(text=fits))
+            rows[-1].append(replace(span, text=fits))
             room -= cell_len(fits)
             text = text[len(fits) :]
     return rows

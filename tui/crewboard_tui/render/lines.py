@@ -7,8 +7,10 @@ terminal cells: a Chinese character takes two, a combining mark none.
 import itertools
 import re
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from crewboard.untrusted import as_run
@@ -28,7 +30,7 @@ _TITLE = 3
 """Cells before the title in a rule: it stands above the names of the rows."""
 
 
-class Span(NamedTuple):
+class Span(Struct, frozen=True):
     """A piece of a line. `tone` is a list of style names, `key` the id of the key that a click on it presses."""
 
     text: str
@@ -112,7 +114,7 @@ def crop(content: Line, width: int) -> Line:
         size = cell_len(span.text)
         if size >= width:
             # More text follows, so the last cell must be an ellipsis.
-            return (*kept, span._replace(text=clip(span.text + " ", width)))
+            return (*kept, replace(span, text=clip(span.text + " ", width)))
         kept.append(span)
         width -= size
     return tuple(kept)
@@ -211,7 +213,7 @@ def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
     indent = indent if width > 2 * indent else 0
     rows: list[list[Span]] = [[]]
     used = 0
-    for word in (span._replace(text=text) for span in content for text in _words(span.text, max(1, width - indent))):
+    for word in (replace(span, text=text) for span in content for text in _words(span.text, max(1, width - indent))):
         if rows[-1] and used + cell_len(word.text.rstrip()) > width:
             rows.append([])
             used = indent
@@ -223,7 +225,7 @@ def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
 
 def _bare(row: list[Span]) -> Line:
     """Return a row without trailing blanks."""
-    return (*row[:-1], *(span._replace(text=span.text.rstrip()) for span in row[-1:]))
+    return (*row[:-1], *(replace(span, text=span.text.rstrip()) for span in row[-1:]))
 
 
 def _words(text: str, width: int) -> list[str]:

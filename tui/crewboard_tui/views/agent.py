@@ -252,7 +252,7 @@ class AgentPage(BaseScreen):
         look = NEED_LOOKS[need.kind]
         summary = clip(one_line(need.summary), max(12, width - len(right) - 24))
         rule = rule_line(f"{look.glyph} {summary}", right, (), 1, width, is_focused=False)
-        return [tuple(Span(text, look.tone if look.glyph in text else tone) for text, tone, _ in rule), *shown]
+        return [tuple(Span(each.text, look.tone if look.glyph in each.text else each.tone) for each in rule), *shown]
 
     def _fill(
         self, pane: LineView | CollapsibleList, lines: list[Line], folds: Sequence[CollapsibleRow], nothing: str

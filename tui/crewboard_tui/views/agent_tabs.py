@@ -479,7 +479,7 @@ def _context(page: Page, width: int) -> tuple[str, Line]:
     words = f" {format_percent(share)} of {format_limit(page.agent.status.context.limit)}"
     bar = share_bar(share, max(3, min(_WINDOW_BAR, width - len(words))))
     # Without the blank before it.
-    return "context", (bar[0]._replace(text=bar[0].text[1:]), *bar[1:], Span(words, limit_tone(share)))
+    return "context", (replace(bar[0], text=bar[0].text[1:]), *bar[1:], Span(words, limit_tone(share)))
 
 
 def _cost(page: Page, width: int) -> tuple[str, Line]:

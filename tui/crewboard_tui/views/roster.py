@@ -107,8 +107,9 @@ def _doing(row: AgentRow) -> Span:
 
 
 def _doing_with_word(row: AgentRow) -> Span:
-    (text, tone, _), word = _doing(row), look_of(row.agent).word
-    return Span(text if text.startswith(word) else f"{word}: {text}" if text else word, tone)
+    does, word = _doing(row), look_of(row.agent).word
+    text = does.text if does.text.startswith(word) else f"{word}: {does.text}" if does.text else word
+    return Span(text, does.tone)
 
 
 def _why(row: AgentRow) -> Span:

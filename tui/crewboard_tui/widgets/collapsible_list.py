@@ -1,8 +1,9 @@
 """A list whose rows can be unfolded."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from msgspec import Struct
 from textual.binding import BindingType
 
 from crewboard_tui.keymap.bindings import bindings_of
@@ -15,7 +16,7 @@ MARK = 2
 _INDENT = "  "
 
 
-class CollapsibleRow(NamedTuple):
+class CollapsibleRow(Struct, frozen=True):
     """One row: its line, lines that are always shown, and a function that returns the unfolded lines.
 
     Of a row that may be one of thousands, `head` is a function that makes its line once it is looked at. `texts` are

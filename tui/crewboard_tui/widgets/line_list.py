@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,7 +43,7 @@ class Order(Struct, frozen=True):
     reverse: bool = False
 
 
-class Row(NamedTuple):
+class Row(Struct, frozen=True):
     """A line and the key of what it shows."""
 
     key: str

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from crewboard_tui.context import AGAIN_WITHIN, ShownPassage
 from crewboard_tui.render.lines import Line, plain, width_of
@@ -26,7 +28,7 @@ _WHOLE = 100
 """Percent of a text all of whose lines were on the screen."""
 
 
-class Passage(NamedTuple):
+class Passage(Struct, frozen=True):
     """A passage of a text, in lines of the width of its pane. Its name is the same at each width and in each dashboard.
 
     What changes under one name, such as an age, need not be read again once all of it was on the screen.
@@ -45,7 +47,7 @@ def named(request: "Request", what: str) -> str:
     return f"{request.id} {request.sha256} {'' if request.edited is None else 'edited '}{what}"
 
 
-class _Place(NamedTuple):
+class _Place(Struct, frozen=True):
     """The places of the characters of a line in its passage."""
 
     shown: bytearray
@@ -128,8 +130,8 @@ class ReadText:
     def note_shown(self) -> None:
         """Note what stands on the screen now. Call it after a paint, when what is in sight was really painted."""
         for at in self._in_sight():
-            shown, start, end = self._places[at]
-            shown[start:end] = b"\1" * (end - start)
+            place = self._places[at]
+            place.shown[place.start : place.end] = b"\1" * (place.end - place.start)
         if self._context.is_answered:
             if self._sought is not None and not self._places[self._sought].is_shown:
                 self._out_of_reach = self._sought

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
 from textual import on
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -282,4 +283,4 @@ def _choice(option: str) -> Line:
 def _bold(lines: list[Line]) -> list[Line]:
     """Return lines with the first paragraph in bold: the rest explains it."""
     end = lines.index(()) if () in lines else len(lines)
-    return [tuple(span._replace(tone=f"{span.tone} bold") for span in line) for line in lines[:end]] + lines[end:]
+    return [tuple(replace(span, tone=f"{span.tone} bold") for span in line) for line in lines[:end]] + lines[end:]
