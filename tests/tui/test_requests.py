@@ -2091,6 +2091,10 @@ async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen:
         await stage.write("1:say why")
         await stage.press("enter")
         await stage.sees("✎ your note, line 1: say why")
+        await stage.until(
+            lambda: "^s send back  a approve+notes  d deny  c note " in stage.part("keys"),
+            "the next note in the footer",
+        )
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await _open_plan(stage)
         await stage.sees("✎ your note, line 1: say why")
@@ -2165,6 +2169,40 @@ async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: 
     assert (decided.terms.hold, decided.terms.refused) == ([3], [2])
     assert [each.commands for each in decided.terms.denied] == [["make release now"]]
     assert [(note.line, note.end, note.text) for note in decided.notes] == [(5, 8, "in one go")]
+
+
+async def test_the_cursor_of_a_plan_stays_on_its_lines(frozen: Frozen) -> None:
+    """Below the plan stands what it touches: that is scrolled to, and no note can be on it."""
+    plan: dict[str, JsonValue] = {"plan": _LONG_PLAN, "files": [f"file{number}.py" for number in range(40)]}
+    frozen.asks("req-1", "plan_approval", "api", 10, plan)
+    async with opened(frozen, 80, 24) as stage:
+
+        async def writes_on(lines: str) -> None:
+            await _painted(stage)
+            await _press(stage, "c", "note")
+            await stage.sees(f"note › {lines}:", "LINE:TEXT")
+            await stage.press("escape")
+            await stage.sees_not("LINE:TEXT")
+
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        await stage.press("down", "end")
+        await stage.sees("file39.py")
+        await writes_on("60")
+        # What is asked for a further line goes on through the text, and back.
+        await stage.press("k")
+        await writes_on("60")
+        assert "60. change" not in stage.all
+        while "60. change" not in stage.all:
+            await stage.press("pageup")
+            await _painted(stage)
+        await stage.press("j", "j", "shift+down")
+        assert "▌" in stage.all
+        await stage.press("end", "home")
+        await writes_on("1")
+        for _ in range(30):
+            await stage.press("pagedown")
+        await writes_on("60")
 
 
 def _shown_notes(stage: Stage) -> list[str]:

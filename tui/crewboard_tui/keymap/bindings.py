@@ -143,7 +143,7 @@ KEYS: tuple[Key, ...] = (
     Key("request.compare", "=", "", "changes", "show changes since the previous revision", "request", 7),
     Key("request.terms", "o", "", "terms", "choose what its agent may do until the result", "request", 8, changes=True),
     Key("request.reveal", "K", "", "show keys", "show what is hidden because it looks like a key", "reveal", 4),
-    Key("request.note", "c", "", "note", "write a note on lines of the plan; your answer sends it", "request", 7,
+    Key("request.note", "c", "", "note", "write a note on lines of the plan; your answer sends it", "request", 5,
         changes=True),
     Key("request.ask_back", "B", "", "ask back", "ask a question; the plan is revised",
         "request", 8, changes=True),

@@ -113,7 +113,7 @@ _WAYS_OUT = ("view.back", "hire.cancel", "composer.leave", "teams.leave", "menu.
 """The keys that lead out, the one that is shown first."""
 
 _FIRST = 3
-"""Keys of the selection that are kept longer than those of the dashboard when space is short."""
+"""Keys of the selection at least that are kept longer than those of the dashboard when space is short."""
 
 
 def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
@@ -153,6 +153,8 @@ class Footer(Struct, frozen=True):
     of_app: tuple[Line, ...] = ()
     of_body: tuple[Line, ...] = ()
     """Those that the screen shows in its body."""
+    first: int = _FIRST
+    """The number of keys of the selection that are kept longer than those of the dashboard."""
 
     def line(self, width: int) -> Line:
         """Return the keys in one line.
@@ -184,7 +186,7 @@ _GLYPHS = {"success": "✓", "error": "✗"}
 def _line_of_keys(footer: Footer, width: int) -> Line:
     left, right = footer.of_selection, footer.of_app
     kept: set[Line] = set()
-    for piece in (*right[-2:], *left[:_FIRST], *left[-1:], *right[:-2], *left[_FIRST:]):
+    for piece in (*right[-2:], *left[: footer.first], *left[-1:], *right[:-2], *left[footer.first :]):
         sides = [_side_by_side(pieces, kept | {piece}) for pieces in (left, right)]
         if sum(map(width_of, sides)) < width:
             kept.add(piece)
@@ -209,10 +211,13 @@ def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = ""
     of_body = tuple(pieces.pop(ident) for ident in in_body if ident in pieces)
     out = next((ident for ident in _WAYS_OUT if ident in pieces), "")
     of_app = [ident for ident in (*_OF_APP, out) if ident in pieces]
-    others = [pieces[ident] for ident in pieces if ident not in (*_OF_APP, *_WAYS_OUT, _MORE)]
+    of_thing = [ident for ident in pieces if ident not in (*_OF_APP, *_WAYS_OUT, _MORE)]
     more = [pieces[_MORE]] if _MORE in pieces else []
-    of_selection = (*others[: MOST_OF_SELECTION - len(more)], *more)
-    return Footer(of_selection, tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]), of_body)
+    of_selection = (*[pieces[ident] for ident in of_thing[: MOST_OF_SELECTION - len(more)]], *more)
+    # What answers comes before the way to the next need, as their ranks say.
+    next_need, *ranks = [BY_ID[ident].footer or 0 for ident in ("app.next", *of_thing)]
+    answers = sum(rank < next_need for rank in ranks)
+    return Footer(of_selection, tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]), of_body, max(_FIRST, answers))
 
 
 VIEWS: tuple[tuple[str, str, str], ...] = (

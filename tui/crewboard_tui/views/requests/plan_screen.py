@@ -27,7 +27,7 @@ from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.formats import share_bar
 from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, rule_line, say
-from crewboard_tui.views.base import MEDIUM, SHORT, TALL, AppContext, BaseScreen
+from crewboard_tui.views.base import MEDIUM, SHORT, TALL, WIDE, AppContext, BaseScreen
 from crewboard_tui.views.requests.base import (
     LABEL,
     RequestPage,
@@ -186,21 +186,22 @@ class PlanText(LineView):
         """Move the cursor, and keep what was under it in the range."""
         if self._at is not None and self._from is None:
             self._from = self._at
-        self._move(rows)
+        if self._at is None or self._on_plan(self._at + rows) != self._at:
+            self._move(rows)
 
     def _move(self, rows: int) -> None:
         if not any(self._places):
             super().action_scroll_line(rows)
             return
-        height = self.size.height
-        if self._at is None:
-            in_sight = [at for at in self.in_sight if at < len(self._places) and self._places[at]]
-            if not in_sight:
-                super().action_scroll_line(rows)
-                return
+        in_sight, height = self._lines_in(self.in_sight), self.size.height
+        if self._at is None and in_sight:
             self._at = in_sight[0 if rows > 0 else -1]
+        elif self._at is None or self._at not in in_sight or self._on_plan(self._at + rows) == self._at:
+            # Below the plan and above it there is more to read.
+            self._scroll(rows)
+            return
         else:
-            self._at = max(0, min(self._at + rows, len(self._lines) - 1))
+            self._at = self._on_plan(self._at + rows)
         # What comes next is in sight, too.
         top, margin = self.scroll_offset.y, height // 3
         wanted = min(self._at - margin, top) if rows < 0 else max(self._at + margin + 1 - height, top)
@@ -209,10 +210,20 @@ class PlanText(LineView):
         self.refresh()
         self._moved()
 
+    def _lines_in(self, rows: Iterable[int]) -> list[int]:
+        """Return the rows in which lines of the plan stand."""
+        return [at for at in rows if 0 <= at < len(self._places) and self._places[at]]
+
+    def _on_plan(self, row: int) -> int:
+        """Return the row of the plan that is nearest to a row."""
+        return min(self._lines_in(range(len(self._places))), key=lambda at: abs(at - row), default=row)
+
     def _scroll(self, rows: int) -> None:
         super()._scroll(rows)
         if self._at is not None:
-            self._at, self._from = max(0, min(self._at + rows, len(self._lines) - 1)), None
+            in_sight = self._lines_in(self.in_sight)
+            at = max(in_sight[0], min(self._at + rows, in_sight[-1])) if in_sight else self.scroll_offset.y
+            self._at, self._from = self._on_plan(at), None
             self.refresh()
             self._moved()
 
@@ -645,6 +656,8 @@ class ReviewScreen(BaseScreen):
     def _edit_label(self, _: Selection) -> str | None:
         if self.editor.rewritten:
             return "your edit"
+        if self.size.width < WIDE:
+            return "edit"
         return "edit→send back" if self.context.snapshot.view.attached else None
 
     def _holds_back(self, key: str) -> bool:
