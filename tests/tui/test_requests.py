@@ -2205,6 +2205,19 @@ async def test_the_cursor_of_a_plan_stays_on_its_lines(frozen: Frozen) -> None:
         await writes_on("60")
 
 
+async def test_the_page_of_the_only_need_names_no_key_that_opens_it(empty: Frozen) -> None:
+    empty.hire("ann", "code", "waiting", "waits for a yes", ago=10, pid=4500)
+    empty.asks("req-1", "plan_approval", "ann", 30, {"plan": _LONG_PLAN})
+    async with opened(empty, 80, 24) as stage:
+        await stage.until(lambda: "! open" in stage.part("alert"), "the key that opens it")
+        await stage.press("!")
+        await stage.until(lambda: stage.part("alert").strip() == "nothing else needs you", "the alert of its page")
+        empty.hire("bob", "code", "waiting", "asks", ago=10, pid=4501)
+        empty.asks("req-2", "question", "bob", 5, {"question": "which one?"})
+        await stage.until(lambda: "! next" in stage.part("alert"), "the key of the next need")
+        await stage.until(lambda: "bob asks: which one?" in stage.part("alert"), "the next need")
+
+
 def _shown_notes(stage: Stage) -> list[str]:
     """Return the heads of the notes on the plan that is shown, with the answers."""
     lines = (plain(line).strip() for line in stage.app.screen.query_one("#plan", LineView).lines)

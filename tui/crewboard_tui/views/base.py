@@ -261,9 +261,9 @@ class BaseScreen(Screen[None]):
     def keep_drafts(self) -> None:
         """Save unsent text as drafts. Called once a second, and when the screen is closed."""
 
-    def tells(self, need: Need) -> bool:  # noqa: ARG002
-        """Return True if the body tells of a need both in a row and beside the list."""
-        return False
+    def tells(self, need: Need) -> bool:
+        """Return True if the body tells of a need: as the subject of the page, or in a row and beside the list."""
+        return self.subject is not None and need.key == self.subject.need
 
     def lists(self, need: Need) -> bool:  # noqa: ARG002
         """Return True if a need stands in a list of all needs, so that no line below has to name it."""
@@ -433,7 +433,8 @@ class BaseScreen(Screen[None]):
             read_only=self.context.read_only,
             # While a text is written, the field must be left first.
             pressed=(lambda ident: f"{key('view.back')} {key(ident)}") if self._writes_text else key,
-            opens=self.next_need in worst,
+            # A page does not open what it shows.
+            opens=self.next_need in worst and not (self.subject is not None and any(map(self.tells, worst))),
             own_keys=not self._writes_text,
             acts=acts,
             is_told=any(map(self.tells, worst)),

@@ -186,7 +186,8 @@ _GLYPHS = {"success": "✓", "error": "✗"}
 def _line_of_keys(footer: Footer, width: int) -> Line:
     left, right = footer.of_selection, footer.of_app
     kept: set[Line] = set()
-    for piece in (*right[-2:], *left[: footer.first], *left[-1:], *right[:-2], *left[footer.first :]):
+    longest, first = left[:_FIRST], left[_FIRST : footer.first]
+    for piece in (*right[-2:], *longest, *left[-1:], *first, *right[:-2], *left[footer.first :]):
         sides = [_side_by_side(pieces, kept | {piece}) for pieces in (left, right)]
         if sum(map(width_of, sides)) < width:
             kept.add(piece)
@@ -373,7 +374,7 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
     look = NEED_LOOKS[need.kind]
     head = (Span(f" {look.glyph}", look.tone), Span(f" {' · '.join(effects)}", "dim"), *next_key, *keys)
     if not others:
-        return spread(head, (Span("nothing else needs you ", "dim"),), width)
+        return spread(head if opens else (), (Span("nothing else needs you ", "dim"),), width)
     return _need_in(others[0], now, (*head, Span("  then", "dim")), (), (more, Span(" ")), width)
 
 
