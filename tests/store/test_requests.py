@@ -282,6 +282,19 @@ def test_a_note_keeps_its_place_by_what_its_line_says(directory: TeamDirectory, 
     assert notes_after(before, revised) == [("n1", place, "open")]
 
 
+@pytest.mark.parametrize(
+    ("revised", "place"),
+    [
+        pytest.param("Why: it fails.\n\n" + PLAN, "line 4", id="lines were added above"),
+        pytest.param("Something else\n\nentirely\n", "moved", id="another blank line"),
+        pytest.param(PLAN.replace("\n\n", "\n"), "moved", id="the line is gone"),
+    ],
+)
+def test_a_note_on_a_blank_line_keeps_its_place(directory: TeamDirectory, revised: str, place: str) -> None:
+    """It says what is missing there; the text around the line says which one it is."""
+    assert notes_after(noted(directory, "2: why?"), revised) == [("n1", place, "open")]
+
+
 def test_a_note_on_a_range_grows_with_it(directory: TeamDirectory) -> None:
     before = noted(directory, "3-5: too few steps")
     longer = PLAN.replace("3. Run", "3. Read the tests.\n4. Run")

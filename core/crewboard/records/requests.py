@@ -281,17 +281,18 @@ class _Revision:
         """Return the first and the last line of a note in the revision; 0 and 0 if they are not there."""
         new = self._new
         lines: list[int] = []
+        # What stands around a blank line says which one it is.
+        is_blank = not any(map(str.strip, note.quoted))
         for tag, start, stop, begin, end in self._blocks if note.line else ():
-            if tag == "equal":
+            if tag == "equal" and (not is_blank or any(map(str.strip, new[begin:end]))):
                 lines += range(begin + max(start, note.line - 1) - start, begin + min(stop, note.end) - start)
             elif tag == "replace":
                 ends = {at for at in (note.line - 1, note.end - 1) if start <= at < stop}
                 lines += [to for at in ends if (to := self._most_alike(self._old[at], range(begin, end))) is not None]
-        if not any(new[at].strip() for at in lines):
+        if not is_blank and not any(new[at].strip() for at in lines):
             # A passage that moved to another place, if only one there is the same.
             quoted, size = note.quoted, len(note.quoted)
-            found = any(map(str.strip, quoted))
-            same = [at for at, line in enumerate(new) if found and line == quoted[0] and new[at : at + size] == quoted]
+            same = [at for at, line in enumerate(new) if line == quoted[0] and new[at : at + size] == quoted]
             lines = [same[0], same[0] + size - 1] if len(same) == 1 else []
         return (min(lines) + 1, max(lines) + 1) if lines else (0, 0)
 
