@@ -20,6 +20,7 @@ from crewboard.store import leases, mailbox
 from tests.crash.other_processes import send_back_endlessly
 from tests.crash.stress import StressRun, Target
 from tests.crew import Crew, eventually
+from tests.matrix import default
 from tests.model import calls, says
 from tests.store.parallel import CONTEXT
 
@@ -57,12 +58,13 @@ def test_a_thousand_kills_lose_and_repeat_no_message(crew_on: Callable[..., Crew
     assert stress.total == 150
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.files_only("test_outages.py kills in PostgreSQL")
-def test_a_hundred_kills_lose_and_double_no_note_on_a_plan(crew_on: Callable[..., Crew]) -> None:
+@pytest.mark.parametrize("rounds", default([3, 100], 3))
+def test_kills_lose_and_double_no_note_on_a_plan(crew_on: Callable[..., Crew], rounds: int) -> None:
     """In each round the plan is sent back with a note, which its next version answers, and one process is killed."""
-    crew, chance, rounds = crew_on(window=50_000_000), random.Random(4), 100
+    # With this seed the first three are of three kinds.
+    crew, chance = crew_on(window=50_000_000), random.Random(3)
     notes = {number: f"note of round {number}." for number in range(1, rounds + 1)}
     crew.model.give("planner", *(_version(number) for number in range(1, rounds + 2)), says("done"))
     crew.hire("planner", "code", "plan it", plan=True, unsafe_no_sandbox=True, max_turns=500)
