@@ -18,7 +18,7 @@ from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Deviations, Terms, TermsInForce
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import Request, RequestType, notes_in
+from crewboard.records.requests import Request, RequestType, notes_in, parse_note
 from crewboard.store import mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
@@ -561,8 +561,11 @@ async def test_an_answer_that_comes_too_soon_says_so_whatever_its_key(
         await stage.press("j", "a")
         await stage.sees("PLAN v2")
         await stage.press(key)
-        await stage.sees("not taken: the page had only just appeared")
+        await stage.sees("approve: not taken: the page had only just appeared")
         assert _request(frozen, "req-004281").status == "pending"
+        stage.app.context.drafts["req-004281 lines 1-1"] = "why?"
+        await stage.press("ctrl+s")
+        await stage.sees("send back: not taken: the page had only just appeared")
 
 
 async def test_denying_asks_why_and_sends_it(frozen: Frozen) -> None:
@@ -2216,6 +2219,27 @@ async def test_the_page_of_the_only_need_names_no_key_that_opens_it(empty: Froze
         empty.asks("req-2", "question", "bob", 5, {"question": "which one?"})
         await stage.until(lambda: "! next" in stage.part("alert"), "the key of the next need")
         await stage.until(lambda: "bob asks: which one?" in stage.part("alert"), "the next need")
+
+
+async def test_the_page_says_what_became_of_notes_and_goes_to_them(empty: Frozen) -> None:
+    empty.hire("ann", "code", "waiting", "waits for a yes", ago=10, pid=4500)
+    first = ["# Move the files", "", *(f"- move file{number}.py" for number in range(3, 60))]
+    notes = [*map(parse_note, ("5:why?", "30-31:together", "50:where?", "59:and then?"))]
+    empty.asks("req-1", "plan_approval", "ann", 30, {"plan": "\n".join(first)})
+    decisions.reject(empty.team, "req-1", "", notes=notes)
+    did = {"n1": "it is small", "n3": "left out"}
+    second = "\n".join([*first[:49], *first[50:]])
+    empty.asks("req-2", "plan_approval", "ann", 20, {"plan": second}, supersedes="req-1", answers=did)
+    async with opened(empty, 80, 24) as stage:
+        await stage.press("!")
+        await stage.sees("NOTES     2 not answered: n2, n4 · 2 answered · 1 moved to the end")
+        for line, note in ((5, "n1, line 5, answered"), (31, "n2, lines 30-31, open"), (58, "n4, line 58, open")):
+            await stage.press("n")
+            await stage.sees(f"▌  {line:>2} - move", note)
+        await stage.press("n", "N")
+        await stage.sees("▌  31 - move")
+        await _press(stage, "c", "note")
+        await stage.sees("31:", "LINE:TEXT")
 
 
 def _shown_notes(stage: Stage) -> list[str]:

@@ -1,5 +1,6 @@
 """Reviewing a plan, or a permission: all of it to read, then one key."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
@@ -68,7 +69,7 @@ _METER = 10
 
 _ANSWERS = (
     "request.approve", "request.rule", "request.rule_for", "request.deny", "request.edit", "edit.send",
-    "request.note", "plan.step", "request.ask_back", "request.compare", "request.terms",
+    "request.note", "plan.step", "plan.next_note", "request.ask_back", "request.compare", "request.terms",
 )  # fmt: skip
 """The keys that stand below the meter, in this order."""
 
@@ -100,18 +101,23 @@ class PlanText(LineView):
     """The text of what is asked. Once it was moved, there is a cursor, and a range of lines from where it was.
 
     `moved` is called after each move. `turns` says what the key of a step does at a line, None if it does nothing, and
-    `turn` does it.
+    `turn` does it. `noted` returns the lines with notes on them.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("plan"), *bindings_of("log")]
 
     def __init__(
-        self, moved: Callable[[], None], turns: Callable[[int], str | None], turn: Callable[[int], None]
+        self,
+        moved: Callable[[], None],
+        turns: Callable[[int], str | None],
+        turn: Callable[[int], None],
+        noted: Callable[[], Iterable[int]],
     ) -> None:
         super().__init__(id="plan", classes="pane", follow=False, follows=False)
         self._moved = moved
         self._turns = turns
         self._turn = turn
+        self._noted = noted
         self._at: int | None = None
         """The row of the cursor."""
         self._from: int | None = None
@@ -193,7 +199,7 @@ class PlanText(LineView):
         if not any(self._places):
             super().action_scroll_line(rows)
             return
-        in_sight, height = self._lines_in(self.in_sight), self.size.height
+        in_sight = self._lines_in(self.in_sight)
         if self._at is None and in_sight:
             self._at = in_sight[0 if rows > 0 else -1]
         elif self._at is None or self._at not in in_sight or self._on_plan(self._at + rows) == self._at:
@@ -203,8 +209,11 @@ class PlanText(LineView):
         else:
             self._at = self._on_plan(self._at + rows)
         # What comes next is in sight, too.
-        top, margin = self.scroll_offset.y, height // 3
-        wanted = min(self._at - margin, top) if rows < 0 else max(self._at + margin + 1 - height, top)
+        self._keep_in_sight(self._at, self.size.height // 3, down=rows > 0)
+
+    def _keep_in_sight(self, at: int, margin: int, *, down: bool) -> None:
+        top = self.scroll_offset.y
+        wanted = max(at + margin + 1 - self.size.height, top) if down else min(at - margin, top)
         if wanted != top:
             super()._scroll(wanted - top)
         self.refresh()
@@ -227,6 +236,19 @@ class PlanText(LineView):
             self.refresh()
             self._moved()
 
+    def action_note(self, by: int) -> None:
+        """Go to the next line with a note on it, or with -1 to the one before."""
+        at, before = self._at if self._at is not None else self.scroll_offset.y - by, range(0)
+        rows, noted = list[int](), {*self._noted()}
+        for row, place in enumerate(self._places):
+            rows += [row] if place != before and not noted.isdisjoint(place) else []
+            before = place
+        ahead = [row for row in rows if (row - at) * by > 0]
+        if ahead:
+            self._at, self._from = min(ahead, key=lambda row: abs(row - at)), None
+            # The note below the line is in sight, too.
+            self._keep_in_sight(self._at, self.size.height // 2, down=by > 0)
+
     def action_step(self) -> None:
         if self._at is not None and self.turns is not None:
             self._turn(self._places[self._at].start)
@@ -234,6 +256,8 @@ class PlanText(LineView):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "step":
             return self.turns is not None
+        if action == "note":
+            return any(self._places) and any(self._noted())
         return super().check_action(action, parameters)
 
 
@@ -305,7 +329,7 @@ class ReviewScreen(BaseScreen):
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
         with Horizontal(id="text"):
-            yield PlanText(self._cursor_moved, self._next_verdict, self._turn_step)
+            yield PlanText(self._cursor_moved, self._next_verdict, self._turn_step, lambda: self._noted_lines)
             yield self.terms
             yield self.editor
             impact = LineView(id="impact", classes="pane", follow=False, follows=False)
@@ -441,7 +465,7 @@ class ReviewScreen(BaseScreen):
                 Passage(named(request, "who"), who),
                 *(
                     Passage(named(request, f"{plain(fact)} beside"), hang_facts([fact], width, _WHOLE))
-                    for fact in [*self._answer_before(), *self._impact(lists=True)]
+                    for fact in [*self._answer_before(), *self._notes_line(), *self._impact(lists=True)]
                 ),
                 *plan_lists(request, self._touches, self.context.now, width),
                 Passage(named(request, "binding"), [(), *binding]),
@@ -537,7 +561,7 @@ class ReviewScreen(BaseScreen):
             yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
             return
         yield Passage(named(request, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
-        for fact in [*self._answer_before(), *self._impact()]:
+        for fact in [*self._answer_before(), *self._notes_line(), *self._impact()]:
             # Named by its words, so that a new one must be read.
             yield Passage(named(request, plain(fact)), hang_facts([fact], width, _FACT_LINES))
         yield Passage("", [()])
@@ -774,6 +798,26 @@ class ReviewScreen(BaseScreen):
     def _notes(self) -> list[NewNote]:
         """Return the notes on lines of the plan that were not sent."""
         return notes_on_plan(self.page.seen.id, self.context.drafts)
+
+    @property
+    def _noted_lines(self) -> list[int]:
+        """Return the lines below which notes stand."""
+        request = self._shown
+        sent = [*request.earlier_notes, *request.notes] if self._is_plan else []
+        return [*(note.end for note in sent if note.line), *(note.end for note in self._notes)]
+
+    def _notes_line(self) -> list[Line]:
+        """Return what became of the notes on the versions before: first those that the agent did not answer."""
+        notes = self._shown.earlier_notes if self._is_plan else []
+        count = Counter(note.state for note in notes)
+        unanswered = ", ".join(note.id for note in notes if note.state == "open")
+        moved = sum(not note.line for note in notes)
+        words = [f"{count[state]} {state}" for state in ("answered", "settled") if count[state]]
+        words += [f"{moved} moved to the end"] if moved else []
+        not_answered = [Span(f"{count['open']} not answered: {unanswered}", "warning")] if unanswered else []
+        told = [*not_answered, *map(Span, words)]
+        between = [piece for each in told for piece in (Span(" · ", "dim"), each)][1:]
+        return [(Span(f"{'NOTES':<{LABEL}}", "dim"), *between)] if told else []
 
     @property
     def _draft_notes(self) -> list[Note] | None:
