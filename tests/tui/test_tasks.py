@@ -14,6 +14,7 @@ from crewboard.records.team import Checked, Reviewed, Task, TaskStatus
 from crewboard.store import journal, mailbox, tasks
 from crewboard_tui.views.rows import TaskTree
 from crewboard_tui.views.tasks import TasksScreen
+from crewboard_tui.widgets.line_list import LineList
 from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
@@ -569,3 +570,53 @@ def test_a_task_stands_below_what_it_waits_for() -> None:
     assert tree.depths(list(board)) is depths
     board[1] = Task(id=2, subject="design", status="completed")
     assert [*tree.depths(board).items()] == [(1, 0), (3, 0), (4, 1), (5, 0), (2, 0), (6, 0), (7, 1)]
+
+
+async def test_completed_tasks_are_folded_to_one_row_until_enter(frozen: Frozen) -> None:
+    for ident in range(40, 51):
+        frozen.task(ident, f"step {ident}", "completed", owner="scan")
+    async with opened(frozen, 120, 40) as stage:
+        await stage.press("3")
+        await stage.sees("✓ 12 done", "⏎ unfolds", "└ cut the release")
+        assert "step 40" not in stage.all
+        # All of them can be read without unfolding.
+        await stage.press("G")
+        await stage.sees("─ Done ─", "survey the repository", "step 48")
+        rows = stage.app.screen.query_one("#tasks", LineList)
+        count = len(rows.rows)
+        await stage.press("enter")
+        await stage.sees("⏎ folds")
+        assert (len(rows.rows), rows.selected) == (count + 12, "done")
+        await stage.press("enter")
+        await stage.until(lambda: len(rows.rows) == count, "one row")
+        # What is looked for is no longer folded, nor what another place leads to.
+        await stage.press("/")
+        await stage.write("step 44")
+        await stage.press("enter")
+        await stage.sees("#44  step 44")
+        await stage.press("escape")
+        await stage.sees("✓ 12 done")
+        await _on(stage, 45)
+        await stage.sees("⏎ folds")
+
+
+async def test_the_board_folds_completed_tasks_too(frozen: Frozen) -> None:
+    for ident in range(40, 44):
+        frozen.task(ident, f"step {ident}", "completed", owner="scan")
+    async with opened(frozen, 120, 40) as stage:
+        await stage.sees("✓ 5 done")
+        assert "step 40" not in stage.all
+        rows = stage.app.screen.query_one("#board-tasks", LineList)
+        rows.focus()
+        await stage.press("G", "enter")
+        await stage.sees("step 40", "⏎ folds")
+
+
+async def test_a_task_that_completes_under_the_cursor_stays_there(frozen: Frozen) -> None:
+    frozen.task(40, "step 40", "completed", owner="scan")
+    async with opened(frozen, 80, 24) as stage:
+        await _on(stage, 9)
+        frozen.task(9, "paginate /orders", "completed", owner="api")
+        stage.app.context.reading.poke()
+        await stage.sees("✓ 3 done", "■ #9", "─ #9 ─")
+        assert "step 40" not in stage.all

@@ -41,7 +41,7 @@ from crewboard_tui.render.looks import look_of, tally
 from crewboard_tui.views.base import HIGH, HUGE, TALL, AppContext, BaseScreen, why_gone
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.roster import BESIDE_WIDTH, Roster, doing, is_told_by_row
-from crewboard_tui.views.rows import TaskTree, need_rows, task_rows
+from crewboard_tui.views.rows import DONE, DoneTasks, TaskTree, need_rows, task_rows
 from crewboard_tui.widgets.bars import StaticLines, follow_words, title
 from crewboard_tui.widgets.line_list import LineList, keep_order
 from crewboard_tui.widgets.line_view import LineView
@@ -117,7 +117,7 @@ class BoardScreen(BaseScreen):
         away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
         coach = Layer(lambda: context.coach is not None, self._leave_coach, "hide tip")
         self.back_layers = (marks, self.panes.layer, self.search.layer, away, coach)
-        self._tree = TaskTree()
+        self._tree, self._done = TaskTree(), DoneTasks()
         self._pulse_rows = 0
         """Lines that the bars of the team's pulse have room for; 0 where it is not shown."""
         self._pulsed: tuple[tuple[object, ...], list[Line]] = ((), [])
@@ -448,7 +448,10 @@ class BoardScreen(BaseScreen):
         tasks = tally(snapshot.view.tasks)
         opens = f"{self.context.key('list.open')} open" if rows.has_focus else ""
         title(rows, f"Tasks · {tasks}" if tasks else "Tasks", opens)
-        found = task_rows(snapshot.view, self.context.now, rows.row_width, self._tree)
+        found = task_rows(
+            snapshot.view, self.context.now, rows.row_width, self._tree, self._done, selected=rows.selected,
+            opens=self.context.key("list.open"),
+        )  # fmt: skip
         rows.show(found or rows.empty_rows(self._no_tasks))
         rows.note_glyphs(self._tree.glyphs)
 
@@ -563,6 +566,10 @@ class BoardScreen(BaseScreen):
 
     @on(LineList.Opened, "#board-tasks")
     async def _open_task(self, event: LineList.Opened) -> None:
+        if event.key == DONE:
+            self._done.is_unfolded ^= True
+            self._paint_tasks(self.context.snapshot)
+            return
         await self.context.navigator.open_view("tasks", event.key)
 
     @on(LineList.Opened, "#board-inbox")

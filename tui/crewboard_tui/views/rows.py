@@ -397,13 +397,50 @@ def _arrange(tasks: Sequence[Task]) -> dict[int, int]:
     return depths
 
 
-def task_rows(view: TeamView, now: float, width: int, tree: TaskTree) -> Sequence[Row]:
-    """Return every task."""
-    shown = {task.id: task for task in view.tasks}
-    placed = [(shown[ident], depth) for ident, depth in tree.depths(view.tasks).items()]
-    return LazyRows(
-        [str(task.id) for task, _ in placed], lambda at: task_line(placed[at][0], view, now, width, depth=placed[at][1])
-    )
+DONE = "done"
+"""The key of the row that stands for the completed tasks."""
+
+_LEAST_FOLDED = 2
+"""Completed tasks from which on a row of their own saves lines."""
+
+
+class DoneTasks:
+    """The completed tasks of a list of tasks, which are folded to one row until the user unfolds them."""
+
+    def __init__(self) -> None:
+        self.is_unfolded = False
+        self._count = 0
+
+    def fold(self, tasks: Sequence[Task], selected: str | None) -> list[Task | None]:
+        """Return the tasks with None in the place of the completed ones, or before them; the selected one stays."""
+        done = [task for task in tasks if task.status == "completed"]
+        self._count = len(done)
+        if len(done) < _LEAST_FOLDED:
+            return list(tasks)
+        at = tasks.index(done[0])
+        rest = (task for task in tasks[at:] if self.is_unfolded or task not in done or str(task.id) == selected)
+        return [*tasks[:at], None, *rest]
+
+    def line(self, width: int, opens: str) -> Line:
+        """Return the row that stands for them; the key `opens` unfolds or folds them."""
+        does = Span(f" {'folds' if self.is_unfolded else 'unfolds'}", "dim")
+        count = Span(f"{self._count} done   ", "dim")
+        return crop((Span("✓", "success"), mark_span(marked=False), count, Span(opens, "key"), does), width)
+
+
+def task_rows(
+    view: TeamView, now: float, width: int, tree: TaskTree, done: DoneTasks, *, selected: str | None, opens: str
+) -> Sequence[Row]:
+    """Return every task that is not folded; the key `opens` unfolds those."""
+    depths = tree.depths(view.tasks)
+    tasks = {task.id: task for task in view.tasks}
+    shown = done.fold([tasks[ident] for ident in depths], selected)
+
+    def line_of(at: int) -> Line:
+        task = shown[at]
+        return done.line(width, opens) if task is None else task_line(task, view, now, width, depth=depths[task.id])
+
+    return LazyRows([DONE if task is None else str(task.id) for task in shown], line_of)
 
 
 def task_line(

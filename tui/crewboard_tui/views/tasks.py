@@ -17,7 +17,17 @@ from crewboard_tui.render.formats import share_bar
 from crewboard_tui.render.lines import Line, plain
 from crewboard_tui.render.looks import tally
 from crewboard_tui.views.base import WIDE, AppContext, BaseScreen
-from crewboard_tui.views.rows import INDENT, TaskTree, fact_lines, is_orphan, task_detail, task_line, task_rank
+from crewboard_tui.views.rows import (
+    DONE,
+    INDENT,
+    DoneTasks,
+    TaskTree,
+    fact_lines,
+    is_orphan,
+    task_detail,
+    task_line,
+    task_rank,
+)
 from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Order
 from crewboard_tui.widgets.line_view import LineView
@@ -53,7 +63,7 @@ class TasksScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self.search = Search(context, self.narrow, FINDS_TASKS, TASK_GROUPS)
-        self._tree = TaskTree()
+        self._tree, self._done = TaskTree(), DoneTasks()
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(
             TaskActions(context).actions,
@@ -76,6 +86,8 @@ class TasksScreen(BaseScreen):
         return next((task for task in self.context.snapshot.view.tasks if str(task.id) == selected), None)
 
     def go_to(self, key: str) -> None:
+        tasks = self.context.snapshot.view.tasks
+        self._done.is_unfolded |= any(str(task.id) == key and task.status == "completed" for task in tasks)
         self.query_one("#tasks", LineList).want(key)
 
     def selection(self) -> Selection:
@@ -119,18 +131,21 @@ class TasksScreen(BaseScreen):
         place = {ident: at for at, ident in enumerate(tree)}
         rank = (lambda task: place[task.id]) if is_tree else SORTS[rows.order.by]
         tasks = rows.in_order(shown, lambda task: str(task.id), rank)
-        depths = [tree[task.id] if is_tree else 0 for task in tasks]
-        keys, now, width = [str(task.id) for task in tasks], self.context.now, rows.row_width
-        longest = max(
-            (len(task.subject) + INDENT * depth for task, depth in zip(tasks, depths, strict=True)), default=0
-        )
+        depths = tree if is_tree else dict.fromkeys(tree, 0)
+        now, width = self.context.now, rows.row_width
+        longest = max((len(task.subject) + INDENT * depths[task.id] for task in tasks), default=0)
         owner_at = min(_BEFORE_SUBJECT + longest, width // 2) if self.size.width >= WIDE else 0
-        found = LazyRows(
-            keys,
-            lambda at: task_line(
-                tasks[at], view, now, width, marked=keys[at] in rows.marked, owner_at=owner_at, depth=depths[at]
-            ),
-        )
+        # What is looked for, and another order, folds nothing.
+        folds = is_tree and not self.search.is_narrowed
+        listed = self._done.fold(tasks, rows.selected) if folds else tasks
+
+        def line_of(at: int) -> Line:
+            if (task := listed[at]) is None:
+                return self._done.line(width, self.context.key("list.open"))
+            marked = str(task.id) in rows.marked
+            return task_line(task, view, now, width, marked=marked, owner_at=owner_at, depth=depths[task.id])
+
+        found = LazyRows([DONE if task is None else str(task.id) for task in listed], line_of)
         key = self.context.key("task.new")
         puts = f"; {key} puts the first one on the board; a subject, then what is to be done, as `fix the login`"
         puts = "" if self.context.read_only else puts
@@ -145,10 +160,15 @@ class TasksScreen(BaseScreen):
     def _paint_task(self) -> None:
         pane = self.query_one("#task", LineView)
         task = self.selected_task()
-        title(pane, f"#{task.id}" if task else "Task")
-        self.panes.show_below(pane, shown=task is not None)
+        is_done = self._rows.selected == DONE
+        title(pane, f"#{task.id}" if task else "Done" if is_done else "Task")
+        self.panes.show_below(pane, shown=task is not None or is_done)
         lines: list[Line] = []
-        if task is not None:
+        if is_done:
+            view, now = self.context.snapshot.view, self.context.now
+            done = sorted((each for each in view.tasks if each.status == "completed"), key=task_rank)
+            lines = [task_line(each, view, now, pane.line_width) for each in done]
+        elif task is not None:
             lines = fact_lines(task_detail(task, self.context.snapshot, self.context.now), pane.line_width)
         pane.show(lines)
         self.context.look_at(self.queries())
@@ -159,5 +179,9 @@ class TasksScreen(BaseScreen):
         self.paint_keys()
 
     @on(LineList.Opened, "#tasks")
-    def _open(self) -> None:
+    def _open(self, event: LineList.Opened) -> None:
+        if event.key == DONE:
+            self._done.is_unfolded ^= True
+            self.paint(self.context.snapshot)
+            return
         self.panes.read_in(self.query_one("#task"))
