@@ -374,7 +374,7 @@ class LineList(ScrollView, can_focus=True):
         row = self._painted[index] = self._rows[index]
         line = row.line
         if row.key in self._reversed and line:
-            line = (line[0]._replace(tone=f"{line[0].tone} reverse"), *line[1:])
+            line = (replace(line[0], tone=f"{line[0].tone} reverse"), *line[1:])
         return self._painter.strip(line, width, under=under, before=(mark,))
 
     @property
