@@ -20,6 +20,7 @@ from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records.events import Intake, ToolResult
+from crewboard.records.messages import Message
 from crewboard.records.requests import Request, notes_in, parse_note
 from crewboard.store import mailbox, roster
 from crewboard.store.journal import RuleUsageReader
@@ -100,6 +101,31 @@ def test_a_later_plan_that_is_rejected_closes_the_gate(shared_crew: Crew) -> Non
     shared_crew.answer(hired)
     assert not (shared_crew.root / first).exists()
     assert "write_file is not allowed" in tool_results(shared_crew, name)[-1].content
+
+
+def test_mail_about_a_refusal_is_read_before_the_next_plan(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, send = "revises", mailbox.send
+
+    def send_late(*message: Any, **options: Any) -> Message:
+        # As on a slow disk: an agent knows the decision before.
+        time.sleep(0.3)
+        return send(*message, **options)
+
+    shared_crew.model.give(name, plan("a.txt"), plan("b.txt"), says("done"))
+    hired = shared_crew.hire(name, "code", "write it", plan=True, unsafe_no_sandbox=True)
+    first = shared_crew.pending("plan_approval", name)
+    with monkeypatch.context() as patch:
+        patch.setattr(mailbox, "send", send_late)
+        answers.reject(shared_crew.team, first.id, "another name")
+
+    def revision() -> Request | None:
+        own = (r for r in requests.pending(shared_crew.directory) if r.from_ == name)
+        return next((r for r in own if r.id != first.id), None)
+
+    second = eventually(revision, "the revision")
+    assert shared_crew.see(name).unread == 0
+    answers.approve(shared_crew.team, second.id)
+    shared_crew.answer(hired)
 
 
 def test_an_agent_answers_each_note_on_its_plan_by_id(shared_crew: Crew) -> None:
@@ -381,7 +407,7 @@ def test_a_rule_has_calls_asked_for_of_an_agent_that_need_not_ask(ruled: Crew) -
     hired = ruled.hire("watched", "code", "go", unsafe_no_sandbox=True)
     request = ruled.pending("permission", "watched")
     assert (request.payload["rule"], request.payload["scope"]) == (f"{rule.id} asks before touch *", None)
-    with pytest.raises(UsageError, match="proposes no rule"):
+    with pytest.raises(UsageError, match=f"{rule.id} asks before touch . each time"):
         rules.approve_with_rule(ruled.team, request.id)
     answers.approve(ruled.team, request.id, sha256=request.sha256)
     ruled.answer(hired)

@@ -38,7 +38,7 @@ One retry is made in any case. `CREWBOARD_RETRY_BUDGET` overrides it.
 """
 
 MAIL_TIMEOUT = 1.0
-"""Seconds in which the mail about a request arrives, unless its sender was killed between file and mail."""
+"""Seconds in which mail about a request or its answer arrives, unless its sender was killed between file and mail."""
 
 _MAIL_POLL = 0.01
 
@@ -250,10 +250,22 @@ class Interrupts:
             while True:
                 current = file.get()
                 if current is not None and current.status != "pending":
+                    if current.status in ("approved", "rejected", "answered"):
+                        await self._wait_for_mail(requests.response_id(current))
                     return current
                 await self.wait()
 
         return await self.run_interruptibly(closed(), waiting=True)
+
+    async def _wait_for_mail(self, ident: str) -> None:
+        """Wait until a message is in the mailbox, so that it is not read later than what follows from it."""
+        run_state, loop = self._run_state, asyncio.get_running_loop()
+        deadline = loop.time() + MAIL_TIMEOUT
+        known, cursor = run_state.conversation.known, run_state.conversation.cursor
+        while ident not in known and loop.time() < deadline:
+            if any(each.id == ident for each in mailbox.read(run_state.team, run_state.name, cursor).messages):
+                return
+            await asyncio.sleep(_MAIL_POLL)
 
     async def _check(self, *, waiting: bool, interruptible: bool) -> None:
         self.check_leave()
