@@ -79,8 +79,8 @@ def test_text_in_a_task_update_fails_no_task() -> None:
 def test_a_created_file_had_no_lines_before(tmp_path: Path) -> None:
     frozen = make_empty(tmp_path / "w")
     agent = frozen.hire("api", "code", "working", "", ago=60, pid=9)
-    frozen.did("api", 30, "write_file", {"path": "a.py", "content": "1\n"}, "created a.py (1 lines)", 0)
-    frozen.did("api", 20, "write_file", {"path": "b.py", "content": "1\n"}, "replaced b.py (1 lines)", 0)
+    frozen.did("api", 30, "write_file", {"path": "a.py", "content": "1\n"}, "created a.py (1 line)", 0)
+    frozen.did("api", 20, "write_file", {"path": "b.py", "content": "1\n"}, "replaced b.py (1 line)", 0)
     assert [(each.path, each.removed) for each in FileAccessReader(agent).read()] == [("a.py", 0), ("b.py", None)]
 
 

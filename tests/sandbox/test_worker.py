@@ -54,7 +54,7 @@ def test_a_worker_runs_its_tools_in_the_sandbox(
     assert crew.see(name).status.sandbox == level
     output, written = results_of(crew, name)
     assert (crew.root / "made").read_text() == "made\n"
-    assert written == f"created written-{level} (1 lines)"
+    assert written == f"created written-{level} (1 line)"
     assert KEY not in output
     assert '"members"' not in output
     scratch = Path(output.splitlines()[-2])

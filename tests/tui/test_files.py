@@ -100,8 +100,8 @@ async def test_who_else_has_it_open_is_said_and_a_clash_warns(frozen: Frozen) ->
 
 
 async def test_what_was_written_over_is_not_guessed(frozen: Frozen) -> None:
-    frozen.did("ui", 60, "write_file", {"path": "a.py", "content": "1\n"}, "replaced a.py (1 lines)", 0)
-    frozen.did("ui", 50, "write_file", {"path": "a.py", "content": "2\n"}, "replaced a.py (1 lines)", 0)
+    frozen.did("ui", 60, "write_file", {"path": "a.py", "content": "1\n"}, "replaced a.py (1 line)", 0)
+    frozen.did("ui", 50, "write_file", {"path": "a.py", "content": "2\n"}, "replaced a.py (1 line)", 0)
     first, second = FileAccessReader(frozen.directory.agent("ui")).read()
     assert first.removed is None
     assert (second.added, second.removed) == (1, 1), "its own text of before is known"

@@ -141,7 +141,11 @@ def update(session: Session, task_id: int, as_json: bool, **edit: Unpack[TaskEdi
             "nothing to change: use --status, --owner, --blocked-by, --subject, --description, --priority, --check or "
             "--review"
         )
-    _tell(session.team, commands_tasks.update_task(session.team, task_id, **edit), as_json)
+    before = store_tasks.load(session.team.directory, task_id)
+    changed = commands_tasks.update_task(session.team, task_id, **edit)
+    _tell(session.team, changed, as_json)
+    if before.in_review not in (None, changed.in_review):
+        note(f"task {task_id}: request {before.in_review}, the review of its work, was withdrawn")
 
 
 @click.command()

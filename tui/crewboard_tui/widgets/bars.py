@@ -369,10 +369,11 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
         effects = [f"#{task.id} {TASK_LOOKS['orphaned'].word}" for task in view.freed_by(need.agent)]
         effects += [f"{agent.unread} unread"] if agent.unread else []
     if not is_told:
-        follows = "".join(f" · {effect}" for effect in effects)
-        return _need_in(need, now, (), (Span(follows, "dim"),), (more, *next_key, *keys, Span(" ")), width)
+        behind = "".join(f" · {effect}" for effect in effects)
+        return _need_in(need, now, (), (Span(behind, "dim"),), (more, *next_key, *keys, Span(" ")), width)
     look = NEED_LOOKS[need.kind]
-    head = (Span(f" {look.glyph}", look.tone), Span(f" {' · '.join(effects)}", "dim"), *next_key, *keys)
+    follows = (Span(f" {' · '.join(effects)}", "dim"),) if effects else ()
+    head = (Span(f" {look.glyph}", look.tone), *follows, *next_key, *keys)
     if not others:
         return spread(head if opens else (), (Span("nothing else needs you ", "dim"),), width)
     return _need_in(others[0], now, (*head, Span("  then", "dim")), (), (more, Span(" ")), width)

@@ -231,7 +231,8 @@ def plan_write(workspace: Workspace, path: str, content: str) -> Change:
             raise RefusedError(f"{path} is not a regular file")
         workspace.check_unchanged(place)
     created = before is None
-    said = f"{'created' if created else 'replaced'} {path} ({len(content.splitlines())} lines)"
+    lines = len(content.splitlines())
+    said = f"{'created' if created else 'replaced'} {path} ({lines} {'line' if lines == 1 else 'lines'})"
     return Change(place, state, _encoded(content), said, created)
 
 

@@ -219,7 +219,7 @@ async def _work_diff(context: Context, task_id: int) -> tuple[str, Shown | None]
         names = f"a/{path}" if change.before else "/dev/null", "/dev/null" if now.is_error else f"b/{path}"
         if lines:
             parts.append("\n".join([f"--- {names[0]}", f"+++ {names[1]}", *lines, ""]))
-    return "".join(parts), None
+    return "".join(parts if len(parts) > 1 else [*parts, "They changed no file.\n"]), None
 
 
 class TaskReview(Input):

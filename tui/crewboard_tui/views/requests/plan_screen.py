@@ -665,7 +665,11 @@ class ReviewScreen(BaseScreen):
         self.terms.focus()
 
     def _why_no_rule(self, selection: Selection) -> str | None:
-        return self._why_no_answer(selection) or (_NO_RULE if self._scope is None else None)
+        why = self._why_no_answer(selection)
+        if why is not None or self._scope is not None:
+            return why
+        # A rule that allows would change nothing.
+        return f"{asks} each time" if (asks := self.page.seen.payload.get("rule")) else _NO_RULE
 
     def _why_no_compare(self, _: Selection) -> str | None:
         if not self._is_plan:
