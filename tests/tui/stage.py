@@ -158,14 +158,12 @@ class Stage:
         self.app.post_message(event)
 
     async def _wait_for_reading(self) -> None:
-        """Wait until what the screen asks is read; a test that holds the reading back may press a key all the same."""
+        """Wait until what the screen asks is read."""
         deadline = time.monotonic() + WAIT_TIMEOUT
-        while time.monotonic() < deadline:
-            screen = self.app.screen
-            if not isinstance(screen, BaseScreen) or not screen.is_ready:
-                return
-            if self.app.context.snapshot.answers.keys() == set(screen.queries()):
-                return
+        while isinstance(screen := self.app.screen, BaseScreen) and screen.is_ready and not self._is_read():
+            if time.monotonic() > deadline:
+                missing = set(screen.queries()) ^ self.app.context.snapshot.answers.keys()
+                raise AssertionError(f"it never came to rest: {missing} is not read; on the screen:\n{self.all}")
             await asyncio.sleep(_POLL)
 
     async def _processed(self) -> None:
