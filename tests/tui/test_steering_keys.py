@@ -8,6 +8,7 @@ import pytest
 from crewboard.commands import control, hire, stop
 from crewboard.errors import CredentialsError
 from crewboard.protocol import supervisor_client
+from crewboard.readmodel.reader import read_team
 from crewboard.records.processes import HeldStart, HeldStarts
 from crewboard.store import agents, mailbox
 from crewboard_tui import app as dashboard
@@ -86,6 +87,12 @@ async def test_l_hires_a_lead_if_there_is_none(frozen: Frozen, monkeypatch: pyte
     assert tell == [("ship it",)]
 
 
+def results_to_read(frozen: Frozen) -> int:
+    lead = read_team(frozen.directory).agent("lead")
+    assert lead is not None
+    return lead.unread_results
+
+
 @pytest.mark.long
 async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     frozen.hire("lead", "code", "idle", "", ago=5, pid=4500)
@@ -102,6 +109,12 @@ async def test_the_talk_with_the_lead_goes_back_and_forth(frozen: Frozen, monkey
         frozen.mail(72, "lead", "operator", "result", answer, 1)
         await stage.sees("lead       Two of three", "I would wait.")
         assert "Not for this page" not in stage.all
+        # What was read here in full is no result to read any more; a longer one is.
+        await stage.until(lambda: results_to_read(frozen) == 0, "the answer being read")
+        frozen.mail(73, "lead", "operator", "result", "\n".join(f"line {at}" for at in range(30)), 1)
+        await stage.sees("line 29", "1 result to read")
+        await stage.settles()
+        assert results_to_read(frozen) == 1
         await stage.press("l")
         await stage.sees("to the lead ›")
         await stage.press("escape", "escape")

@@ -194,6 +194,11 @@ def acknowledge_results(team: Team, name: str) -> None:
     acknowledge_marks(team, _result_marks(team, [name]))
 
 
+def acknowledge_answers(team: Team, name: str, end: int) -> None:
+    """Record that the operator has read the results of an agent in the operator's mailbox up to the offset `end`."""
+    acknowledge_marks(team, {result_mark(OPERATOR, name): float(end)})
+
+
 def acknowledge_all(team: Team, names: Iterable[str]) -> None:
     """Record that the operator has seen the ends, results and failed tasks of these agents, removed ones included.
 

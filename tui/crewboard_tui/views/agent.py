@@ -6,7 +6,7 @@ from functools import partial
 from textual import events, on
 from textual.widget import Widget
 
-from crewboard import LEAD, AgentView
+from crewboard import LEAD, OPERATOR, AgentView
 from crewboard.commands.context import CommandLine
 from crewboard.records.processes import describe_exit
 from crewboard_tui.actions.agents import AgentActions
@@ -14,7 +14,7 @@ from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Selection, select
 from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import Composer, shown_composer
-from crewboard_tui.queries import Query, Snapshot, WorkOf
+from crewboard_tui.queries import MailFrom, Query, Snapshot, WorkOf
 from crewboard_tui.render.formats import format_age
 from crewboard_tui.render.lines import (
     Line,
@@ -174,6 +174,31 @@ class AgentPage(BaseScreen):
                 self._foreground.read(snapshot)
                 self.refresh_bindings()
             self.query_one("#foreground", StaticLines).show([self._foreground.line])
+
+    def after_paint(self) -> None:
+        super().after_paint()
+        pane, is_lead = self._pane(), self.agent_name == self.context.snapshot.view.lead
+        if is_lead and isinstance(pane, CollapsibleList) and self.is_current and not self.context.read_only:
+            self._note_answers(pane)
+
+    def _note_answers(self, pane: CollapsibleList) -> None:
+        """Mark the answers of the lead as read once all that are not stand on the screen in full."""
+        lead, sent = (
+            self.context.snapshot.view.agent(self.agent_name),
+            self.context.snapshot.get(MailFrom(self.agent_name)),
+        )
+        if lead is None or not lead.unread_results:
+            return
+        answers = [each for each in sent or () if (each.message.to, each.message.type) == (OPERATOR, "result")]
+        unread = answers[-lead.unread_results :]
+        if unread and {f"{OPERATOR} {each.message.id}" for each in unread} <= pane.whole_in_sight:
+            self.context.do_quietly("noting what was read", partial(self._mark_read, unread[-1].end))
+
+    def _mark_read(self, end: int) -> str:
+        from crewboard.commands import messages
+
+        messages.acknowledge_answers(self.context.team, self.agent_name, end)
+        return ""
 
     def _pane(self) -> LineView | CollapsibleList:
         if self.tab.folds:

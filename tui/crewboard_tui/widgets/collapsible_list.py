@@ -167,6 +167,14 @@ class CollapsibleList(LineList):
             self.follow = False
             self.post_message(self.Moved(self, self.selected))
 
+    @property
+    def whole_in_sight(self) -> set[str]:
+        """Return the keys of the entries all of whose lines stand on the screen."""
+        top = self.scroll_offset.y
+        shown = self._places[top : top + self.size.height]
+        cut = [*self._places[:top], *self._places[top + len(shown) :]]
+        return {fold.key for fold in shown} - {fold.key for fold in cut}
+
     def _show_again(self) -> None:
         # Stop following while an unfolded entry is being read.
         self.follow = False
