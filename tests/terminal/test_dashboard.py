@@ -1,6 +1,7 @@
 """The dashboard in a real terminal, with real workers."""
 
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,10 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from crewboard.commands import messages
+from crewboard import Team
+from crewboard.commands import messages, stop
 from crewboard.store import agents, mailbox
+from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import clean_environment
 from tests.crew import Crew, contents, eventually
 from tests.model import calls, says
@@ -154,6 +157,33 @@ def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> N
         terminal.child.send("q")
         terminal.shows("default")
         eventually(lambda: not terminal.title, "the title gone")
+
+
+def test_the_screen_alone_leads_to_a_merged_change_without_a_key(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    for line in ("init -q -b main --template=", "config user.name User", "config user.email user@example.invalid"):
+        subprocess.run(["git", *line.split()], cwd=root, check=True)
+    subprocess.run(["git", "commit", "-q", "--allow-empty", "-m", "first"], cwd=root, check=True)
+    try:
+        with Terminal(root, clean_environment()) as terminal:
+            terminal.shows("F  hires an agent on the offline model")
+            terminal.press("F", "ready: ^s hires it")
+            terminal.press("\x13", "1/3 writer waits for a yes. ! opens its plan")
+            terminal.press("!", "2/3 Space reads on, a approves exactly this")
+            terminal.press("G", "100% read")
+            # The key works only when the page has been shown long enough, and then the agent works on.
+            terminal.shows("a approve")
+            while "2/3" in terminal.text:
+                terminal.child.send("a")
+            terminal.shows("3/3 8 shows its work, a merges it into your branch")
+            assert not (root / "hello.md").exists()
+            terminal.press("8", "merges cleanly")
+            terminal.press("a", "would commit +1")
+            terminal.press("a", "all merged")
+        assert (root / "hello.md").read_text() == "hello"
+    finally:
+        stop.delete(Team(TeamDirectory(root / ".crewboard/default")), now=True)
 
 
 @pytest.mark.long

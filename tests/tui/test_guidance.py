@@ -379,7 +379,7 @@ async def test_an_empty_board_offers_an_engine_that_is_here(
     monkeypatch.setattr(Frozen, "team", property(lambda _: without))
     monkeypatch.setenv("PATH", f"{install(tmp_path / 'npm', '0.101.0')}:/usr/bin:/bin")
     async with opened(empty, 80, 24) as stage:
-        await stage.sees("no API key", "O  shows a team at work now, offline · E  uses your Claude Code")
+        await stage.sees("no API key", "F  hires an agent on the offline model, in this folder · O  shows the demo · E")
         await stage.press("O")
         await stage.sees("only in a terminal: `crewboard demo`")
         await stage.press("E")
@@ -388,6 +388,16 @@ async def test_an_empty_board_offers_an_engine_that_is_here(
         await stage.press("O")
         await stage.sees("`crewboard demo` shows a team at work")
     assert roster.load(empty.directory).engine == "claude"
+
+
+async def test_an_empty_board_hires_on_the_offline_model(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = Team(empty.directory, environment={"HOME": "/nonexistent"}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: without))
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("no API key", "F  hires an agent on the offline model")
+        await stage.press("F")
+        await stage.sees("Name     writer", "Write a file named hello.md", "[x] an approved plan first", "OFFLINE")
+        await stage.sees("It costs nothing", "[ ] own checkout", "$ crewboard --offline spawn writer")
 
 
 async def test_an_empty_board_finds_a_local_model_that_starts_later(

@@ -8,9 +8,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 from textual.app import SuspendNotSupported
 
-from crewboard import LEAD, AgentView, ExitCode, HireOptions, Need, Task, TryLaterError, pricing
+from crewboard import LEAD, AgentView, ExitCode, HireOptions, Need, Task, TryLaterError, env, pricing
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation, split_text
 from crewboard.readmodel.needs import to_acknowledge
@@ -27,6 +28,7 @@ from crewboard_tui.render.lines import clip_middle, one_line
 if TYPE_CHECKING:
     from textual.app import App
 
+    from crewboard import TeamView
     from crewboard.commands.undo import PutBack
     from crewboard.engines import KnownEngine
 
@@ -35,6 +37,9 @@ _NAMED = 3
 
 _PATH = 28
 """Characters of each of their paths: the question has two lines on a screen of 80 cells."""
+
+_FIRST, _FIRST_TASK = "writer", 'Write a file named hello.md that says "hello".'
+"""The agent that is proposed without a key, and its task: one that the offline model understands."""
 
 
 class AgentActions:
@@ -603,10 +608,10 @@ def _why_no_clone(selection: Selection) -> str | None:
 
 
 class FirstSteps:
-    """The offers of an empty board without a key, as `actions` and in words: to see the demo, and to use an engine.
+    """The offers of an empty board without a key: the offline model, the demo, an engine.
 
-    `app` returns the app, which the demo takes the terminal of; `lacks_key` whether there is neither a key nor an
-    agent; `chosen` is called when an engine was chosen.
+    They are `actions`, and in words. `app` returns the app, which the demo takes the terminal of; `lacks_key` whether
+    there is neither a key nor an agent; `chosen` is called when what does the work was chosen.
     """
 
     def __init__(
@@ -618,6 +623,7 @@ class FirstSteps:
     ) -> None:
         self._context, self._app, self._lacks_key, self._chosen = context, app, lacks_key, chosen
         self.actions = (
+            Action("agent.offline", self._try_offline, lambda _: None if lacks_key() else "`--offline` chooses it"),
             Action(
                 "agent.demo",
                 self._show_demo,
@@ -637,10 +643,23 @@ class FirstSteps:
     @property
     def words(self) -> str:
         """Return what can be done without a key."""
-        said = f"{self._context.key('agent.demo')}  shows a team at work now, offline"
+        said = f"{self._context.key('agent.offline')}  hires an agent on the offline model, in this folder"
+        said += f" · {self._context.key('agent.demo')}  shows the demo"
         if self._engine is not None:
             said += f" · {self._context.key('agent.engine')}  uses your {self._engine.title}"
         return said
+
+    async def _try_offline(self, selection: Selection) -> None:
+        """Open the hire form with a task that the offline model understands. Until it is hired, nothing is written."""
+        context = self._context
+        context.team = replace(context.team, environment={**context.team.environment, env.OFFLINE: "1"})
+        self._chosen(True, "")  # noqa: FBT003  as a job calls it
+        context.coach = _coach
+        root = context.team.directory.root
+        # In a checkout of its own, so that there is something to merge.
+        worktree = any((folder / ".git").exists() for folder in (root, *root.parents))
+        context.propose_hire(_FIRST, _FIRST_TASK, HireOptions(plan=True, worktree=worktree))
+        await context.navigator.open_hire_form(selection.show_agent)
 
     def _show_demo(self, _: Selection) -> None:
         try:
@@ -669,3 +688,17 @@ class FirstSteps:
             return f"new agents work with {engine.title}"
 
         self._context.do("choosing the engine", use, self._chosen)
+
+
+def _coach(view: "TeamView", shown: str | None, key: Callable[[str], str]) -> list[str]:
+    """Return what to try next with the first agent; `shown` is the key of the need on the screen."""
+    plan = next((need for need in view.needs if need.kind == "plan"), None)
+    if plan is not None:
+        here = f"2/3 Space reads on, {key('request.approve')} approves exactly this"
+        return [here if shown == plan.key else f"1/3 {plan.agent} waits for a yes. {key('app.next')} opens its plan"]
+    first = view.agents[0] if view.agents and view.answered else None
+    if first is None or first.shown != "idle":
+        return []
+    if first.spec is None or first.spec.worktree is None:
+        return [f"3/3 {first.name} is done. {key('list.open')} opens its page"]
+    return [f"3/3 {key('app.changes')} shows its work, {key('changes.accept')} merges it into your branch"]

@@ -123,6 +123,8 @@ KEYS: tuple[Key, ...] = (
     Key("agent.hire", "n", "", "new", "hire an agent", "agents", 42, changes=True),
     Key("agent.local_model", "M", "", "use local model", "let the team use a model of this machine that was found",
         "agents", 41, changes=True),
+    Key("agent.offline", "F", "", "try offline", "without a key: hire an agent on the offline model, in this folder",
+        "agents", changes=True),
     Key("agent.demo", "O", "", "look around", "without a key: show a team at work on a scratch copy", "agents"),
     Key("agent.engine", "E", "", "use engine", "without a key: let the team use your Claude Code or Codex", "agents",
         changes=True),

@@ -197,7 +197,7 @@ class Commands(Provider):
         return run
 
 
-_OFFERS = frozenset({"agent.local_model", "agent.demo", "agent.engine"})
+_OFFERS = frozenset({"agent.local_model", "agent.offline", "agent.demo", "agent.engine"})
 """Keys that only a team without agents has a use for: they are listed if they work."""
 
 _PRESSED, _VERB = 3, 12
