@@ -233,7 +233,7 @@ async def test_a_process_shows_its_history_its_tree_and_its_log_tail(frozen: Fro
     frozen.directory.agent("flaky-hunt").log.write_text("started\nwarning: slow disk\n")
     async with opened(frozen, 100, 30) as stage:
         await _open(stage, "flaky-hunt", "Vitals")
-        await stage.sees("CPU        98%    █  peak 98%", "memory     310M", "process    pid 4402")
+        await stage.sees("CPU        98%    █  peak 98%", "memory     310M", "pid 4402 · sandbox bubblewrap")
         await stage.sees("CPU TIME", "└ python -m pytest -k sync", "200.0s", "220M", "warning: slow disk")
 
 
@@ -421,3 +421,16 @@ async def test_the_digit_on_a_page_is_the_users_own(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, settings=Settings(keys={"app.board": "0"})) as stage:
         await stage.press("enter")
         await stage.sees("· 0 Board")
+
+
+async def test_vitals_repeats_nothing_and_fills_a_large_screen(frozen: Frozen) -> None:
+    async with opened(frozen, 170, 50) as stage:
+        await _open(stage, "api", "Vitals")
+        await stage.sees("peak 11%", "peak 140M", "Dollars per minute", "claude-sonnet-5-5", "TOOK")
+        shown = stage.all
+        for told in ("pid 4395", "44% of 200k", "bubblewrap", "edit_file src/api/routes.py", "#9 paginate"):
+            assert shown.count(told) == 1, told
+        calls, costs = (next(at for at, line in enumerate(stage.text) if word in line) for word in ("TOOK", "Dollars"))
+        assert calls < costs, "beside the process and not below it"
+        blank = [at for at, line in enumerate(stage.text) if not line.strip()]
+        assert len(blank) <= 6, blank

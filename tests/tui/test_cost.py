@@ -135,7 +135,7 @@ async def test_an_agents_cost_tab_says_where_its_tokens_went(frozen: Frozen) -> 
     async with opened(frozen, 80, 45) as stage:
         await stage.press("j", "j", "j", "j", "j", "enter", "[")
         await stage.turns_to("Vitals")
-        await stage.sees("$0.93", "93% of $1.00 ▮", "44% of 200k ▮▮▮", "184.8k  of these cached", "77%")
+        await stage.sees("$0.93", "93% of $1.00 ▮", "▯ 44% of 200k", "184.8k  of these cached", "77%")
         await stage.sees("TOOK", "15:03:52", "$0.04")
         assert not any("changed" in line for line in stage.text if "$0.04" in line)
         _called(frozen, "api", 20, 0.05, CacheMiss(reason="previous_message_not_found"))

@@ -58,7 +58,6 @@ from crewboard_tui.keys import KeyOrder, RestingDriver
 from crewboard_tui.notifications import WAYS, TerminalNotifications
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.render.lines import one_line
-from crewboard_tui.render.looks import NEED_LOOKS
 from crewboard_tui.render.themes import PREFIX, THEMES, AsciiFilter, SteadyStylesheet, for_terminal, names
 from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
@@ -376,7 +375,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.outside.read(message.snapshot.view)
         self._has_news = True
         known = {need.key for need in before.view.needs}
-        new = frozenset(NEED_LOOKS[each.kind].word for each in message.snapshot.view.needs if each.key not in known)
+        new = frozenset(each.kind for each in message.snapshot.view.needs if each.key not in known)
         if new and not self.settings.reduced_motion:
             self._reverse(new, 2 * TIMES)
         # Where motion is reduced, what moves by itself waits for the tick; what the user asked to see does not.
@@ -384,15 +383,15 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if not self._unshown:
             self._show()
 
-    def _reverse(self, words: frozenset[str], left: int) -> None:
-        """Reverse the counts of these states in the status bar, and set them back, `left` times in all."""
-        self.context.reversed = frozenset() if left % 2 else words
+    def _reverse(self, kinds: frozenset[str], left: int) -> None:
+        """Reverse in the status bar the counts of needs of these kinds, and set them back, `left` times in all."""
+        self.context.reversed = frozenset() if left % 2 else kinds
         for screen in self._framed():
             screen.paint_frame(self.context.snapshot)
         if left > 1:
             if self._moves is not None:
                 self._moves.stop()
-            self._moves = self.set_timer(STEP, partial(self._reverse, words, left - 1), name="motion")
+            self._moves = self.set_timer(STEP, partial(self._reverse, kinds, left - 1), name="motion")
 
     def on_job_done(self, message: JobDone) -> None:
         self.context.reading.keys.note_outcome()

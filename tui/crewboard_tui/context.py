@@ -114,7 +114,7 @@ class AppContext(Struct):
     ascii_only: bool = False
     left: bool = False
     reversed: frozenset[str] = frozenset()
-    """The words of the states whose counts are reversed now in the status bar, because of a new need."""
+    """The kinds of new needs whose counts are reversed now in the status bar."""
     said: StatusMessage | None = None
     doing: str = ""
     coach: Coach | None = None

@@ -243,7 +243,7 @@ class AgentPage(BaseScreen):
         return Page(
             agent, snapshot, context.now, width, CommandLine.of(context.team), self._mail,
             caret=not context.reduced_motion, ascii_only=context.ascii_only,
-            is_task_told=self._vital_rows == VITALS,
+            height=self._pane().size.height, is_told=self._vital_rows == VITALS,
         )  # fmt: skip
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
+from itertools import zip_longest
 from time import localtime
 
 from msgspec import Struct
@@ -40,6 +41,7 @@ from crewboard_tui.queries import (
 )
 from crewboard_tui.render.formats import (
     TOKEN_KINDS,
+    bar_rows,
     context_share,
     describe_tokens,
     format_age,
@@ -97,6 +99,15 @@ A_CORE = 100.0
 
 _TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
 _BAR = 20
+_GAP = 2
+"""Cells between two columns."""
+
+_HIGHEST, _HIGHEST_CHART, _AROUND_CHART = 6, 20, 3
+"""Rows of a graph and of the chart of the cost at most, and lines of that which are no bars, with the one above it."""
+
+_TOLD = ("process", "state", "why", "sandbox")
+"""What the heading of an agent's page and the rule of the tab tell of a process."""
+
 _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITTEN", 8), ("HIT", 5), ("COST", 7))
 
 
@@ -114,8 +125,10 @@ class Page(Struct, frozen=True):
     mail: "MailRows"
     caret: bool = True
     ascii_only: bool = False
-    is_task_told: bool = False
-    """True if the vitals above the tab tell the task that the agent works on."""
+    height: int = 0
+    """The lines of the pane."""
+    is_told: bool = False
+    """True if the vitals above the tab are whole: task, context, processor time and memory."""
 
 
 class Tab(Struct, frozen=True):
@@ -161,7 +174,7 @@ def _now(page: Page) -> list[Line]:
         ]
         lines += fact_lines(queued, page.width)
     view = snapshot.view
-    told = agent.task if page.is_task_told else None
+    told = agent.task if page.is_told else None
     owned = [task for task in view.tasks if agent.name in (task.owner, task.last_owner) and task.id != told]
     tasks = [
         (_label("" if at else "tasks"), *task_line(task, view, page.now, page.width - _LABEL))
@@ -247,21 +260,29 @@ def _terms(agent: AgentView, view: TeamView) -> str:
     return "; ".join([words, *agent_types.describe_steps(given)])
 
 
-def process_lines(agent: AgentView, snapshot: Snapshot, now: float, width: int) -> list[Line]:
-    """Return what is known of a running or an ended worker."""
+def process_lines(
+    agent: AgentView, snapshot: Snapshot, now: float, width: int, *, rows: int = 1, is_told: bool = False
+) -> list[Line]:
+    """Return what is known of a running or an ended worker, with graphs of so many `rows`.
+
+    What the first lines of an agent's page tell is left out if it `is_told` there.
+    """
     past = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
     report = snapshot.get(CrashOf(agent.name))
     if not agent.alive and report is not None:
         return [*crash_lines(report, now, width), *fact_lines([("exit", _record(agent.exit))], width)]
-    facts = [
-        ("process", f"pid {agent.pid}, run {agent.run}" if agent.alive else "none"),
-        ("host", agent.status.host if agent.is_here else f"{agent.status.host}, which measures CPU and memory there"),
-        ("state", f"{agent.state} since {format_clock(agent.since)}" if agent.since else agent.state),
-        ("why", agent.reason),
-        ("sandbox", agent.status.sandbox),
-        ("last error", agent.status.last_error or ""),
-    ]
-    lines = [*_history(past, width), *fact_lines(facts, width)]
+    facts = {
+        "process": f"pid {agent.pid}, run {agent.run}" if agent.alive else "none",
+        "host": agent.status.host if agent.is_here else f"{agent.status.host}, which measures CPU and memory there",
+        "state": f"{agent.state} since {format_clock(agent.since)}" if agent.since else agent.state,
+        "why": agent.reason,
+        "sandbox": agent.status.sandbox,
+        "last error": agent.status.last_error or "",
+    }
+    told = _TOLD if is_told and agent.alive else ()
+    lines = [
+        *_history(past, width, rows), *fact_lines([each for each in facts.items() if each[0] not in told], width)
+    ]  # fmt: skip
     if past.family:
         head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
         lines += [(), (Span(head, "dim"),)]
@@ -287,38 +308,40 @@ def _record(record: Exit | None) -> str:
     return f"run {record.run}, {record.reason or 'no reason'}, {code}, {signal}; {told}"
 
 
-def _history(past: ProcessHistory, width: int) -> list[Line]:
-    """Return current CPU and memory, their history, and their peaks."""
+def _history(past: ProcessHistory, width: int, rows: int) -> list[Line]:
+    """Return current CPU and memory, their history in graphs of so many rows, and their peaks."""
     if not past.history:
         return []
     cpu = [usage.cpu_percent for usage in past.history]
     memory = [float(usage.memory) for usage in past.history]
+    most = format_size(int(max(memory)))
     return [
-        _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(A_CORE, *cpu), f"peak {max(cpu):.0f}%", width),
-        _course(
-            "memory",
-            format_size(int(memory[-1])),
-            memory,
-            max(memory),
-            f"peak {format_size(int(max(memory)))}",
-            width,
-        ),
+        *_course("CPU", f"{cpu[-1]:.0f}%", cpu, max(A_CORE, *cpu), f"peak {max(cpu):.0f}%", width, rows),
+        *_course("memory", format_size(int(memory[-1])), memory, max(memory), f"peak {most}", width, rows),
     ]
 
 
-def _course(name: str, value: str, values: list[float], top: float, peak: str, width: int) -> Line:
+def _course(name: str, value: str, values: list[float], top: float, peak: str, width: int, rows: int) -> list[Line]:
+    if rows > 1:
+        head = (Span(f"{name:<{_LABEL}}", "dim"), Span(f"{value:<{_VALUE}}"), Span(peak, "dim"))
+        shown = peaks(values, min(HISTORY_KEPT, width), HISTORY_KEPT)
+        return [head, *((Span(row, "trace"),) for row in bar_rows(shown, rows, top))]
     room = min(HISTORY_KEPT, width - _LABEL - _VALUE - len(peak) - 2)
     bars = sparkline(values, room, top)
-    return (
-        Span(f"{name:<{_LABEL}}", "dim"),
-        Span(f"{value:<{_VALUE}}"),
-        Span(bars, "trace"),
-        Span(f"  {peak}", "dim"),
-    )
+    return [
+        (
+            Span(f"{name:<{_LABEL}}", "dim"),
+            Span(f"{value:<{_VALUE}}"),
+            Span(bars, "trace"),
+            Span(f"  {peak}", "dim"),
+        )
+    ]
 
 
-def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: int) -> list[Line]:
-    """Return what an agent has used; its calls newest first."""
+def cost_lines(
+    agent: AgentView, view: TeamView, calls: Sequence[Call], width: int, *, is_told: bool = False
+) -> list[Line]:
+    """Return what an agent has used; its calls newest first. The fill of its context is left out if it `is_told`."""
     bill, filled = bill_agent(agent), context_share(agent.status.context)
     money = Span(why_no_money(view), "dim") if bill.partial else Span(format_bill(bill), "bold")
     budget: Line = (Span("none", "dim"),)
@@ -334,7 +357,7 @@ def cost_lines(agent: AgentView, view: TeamView, calls: Sequence[Call], width: i
         (_label("money"), money),
         (_label("budget"), *budget),
         *([(_label("plan"), Span(f"{of_plan} from its approval on"))] if of_plan is not None else []),
-        (_label("context"), Span(window, limit_tone(filled)), *share_bar(filled, _BAR)),
+        *([] if is_told else [(_label("context"), Span(window, limit_tone(filled)), *share_bar(filled, _BAR))]),
         (),
         *_token_lines(bill),
     ]
@@ -377,6 +400,33 @@ def _call_line(call: Call) -> Line:
     # Why it did not find in the prompt cache what it could have.
     missed = f"  {call.miss.reason.replace('_', ' ')}" if call.miss is not None and call.miss.tokens else ""
     return (Span(text), Span(note, "dim"), Span(missed, "warning"))
+
+
+def vitals_lines(page: Page) -> list[Line]:
+    """Return process and calls of an agent; on a wide screen side by side, with graphs as high as there is room for."""
+    calls = page.snapshot.get(CallsOf(page.agent.name)) or ()
+    process = partial(
+        process_lines, page.agent, page.snapshot, page.now, is_told=page.is_told and page.width >= _ONE_COLUMN
+    )
+    if page.width < _THREE_COLUMNS:
+        cost = cost_lines(page.agent, page.snapshot.view, calls, page.width, is_told=page.is_told)
+        return [*process(page.width), (), *cost]
+    across = (page.width - _GAP) // 2
+    right = cost_lines(page.agent, page.snapshot.view, calls, across, is_told=page.is_told)
+    left = process(across)
+    rows = min(_HIGHEST, (page.height - len(left) - 1) // 2)
+    if rows > 1:
+        left = process(across, rows=rows)
+    spending, _ = page.snapshot.get(SpendingOf(page.agent.name)) or (Spending({}), None)
+    # Imported here, because not each screen has room for it.
+    from crewboard_tui.views.cost import chart
+
+    if (room := min(_HIGHEST_CHART, page.height - len(left) - _AROUND_CHART)) > 1:
+        left += [(), *chart(spending, "", across, room)]
+    return [
+        (*one, Span(" " * (across + _GAP - width_of(one))), *other) if other else one
+        for one, other in zip_longest(left, right, fillvalue=())
+    ]
 
 
 def _label(text: str) -> Span:
@@ -642,12 +692,7 @@ TABS: tuple[Tab, ...] = (
             page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width
         )),
     Tab("Vitals", lambda name: (CrashOf(name), ProcessOf(name), CallsOf(name)),
-        lambda page: [
-            *process_lines(page.agent, page.snapshot, page.now, page.width), (),
-            *cost_lines(
-                page.agent, page.snapshot.view, page.snapshot.get(CallsOf(page.agent.name)) or (), page.width
-            ),
-        ]),
+        vitals_lines),
 )  # fmt: skip
 """The tabs from left to right."""
 

@@ -432,7 +432,7 @@ class Badges(Struct, frozen=True):
     others: tuple[str, ...] = ()
     """Names of the others who have the dashboard open."""
     reversed: frozenset[str] = frozenset()
-    """The words of the states whose counts are reversed."""
+    """The kinds of needs whose counts are reversed."""
 
 
 class _Piece(Struct, frozen=True):
@@ -455,7 +455,9 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     tasks = (Span(f"tasks {done}"), Span(f" {failed}" if failed else "", TASK_LOOKS["failed"].tone))
     pieces = [
         _Piece(1, (say(view.name, "bold"),)),
-        _Piece(0, _needs(counts, badges.reversed, words=width >= _STATE_WORDS_FROM)),
+        _Piece(
+            0, _needs(counts, {NEED_LOOKS[kind].word for kind in badges.reversed}, words=width >= _STATE_WORDS_FROM)
+        ),
         _Piece(2, (outage,) if waiting else ()),
         _Piece(3, _states(counts, _REST, words=False)),
         _Piece(5, tasks if done else ()),
