@@ -1,6 +1,7 @@
 """The mouse: a click acts on what is under the pointer, and on nothing else."""
 
 import pytest
+from textual.color import Color
 from textual.geometry import Region
 
 from crewboard.protocol.requests import load
@@ -9,6 +10,7 @@ from crewboard_tui.views import inbox as screen
 from crewboard_tui.widgets.line_list import LineList
 from tests.frozen import Frozen
 from tests.tui.stage import Stage, opened
+from tests.tui.test_look import ground, painted
 
 
 def list_of(stage: Stage) -> tuple[LineList, Region]:
@@ -103,3 +105,32 @@ async def test_a_click_on_a_tab_opens_it(frozen: Frozen, width: int) -> None:
         way = "›" if width == 40 else "Transcript"
         await click(stage, stage.text[2].index(way), 2)
         await stage.turns_to("Transcript")
+
+
+async def test_a_click_on_a_column_head_sorts_and_again_reverses(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("w")
+        await stage.settles()
+        rows, place = list_of(stage)
+        for word, orders in (("cpu", ("cpu", "-cpu", "cpu")), ("age", ("age",)), ("doing", ("age",))):
+            for order in orders:
+                await click(stage, stage.text[place.y - 1].rindex(word) + 1, place.y - 1)
+                assert rows.chosen_order == order, word
+
+
+async def test_the_row_below_the_pointer_is_tinted(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.settles()
+        rows, place = list_of(stage)
+        panel = Color.parse(stage.app.theme_variables["panel"]).hex.lower()
+
+        def tinted() -> list[int]:
+            lines = painted(stage)[place.y : place.bottom]
+            return [at for at, line in enumerate(lines) if ground(line[10]) == panel]
+
+        assert tinted() == []
+        await stage.pilot.hover(offset=(place.x + 9, place.y + 3))
+        await stage.until(lambda: tinted() == [3], "the tint of the row")
+        assert rows.selected == "parser", "the pointer selects nothing"
+        await stage.pilot.hover(offset=(place.x + 9, 0))
+        await stage.until(lambda: tinted() == [], "no tint")

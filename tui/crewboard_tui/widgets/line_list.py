@@ -33,6 +33,12 @@ FLASH = 0.6
 _SURE = frozenset({*string.printable, *(look.glyph for look in (*LOOKS.values(), SEEN_DEATH)), "✓", "…", "—"})
 """Characters that each terminal shows in one cell, as far as its frames are straight."""
 
+_HEADS = {"state": "urgency", "agent": "name", "mem": "memory", "✉": "mail", "@": "mail"}
+"""The sort keys of columns whose heads have other words, in ASCII too."""
+
+_LEFT = 1
+"""The left button of a mouse."""
+
 T = TypeVar("T")
 
 
@@ -180,6 +186,8 @@ class LineList(ScrollView, can_focus=True):
         self._selected: str | None = None
         self._came_at = float("-inf")
         self._wanted: str | None = None
+        self._pointed: int | None = None
+        """The line below the pointer of the mouse, from the top of the list."""
         self._follows = False
         self.follow = False
         """True while the cursor goes to each new last row: only after the key for the end was pressed."""
@@ -369,7 +377,7 @@ class LineList(ScrollView, can_focus=True):
             return self._painter.strip((), width)
         # One cursor on the screen, and none on the words of an empty list.
         here = index == self._at and self.has_focus and any(self._keys)
-        under = "cursor" if here else ""
+        under = "cursor" if here else "pointed" if y == self._pointed and self._keys[index] else ""
         mark = Span("▌" if here else " ", "key")
         row = self._painted[index] = self._rows[index]
         line = row.line
@@ -527,6 +535,8 @@ class LineList(ScrollView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
         if at is None:
+            if event.button == _LEFT and event.y == 0 and self.styles.padding.top:
+                self._sort_by(self.rule.word_at(event.x).lower())
             return
         index = at.y + self.scroll_offset.y
         if index < len(self._rows):
@@ -534,6 +544,30 @@ class LineList(ScrollView, can_focus=True):
             self._move(index)
             if event.chain > 1 and again:
                 self.action_open()
+
+    def _sort_by(self, head: str) -> None:
+        """Sort by the column with this head, if it is one to sort by; in the reverse order if it is sorted by that."""
+        # The head of the sort column has a mark behind it.
+        named = {
+            word: by for by in self._sorts for word in (by.lower(), *(w for w, each in _HEADS.items() if each == by))
+        }
+        if (by := named.get(head) or named.get(head[:-1])) is not None:
+            self._reorder(Order(by, reverse=by == self.order.by and not self.order.reverse))
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        at = event.get_content_offset(self)
+        self._point_at(at.y if at is not None else None)
+
+    def on_leave(self) -> None:
+        self._point_at(None)
+
+    def _point_at(self, y: int | None) -> None:
+        """Tint the row below the pointer."""
+        if y != self._pointed:
+            before, self._pointed = self._pointed, y
+            for each in (before, y):
+                if each is not None:
+                    self._paint_row(each + self.scroll_offset.y)
 
     def on_focus(self) -> None:
         self.rule.paint()

@@ -11,6 +11,7 @@ took half of the time to the first picture.
 # ruff: noqa: SLF001  it reaches into Textual
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial, partialmethod, wraps
 from typing import Any, Protocol, TypeVar
@@ -60,6 +61,7 @@ TONES = {
     "italic": Tone(italic=True),
     "underline": Tone(underline=True),
     "cursor": Tone(background="cursor-row"),
+    "pointed": Tone(background="panel"),
     "rule": Tone("frame"),
     "trace": Tone("trace"),
     "add": Tone(background="add"),
@@ -444,6 +446,11 @@ class Rule:
         if crop.y == 0 and strips and self._pane.styles.padding.top:
             strips[0] = self._strip().crop(crop.x, crop.right)
         return strips
+
+    def word_at(self, x: int) -> str:
+        """Return the word of the rule that stands `x` cells from the left edge of the pane; empty if none does."""
+        words = re.finditer(r"\S+", self._strip().text)
+        return next((each.group() for each in words if each.start() <= x < each.end()), "")
 
     def _strip(self) -> Strip:
         pane = self._pane
