@@ -224,6 +224,12 @@ def test_the_first_picture_makes_few_costly_classes(shell: Cli) -> None:
     assert set(said.split()) == AS_TUPLES
 
 
+def test_no_decoder_is_made_by_an_import(shell: Cli) -> None:
+    # That of all events takes 3 M instructions.
+    code = f"{PICTURE}from crewboard.records import base\nprint(*base._DECODERS)"
+    assert loaded(code, set(), shell).stdout.splitlines()[1:] == [""]
+
+
 def test_nothing_of_the_users_directory_is_imported(shell: Cli) -> None:
     for name in ("json.py", "click.py", "crewboard.py"):
         (shell.root / name).write_text("raise SystemExit(99)")

@@ -9,6 +9,7 @@ call refuses is looked at again without haste: it says what is wrong, and keeps 
 
 import json
 import math
+from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -82,7 +83,7 @@ def decode_event(data: bytes) -> Event:
     """
     event: Event
     try:
-        event = _EVENTS.decode(data)
+        event = _events().decode(data)
     except (ValueError, RecursionError):
         event = _decode_any(data, Event)
         return event
@@ -92,11 +93,15 @@ def decode_event(data: bytes) -> Event:
     return event
 
 
-_EVENTS = decoder(Event)
+@cache
+def _events() -> msgspec.json.Decoder[Any]:
+    """Return the decoder of all events. It is made late: before its first picture the dashboard reads no journal."""
+    return decoder(Event)
 
 
 def prepare(model: type[Record] = Record) -> None:
     """Build what the first reading and writing of each type of record would build."""
+    _events()
     decoder(model)
     model.prepare()
     for each in model.__subclasses__():
