@@ -176,7 +176,7 @@ recording: $(STAMP) ## record the demo in a terminal: screenshots/demo.svg and d
 	@$(BIN)/python -m tests.recording
 
 # The page tells of missed goals too, so it is written in any case.
-bench: $(STAMP) ## measure against baselines, print a table, write docs/performance.md
+bench: $(STAMP) ## measure against baselines, print a table and the README's figures, write docs/performance.md
 	@$(BIN)/pytest tests/bench -m bench --timeout 900; status=$$?; $(BIN)/python -m tests.bench.page; exit $$status
 
 peers: ## install other programs for `make bench` to measure too, under their own licences

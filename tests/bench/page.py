@@ -1,4 +1,7 @@
-"""The page with the figures of the last run of `make bench`: `python -m tests.bench.page` writes it."""
+"""The page with the figures of the last run of `make bench`: `python -m tests.bench.page` writes it.
+
+It prints what the README repeats of them.
+"""
 
 import json
 from datetime import UTC, datetime
@@ -51,12 +54,16 @@ def page(report: dict[str, Any]) -> str:
     """Return the page of a saved run."""
     date = datetime.fromtimestamp(report["at"], UTC).strftime("%-d %B %Y")
     parts = [_HEAD.format(version=__version__, date=date, **report["machine"])]
-    figures = [Figure(**{name: raw[name] for name in Figure.__dataclass_fields__}) for raw in report["figures"]]
+    figures = _figures(report)
     for section, members in groupby(figures, lambda figure: figure.section):
         rows = [_line(figure) for figure in members]
         head = "| figure | measured | baseline | ratio | goal |\n|---|---:|---|---:|---|"
         parts.append("\n".join([f"## {section}\n", head, *rows]) + "\n")
     return "\n".join(parts)
+
+
+def _figures(report: dict[str, Any]) -> list[Figure]:
+    return [Figure(**{name: raw[name] for name in Figure.__dataclass_fields__}) for raw in report["figures"]]
 
 
 def _line(figure: Figure) -> str:
@@ -65,5 +72,19 @@ def _line(figure: Figure) -> str:
     return "| " + " | ".join([name, measured, compared, ratio, goal.replace("  MISSED", ", **missed**")]) + " |"
 
 
+def readme_lines(report: dict[str, Any]) -> str:
+    """Return the figures that the README repeats; only a run of all measurements has them."""
+    rows = {figure.name: figure.row() for figure in _figures(report)}
+    _, picture, _, empty, *_ = rows["dashboard to the first picture of 30 agents"]
+    at_rest, memory = rows["dashboard at rest, 30 agents"][1], rows["dashboard at rest, proportional memory"][1]
+    return (
+        f"- a board of 30 agents: its first picture after {picture}, where an empty Textual app takes {empty}\n"
+        f"- at rest: {at_rest} and {memory}\n"
+        f"- an idle worker: {rows['private memory of an idle worker'][1]} of its own\n"
+    )
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(json.loads(REPORT.read_text())))
+    report = json.loads(REPORT.read_text())
+    PAGE.write_text(page(report))
+    print(f"For README.md:\n\n{readme_lines(report)}")
