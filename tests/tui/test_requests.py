@@ -2329,6 +2329,34 @@ async def test_eight_notes_over_three_versions_by_keys_alone(empty: Frozen) -> N
     assert [note.line for note in told] == [1, 5, 0, 78, 118, 3, 60, 118]
 
 
+async def test_notes_that_were_not_sent_go_to_the_next_version(empty: Frozen, tmp_path: Path) -> None:
+    """The agent may hand it in before the answer. A note whose lines are gone becomes words for a refusal."""
+    empty.hire("ann", "code", "waiting", "waits for a yes", ago=10, pid=4500)
+    empty.asks("req-1", "plan_approval", "ann", 30, {"plan": "# Serve\n\n1. Write it\n2. Publish it\n3. Tell us"})
+    settings = Settings(drafts=tmp_path)
+    async with opened(empty, 80, 24, settings=settings) as stage:
+        await stage.press("!")
+        await stage.sees("PLAN v1")
+        for note in ("3:where?", "4-5:wait"):
+            await _note(stage, note)
+        empty.asks("req-2", "plan_approval", "ann", 20, {"plan": "# Serve\n\nSoon.\n\n1. Write it"}, supersedes="req-1")
+        await stage.sees("replaced by revision req-2")
+    asked = [_request(empty, f"req-{number}") for number in (1, 2)]
+    assert len(unsent(stage.app.context.drafts, asked)) == 2
+    async with opened(empty, 80, 24, settings=settings) as stage:
+        await stage.press("!")
+        await stage.sees("PLAN v2", "not sent with the version before: 2 notes, kept for this one")
+        await stage.sees("✎ your note, line 5: where?")
+        await _press(stage, "d", "deny")
+        await stage.sees("> 2. Publish it")
+        await stage.press("enter")
+        await stage.until(_is(empty, "req-2", "rejected"), "the answer")
+        await stage.until(lambda: not stage.app.context.drafts, "no draft left")
+    decided = _request(empty, "req-2")
+    assert [(note.line, note.text) for note in decided.notes] == [(5, "where?")]
+    assert decided.feedback == "> 2. Publish it\n> 3. Tell us\nwait"
+
+
 async def test_the_notes_of_an_answer_are_those_at_its_key(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     """A note that was begun after it waits for the next answer."""
     begun = threading.Event()

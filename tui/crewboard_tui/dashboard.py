@@ -150,7 +150,7 @@ def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
     texts = {to: text for to, text in drafts.items() if text.strip()}
     for to in texts:
         request = request_of(to, asked)
-        if request is not None and not outlives(to, request):
+        if request is not None and not outlives(to, request, asked):
             del drafts[to]
     drafts.keep()
     return [

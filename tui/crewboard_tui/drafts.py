@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from crewboard import CrewboardError, Request, UsageError, redaction
 from crewboard.records.messages import RecentTexts, Unsent
-from crewboard.records.requests import NewNote, parse_note
+from crewboard.records.requests import NewNote, Note, carry_notes, lines_of, parse_note
 from crewboard.store import files
 from crewboard.store.layout import record_of
 
@@ -49,9 +49,14 @@ def terms_for(plan: Request) -> str:
     return f"{plan.id}{_TERMS}{plan.sha256}"
 
 
-def outlives(draft: str, request: Request) -> bool:
-    """Return True if a draft about a request is of use once that was answered: terms are for the next version, too."""
-    return request.status == "pending" or (request.status == "rejected" and _TERMS in draft)
+def outlives(draft: str, request: Request, asked: Iterable[Request]) -> bool:
+    """Return True if a draft about a request is of use once that was closed.
+
+    Terms of a plan are for its next version, too, and so are notes: that version may come before they were sent.
+    """
+    is_note = _ON_LINES in draft
+    after = next((each for each in asked if is_note and each.supersedes == request.id), request)
+    return after.status == "pending" or (after.status == "rejected" and (is_note or _TERMS in draft))
 
 
 def note_on(request_id: str, note: NewNote) -> str:
@@ -67,6 +72,29 @@ def notes_on_plan(request_id: str, drafts: Mapping[str, str]) -> list[NewNote]:
         with contextlib.suppress(UsageError):
             notes += [parse_note(f"{name.removeprefix(begins)}:{text}")] if name.startswith(begins) else []
     return sorted(notes)
+
+
+def carry_over_notes(plan: Request, earlier: Iterable[Request], drafts: dict[str, str]) -> int:
+    """Take notes that were not sent from versions before a plan to where their lines now stand; return their number.
+
+    A note whose lines are gone becomes words for a refusal.
+    """
+    number = 0
+    for before in earlier:
+        lines = lines_of(before.submitted)
+        written = notes_on_plan(before.id, drafts)
+        notes = [
+            Note(id=f"n{at}", line=note.line, end=note.end, quoted=lines[note.line - 1 : note.end], text=note.text)
+            for at, note in enumerate(written, 1)
+        ]
+        carried = carry_notes(before.replace(payload={"plan": before.submitted}, notes=notes), plan.plan, {})
+        for old, new in zip(written, carried, strict=True):
+            del drafts[note_on(before.id, old)]
+            name = note_on(plan.id, NewNote(new.line, new.end, new.text)) if new.line else for_no(plan.id)
+            text = new.text if new.line else "\n".join([*(f"> {line}" for line in new.quoted), new.text])
+            drafts[name] = "\n".join(filter(None, [drafts.get(name), text]))
+            number += 1
+    return number
 
 
 def edit_of_task(task_id: int) -> str:

@@ -23,7 +23,7 @@ from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.requests import newest_of, revision_of, versions_before
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput
-from crewboard_tui.drafts import note_on, notes_on_plan
+from crewboard_tui.drafts import carry_over_notes, note_on, notes_on_plan
 from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.formats import share_bar
@@ -270,6 +270,9 @@ class ReviewScreen(BaseScreen):
     def __init__(self, context: AppContext, request: Request) -> None:
         super().__init__(context)
         self.subject = self.page = RequestPage(self, request, self._title_word)
+        carried = [] if self.page.is_over or context.read_only else [*versions_before(request, context.snapshot.view)]
+        self._carried = carry_over_notes(request, carried, context.drafts)
+        """The number of notes on versions before that were not sent."""
         self._editing = False
         self._comparing = False
         self._choosing = False
@@ -410,6 +413,8 @@ class ReviewScreen(BaseScreen):
         if not self.page.is_over:
             self.terms.carry_over(versions_before(self.page.seen, self.context.snapshot.view))
         self._show_mode()
+        if self._carried:
+            self.context.say(f"not sent with the version before: {counted(self._carried, 'note')}, kept for this one")
         if self.editor.rewritten:
             edit = self.context.key("request.edit")
             self.context.say(f"what you made of this plan is kept: {edit} shows it", "warning")
