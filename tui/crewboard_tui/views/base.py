@@ -615,7 +615,8 @@ class BaseScreen(Screen[None]):
             self.context.say(_NOTHING_TO_FIND, "warning")
             self.context.navigator.ask(PromptLine("find", hint=_NOTHING_TO_FIND))
         else:
-            name = self.key_labels.get(key.id) or command_name(key)
+            # On a page of a request a key has the name that it has there: the same key approves, or sends back.
+            name = (self.subject is not None and self.key_labels.get(key.id)) or command_name(key)
             self.context.say(f"{name}: {self.why_not(key)}", "warning")
             if key.id in _WRITES and key.id in self.actions:
                 self._types_until = monotonic() + _TYPES_ON
