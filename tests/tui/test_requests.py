@@ -2139,6 +2139,7 @@ async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: 
         await stage.app.open_need("plan:api:req-1")
         await stage.can("a", "approve")
         assert "▌" not in stage.all
+        await stage.sees("━━ Plan · 3 steps: j to one, Space holds it ━")
         await _painted(stage)
         while "▌2. Run" not in stage.all:
             await stage.press("down")
@@ -2159,6 +2160,10 @@ async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: 
         await stage.press("enter")
         await stage.sees("✎ your note, lines 5-8: in one go", "   5 1. Write")
         await stage.can("a", "approve with terms")
+        await stage.until(lambda: "a approve with terms" in stage.all, "the keys with the note")
+        (keys,) = [line for line in stage.text if "a approve with terms" in line]
+        assert "^s send back" in keys
+        assert "…" not in keys, "a key stands there as a whole, or not at all"
         await stage.press("c")
         await stage.sees("5-8:in one go")
         await stage.press("escape", "end")

@@ -27,7 +27,7 @@ from crewboard_tui.drafts import carry_over_notes, note_on, notes_on_plan
 from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
 from crewboard_tui.render.formats import share_bar
-from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, rule_line, say
+from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, rule_line, say, width_of
 from crewboard_tui.views.base import MEDIUM, SHORT, TALL, WIDE, AppContext, BaseScreen
 from crewboard_tui.views.requests.base import (
     LABEL,
@@ -69,7 +69,8 @@ _METER = 10
 
 _ANSWERS = (
     "request.approve", "request.rule", "request.rule_for", "request.deny", "request.edit", "edit.send",
-    "request.note", "plan.step", "plan.next_note", "request.ask_back", "request.compare", "request.terms",
+    "request.note", "plan.step", "request.ask_back", "request.compare", "request.terms",
+    "plan.next_note",
 )  # fmt: skip
 """The keys that stand below the meter, in this order."""
 
@@ -590,6 +591,12 @@ class ReviewScreen(BaseScreen):
             what = f"Plan, as it was edited and approved · {compare} shows what was changed"
         elif self.editor.rewritten:
             what = f"Plan, as it came · your edit of it is kept: {edit} shows it"
+        elif (steps := len(self._step_lines)) > 1 and not (
+            self.page.why_over or self.terms.why_none or self._forbidden(BY_ID["request.terms"])
+        ):
+            # The key of a step stands in the footer only at the cursor.
+            to_one, turn = self.context.key("log.down"), self.context.key("plan.step")
+            what = f"Plan · {steps} steps: {to_one} to one, {turn} holds it"
         title(
             self.query_one("#plan", LineView),
             what,
@@ -610,7 +617,11 @@ class ReviewScreen(BaseScreen):
             below = (self._compared if self._comparing else self._asked).below
             words = f"{read} · {counted(below, 'line')} below" if below else read
             name = "decided" if self.page.outcome else "your answer"
-            keys = tuple(span for piece in self._footer.of_body for span in (Span("  "), *piece))
+            keys: Line = ()
+            for piece in self._footer.of_body:
+                # A key stands there as a whole, or not at all.
+                longer = (*keys, Span("  "), *piece)
+                keys = longer if width_of(longer) < self.size.width else keys
             lines = [rule_line(name, f"{bar} {words}", (), 0, self.size.width, is_focused=False), keys]
         self.query_one("#meter", StaticLines).show(lines)
 
