@@ -4,9 +4,9 @@ Its model does what stands between `[[` and `]]` in what it is told, step by ste
 TEXT` and `run COMMAND`, which ask first, `team TOOL JSON`, a call of its MCP server, `once TOOL JSON`, one that it does
 not repeat after a kill, `force FILE TEXT`, which does not ask, `plan TEXT`, `insist TEXT`, a plan whose rejection ends
 no turn, `submit PLAN`, a plan by the tool of the team, `behind TEXT`, a plan whose text follows the question for its
-approval, `ask TEXT`, the same that goes on without a yes, `limit SECONDS [TEXT]`, a usage limit that ends then,
-`wait NAME`, `deep TEXT`, a call with a deeply nested
-input, `odd`, `die`, `lose`, the end of its program below it, `drop`, the same between turns, `own TEXT`, words of its
+approval, `ask TEXT`, the same that goes on without a yes, `leave STEP`, one that the turn does not wait for,
+`limit SECONDS [TEXT]`, a usage limit that ends then, `wait NAME`, `deep TEXT`, a call with a deeply nested input,
+`odd`, `die`, `lose`, the end of its program below it, `drop`, the same between turns, `own TEXT`, words of its
 own, `break TEXT`, which ends the turn with an error in such words. Without a step that is left it says "ok". In its
 home it keeps sessions, and in `model.jsonl` what its model was told for the first time: an independent witness. At the
 point NAME of `--hold NAME`, and of a step `wait NAME`, it writes the file `at-NAME` and waits for the file `go-NAME`.
@@ -19,7 +19,8 @@ requests are numbers, and count anew in each process; the ids of the answers to 
 With `--load-error TEXT` its first load fails with that, with `--die-at-load` each ends it,
 with `--killed-loads N` the first N are killed.
 With `--withdraws` it withdraws what it asks at a message into its turn, and goes on, as Claude Code does; also at the
-file `withdraw`. With `--withdraws-silently` only the end of the call says so.
+file `withdraw-N`, with the number of what it asks. With `--withdraws-silently` only the end of the call says so. With
+both, while its first question waits, it takes the step in the file `call` beside that.
 With `--forgets` a load replays the first text alone.
 
 With `--feigns` the model writes into each input that the call is one of a tool of the team.
@@ -39,6 +40,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,8 @@ class FakeEngine:
                 raise SystemExit("no JSON-RPC 2.0")
             if "method" not in message:
                 with self.answered:
+                    if message["id"] in self.answers:
+                        raise SystemExit("answered twice")
                     self.answers[message["id"]] = message["result"]["outcome"]
                     self.answered.notify_all()
             elif "id" not in message:
@@ -512,7 +516,7 @@ class FakeEngine:
             about["content"] = [{"type": "diff", "path": path, "oldText": None, "newText": content}]
         self.update("tool_call_update", **about, rawInput=given)
         if ask and not self.permitted({**about, "rawInput": given, "status": "pending"}):
-            self.update("tool_call_update", toolCallId=ident, status="failed")
+            self.tell_refused(ident)
             return False
         try:
             output = self.act(kind, given)
@@ -559,16 +563,35 @@ class FakeEngine:
             # A plan that the model wrote into its call is told with the call alone: `claude-agent-acp` 0.101.0.
             tell = functools.partial(self.update, "tool_call_update", toolCallId=ident, rawInput={"plan": plan})
             if behind:
-                threading.Timer(0.2, tell).start()
+                threading.Timer(0.2, self.tell_late, [tell]).start()
             elif plan:
                 tell()
         given = {"plan": plan} if self.options.codex else {}
         if not self.permitted({**about, "rawInput": given, "status": "pending"}):
-            self.update("tool_call_update", toolCallId=ident, status="completed" if self.options.codex else "failed")
+            self.tell_refused(ident)
             return False
         self.mode = "default"
         self.update("tool_call_update", toolCallId=ident, status="completed")
         return True
+
+    def tell_late(self, tell: Callable[[], None]) -> None:
+        self.hold("tell")
+        tell()
+        (HOME / "at-told").touch()
+
+    def tell_refused(self, ident: str) -> None:
+        if not self.options.withdraws:
+            self.update("tool_call_update", toolCallId=ident, status="completed" if self.options.codex else "failed")
+
+    def do_leave(self, step: str) -> bool:
+        self.begin(step)
+        while not (HOME / "at-ask-0").exists():
+            time.sleep(0.005)
+        return True
+
+    def begin(self, step: str) -> None:
+        verb, _, rest = step.partition(" ")
+        threading.Thread(target=getattr(self, f"do_{verb}"), args=(rest,), daemon=True).start()
 
     def do_ask(self, plan: str) -> bool:
         """Ask for approval of a plan, and go on whatever becomes of it."""
@@ -592,13 +615,14 @@ class FakeEngine:
         )
         options = [{"optionId": f"answer-{at}", "name": kind, "kind": kind} for at, kind in enumerate(kinds)]
         params = {"sessionId": self.session, "toolCall": call, "options": options}
+        self.hold("asks")
         self.send(id=ident, method="session/request_permission", params=params)
+        (HOME / f"at-ask-{ident}").touch()
         if self.options.withdraws or self.options.withdraws_silently:
-            (HOME / "at-ask").touch()
-            while ident not in self.answers and not self.steered and not (HOME / "withdraw").exists():
-                if (HOME / "call").exists():
-                    (HOME / "call").unlink()
-                    self.do_team('send_message {"to": "operator", "text": "meanwhile"}')
+            while ident not in self.answers and not self.steered and not (HOME / f"withdraw-{ident}").exists():
+                if ident == 0 and (HOME / "call").exists():
+                    (HOME / "call").rename(HOME / "called")
+                    self.begin((HOME / "called").read_text())
                 time.sleep(0.005)
             if ident not in self.answers:
                 if self.options.withdraws:

@@ -606,7 +606,7 @@ def test_an_engine_may_ask_before_it_takes_mail(crew: Crew) -> None:
 @pytest.mark.usefixtures("loads")
 def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[say begin; ask Plan.; say done]]", "--withdraws", plan=True)
-    at(crew, "e", "ask")
+    at(crew, "e", "ask-0")
     letter = messages.send(crew.team, "e", "one more thing")
     request = crew.pending("plan_approval")
     answers.approve(crew.team, request.id)
@@ -615,21 +615,206 @@ def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
     assert [each.status for each in requests.load_all(crew.directory)] == ["approved"]
 
 
+TRIES = """
+from crewboard.worker import engine
+engine._PLAN_FOLLOWS = 1.0
+before = engine.EngineLife._steer
+def steer(self, engine):
+    (self._run_state.agent.engine_home / "at-try").touch()
+    before(self, engine)
+engine.EngineLife._steer = steer
+"""
+"""Code that leaves a mark when a worker would send mail into a turn."""
+
+
+@of_engines
+@pytest.mark.parametrize(
+    ("step", "options", "point"),
+    # A call that was told and not asked about; a question about a call that was not told, whose plan is awaited.
+    [("run true", ["--hold", "asks"], "asks"), ("plan", ["--codex"], "ask-0")],
+)
+def test_mail_waits_for_what_an_engine_is_about_to_ask(crew: Crew, step: str, options: list[str], point: str) -> None:
+    with patched(TRIES):
+        prompt = f"[[say begin; {step}; wait here; say done]]"
+        assignment = spawn(crew, "e", prompt, "--withdraws", *options, kind="explore")
+        at(crew, "e", point)
+        (home(crew, "e") / "at-try").unlink(missing_ok=True)
+        letter = messages.send(crew.team, "e", "one more thing")
+        at(crew, "e", "try")
+        go(crew, "e", point)
+        answers.approve(crew.team, crew.pending("permission").id)
+        at(crew, "e", "here")
+        eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", Taken)), "the letter being taken")
+        go(crew, "e", "here")
+        assert letter.id in crew.answer(assignment).answers
+    # It entered the turn as soon as nothing was asked.
+    events = crew.events("e")
+    (sent,) = [at for at, each in enumerate(events) if isinstance(each, Offered) and letter.id in each.texts]
+    assert sent < next(at for at, each in enumerate(events) if isinstance(each, ToolResult))
+
+
+def meanwhile(crew: Crew, step: str) -> None:
+    """Let an engine take a step while its first question waits."""
+    (home(crew, "e") / "call.new").write_text(step)
+    (home(crew, "e") / "call.new").rename(home(crew, "e") / "call")
+
+
 @of_engines
 @pytest.mark.parametrize("how", ["--withdraws", "--withdraws-silently"])
 @pytest.mark.parametrize("step", ["run true", "insist Plan.; wait here"])
 def test_a_question_that_an_engine_withdraws_is_closed(crew: Crew, how: str, step: str) -> None:
     assignment = spawn(crew, "e", f"[[{step}; say done]]", how)
     request = crew.pending("permission" if step == "run true" else "plan_approval")
-    (home(crew, "e") / "call").touch()
+    meanwhile(crew, 'team send_message {"to": "operator", "content": "meanwhile"}')
     # A tool of the team answers meanwhile.
     eventually((home(crew, "e") / "results").exists, "the call of the team")
-    eventually(lambda: crew.see("e").status.waiting_for == request.id, "the agent waiting again")
-    (home(crew, "e") / "withdraw").touch()
+    eventually(lambda: crew.see("e").status.waiting_for == request.id, "the wait for the answer")
+    (home(crew, "e") / "withdraw-0").touch()
     # The turn goes on behind a plan.
     eventually(lambda: [each.status for each in requests.load_all(crew.directory)] == ["cancelled"], "the withdrawal")
+    if step != "run true":
+        at(crew, "e", "here")
+        eventually(lambda: crew.see("e").status.waiting_for is None, "the status that it works")
     go(crew, "e", "here")
     crew.answer(assignment)
+    assert [
+        each for each in of(crew, "e", ToolResult) if each.name in ("bash", "submit_plan") and not each.is_error
+    ] == []
+
+
+@of_engines
+@pytest.mark.parametrize("step", ["run true", "plan Plan."])
+def test_a_question_that_outlasts_its_turn_is_closed(crew: Crew, step: str) -> None:
+    assert crew.answer(spawn(crew, "e", f"[[say begin; leave {step}; say done]]")).text == "done"
+    assert [each.status for each in requests.load_all(crew.directory)] == ["cancelled"]
+    # It holds up no mail of later turns.
+    second = messages.send(crew.team, "e", "[[say more; wait here; say two]]")
+    at(crew, "e", "here")
+    letter = messages.send(crew.team, "e", "one more thing")
+    eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", Taken)), "the letter being taken")
+    go(crew, "e", "here")
+    assert letter.id in crew.answer_to("e", second.id).answers
+
+
+@of_engines
+@pytest.mark.usefixtures("known")
+def test_a_plan_waits_on_when_its_engine_is_gone(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[plan First.; force a.txt x; say done]]", engine="claude", plan=True)
+    request = crew.pending("plan_approval")
+    for pid in filter(is_engine, processes(crew, "e")):
+        process.send_signal(pid, signal.SIGKILL)
+    eventually(lambda: processes(crew, "e") == [], "the end of the engine")
+    answers.approve(crew.team, request.id)
+    assert crew.answer(assignment).text == "done"
+    assert [each.status for each in requests.load_all(crew.directory)] == ["approved"]
+
+
+@of_engines
+@pytest.mark.parametrize("is_withdrawn", [False, True])
+def test_a_second_question_waits_for_the_answer_to_the_first(crew: Crew, *, is_withdrawn: bool) -> None:
+    assignment = spawn(crew, "e", "[[run touch a.txt; wait here; say done]]", "--withdraws")
+    first = crew.pending("permission")
+    meanwhile(crew, "run touch b.txt")
+    at(crew, "e", "ask-1")
+    if is_withdrawn:
+        (home(crew, "e") / "withdraw-1").touch()
+        eventually(lambda: of(crew, "e", ToolResult), "the withdrawal")
+    # What it tells behind its question was heard.
+    meanwhile(crew, "force c.txt x")
+    eventually(lambda: "write_file" in [each.name for each in of(crew, "e", ToolResult)], "the end of the call")
+    answers.approve(crew.team, first.id)
+    if not is_withdrawn:
+        eventually(lambda: crew.see("e").status.waiting_for not in (None, first.id), "the second question")
+        second = crew.pending("permission")
+        assert second.payload["input"] == {"command": "touch b.txt"}
+        answers.approve(crew.team, second.id)
+        eventually((crew.root / "b.txt").exists, "the second call")
+    go(crew, "e", "here")
+    assert crew.answer(assignment).text == "done"
+    asked = [each.payload["input"] for each in requests.load_all(crew.directory)]
+    assert len(asked) == (1 if is_withdrawn else 2)
+    assert (crew.root / "a.txt").exists()
+
+
+@of_engines
+def test_a_plan_told_behind_its_withdrawal_is_asked_about_no_more(crew: Crew) -> None:
+    assignment = spawn(crew, "e", "[[ask Plan.; wait here; say done]]", "--withdraws", "--hold", "tell")
+    at(crew, "e", "ask-0")
+    (home(crew, "e") / "withdraw-0").touch()
+    at(crew, "e", "here")
+    go(crew, "e", "tell")
+    at(crew, "e", "told")
+    go(crew, "e", "here")
+    assert crew.answer(assignment).text == "done"
+    assert requests.load_all(crew.directory) == []
+
+
+SLOW_TOOL = """
+import asyncio
+from crewboard.worker import engine, interrupts
+before, wait = engine.run_team_tool, interrupts.Interrupts.wait_for_decision
+async def slow(context, *given):
+    home = context.run_state.agent.engine_home
+    (home / "at-tool").touch()
+    while not (home / "go-tool").exists():
+        await asyncio.sleep(0.01)
+    return await before(context, *given)
+async def wait_for_decision(self, *given):
+    decided = await wait(self, *given)
+    (self._run_state.agent.engine_home / "at-decision").touch()
+    return decided
+engine.run_team_tool = slow
+interrupts.Interrupts.wait_for_decision = wait_for_decision
+engine.EngineLife._cancel.__defaults__ = (0.5,)
+"""
+"""Code that lets a tool of the team run for as long as a test wants."""
+
+MESSAGE = 'team send_message {"to": "operator", "content": "meanwhile"}'
+
+
+@of_engines
+def test_a_decision_cuts_off_no_call_of_the_team(crew: Crew) -> None:
+    with patched(SLOW_TOOL):
+        assignment = spawn(crew, "e", "[[run true; wait here; say done]]", "--withdraws")
+        request = crew.pending("permission")
+        meanwhile(crew, MESSAGE)
+        at(crew, "e", "tool")
+        answers.approve(crew.team, request.id)
+        at(crew, "e", "decision")
+        go(crew, "e", "tool")
+        eventually((home(crew, "e") / "results").exists, "the result of the call")
+        go(crew, "e", "here")
+        assert crew.answer(assignment).text == "done"
+    assert results(crew, "e") == [["send_message", "sent to operator", False]]
+
+
+@of_engines
+def test_an_interrupt_closes_a_question_during_a_call_of_the_team(crew: Crew) -> None:
+    with patched(LOADS + SLOW_TOOL):
+        spawn(crew, "e", "[[run true; say done]]", "--withdraws")
+        crew.pending("permission")
+        meanwhile(crew, MESSAGE)
+        at(crew, "e", "tool")
+        control.interrupt(crew.team, "e", "stop that")
+        eventually(lambda: requests.load_all(crew.directory)[0].status == "cancelled", "its end")
+
+
+BROKEN_TOOL = """
+from crewboard.errors import StorageError
+from crewboard.worker import engine
+async def broken(*_):
+    raise StorageError("the disk is full")
+engine.run_team_tool = broken
+"""
+
+
+@of_engines
+def test_a_tool_that_cannot_be_kept_ends_the_run_also_during_a_question(crew: Crew) -> None:
+    with patched(BROKEN_TOOL):
+        spawn(crew, "e", "[[run true; say done]]", "--withdraws")
+        crew.pending("permission")
+        meanwhile(crew, MESSAGE)
+        eventually(lambda: "the disk is full" in crew.agent("e").log.read_text(), "the error")
 
 
 def test_mail_on_its_way_into_a_turn_is_not_doubled(crew: Crew) -> None:

@@ -884,7 +884,6 @@ class EngineLife(Life):
             rule = verdict.asks if verdict is not None else ""
             decided = await self._ask_operator(engine, ask, call, tool, arguments, rule)
             if decided is None:
-                self._answer(engine, ask, allow=False)
                 return
             if decided.status != "approved":
                 why = f"{decided.status} by {decided.decided_by}" + (
@@ -936,8 +935,7 @@ class EngineLife(Life):
                 heard = await engine.news.get()
                 async with idle:
                     await self._hear_meanwhile(engine, heard, later)
-                    if not decision.done():
-                        self._run_state.show("waiting", doing, waiting_for=request.id)
+                    self._run_state.show("waiting", doing, waiting_for=request.id)
 
         hearing = asyncio.ensure_future(hear())
         try:
@@ -960,6 +958,9 @@ class EngineLife(Life):
             for heard in later:
                 engine.news.put_nowait(heard)
         requests.close(self._team, request.id, "cancelled", self._name, self._run_state.now())
+        # One whose turn ended may still be open.
+        self._answer(engine, ask, allow=False)
+        self._run_state.show("working", "works", timeout=self._silence)
         return None
 
     async def _until_turn_ends(self, request: Request) -> None:
