@@ -182,6 +182,13 @@ def known(name: str) -> KnownEngine:
     return KNOWN.get(name, _ANY)
 
 
+def title_of(package: str, version: str) -> str:
+    """Return the name of an engine by what it calls itself, with its version: that of its package, not of a CLI."""
+    said = f"{package} {version}".strip()
+    title = next((each.title for each in KNOWN.values() if each.package == package), "")
+    return f"{title} ({said.rpartition('/')[2]})" if title else said
+
+
 class FoundEngine(Struct, frozen=True):
     """An engine of the table as it is on this machine. `version` is empty if its package does not say."""
 

@@ -5,7 +5,7 @@ import pytest
 from crewboard.readmodel.activity import describe
 from crewboard.readmodel.mail import headline
 from crewboard.readmodel.needs import summarise
-from crewboard.records.events import Event, Gate, Intake, RunEnded, Sent
+from crewboard.records.events import EngineSession, Event, Gate, Intake, RunEnded, Sent
 from crewboard.records.requests import Request
 from crewboard.store import mailbox
 
@@ -23,6 +23,12 @@ def _sent(kind: str, content: str, to: str = "lead") -> Event:
     [
         (Intake(ts=1, run=1, prompt="fix it", prompt_from="operator"), "you: fix it"),
         (_mail("operator", "api", "task_assignment", "task 9"), "you: assigns task 9"),
+        (
+            EngineSession(
+                ts=1, session="s", engine="@agentclientprotocol/claude-agent-acp", version="0.101.0", loaded=False
+            ),
+            "Claude Code (claude-agent-acp 0.101.0) begins a session",
+        ),
         (_mail("lead", "api", "shutdown_request", ""), "lead: please shut down"),
         (
             _mail("operator", "api", "shutdown_request", "the team is being deleted"),

@@ -16,10 +16,10 @@ from crewboard.errors import StorageError
 from crewboard.protocol import requests
 from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records.agents import Deviations, Terms, TermsInForce
+from crewboard.records.agents import Deviations, Engine, Terms, TermsInForce
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import Request, RequestType, notes_in, parse_note
-from crewboard.store import mailbox, roster, tasks
+from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
 from crewboard_tui.actions.requests import outcome_of
@@ -449,6 +449,17 @@ async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Froz
         await stage.sees("# Rotate the JWT signing keys", "item 2 of 6")
         await stage.app.open_need("question:api:question-0bda2e498e58")
         await stage.sees("REQ question-0bda2e498e58")
+
+
+async def test_the_page_names_the_engine_that_wrote_the_plan(frozen: Frozen) -> None:
+    agent = frozen.directory.agent("auth-plan")
+    spec = agent.spec.load()
+    assert spec is not None
+    engine = Engine(name="claude", command=["claude-agent-acp"])
+    agents.change_spec(agent, lambda _: spec.replace(engine=engine))
+    async with opened(frozen, 80, 24) as stage:
+        await _open_plan(stage)
+        await stage.sees("FROM auth-plan (plan, engine claude, pid 4412)")
 
 
 @pytest.mark.long

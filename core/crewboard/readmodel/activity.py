@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crewboard import web
+from crewboard import engines, web
 from crewboard.readmodel.mail import describe_message, display_name
 from crewboard.readmodel.team import AgentView
 from crewboard.records.agents import State
@@ -169,7 +169,7 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
             return "room", f"summarised {event.covers} blocks"
         case EngineSession():
             begun = "goes on with its session" if event.loaded else "begins a session"
-            return "start", f"{f'{event.engine} {event.version}'.strip() or 'the engine'} {begun}"
+            return "start", f"{engines.title_of(event.engine, event.version) or 'the engine'} {begun}"
         case RunEnded():
             return "end", f"{EXIT_REASONS.get(event.reason, event.reason)}, code {event.code}"
 
