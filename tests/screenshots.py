@@ -54,6 +54,8 @@ class Shot:
     worktrees: bool = False
     attached: bool = False
     hosts: bool = False
+    agents: int = 0
+    """How many agents there are at least."""
 
 
 _TO_API = "j j j j j"
@@ -62,6 +64,8 @@ SHOTS = (
     Shot("board", _TO_API, "and▌"),
     Shot("board-80x24", _TO_API, "and▌", width=80, height=24),
     Shot("board-170x50", _TO_API, "TEAM", width=170, height=50),
+    Shot("board-12-agents", "", "Team 12", width=80, height=24, agents=12),
+    Shot("board-30-agents", "", "Team 30", height=40, agents=30),
     Shot("board-light", _TO_API, "and▌", theme="light"),
     Shot("board-contrast", _TO_API, "and▌", theme="contrast"),
     Shot("board-catppuccin-mocha", _TO_API, "and▌", theme="catppuccin-mocha"),
@@ -115,6 +119,8 @@ async def paint(shot: Shot, home: Path) -> str:
         repository.snapshot("ui", {"README.md": "# Ink\n"})
         repository.write({"README.md": "# Inkpot 2\n"})
         repository.commit("meanwhile")
+    if shot.agents:
+        add_agents(frozen, shot.agents)
     if shot.hosts:
         place_on_hosts(frozen)
     # Nothing of Claude Code is here that could be mirrored.
@@ -199,6 +205,18 @@ def add_work(frozen: Frozen) -> None:
             frozen.did(name, ago, tool, arguments, "(done)", 0.4)
 
 
+def add_agents(frozen: Frozen, count: int) -> None:
+    """Hire agents that read, until there are so many."""
+    names = frozen.directory.agents
+    for number in range(1, count + 1 - len(list(names.iterdir()))):
+        frozen.hire(
+            f"survey-{number}", "explore", "working", f"read_file src/part{number}.py", ago=7 * number,
+            pid=5000 + number, cpu=number % 7, rss=60 + number,
+        )  # fmt: skip
+        for ago in range(10 * (number % 5), 400, 45 + number):
+            frozen.did(f"survey-{number}", ago, "read_file", {"path": f"src/part{number}.py"}, "(done)", 0.4)
+
+
 def _note_past(note: Callable[[ProcessHistoryReader, TeamView], None]) -> Callable[[Any, TeamView], None]:
     """Return a `note` that records two minutes of measurements before the first one."""
     # The readers themselves: the id of one that is gone may be that of the next.
@@ -267,8 +285,11 @@ def paint_all(folder: Path, shots: tuple[Shot, ...] = SHOTS) -> list[Path]:
     return painted
 
 
-IN_README = ("board", "board-light", "needs-80x24", "needs-80x24-light", "plan-review-80x24", "plan-review-80x24-light")
-"""Pictures that the README shows: as PNG, because a browser loads no font for an SVG inside of a page."""
+AS_PNG = (
+    "board", "board-light", "needs-80x24", "needs-80x24-light", "plan-review-80x24", "plan-review-80x24-light",
+    "board-12-agents", "board-30-agents",
+)  # fmt: skip
+"""Pictures that are PNG too, because a browser loads no font for an SVG in a page."""
 
 
 def rasterize(svg: Path, browser: str) -> Path:
@@ -284,7 +305,7 @@ def rasterize(svg: Path, browser: str) -> Path:
 
 
 if __name__ == "__main__":
-    chosen = [path for path in paint_all(HERE) if sys.stdout.write(f"{path}\n") and path.stem in IN_README]
+    chosen = [path for path in paint_all(HERE) if sys.stdout.write(f"{path}\n") and path.stem in AS_PNG]
     if (chromium := shutil.which("chromium")) is not None:
         for path in chosen:
             sys.stdout.write(f"{rasterize(path, chromium)}\n")
