@@ -89,11 +89,12 @@ async def test_changes_look_as_they_did(frozen: Frozen, name: str, width: int, h
     repository.commit("meanwhile")
     async with opened(frozen, width, height) as stage:
         await stage.press("8")
-        await stage.sees("⚠ conflicts", "reads again")
+        # The work below the list, and the list of files, are read by themselves.
+        await stage.sees("⚠ conflicts", "reads again", "rows[: size + 1]")
         await stage.settles()
         _compare(name, stage.all)
         await stage.press("enter", "]")
-        await stage.sees("rows[: size + 1]")
+        await stage.sees("⏎ diff", "rows[: size + 1]")
         await stage.settles()
         _compare(f"{name}-diff", stage.all)
 
