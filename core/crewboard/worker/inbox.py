@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crewboard.errors import CrewboardError
 from crewboard.records.events import Intake
@@ -53,20 +54,15 @@ def take_in(
     entering = _entering(run_state, batch)
     if batch.offset == conversation.cursor and not (entering or notices or instructions):
         return 0
-    run_state.append(
-        Intake(
-            ts=run_state.now(),
-            messages=batch.messages,
-            cursor=batch.offset,
-            damaged=batch.damaged,
-            entered=entering,
-            notices=list(notices),
-            instructions=list(instructions),
-            shutdowns=list(shutdowns),
-            looping=looping,
-        )
-    )
+    told = {"notices": list(notices), "instructions": list(instructions), "shutdowns": list(shutdowns)}
+    _append(run_state, batch, entered=entering, looping=looping, **told)
     return len(entering)
+
+
+def _append(run_state: RunState, batch: mailbox.Batch, **fields: Any) -> None:
+    """Record that mail was picked up; `fields` are further ones of `Intake`."""
+    now = run_state.now()
+    run_state.append(Intake(ts=now, messages=batch.messages, cursor=batch.offset, damaged=batch.damaged, **fields))
 
 
 def _read(run_state: RunState, limit: int) -> mailbox.Batch:
@@ -114,9 +110,7 @@ def pick_up(run_state: RunState, arrived: PendingMail) -> None:
     """Pick up mail that starts no work."""
     batch = arrived.batch
     if batch.offset != run_state.conversation.cursor:
-        run_state.append(
-            Intake(ts=run_state.now(), messages=batch.messages, cursor=batch.offset, damaged=batch.damaged)
-        )
+        _append(run_state, batch)
 
 
 def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
@@ -124,17 +118,8 @@ def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()
     if arrived.first is None:
         return
     batch = arrived.batch
-    run_state.append(
-        Intake(
-            ts=run_state.now(),
-            messages=batch.messages,
-            cursor=batch.offset,
-            damaged=batch.damaged,
-            entered=_entering(run_state, batch, arrived.first),
-            notices=list(notices),
-            assignment=arrived.first.id,
-        )
-    )
+    entered = _entering(run_state, batch, arrived.first)
+    _append(run_state, batch, entered=entered, notices=list(notices), assignment=arrived.first.id)
 
 
 def _entering(run_state: RunState, batch: mailbox.Batch, first: Message | None = None) -> list[str]:
