@@ -803,7 +803,21 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     # ------------------------------------------------------------------------------------------- opening views
 
-    def ask(self, prompt: Screen[str | None], answered: Callable[[str | None], None] | None = None) -> None:
+    def ask(
+        self,
+        prompt: Screen[str | None],
+        given: Callable[[str], object] = lambda _: None,
+        left: Callable[[], object] = lambda: None,
+    ) -> None:
+        if isinstance(prompt, PromptLine):
+            prompt.pressed = self.context.key
+
+        def answered(text: str | None) -> None:
+            if text is None:
+                left()
+            else:
+                given(text)
+
         self.push_screen(prompt, answered)
 
     def open_menu(self) -> None:

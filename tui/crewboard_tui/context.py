@@ -55,8 +55,13 @@ class ShownPassage(Struct, frozen=True):
 class Navigator(Protocol):
     """The functions of the app with which views and actions open other views and pages."""
 
-    def ask(self, prompt: Screen[str | None], answered: Callable[[str | None], None] | None = None) -> None:
-        """Ask for one line of text."""
+    def ask(
+        self,
+        prompt: Screen[str | None],
+        given: Callable[[str], object] = lambda _: None,
+        left: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Ask for one line of text, and then call `given` with it, or `left` if the user left without one."""
 
     async def open_view(self, mode: str, at: str = "", *, find: str = "") -> None:
         """Show a numbered view without the pages above it, with the cursor on the row `at`, narrowed to `find`."""

@@ -17,7 +17,7 @@ from crewboard.operations import OPERATIONS, Operation, split_text
 from crewboard.readmodel.needs import to_acknowledge
 from crewboard.redaction import is_secret
 from crewboard_tui.actions.messaging import keep_unsent
-from crewboard_tui.actions.registry import Action, Operations, Selection, aimed, check_yes, either, for_fitting, not_for
+from crewboard_tui.actions.registry import Action, Operations, Selection, aimed, ask_yes, either, for_fitting, not_for
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
@@ -154,10 +154,9 @@ class AgentActions:
             selection.unmark(over)
 
     def _ask_for_model(self, agent: AgentView, selection: Selection) -> None:
-        def done(model: str | None) -> None:
-            if model is not None:
-                self._context.do(f"starting {agent.name} again", partial(self._retry_with, agent.name, model.strip()))
-                selection.unmark([agent.name])
+        def done(model: str) -> None:
+            self._context.do(f"starting {agent.name} again", partial(self._retry_with, agent.name, model.strip()))
+            selection.unmark([agent.name])
 
         def check(text: str) -> str | None:
             return None if text.strip() else "name a model, such as opus"
@@ -167,7 +166,6 @@ class AgentActions:
 
         text = models.instead_of(agent.status.refused_by or "", self._context.team.worker_environment) or agent.model
         prompt = PromptLine(f"{agent.name}: model", text, check=check, hint="the model that tries again")
-        prompt.pressed = self._context.key
         self._context.navigator.ask(prompt, done)
 
     def _retry_with(self, name: str, model: str) -> str:
@@ -246,14 +244,11 @@ class AgentActions:
         else:
             label, text, check = "the team's budget", _doubled(self._context.snapshot.view.budget), _check_budget
 
-        def done(answer: str | None) -> None:
-            if answer is not None:
-                self._context.do(f"raising the limit of {agent.name}", partial(self._raised, agent, answer.strip()))
-                selection.unmark([agent.name])
+        def done(answer: str) -> None:
+            self._context.do(f"raising the limit of {agent.name}", partial(self._raised, agent, answer.strip()))
+            selection.unmark([agent.name])
 
-        prompt = PromptLine(label, text, check=check, hint=hint)
-        prompt.pressed = self._context.key
-        self._context.navigator.ask(prompt, done)
+        self._context.navigator.ask(PromptLine(label, text, check=check, hint=hint), done)
 
     def _raised(self, agent: AgentView, limit: str) -> str:
         from crewboard.commands import control
@@ -367,18 +362,15 @@ class PuttingBack:
         self._context.do(f"finding out what can be put back of {agent.name}", check, done)
 
     def _ask(self, agent: AgentView, part: Part | None, seen: "PutBack") -> None:
-        def done(text: str | None) -> None:
-            if text is not None:
-                put = partial(self._put_back, agent, part, seen)
-                self._context.do(f"putting files of {agent.name} back", put, lambda *_: self._then())
+        def start() -> None:
+            put = partial(self._put_back, agent, part, seen)
+            self._context.do(f"putting files of {agent.name} back", put, lambda *_: self._then())
 
         what = "its last assignment"
         if part is not None:
             what = f"{f'hunk {part.hunk} of ' if part.hunk is not None else ''}{_short(part.path)}"
-        leave = self._context.key("line.leave")
         rest = " · what its commands changed stays" if seen.snapshot is None else ""
-        hint = f"Type yes · {_files_of(seen)}{rest} · {leave} leaves it as it is"
-        self._context.navigator.ask(PromptLine(f"{agent.name}: put {what} back?", hint=hint, check=check_yes), done)
+        ask_yes(self._context, f"{agent.name}: put {what} back?", f"{_files_of(seen)}{rest}", start)
 
     def _put_back(self, agent: AgentView, part: Part | None, seen: "PutBack") -> str:
         """Put back exactly what was shown: it is found out again, and refused if something has changed."""
@@ -435,8 +427,8 @@ class TaskActions:
     def _new(self, selection: Selection) -> None:
         from crewboard_tui.compose.draft_input import Prose
 
-        def done(text: str | None) -> None:
-            if text is not None and text.strip():
+        def done(text: str) -> None:
+            if text.strip():
                 self._context.drafts.pop(TASK, None)
                 self._add(text, selection)
 
@@ -445,7 +437,6 @@ class TaskActions:
 
         hint, prose = self._text_hint("adds it"), Prose.of(self._context)
         prompt = PromptLine(TASK, lambda: self._context.drafts.get(TASK, ""), hint=hint, changed=keep, prose=prose)
-        prompt.pressed = self._context.key
         self._context.navigator.ask(prompt, done)
 
     def _add(self, text: str, selection: Selection) -> None:
@@ -479,19 +470,17 @@ class TaskActions:
             done = operation.run(self._context.team, task.id, shown, text)
             return done.says + operation.after(done, self._context.key)
 
-        def done(text: str | None) -> None:
-            if text is not None:
-                drafts.pop(name, None)
-                if text != shown:
-                    settle = keep_unsent(self._context, lambda: name, text)
-                    self._context.do(f"{operation.doing} #{task.id}", partial(save, text), settle=settle)
+        def done(text: str) -> None:
+            drafts.pop(name, None)
+            if text != shown:
+                settle = keep_unsent(self._context, lambda: name, text)
+                self._context.do(f"{operation.doing} #{task.id}", partial(save, text), settle=settle)
 
         prompt = PromptLine(
             f"#{task.id}", lambda: drafts.get(name, shown), hint=self._text_hint("saves"), changed=keep,
             check=lambda text: None if split_text(text)[0] else "the first line is the subject",
             prose=Prose.of(self._context),
         )  # fmt: skip
-        prompt.pressed = self._context.key
         self._context.navigator.ask(prompt, done)
 
     def _text_hint(self, sends: str) -> str:

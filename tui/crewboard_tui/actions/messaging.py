@@ -73,8 +73,8 @@ class Messaging:
             return
         from crewboard_tui.compose.draft_input import Prose
 
-        def done(text: str | None) -> None:
-            if text is not None and target.is_sent(text):
+        def done(text: str) -> None:
+            if target.is_sent(text):
                 self._context.drafts.pop(target.draft, None)
                 target.send(text)
 
@@ -90,7 +90,6 @@ class Messaging:
             names=target.names, prose=Prose.of(self._context), write_out=target.write_out,
             check=lambda text: target.check(text) if target.is_sent(text) else None,
         )  # fmt: skip
-        prompt.pressed = self._context.key
         self._context.navigator.ask(prompt, done)
 
     # ---------------------------------------------------------------------------------------------------- message

@@ -188,9 +188,7 @@ class Operations:
         if operation.asks is not None:
             self._ask(operation.asks, named, chosen, start)
         elif operation.confirm == "yes":
-            hint = f"Type yes · {consequence} · {key('line.leave')} {operation.label}s none"
-            prompt = PromptLine(f"{operation.label} {named}?", hint=hint, check=check_yes)
-            self._context.navigator.ask(prompt, lambda text: start() if text is not None else None)
+            ask_yes(self._context, f"{operation.label} {named}?", consequence, start, f"{operation.label}s none")
         elif operation.confirm == "again" and (armed != pressed or monotonic() - at > AGAIN_WITHIN):
             words = f"{key(ident)} again within {AGAIN_WITHIN:.0f} s {consequence}"
             self._context.say(words, "warning bold", AGAIN_WITHIN)
@@ -212,13 +210,19 @@ class Operations:
         present = asks.text(chosen[0]) if len(chosen) == 1 else ""
         names = asks.names(chosen, view) if asks.names is not None else ()
         prompt = PromptLine(asks.label(named), present, hint=asks.hint, check=check, names=names)
-        prompt.pressed = self._context.key
-        self._context.navigator.ask(prompt, lambda text: start(read(text)) if text is not None else None)
+        self._context.navigator.ask(prompt, lambda text: start(read(text)))
 
 
-def check_yes(text: str) -> str | None:
-    """Return why a text is not the yes that is asked for."""
-    return None if text.strip() == "yes" else "type yes, or leave"
+def ask_yes(
+    context: AppContext, question: str, says: str, start: Callable[[], object], leaves: str = "leaves it as it is"
+) -> None:
+    """Ask for a typed yes, and then `start`. The hint `says` what follows, and what the key that `leaves` does."""
+
+    def check(text: str) -> str | None:
+        return None if text.strip() == "yes" else "type yes, or leave"
+
+    hint = f"Type yes · {says} · {context.key('line.leave')} {leaves}"
+    context.navigator.ask(PromptLine(question, hint=hint, check=check), lambda _: start())
 
 
 # ------------------------------------------------------------------------------------------------ for several agents

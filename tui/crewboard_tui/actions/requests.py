@@ -129,9 +129,8 @@ class MarkedPermissions:
     def _deny(self, selection: Selection) -> None:
         chosen = self._chosen(selection)
 
-        def done(text: str | None) -> None:
-            if text is not None:
-                self._answer("denying", "denied", chosen, partial(self._deny_one, text.strip()), selection)
+        def done(text: str) -> None:
+            self._answer("denying", "denied", chosen, partial(self._deny_one, text.strip()), selection)
 
         def check(text: str) -> str | None:
             return None if text.strip() else "say why: the agents need a reason to go on"

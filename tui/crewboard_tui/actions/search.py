@@ -130,11 +130,7 @@ class Search:
         """The layer of the narrowing, which Esc closes."""
 
     def _ask(self, _: Selection) -> None:
-        def done(text: str | None) -> None:
-            if text is not None:
-                self.narrow(text)
-
-        self._context.navigator.ask(PromptLine("find", self.words, hint=self._finds, changed=self.narrow), done)
+        self._context.navigator.ask(PromptLine("find", self.words, hint=self._finds, changed=self.narrow), self.narrow)
 
     def narrow(self, text: str) -> None:
         """Show only what matches `text`."""

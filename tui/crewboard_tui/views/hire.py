@@ -314,18 +314,15 @@ class HireScreen(BaseScreen):
             self.context.say(str(error), "error")
             return
 
-        def done(name: str | None) -> None:
-            if name is not None:
-                self.context.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
+        def done(name: str) -> None:
+            self.context.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
 
         def check(name: str) -> str | None:
             return profiles.why_not(name.strip(), profile)
 
         names = list(profiles.load(self._profiles_folder).profiles)
         hint = f"{self.context.key('draft.send')} keeps it"
-        ask = PromptLine("keep as profile", check=check, names=names, hint=hint)
-        ask.pressed = self.context.key
-        self.context.navigator.ask(ask, done)
+        self.context.navigator.ask(PromptLine("keep as profile", check=check, names=names, hint=hint), done)
 
     def _save(self, name: str, profile: Profile) -> str:
         path = profiles.save(self._profiles_folder, name, profile)
@@ -342,9 +339,7 @@ class HireScreen(BaseScreen):
         if damaged:
             self.context.say(damaged, "warning")
 
-        def done(name: str | None) -> None:
-            if name is None:
-                return
+        def done(name: str) -> None:
             chosen, profile = self.form.agent_name, name.strip()
             untouched = chosen in ("", self._first[0])
             self.context.say(f"filled from the profile {profile}")
@@ -354,9 +349,7 @@ class HireScreen(BaseScreen):
         def check(name: str) -> str | None:
             return None if name.strip() in kept.profiles else f"the profiles are {', '.join(kept.profiles)}"
 
-        ask = PromptLine("load profile", check=check, names=list(kept.profiles))
-        ask.pressed = self.context.key
-        self.context.navigator.ask(ask, done)
+        self.context.navigator.ask(PromptLine("load profile", check=check, names=list(kept.profiles)), done)
 
     def _fill(self, name: str, profile: Profile, *, is_new: bool = False) -> None:
         self.form.fill(name, profile, is_new=is_new)

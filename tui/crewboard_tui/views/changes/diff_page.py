@@ -274,9 +274,9 @@ class ChangesPage(BaseScreen):
         def keep(text: str) -> None:
             drafts[note.draft] = text
 
-        def done(text: str | None) -> None:
-            keep(text if text is not None else drafts.get(note.draft, ""))
-            if not drafts[note.draft].strip():
+        def done(text: str) -> None:
+            keep(text)
+            if not text.strip():
                 del drafts[note.draft]
             self.refresh_all()
 
@@ -288,8 +288,7 @@ class ChangesPage(BaseScreen):
             changed=keep,
             prose=Prose.of(self.context),
         )
-        prompt.pressed = self.context.key
-        self.context.navigator.ask(prompt, done)
+        self.context.navigator.ask(prompt, done, lambda: done(drafts.get(note.draft, "")))
 
     def _send_notes(self, _: Selection) -> None:
         """Send all notes as one message; those that were changed meanwhile are kept."""

@@ -13,7 +13,7 @@ from crewboard.commands import changes as commands_changes
 from crewboard.records.base import counted
 from crewboard.records.team import Acceptance, How
 from crewboard.untrusted import as_run
-from crewboard_tui.actions.registry import Action, Selection, select
+from crewboard_tui.actions.registry import Action, Selection, ask_yes, select
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import Prose
 from crewboard_tui.drafts import for_merge
@@ -74,18 +74,19 @@ class Merging:
         if found is None:
             return
 
-        def done(text: str | None) -> None:
-            if text is not None:
-                take_back = partial(self._take_back, found.agent)
-                self._context.do(f"taking back the work of {found.agent}", take_back, lambda *_: self._reader.read())
-
-        hint = (
-            f"Type yes · {branch_words(found)} goes back to {found.before[:ID_LENGTH]}, "
+        says = (
+            f"{branch_words(found)} goes back to {found.before[:ID_LENGTH]}, "
             f"or gets a revert if more came after · {found.agent} keeps its work"
-            f" · {self._context.key('line.leave')} leaves it as it is"
         )
-        prompt = PromptLine(f"take back the work of {found.agent}?", hint=hint, check=_check_yes)
-        self._context.navigator.ask(prompt, done)
+        self._ask_yes("take back", "taking back", found.agent, says, self._take_back)
+
+    def _ask_yes(self, does: str, doing: str, name: str, says: str, act: Callable[[str], str]) -> None:
+        """Do something to the work of an agent after the user typed `yes`."""
+
+        def start() -> None:
+            self._context.do(f"{doing} the work of {name}", partial(act, name), lambda *_: self._reader.read())
+
+        ask_yes(self._context, f"{does} the work of {name}?", says, start)
 
     def _why_no_discard(self, selection: Selection) -> str | None:
         if selection.agent is not None and self._known(selection) is not None and selection.agent.alive:
@@ -97,18 +98,9 @@ class Merging:
         changes = self._known(selection)
         if changes is None:
             return
-        name = changes.agent
-
-        def done(text: str | None) -> None:
-            if text is not None:
-                throw = partial(self._throw_away, name)
-                self._context.do(f"throwing away the work of {name}", throw, lambda *_: self._reader.read())
-
         work = f"{counted(len(changes.files), 'file')} (+{changes.added} −{changes.removed})"
         kept = "merged here" if changes.is_merged else "not merged" if changes.files else "nothing to merge"
-        hint = f"Type yes · {work}, {kept} · {self._context.key('line.leave')} leaves it as it is"
-        prompt = PromptLine(f"throw away the work of {name}?", hint=hint, check=_check_yes)
-        self._context.navigator.ask(prompt, done)
+        self._ask_yes("throw away", "throwing away", changes.agent, f"{work}, {kept}", self._throw_away)
 
     def _throw_away(self, name: str) -> str:
         last = commands_changes.discard(self._context.team, name)
@@ -135,10 +127,6 @@ class Merging:
         undone = commands_changes.undo(self._context.team, name)
         how = "reset to" if undone.undone == undone.before else "reverted by"
         return f"the work of {name} is taken back: {branch_words(undone)} {how} {(undone.undone or '')[:ID_LENGTH]}"
-
-
-def _check_yes(text: str) -> str | None:
-    return None if text.strip() == "yes" else "type yes, or leave"
 
 
 def branch_words(made: Acceptance) -> str:
@@ -418,9 +406,8 @@ class MergePage(BaseScreen):
         self._check(replace(self._terms, how=ways[(ways.index(self._terms.how) + 1) % len(ways)]))
 
     def _ask_into(self) -> None:
-        def done(text: str | None) -> None:
-            if text is not None:
-                self._check(replace(self._terms, into=text.strip() or None))
+        def done(text: str) -> None:
+            self._check(replace(self._terms, into=text.strip() or None))
 
         hint = "the name of a branch · empty: the one that is checked out"
         self.context.navigator.ask(PromptLine("into", self._terms.into or "", hint=hint), done)
@@ -431,10 +418,9 @@ class MergePage(BaseScreen):
         def keep(text: str) -> None:
             drafts[self._draft] = text
 
-        def done(text: str | None) -> None:
-            if text is not None:
-                keep(text.strip())
-            message = drafts.get(self._draft, "").strip()
+        def done(text: str) -> None:
+            message = text.strip()
+            keep(message)
             if not message:
                 drafts.pop(self._draft, None)
             self._check(replace(self._terms, message=message or None))
@@ -444,8 +430,7 @@ class MergePage(BaseScreen):
         prompt = PromptLine(
             "message", lambda: drafts.get(self._draft) or usual, hint=hint, changed=keep, prose=Prose.of(self.context)
         )
-        prompt.pressed = self.context.key
-        self.context.navigator.ask(prompt, done)
+        self.context.navigator.ask(prompt, done, lambda: done(drafts.get(self._draft, "")))
 
     def _merge_as_shown(self) -> None:
         if not self._asked.holds_back("accept.confirm", "merges"):

@@ -899,7 +899,7 @@ class ReviewScreen(BaseScreen):
 
         hint = f"LINE:TEXT or LINE-LINE:TEXT · {self.context.key('draft.send')} keeps it · without TEXT it is removed"
         prompt = PromptLine("note", lambda: written, hint=hint, check=self._problem_of_note, changed=keep)
-        self.context.navigator.ask(prompt, done)
+        self.context.navigator.ask(prompt, done, lambda: done(None))
 
     def _compare(self) -> None:
         plan = self.query_one("#plan", LineView)
