@@ -6,7 +6,7 @@ Commands that wait for other processes run in a thread, so that the lead can be 
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -86,7 +86,7 @@ class SendExplorer(Input):
 _SENDING = asyncio.Lock()
 
 _TERMS = ("worktree", "effort", "thinking", "web", "host", "needs")
-"""The fields that a lead need not give for an agent that has them already."""
+"""The fields that become terms as they are. A lead need not give them for an agent that has them already."""
 
 
 class Broadcast(Input):
@@ -127,16 +127,8 @@ def _team(context: Context) -> Team:
 @tool()
 async def task_create(context: Context, given: TaskCreate) -> Outcome:
     """Put a task on the board. If assigned_to is set, that agent gets mail about it."""
-    task = tasks.add_task(
-        _team(context),
-        given.subject,
-        description=given.description,
-        owner=given.assigned_to,
-        blocked_by=given.blocked_by,
-        priority=given.priority,
-        check=given.check,
-        review=given.review,
-    )
+    draft = given.model_dump(exclude={"subject", "assigned_to"})
+    task = tasks.add_task(_team(context), given.subject, owner=given.assigned_to, **draft)
     assigned = f", assigned to {task.owner}{_not_running(context, task.owner)}" if task.owner else ""
     check = store_tasks.check_of(context.team, task)
     other = f"; it is checked with the operator's `{check.command}`" if check and check.command != given.check else ""
@@ -164,27 +156,23 @@ async def spawn_agent(context: Context, given: SpawnAgent) -> Outcome:
     # If this work of the lead needs a plan, so does that of an agent that could act without one.
     acts = kind is None or kind.writes or kind.executes
     plan = given.plan_required or (acts and assignment is not None and assignment.plan_wanted)
+    terms: dict[str, Any] = {name: getattr(given, name) for name in _TERMS}
     request = hire.Hire(
-        name=given.name,
-        type=given.agent_type,
-        prompt=given.prompt,
-        role=given.role,
-        model=given.model,
+        given.name,
+        given.agent_type,
+        given.prompt,
+        given.role,
+        given.model,
         engine=given.engine,
         flags=HireOptions(
-            worktree=given.worktree,
-            effort=given.effort,
-            thinking=given.thinking,
-            web=given.web,
+            **terms,
             allowed_domains=given.allowed_domains if given.web else [],
             plan=plan,
             unsafe_no_sandbox=own.unsafe_no_sandbox,
             allow_hardlinks=own.allow_hardlinks,
             max_turns=own.max_turns,
-            host=given.host,
-            needs=given.needs,
         ),
-        given=frozenset(name for name in _TERMS if getattr(given, name)),
+        given=frozenset(name for name, term in terms.items() if term),
         foreground=not given.background,
         # Derived, so that the same call after a crash finds the agent that it hired.
         prompt_id=mailbox.derived_id(context.name, context.tool_use_id, "prompt"),
