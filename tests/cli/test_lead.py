@@ -106,6 +106,7 @@ def test_a_task_to_write_unit_tests_is_completed(offline: Cli) -> None:
 
 
 @pytest.mark.long
+@of_words
 def test_a_plan_waits_for_the_operator(offline: Cli) -> None:
     assert "plan then waits for the operator" in lead(offline, PLAN_AND_REVIEW)
     assert plan_of_bob(offline, "pending").to == "operator"
@@ -160,6 +161,7 @@ def test_agents_are_found_by_type_and_the_team_is_deleted(offline: Cli) -> None:
 
 
 @pytest.mark.long
+@of_words
 @pytest.mark.parametrize("prompt", ["have one agent list all Python files and another one run the tests"])
 def test_a_lead_hires_for_what_the_readme_says(offline: Cli, prompt: str) -> None:
     answer = lead(offline, prompt)
