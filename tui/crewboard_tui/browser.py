@@ -22,8 +22,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
-from crewboard import Team
-from crewboard.commands.context import CommandLine
+from crewboard.commands.context import CommandLine, Team
 
 PROTOCOL = "crewboard"
 """The websocket's subprotocol. A browser offers the token as a second one: its scripts can set no other header."""

@@ -22,9 +22,8 @@ from typing import Any
 
 import click
 
-from crewboard import ExitCode, UsageError
 from crewboard.commands import context as commands_context
-from crewboard.errors import how_to_install
+from crewboard.errors import ExitCode, UsageError, how_to_install
 from crewboard.store import hosts
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.common import Session, as_json, note, say, say_json

@@ -7,9 +7,8 @@ from msgspec import Struct
 from textual import on
 from textual.widget import Widget
 
-from crewboard import AgentView
 from crewboard.readmodel.processes import Usage
-from crewboard.readmodel.team import describe_runner
+from crewboard.readmodel.team import AgentView, describe_runner
 from crewboard.records.processes import describe_exit
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.messaging import Messaging

@@ -17,12 +17,11 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard import Need, TeamView
 from crewboard.names import SYSTEM
 from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel.needs import format_minute, outage_end
 from crewboard.readmodel.states import URGENCY
-from crewboard.readmodel.team import describe_runner, describe_storage
+from crewboard.readmodel.team import Need, TeamView, describe_runner, describe_storage
 from crewboard.readmodel.usage import bill_team
 from crewboard_tui.keymap.bindings import (
     BY_ID,
