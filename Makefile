@@ -74,7 +74,7 @@ test-long: $(STAMP) ## run the long fault and soak tests
 # What Linux alone has is skipped, with the reason. Left out is what another system cannot load, and an old team whose
 # agent writes: without a sandbox that needs a yes.
 plain: $(STAMP) ## run the tests of processes, files, requests, supervisors, workers and the read model without what only Linux has
-	@CREWBOARD_PLATFORM=posix $(PYTEST) tests/linux tests/protocol tests/readmodel tests/store \
+	@CREWBOARD_PLATFORM=posix $(PYTEST) tests/unix tests/protocol tests/readmodel tests/store \
 		tests/supervisor/test_supervisor.py tests/worker/test_life.py --ignore tests/readmodel/test_file_events.py \
 		--deselect tests/store/test_team_of_0_1_0.py::test_its_pending_plan_is_approved_and_carried_out
 

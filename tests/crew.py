@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from crewboard import redaction
 from crewboard.commands import context, stop
 from crewboard.commands import hire as hiring
-from crewboard.linux import process
 from crewboard.protocol import requests, supervisor_client
 from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.readmodel.team import AgentView, TeamView
@@ -22,6 +21,7 @@ from crewboard.records.requests import Request
 from crewboard.store import journal, leases
 from crewboard.store.journal import Follower
 from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.unix import process
 from tests.model import ModelServer
 
 T = TypeVar("T")

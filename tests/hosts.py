@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from crewboard.linux import process
 from crewboard.records.processes import Host
 from crewboard.store import hosts, leases
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 
 
 @contextmanager

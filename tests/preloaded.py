@@ -183,9 +183,9 @@ def _main() -> int:
     # Detach, so that no test runner has to wait for the others.
     if os.fork():
         os._exit(0)
-    from crewboard.linux import process
     from crewboard.offline import __main__ as offline
     from crewboard.supervisor import __main__ as supervisor
+    from crewboard.unix import process
     from crewboard.worker import prefork_server
 
     # It ends with the socket: the kernel would end it with the thread that started it, which may be a short-lived one.

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crewboard.commands import hosts as commands_hosts
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.records.processes import Host
 from crewboard.store import hosts
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
 
 API_KEY = "a-key-of-the-hosts-that-no-record-has"

@@ -42,7 +42,7 @@ _DEMO = """\
 from unittest import mock
 from crewboard_tui.cli import main
 
-with mock.patch("crewboard.linux.process.runs_as_root", return_value=False):
+with mock.patch("crewboard.unix.process.runs_as_root", return_value=False):
     main()
 """
 """The demo of an ordinary user, also if root records it."""

@@ -264,7 +264,7 @@ def same_everywhere(home: Path) -> Iterator[None]:
     time.tzset()
     try:
         with (
-            mock.patch("crewboard.linux.process.runs_as_root", return_value=False),
+            mock.patch("crewboard.unix.process.runs_as_root", return_value=False),
             mock.patch.object(ProcessHistoryReader, "note", _note_past(ProcessHistoryReader.note)),
         ):
             yield

@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct
 
 from crewboard.errors import UsageError
-from crewboard.linux import programs
 from crewboard.records.agents import Engine
+from crewboard.unix import programs
 
 OTHER = "acp:"
 """The beginning of the name of an engine that is not in the table; its command follows."""

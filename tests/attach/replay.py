@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from crewboard.attach import formats, teams
-from crewboard.linux import process as linux_process
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process as unix_process
 
 RECORDED = Path(__file__).with_name("recorded")
 TIMELINES = sorted(path.stem for path in RECORDED.glob("*.jsonl"))
@@ -50,7 +50,7 @@ class Replay:
 
     @property
     def ticks(self) -> int:
-        return linux_process.start_ticks(self.pid)
+        return unix_process.start_ticks(self.pid)
 
     def play(self, timeline: str) -> Iterator[Change]:
         """Make each change of a timeline, and yield it."""

@@ -189,6 +189,6 @@ def test_another_process_with_its_pid_is_not_stopped(claude: Path) -> None:
 
 
 def own_ticks() -> int:
-    from crewboard.linux.process import start_ticks
+    from crewboard.unix.process import start_ticks
 
     return start_ticks(os.getpid())

@@ -14,7 +14,6 @@ import pytest
 from crewboard import OPERATOR, BadDataError, Team, operations, read_team
 from crewboard.attach import formats, mirror, places, teams
 from crewboard.commands import answers, control, hire, messages, settings, stop, tasks
-from crewboard.linux import process as linux_process
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, describe_message
 from crewboard.records.base import JsonValue
@@ -22,6 +21,7 @@ from crewboard.records.events import Reply, Sent, ToolStart
 from crewboard.store import journal as store_journal
 from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process as unix_process
 from tests.attach.replay import TIMELINES, Change, Replay, contents, process
 from tests.crew import eventually
 from tests.matrix import default
@@ -589,7 +589,7 @@ def test_versions_outside_the_tested_ones_are_known() -> None:
 
 def play_session(replay: Replay, root: Path, pid: int, created: float, ident: str) -> None:
     """Write the files of a session of 2.1.197 that was started with `--session-id`, and of its team."""
-    ticks = linux_process.start_ticks(pid)
+    ticks = unix_process.start_ticks(pid)
     member = {"agentId": "team-lead@T", "name": "team-lead", "agentType": "team-lead", "cwd": str(root)}
     team = {"name": "T", "createdAt": int(created * 1000), "leadSessionId": "no-such-session", "members": [member]}
     session = {
@@ -611,7 +611,7 @@ def test_a_session_with_a_given_id_is_found(replay: Replay, root: Path) -> None:
 
 
 def test_no_other_session_is_taken_for_the_lead(replay: Replay, root: Path) -> None:
-    began = linux_process.started_at(replay.ticks)
+    began = unix_process.started_at(replay.ticks)
     play_session(replay, root, replay.pid, began - 5, "earlier")
     team = replay.attach(root)
     mirrored(team).close()

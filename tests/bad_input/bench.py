@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from crewboard.linux import process
 from crewboard.protocol import requests, supervisor_client
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
@@ -17,6 +16,7 @@ from crewboard.records.requests import Request
 from crewboard.records.team import Member
 from crewboard.store import agents, leases, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.unix import process
 from tests.cli.shell import Inside, Ran
 from tests.crew import eventually
 from tests.store.raw_mail import append, line

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.linux import process
 from crewboard.sandbox import bubblewrap, landlock, shell
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.scratch import Scratch
+from crewboard.unix import process
 from crewboard.worker.tools.base import FileToolClient
 from tests.bench.baselines import python_ms
 from tests.bench.figures import Figures, median

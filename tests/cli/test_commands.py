@@ -17,7 +17,6 @@ from crewboard.agent_types import TYPES
 from crewboard.commands import answers, control, stop
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError
-from crewboard.linux import process
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import format_minute
 from crewboard.records.base import JsonValue, convert, first_line
@@ -27,6 +26,7 @@ from crewboard.records.processes import Exit
 from crewboard.records.team import Checked
 from crewboard.store import agents, codec, journal, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from crewboard_tui.cli import program
 from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli, Inside

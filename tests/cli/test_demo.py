@@ -16,9 +16,9 @@ import pyte
 import pytest
 
 from crewboard import Assignment, env
-from crewboard.linux import process
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Status
+from crewboard.unix import process
 from crewboard_tui import dashboard
 from crewboard_tui.app import CrewboardApp
 from crewboard_tui.demo import HEADLESS_PACE, Stage

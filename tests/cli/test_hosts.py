@@ -18,7 +18,6 @@ from crewboard.commands import messages, stop
 from crewboard.commands.context import CommandLine, Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import CredentialsError, ExitCode, TryLaterError, UsageError
-from crewboard.linux import process
 from crewboard.protocol import cooldown, supervisor_client
 from crewboard.protocol.supervisor_client import ensure_running
 from crewboard.readmodel import states
@@ -34,6 +33,7 @@ from crewboard.store.agents import LATE_AFTER
 from crewboard.store.interface import Store
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.reconciler import Supervisor, Watched
+from crewboard.unix import process
 from crewboard.worker.run_state import RunState
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli
@@ -300,7 +300,7 @@ def test_an_agent_that_cannot_be_killed_names_its_host(hosted: Team, monkeypatch
 
 def test_a_worker_of_another_machine_gets_no_signal(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
-    monkeypatch.setattr("crewboard.linux.process.send_signal", lambda pid, *_: sent.append(pid))
+    monkeypatch.setattr("crewboard.unix.process.send_signal", lambda pid, *_: sent.append(pid))
     enlist(hosted, "w1")
     held = leases.take(hosted.directory.agent("w1").lease)
     assert held is not None

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
 from crewboard.records.base import convert
@@ -20,6 +19,7 @@ from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
 from crewboard.store import agents, journal, leases, mailbox
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from tests.cli.shell import Cli, finish
 from tests.crew import contents, eventually
 

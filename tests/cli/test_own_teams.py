@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.linux import process
 from crewboard.records.processes import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from tests.cli.shell import Cli
 from tests.postgres import close_connections
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from crewboard.commands import hire as hiring
-from crewboard.linux import process
 from crewboard.records.processes import Host
 from crewboard.store import hosts
+from crewboard.unix import process
 from tests import postgres
 from tests.crew import Crew, eventually
 from tests.model import ModelServer

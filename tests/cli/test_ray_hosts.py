@@ -11,8 +11,8 @@ import pytest
 
 from crewboard import names
 from crewboard.errors import UsageError
-from crewboard.linux import process
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from crewboard_tui.cli import ray_hosts
 from crewboard_tui.cli.ray_hosts import NodeHost
 from tests.crew import eventually

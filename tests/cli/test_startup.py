@@ -55,7 +55,7 @@ COSTLY = {"_field_defaults", "__dataclass_fields__"}
 """What only named tuples and dataclasses have."""
 
 AS_TUPLES = {
-    "crewboard.linux.process.Measurement", "crewboard.operations.Asks", "crewboard.operations.Done",
+    "crewboard.unix.process.Measurement", "crewboard.operations.Asks", "crewboard.operations.Done",
     "crewboard.operations.Operation", "crewboard_tui.drafts.LineNote",
 }  # fmt: skip
 """Named tuples before the first picture: one is written as a list, the others load where msgspec does not."""

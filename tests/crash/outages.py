@@ -11,9 +11,9 @@ from typing import Literal
 import psycopg
 
 from crewboard.commands import hire
-from crewboard.linux import process
 from crewboard.records.processes import Lease
 from crewboard.store import hosts, leases
+from crewboard.unix import process
 from tests import postgres
 from tests.crash.stress import StressRun
 from tests.crew import eventually

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crewboard.commands import hire
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import SERVER_MODULE
 from crewboard.records.events import RunStarted, Sent
 from crewboard.records.processes import Lease, Supervisor
 from crewboard.store import journal, leases, mailbox
+from crewboard.unix import process
 from crewboard.untrusted import undelimit
 from tests.crash.other_processes import read_endlessly, send_endlessly
 from tests.crew import Crew, eventually

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import context, hire, messages, stop
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.reader import read_team
 from crewboard.records.events import Reply
 from crewboard.records.processes import Lease
 from crewboard.store import codec, leases
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from tests.crew import Crew, eventually
 
 GONE_WITHIN = 30.0

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.linux import process
 from crewboard.records.processes import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from tests.crash.enumeration import new_team
 from tests.crash.interleavings import INTERLEAVINGS
 from tests.crew import WAIT_TIMEOUT, eventually

@@ -11,12 +11,12 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from crewboard.commands import answers, hire
-from crewboard.linux import process
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests, supervisor_client
 from crewboard.records.processes import Supervisor
 from crewboard.records.requests import notes_in
 from crewboard.store import leases, mailbox
+from crewboard.unix import process
 from tests.crash.other_processes import send_back_endlessly
 from tests.crash.stress import StressRun, Target
 from tests.crew import Crew, eventually

@@ -74,7 +74,7 @@ def test_packages_pass_no_names_on() -> None:
 
 READ_THE_CLOCK = frozenset({
     # The store's clock is made from it, and the files of this machine have its times.
-    "crewboard.store.file_store", "crewboard.store.hosts", "crewboard.store.files", "crewboard.linux.process",
+    "crewboard.store.file_store", "crewboard.store.hosts", "crewboard.store.files", "crewboard.unix.process",
     "crewboard.readmodel.processes", "crewboard.worker.tools.workspace",
     # Where the caller names no other, and where no time of another machine is compared.
     "crewboard.store.mailbox", "crewboard.commands.context", "crewboard.supervisor.reconciler",

@@ -16,13 +16,13 @@ from types import SimpleNamespace
 import pytest
 
 from crewboard.errors import TryLaterError, UntrustedError
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import Peer, request_exit, request_start, wake_supervisor
 from crewboard.records.processes import Supervisor
 from crewboard.store import leases
 from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from tests.crew import eventually
 
 KEY = "sk-ant-very-secret"

@@ -9,7 +9,6 @@ import pytest
 
 from crewboard.commands import context
 from crewboard.commands.context import CommandLine
-from crewboard.linux import process
 from crewboard.readmodel import as_json
 from crewboard.readmodel.needs import ways_to_begin
 from crewboard.readmodel.processes import KernelProbe, Usage
@@ -21,6 +20,7 @@ from crewboard.records.team import OperatorState
 from crewboard.store import agents, hosts, leases
 from crewboard.store.file_store import FileStore
 from crewboard.store.interface import Version
+from crewboard.unix import process
 from crewboard_tui.cli.answers import answers
 from tests.frozen import NOW, Frozen, make_empty
 from tests.placed import add_host, place, want

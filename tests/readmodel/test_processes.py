@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from crewboard import env
-from crewboard.linux import process
 from crewboard.readmodel.processes import KernelProbe, process_tree
 from crewboard.records.agents import State, Status
+from crewboard.unix import process
 from tests.crew import eventually
 
 on_linux = pytest.mark.skipif(env.is_posix(), reason="elsewhere psutil asks all processes for their parent each time")

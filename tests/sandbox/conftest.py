@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.linux import process, syscalls
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
+from crewboard.unix import process, syscalls
 from tests import system
 from tests.sandbox.targets import SECRET, Targets, built
 

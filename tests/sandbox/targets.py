@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crewboard.agent_types import TYPES
-from crewboard.linux import process
 from crewboard.records.agents import HireOptions, Spec
 from crewboard.records.base import convert
 from crewboard.sandbox import shell
@@ -28,6 +27,7 @@ from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import CommandResult
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 
 SECRET = "sk-ant-the-secret-of-the-targets"
 ESCAPED = "ESCAPED"

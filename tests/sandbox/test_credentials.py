@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from crewboard.agent_types import TYPES
-from crewboard.linux import syscalls
 from crewboard.sandbox import host_paths, landlock
 from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.store.ownership import marks
+from crewboard.unix import syscalls
 from crewboard.worker.tools import workspace
 from tests.crew import eventually
 from tests.matrix import default

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.linux import process
 from crewboard.sandbox import bubblewrap, git, shell
 from crewboard.sandbox.git import GitFiles, GitGuard, git_files
 from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
+from crewboard.unix import process
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.sandbox.conftest import LEVELS, need
 from tests.sandbox.targets import Targets, run

@@ -7,11 +7,11 @@ import pytest
 
 from crewboard.agent_types import TYPES
 from crewboard.errors import NoSandboxError, UsageError
-from crewboard.linux import programs, syscalls
 from crewboard.records.agents import SANDBOX_OFF, HireOptions
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.level import Found, Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
+from crewboard.unix import programs, syscalls
 from tests.planted import Planted
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import Targets

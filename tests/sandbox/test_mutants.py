@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from crewboard.agent_types import TYPES
-from crewboard.linux import syscalls
 from crewboard.sandbox import bubblewrap, host_paths, landlock, seccomp
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
+from crewboard.unix import syscalls
 from tests.sandbox.attempts import ATTEMPTS
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import ESCAPED, Targets, fingerprint, run, run_as_file_server

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from crewboard import env
-from crewboard.linux import process
 from crewboard.sandbox import bubblewrap, scratch
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child
+from crewboard.unix import process
 from tests.crew import eventually
 from tests.sandbox.conftest import adopting_orphans, need
 from tests.sandbox.test_shell import long_sleep
@@ -47,7 +47,7 @@ child._popen.wait()
 
 FIRST = """
 import os, subprocess, time
-from crewboard.linux import syscalls
+from crewboard.unix import syscalls
 from crewboard.sandbox import bubblewrap, seccomp
 life, held = os.pipe()
 def add():

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.linux import process, syscalls
 from crewboard.sandbox import landlock, scratch
+from crewboard.unix import process, syscalls
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.linux import process
 from crewboard.readmodel.processes import process_tree
 from crewboard.sandbox.level import find
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox, command_of
 from crewboard.sandbox.shell import Service
+from crewboard.unix import process
 from tests.crew import eventually
 from tests.sandbox.conftest import adopting_orphans
 from tests.sandbox.test_shell import long_sleep

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from crewboard.linux import process
 from crewboard.records.team import Checked
 from crewboard.sandbox import bubblewrap, shell
 from crewboard.sandbox.level import Level
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.sandbox.conftest import need
 from tests.sandbox.targets import Targets, run

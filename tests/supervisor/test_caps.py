@@ -14,7 +14,6 @@ import pytest
 from crewboard.commands import control, hire, hosts, settings, stop
 from crewboard.commands.hire import Hire
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.team import Need
 from crewboard.records.agents import Engine, HireOptions, Spec, Status
@@ -25,6 +24,7 @@ from crewboard.store import agents, leases, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load
 from crewboard.supervisor.starts import Candidate, StartQueue, restart_delay
+from crewboard.unix import process
 from tests.crew import Crew, eventually
 from tests.model import calls
 

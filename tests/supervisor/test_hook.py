@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from crewboard.commands import messages
-from crewboard.linux import process
 from crewboard.protocol import requests, supervisor_client
 from crewboard.records.base import JsonValue
 from crewboard.records.team import ToldNeeds
 from crewboard.store import codec
 from crewboard.supervisor.hook import Hook, events_due, read_hook
+from crewboard.unix import process
 from tests.crew import Crew, eventually
 from tests.docs.pages import ROOT
 

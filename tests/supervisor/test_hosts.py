@@ -20,7 +20,6 @@ from crewboard import env
 from crewboard.commands import hire, messages, settings, stop
 from crewboard.commands import hosts as host_commands
 from crewboard.errors import ExitCode, StorageError
-from crewboard.linux import process
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Spec, Status
 from crewboard.records.events import RunStarted
@@ -33,6 +32,7 @@ from crewboard.supervisor.finalizer import LostRun
 from crewboard.supervisor.host import LocalHost, Outage, describe
 from crewboard.supervisor.launcher import Ended, OfflineModel, PreforkLauncher, Ref
 from crewboard.supervisor.reconciler import Supervisor, Watched
+from crewboard.unix import process
 from tests import postgres
 from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
 from tests.hosts import up

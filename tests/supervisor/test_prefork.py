@@ -22,7 +22,6 @@ import crewboard
 from crewboard import env
 from crewboard.commands import hire as hiring
 from crewboard.commands import stop
-from crewboard.linux import process
 from crewboard.offline.http import Incoming
 from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
@@ -31,6 +30,7 @@ from crewboard.readmodel import as_json
 from crewboard.records.events import Retry
 from crewboard.sandbox.host_paths import TOOL_VARIABLES
 from crewboard.supervisor.launcher import can_prefork
+from crewboard.unix import process
 from crewboard.worker import prefork_server
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.model import ModelServer, says

@@ -20,7 +20,6 @@ from msgspec import structs
 from crewboard import env
 from crewboard.commands import hire, stop
 from crewboard.errors import LostLeaseError, TryLaterError, UntrustedError
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.readmodel.reader import TeamReader
@@ -38,6 +37,7 @@ from crewboard.supervisor import finalizer, reconciler
 from crewboard.supervisor import server as control_server
 from crewboard.supervisor.launcher import Ended, OfflineModel, PopenLauncher, PreforkLauncher, Ref
 from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
+from crewboard.unix import process
 from tests.cli.shell import Inside
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
 
@@ -73,7 +73,7 @@ def test_the_supervisor_has_no_key_and_runs_in_the_root_folder(crew: Crew) -> No
 _LOOK_INTO_SUPERVISOR = """
 import subprocess, sys
 from pathlib import Path
-from crewboard.linux import syscalls
+from crewboard.unix import syscalls
 from crewboard.protocol import supervisor_client
 from crewboard.records.processes import Supervisor
 from crewboard.store import leases

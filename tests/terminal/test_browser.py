@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from crewboard import Team
-from crewboard.linux.process import start_ticks
+from crewboard.unix.process import start_ticks
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.terminal.browser import SECONDS, new_session, open_page

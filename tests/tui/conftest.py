@@ -26,7 +26,7 @@ def _textual_works_less() -> Iterator[None]:
 def _same_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Set the time zone and the home directory, which are shown on the screen."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("crewboard.linux.process.runs_as_root", lambda: False)
+    monkeypatch.setattr("crewboard.unix.process.runs_as_root", lambda: False)
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLORTERM", "truecolor")

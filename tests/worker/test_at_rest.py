@@ -11,11 +11,11 @@ import pytest
 
 from crewboard import operations
 from crewboard.commands import messages
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.records.processes import Supervisor
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from crewboard.worker.interrupts import CALM_SWEEP_INTERVAL, SWEEP_INTERVAL, Interrupts
 from crewboard.worker.run_state import MEMORY_INTERVAL, MEMORY_STEP
 from tests.crash.scenarios import hire, worker

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import answers, control, messages, rules, stop
-from crewboard.linux import process
 from crewboard.offline.reply import Reply
 from crewboard.readmodel.processes import process_tree
 from crewboard.records.events import Intake, ToolResult
+from crewboard.unix import process
 from tests.crew import Crew, eventually
 from tests.model import calls, says
 from tests.sandbox.test_shell import long_sleep

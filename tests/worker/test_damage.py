@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from crewboard.commands import hire, messages, stop
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import HireOptions
 from crewboard.store import journal, mailbox
+from crewboard.unix import process
 from crewboard.worker.conversation import LOST, replay
 from tests.crew import Crew, eventually
 from tests.matrix import default

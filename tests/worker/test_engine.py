@@ -29,7 +29,6 @@ from crewboard.agent_types import AgentType
 from crewboard.commands import answers, control, messages, stop, tasks
 from crewboard.commands import hire as hiring
 from crewboard.errors import ExitCode, NoSandboxError, UntrustedError, UsageError
-from crewboard.linux import process
 from crewboard.protocol import requests
 from crewboard.readmodel import as_json
 from crewboard.readmodel.activity import describe
@@ -52,6 +51,7 @@ from crewboard.records.team import Config, Rule
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
 from crewboard.store import mailbox, roster
+from crewboard.unix import process
 from crewboard.worker.api_relay import _MOST_CONNECTIONS, ApiRelay
 from crewboard.worker.engine import _LATER
 from crewboard.worker.engine_process import _make_place

@@ -19,7 +19,6 @@ from crewboard.commands import answers, control, messages, settings, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
-from crewboard.linux import process
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.protocol import requests
@@ -35,6 +34,7 @@ from crewboard.records.team import Member
 from crewboard.store import agents, leases, mailbox, roster, tasks
 from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from crewboard.worker import __main__ as worker_main
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupts, WorkerExit
 from crewboard.worker.run_state import RunState

@@ -24,10 +24,10 @@ from crewboard.agent_types import may_use_server, may_use_tool
 from crewboard.commands import accept as commands_accept
 from crewboard.commands import answers, rules
 from crewboard.errors import BadDataError, UsageError
-from crewboard.linux import process
 from crewboard.records.events import ToolResult, ToolStart
 from crewboard.records.team import Rule, RuleEffect
 from crewboard.type_files import find
+from crewboard.unix import process
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import mcp
 from crewboard.worker.tools.base import Outcome, Tool

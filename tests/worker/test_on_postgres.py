@@ -11,9 +11,9 @@ import pytest
 from crewboard.commands import hire as hiring
 from crewboard.commands import messages, stop
 from crewboard.errors import ExitCode
-from crewboard.linux import process
 from crewboard.records.events import Intake
 from crewboard.store import mailbox
+from crewboard.unix import process
 from tests.crew import Crew, eventually
 from tests.model import ModelServer
 from tests.postgres import Server, SharedServer, close_connections, end_leases, require, set_lease_ttl

@@ -10,7 +10,6 @@ import pytest
 from crewboard import engines
 from crewboard.commands import answers, messages
 from crewboard.commands import hire as hiring
-from crewboard.linux import process
 from crewboard.offline import service
 from crewboard.offline.reply import Reply
 from crewboard.offline.wire import MessagesRequest
@@ -19,6 +18,7 @@ from crewboard.records.events import EngineSession, Gate
 from crewboard.records.requests import Request
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
+from crewboard.unix import process
 from crewboard.worker.team_tools import SERVER
 from tests import system
 from tests.crew import Crew, eventually

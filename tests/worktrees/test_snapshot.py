@@ -12,9 +12,9 @@ import pytest
 
 from crewboard import env
 from crewboard.errors import BadDataError, UsageError
-from crewboard.linux import process
 from crewboard.records.agents import Spec
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 from crewboard.worktrees import checkout, snapshot
 from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, copy_settings, initialize, open_repository
 from tests.crew import eventually

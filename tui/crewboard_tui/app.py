@@ -41,7 +41,6 @@ from crewboard import (
     UsageError,
     create_team,
 )
-from crewboard.linux import process
 from crewboard.names import check_new_team
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.processes import NoUsageProbe, Probe
@@ -50,6 +49,7 @@ from crewboard.records.messages import LastVisit
 from crewboard.store import leases, operators
 from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
+from crewboard.unix import process
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose.composer import Composer, PromptLine
 from crewboard_tui.drafts import Drafts, SentTexts, called

@@ -40,7 +40,6 @@ from crewboard import (
 from crewboard.commands import answers as commands_answers
 from crewboard.commands import context, hire, messages, stop
 from crewboard.commands.context import POLL_INTERVAL, wait_until
-from crewboard.linux import process, programs
 from crewboard.names import SYSTEM
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
@@ -54,6 +53,7 @@ from crewboard.records.processes import ORDERLY_REASONS
 from crewboard.sandbox import level, policy
 from crewboard.store import journal, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process, programs
 from crewboard_tui.cli import leave
 from crewboard_tui.cli.common import note, say
 from crewboard_tui.cli.watching import describe, hints

@@ -20,7 +20,6 @@ from typing import Any
 
 from crewboard.attach import formats, gate, places, teams
 from crewboard.errors import BadDataError, TryLaterError, UntrustedError, UsageError
-from crewboard.linux import process
 from crewboard.names import OPERATOR
 from crewboard.records.messages import Message
 from crewboard.records.team import AttachedTeam, Config
@@ -28,6 +27,7 @@ from crewboard.store import files as store_files
 from crewboard.store import mailbox
 from crewboard.store import roster as store_roster
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 
 _LOCK_TIMEOUT = 5.0
 """Seconds to wait for the lock of an inbox; Claude Code holds it for milliseconds."""

@@ -24,7 +24,6 @@ from crewboard.attach.letters import Journals, Letters
 from crewboard.attach.teams import Process
 from crewboard.attach.transcripts import AgentState, Tail
 from crewboard.errors import BadDataError, CrewboardError
-from crewboard.linux import process as linux_process
 from crewboard.names import LEAD, OPERATOR, SYSTEM
 from crewboard.protocol import requests
 from crewboard.readmodel.watcher import GATHER, SWEEP
@@ -39,6 +38,7 @@ from crewboard.store.file_events import FileEvents
 from crewboard.store.interface import Held, Key
 from crewboard.store.json_records import R, RecordKey
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process as unix_process
 
 log = logging.getLogger(__name__)
 
@@ -340,7 +340,7 @@ class Mirror:
         self._settled.discard(agent.name)
         event = RunStarted(
             ts=agent.since, run=agent.run, pid=agent.pid, type=agent.type, model=agent.model, fresh=agent.run == 1,
-            prompt_id=agent.key, boot_id=linux_process.boot_id(), start_ticks=agent.ticks,
+            prompt_id=agent.key, boot_id=unix_process.boot_id(), start_ticks=agent.ticks,
         )  # fmt: skip
         self._journals.append(agent.name, event, f"run:{agent.run}")
 
@@ -627,7 +627,7 @@ class Mirror:
                 waiting_for=agent.waiting_for or asked,
                 tokens=agent.tokens, context=Context(used=agent.context), cost_usd=agent.cost_usd,
                 last_error=agent.last_error, beat=agent.since, model=agent.model, last_tool=agent.last_tool,
-                boot_id=linux_process.boot_id(), start_ticks=agent.ticks,
+                boot_id=unix_process.boot_id(), start_ticks=agent.ticks,
             )  # fmt: skip
             self._write(directory.status, status)
             agent.written = directory.journal.size()

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from crewboard.attach import formats, places
 from crewboard.errors import CrewboardError
-from crewboard.linux import process as linux_process
 from crewboard.records.team import AttachedTeam, Config
 from crewboard.store import files
 from crewboard.store import roster as store_roster
 from crewboard.store.layout import HOME, TeamDirectory
+from crewboard.unix import process as unix_process
 
 _CLOCK_ERROR = 0.5
 """Seconds by which the start of a process can seem later than it was."""
@@ -26,7 +26,7 @@ class Process(NamedTuple):
     @property
     def lives(self) -> bool:
         """Return True if it runs."""
-        return bool(self.ticks) and linux_process.start_ticks(self.pid) == self.ticks
+        return bool(self.ticks) and unix_process.start_ticks(self.pid) == self.ticks
 
 
 class FoundTeam(NamedTuple):
@@ -120,7 +120,7 @@ def lead_process(roster: formats.Roster, sessions: Iterable[formats.Session]) ->
             for each in known
             if cwd
             and each.cwd == cwd
-            and linux_process.started_at(each.ticks) - _CLOCK_ERROR <= roster.created_at <= each.started_at
+            and unix_process.started_at(each.ticks) - _CLOCK_ERROR <= roster.created_at <= each.started_at
         ]
         if len(meant) > 1:
             return None
@@ -139,5 +139,5 @@ def find_teammate(name: str, team: str) -> Process | None:
             continue
         at = arguments.index(wanted[0]) if wanted[0] in arguments else -1
         if at > 0 and arguments[at + 1 : at + 2] == wanted[1:]:
-            return Process(int(entry), linux_process.start_ticks(int(entry)))
+            return Process(int(entry), unix_process.start_ticks(int(entry)))
     return None

@@ -20,7 +20,6 @@ from crewboard.commands.context import (
     wait_until,
 )
 from crewboard.errors import TryLaterError, UsageError
-from crewboard.linux import process
 from crewboard.names import NAME_RULE, check_team, is_name
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import HireOptions, Spec
@@ -28,6 +27,7 @@ from crewboard.records.processes import Host, Lease, Supervisor, WantedRun
 from crewboard.store import agents, hosts, leases, roster
 from crewboard.store.agents import START_TIMEOUT
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
+from crewboard.unix import process
 
 SLOTS_PER_CORE = 4
 """Agents that a host runs at once for each core unless it is told: most of them wait for the model."""

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 
 from crewboard.errors import BadDataError
-from crewboard.linux import process
 from crewboard.records.team import Cooldown
 from crewboard.store import hosts, roster
 from crewboard.store.layout import AgentDirectory
+from crewboard.unix import process
 
 MAX_COOLDOWN = 60.0
 """Longest pause, in seconds, if only the clock of the day tells when it ends: that clock may have been set."""

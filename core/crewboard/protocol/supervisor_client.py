@@ -25,13 +25,13 @@ from msgspec import Struct, field
 
 from crewboard import env
 from crewboard.errors import StorageError, TryLaterError, UntrustedError, UsageError
-from crewboard.linux import process
 from crewboard.names import is_name
 from crewboard.records.processes import Lease, Supervisor
 from crewboard.redaction import is_secret
 from crewboard.store import agents, files, leases, roster
 from crewboard.store import hosts as store_hosts
 from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.unix import process
 
 if TYPE_CHECKING:
     import socket

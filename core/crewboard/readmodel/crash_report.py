@@ -4,7 +4,6 @@ from collections import deque
 
 from msgspec import Struct
 
-from crewboard.linux import process
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView, Rest, TeamView
@@ -13,6 +12,7 @@ from crewboard.records.processes import describe_exit
 from crewboard.records.team import Task
 from crewboard.store import files, journal
 from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.unix import process
 
 _JOURNAL_TAIL = 256 * 1024
 _LOG_TAIL = 8 * 1024

@@ -7,13 +7,13 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crewboard.linux import process
 from crewboard.protocol.prefork import SERVER_MODULE
 from crewboard.records.agents import Status
 from crewboard.records.processes import Host, Supervisor
 from crewboard.store import leases
 from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory
+from crewboard.unix import process
 
 _ProcessKey = tuple[int, int]
 """The pid of a process, and when it started."""

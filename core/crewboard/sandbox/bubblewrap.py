@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from crewboard.linux import programs
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.git import held_folders
 from crewboard.sandbox.host_paths import host_names, is_below
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
+from crewboard.unix import programs
 
 PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""

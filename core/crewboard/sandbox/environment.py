@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from crewboard import env
-from crewboard.linux import process
+from crewboard.unix import process
 
 GIT_SETTINGS = ".gitconfig"
 """The file of git settings in a scratch folder."""

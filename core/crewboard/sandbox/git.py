@@ -21,11 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from crewboard.linux import programs as linux_programs
 from crewboard.names import PROJECT_FILES
 from crewboard.sandbox.host_paths import is_below
 from crewboard.store import ownership
 from crewboard.store.layout import HOME as TEAMS
+from crewboard.unix import programs as linux_programs
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
 """Settings of the user that commands see."""

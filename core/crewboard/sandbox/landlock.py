@@ -15,12 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from crewboard.linux import programs, syscalls
 from crewboard.sandbox import seccomp
 from crewboard.sandbox.host_paths import HostPaths, host_names, is_below
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.process import Child, Start
 from crewboard.store.layout import HOME as TEAMS
+from crewboard.unix import programs, syscalls
 
 T = TypeVar("T")
 

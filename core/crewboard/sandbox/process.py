@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from crewboard.linux import process as linux_process
+from crewboard.unix import process as unix_process
 
 REAP_TIMEOUT = 5.0
 """Seconds that the kernel may take to end a killed process."""
@@ -110,7 +110,7 @@ class Child:
     def _unreported(self) -> list[int]:
         """Return what became our child when bubblewrap was killed by another process before its report."""
         found = []
-        for pid, parent in linux_process.parents().items() if self.code == -signal.SIGKILL else ():
+        for pid, parent in unix_process.parents().items() if self.code == -signal.SIGKILL else ():
             # Only one that waits for bubblewrap is still in its process group.
             with contextlib.suppress(ProcessLookupError):
                 if parent == os.getpid() and os.getpgid(pid) == self.pid:
@@ -183,7 +183,7 @@ def reap(pid: int) -> None:
 
 def _is_ours(pid: int) -> bool:
     if not hasattr(os, "waitid"):
-        return linux_process.parents().get(pid) == os.getpid()
+        return unix_process.parents().get(pid) == os.getpid()
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -196,7 +196,7 @@ async def _ended(pid: int) -> None:
     import asyncio
 
     try:
-        fd = linux_process.watch_end(pid)
+        fd = unix_process.watch_end(pid)
     except OSError:
         # It has ended, or its end cannot be watched: the caller checks again.
         await asyncio.sleep(0.02)

@@ -15,7 +15,6 @@ from typing import Any
 from crewboard import env
 from crewboard.agent_types import type_of
 from crewboard.errors import StorageError
-from crewboard.linux import process, programs, syscalls
 from crewboard.records.agents import Spec
 from crewboard.sandbox import bubblewrap, landlock
 from crewboard.sandbox.environment import GIT_SETTINGS, tool_environment
@@ -26,6 +25,7 @@ from crewboard.sandbox.policy import Policy, policy_of
 from crewboard.sandbox.process import Child, Start
 from crewboard.sandbox.scratch import Scratch
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process, programs, syscalls
 
 MOST_PROCESSES = 4096
 """Processes and threads of a command, where the kernel counts them apart from the user's others."""

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from crewboard import env
-from crewboard.linux import process
+from crewboard.unix import process
 
 _PREFIX = "crewboard-run-"
 _NAME = re.compile(_PREFIX + r"(\d+)-(\d+)-")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TextIO
 
 from crewboard import redaction
-from crewboard.linux import process
 from crewboard.records.agents import Spec
 from crewboard.records.team import Checked
 from crewboard.sandbox.git import GitGuard
@@ -22,6 +21,7 @@ from crewboard.sandbox.process import REAP_TIMEOUT, Child, living, reap
 from crewboard.sandbox.sandbox import Sandbox, harden, open_sandbox, state_of
 from crewboard.store import files, mailbox
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import process
 
 HEAD = 8_000
 TAIL = 22_000

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 
 from crewboard import media
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.linux import process
 from crewboard.records.agents import Cursor, Spec, Status
 from crewboard.records.events import BrokenReply, Reply, Summary
 from crewboard.records.messages import Media
@@ -23,6 +22,7 @@ from crewboard.records.team import Checked, Removed
 from crewboard.store import files, hosts, journal, leases
 from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.unix import process
 
 LATE_AFTER = 30.0
 """Seconds after which readers report a start as failed."""

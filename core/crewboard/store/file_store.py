@@ -1,6 +1,6 @@
 """The store in files: each name is a path below the folder of the store, as docs/reference/files.md describes.
 
-Leases are locks that the kernel releases when their holder ends, however it ends (`linux/locks.py`). No other
+Leases are locks that the kernel releases when their holder ends, however it ends (`unix/locks.py`). No other
 process takes a lease while its holder lives, even one that stands still, so no write looks at its token.
 """
 
@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from crewboard import env
 from crewboard.errors import LostLeaseError, StorageError
-from crewboard.linux import locks
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
+from crewboard.unix import locks
 
 _MAX_SAID = 4096
 """Bytes that the text of a lease may have."""

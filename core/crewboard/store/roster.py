@@ -8,13 +8,13 @@ from typing import Any
 from msgspec import Struct, field
 
 from crewboard.errors import BadDataError, CrewboardError, UsageError
-from crewboard.linux import process
 from crewboard.pricing import Budget, budget_or_none
 from crewboard.records.agents import Spec, State, TermsInForce, Tokens
 from crewboard.records.team import Config, Member, Removed
 from crewboard.store.interface import Key
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
+from crewboard.unix import process
 
 _CACHE: dict[Key, CachedFile[Config]] = {}
 

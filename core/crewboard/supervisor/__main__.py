@@ -24,7 +24,6 @@ from crewboard.errors import (
     UntrustedError,
     UsageError,
 )
-from crewboard.linux import process
 from crewboard.protocol import supervisor_client
 from crewboard.records.processes import Host, Lease
 from crewboard.records.processes import Supervisor as SupervisorInfo
@@ -37,6 +36,7 @@ from crewboard.supervisor import server as control_server
 from crewboard.supervisor.host import LocalHost, Outage
 from crewboard.supervisor.launcher import OfflineModel, PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, note_failure
+from crewboard.unix import process
 
 log = logging.getLogger(__name__)
 

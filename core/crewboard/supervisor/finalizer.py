@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from crewboard import env
 from crewboard.errors import ExitCode
-from crewboard.linux import process
 from crewboard.names import SYSTEM
 from crewboard.protocol import requests
 from crewboard.records.agents import Spec, Status
@@ -18,6 +17,7 @@ from crewboard.sandbox import scratch
 from crewboard.store import agents, hosts, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory
 from crewboard.supervisor.launcher import Ended
+from crewboard.unix import process
 
 log = logging.getLogger(__name__)
 

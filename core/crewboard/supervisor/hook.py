@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crewboard import env
-from crewboard.linux import process, programs
 from crewboard.records.team import ToldNeed, ToldNeeds
 from crewboard.redaction import is_secret, redact_values
 from crewboard.store import files, hosts
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher, Ref
+from crewboard.unix import process, programs
 from crewboard.untrusted import visible_values
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from crewboard import env
 from crewboard.errors import StorageError
-from crewboard.linux import process
 from crewboard.names import OPERATOR, is_name
 from crewboard.protocol import requests
 from crewboard.protocol.requests import SHUTDOWN_TIMEOUT
@@ -35,6 +34,7 @@ from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun
 from crewboard.supervisor.reconciler import Supervisor, Watched, holds_lease, last_run
 from crewboard.supervisor.starts import StartQueue
+from crewboard.unix import process
 
 if TYPE_CHECKING:
     from crewboard.supervisor.launcher import Ref

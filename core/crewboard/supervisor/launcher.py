@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard import env
-from crewboard.linux import process
 from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
 from crewboard.records.processes import ModelServerInfo
 from crewboard.sandbox.host_paths import TOOL_VARIABLES
 from crewboard.store import files, leases
 from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.unix import process
 
 FORK_TIMEOUT = 2.0
 """Seconds after which a server that did not fork counts as broken. A fork takes some hundredths on a busy machine."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol
 
 from crewboard.errors import CrewboardError, StorageError
-from crewboard.linux import process
 from crewboard.protocol import reviews, supervisor_client
 from crewboard.protocol.supervisor_client import ControlRequest
 from crewboard.records.agents import Spec, Status
@@ -34,6 +33,7 @@ from crewboard.supervisor.hook import HookRunner
 from crewboard.supervisor.launcher import Ended, MemoryGroups, OfflineModel, PreforkLauncher, Ref
 from crewboard.supervisor.notifier import ChangeNotifier
 from crewboard.supervisor.starts import RESTARTED, Candidate, StartQueue
+from crewboard.unix import process
 
 SWEEP_INTERVAL = 2.0
 """Seconds between two passes when nothing wakes the supervisor and something may change without an event."""

@@ -17,7 +17,6 @@ from typing import TextIO, cast
 
 from crewboard import env, redaction
 from crewboard.errors import CrewboardError, ExitCode, LostLeaseError, StorageError
-from crewboard.linux import process
 from crewboard.records.agents import SANDBOX_OFF, Spec
 from crewboard.records.events import RunStarted
 from crewboard.records.processes import Lease
@@ -26,6 +25,7 @@ from crewboard.sandbox.sandbox import Sandbox, harden, open_sandbox
 from crewboard.store import agents, leases
 from crewboard.store.interface import Held
 from crewboard.store.layout import AgentDirectory
+from crewboard.unix import process
 from crewboard.worker.run_state import RunState
 
 _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCode.NO_SANDBOX: "no_sandbox"}

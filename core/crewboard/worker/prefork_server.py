@@ -20,7 +20,7 @@ from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from crewboard.linux import process, syscalls
+from crewboard.unix import process, syscalls
 
 if TYPE_CHECKING:
     from crewboard.protocol.prefork import SpawnRequest
@@ -70,7 +70,7 @@ def _response(kind: str, body: str) -> bytes:
     return f"{head}\r\n\r\n{body}".encode()
 
 
-_PACKAGES = ("linux", "protocol", "sandbox", "store", "worker")
+_PACKAGES = ("protocol", "sandbox", "store", "unix", "worker")
 """The packages whose modules workers use."""
 
 

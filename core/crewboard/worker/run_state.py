@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from crewboard import env, media
-from crewboard.linux import process
 from crewboard.models import Capabilities
 from crewboard.records.agents import Context, Cursor, Effort, McpState, Spec, State, Status, Thinking
 from crewboard.records.events import Cleared, Event, Intake, RunEnded, RunStarted, ToolResult
@@ -20,6 +19,7 @@ from crewboard.records.team import Task
 from crewboard.redaction import redact
 from crewboard.store import agents, files, hosts, journal, roster
 from crewboard.store.layout import AgentDirectory
+from crewboard.unix import process
 from crewboard.worker.conversation import Conversation, replay
 
 LIVE_INTERVAL = 0.05

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from crewboard.errors import BadDataError, CrewboardError, ExitCode, UsageError
-from crewboard.linux import programs
 from crewboard.records.agents import Worktree
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import programs
 
 OLDEST = (2, 38)
 """The first version of git with `merge-tree --write-tree`, which merges without touching a working tree."""

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from crewboard.errors import BadDataError, StorageError, UsageError
-from crewboard.linux import programs
 from crewboard.records.agents import Spec, Worktree
 from crewboard.sandbox.sandbox import Sandbox, open_reader
 from crewboard.store import files
 from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory
+from crewboard.unix import programs
 from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, repository_of
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ from crewboard.commands import control, hire, messages
 from crewboard.commands import rules as commands_rules
 from crewboard.commands import settings as commands_settings
 from crewboard.commands.context import NONE, require_spec
-from crewboard.linux import process as linux_process
 from crewboard.names import SYSTEM
 from crewboard.operations import OPERATIONS, Done
 from crewboard.protocol import supervisor_client
@@ -37,6 +36,7 @@ from crewboard.records.base import counted
 from crewboard.records.processes import Lease
 from crewboard.records.team import RuleEffect, task_mark
 from crewboard.store import journal, leases, roster, tasks
+from crewboard.unix import process as unix_process
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
 from crewboard_tui.cli.status import used
@@ -339,7 +339,7 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
     if spec.flags.max_memory is not None:
         size = roster.format_size(spec.flags.max_memory)
         # While it does not run, as the limit of its next run is kept.
-        holder, process = leases.holder(agent.lease, Lease), linux_process
+        holder, process = leases.holder(agent.lease, Lease), unix_process
         kept = process.has_memory_cgroup(holder.pid) if holder is not None else process.find_memory_cgroup() is not None
         say(f"{name} may use {size} of memory ({'cgroup' if kept else 'watched'})")
     if run is not None:

@@ -45,7 +45,6 @@ from crewboard.attach import formats
 from crewboard.commands import hire
 from crewboard.commands.context import FINDS_MODELS, check_credentials, command_for, how_to_follow, root_options
 from crewboard.errors import how_to_install
-from crewboard.linux import process, programs
 from crewboard.readmodel import watcher as readmodel_watcher
 from crewboard.readmodel.needs import ways_to_begin
 from crewboard.readmodel.processes import NoUsageProbe
@@ -57,6 +56,7 @@ from crewboard.store import hosts, roster
 from crewboard.store.files import disk_state
 from crewboard.store.interface import SCHEMA_VERSION
 from crewboard.store.layout import HOME, TeamDirectory, team_directories
+from crewboard.unix import process, programs
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, say, say_json
 from crewboard_tui.render.sanitize import safe_line

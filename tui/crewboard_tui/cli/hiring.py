@@ -38,7 +38,6 @@ from crewboard.commands import hire as commands_hire
 from crewboard.commands import hosts, messages
 from crewboard.commands import profiles as commands_profiles
 from crewboard.commands.context import POLL_INTERVAL, CommandLine, command_for, create_command, wait_until
-from crewboard.linux import process
 from crewboard.names import check_agent
 from crewboard.protocol import requests, reviews, supervisor_client
 from crewboard.protocol.addressing import only_operator_answers
@@ -50,6 +49,7 @@ from crewboard.records.processes import Exit, describe_exit
 from crewboard.store import agents, leases, roster
 from crewboard.store.journal import Follower
 from crewboard.store.layout import AgentDirectory
+from crewboard.unix import process
 from crewboard.untrusted import on_one_line
 from crewboard_tui.cli import common
 from crewboard_tui.cli.answers import answers, in_a_row

@@ -25,7 +25,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from crewboard import CrewboardError, StorageError, UsageError, media, redaction
-from crewboard.linux import programs
+from crewboard.unix import programs
 from crewboard_tui.compose.parser import ATTACHMENT
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import SentTexts

@@ -14,7 +14,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from crewboard import Need, Request, TeamView, env
-from crewboard.linux import process
+from crewboard.unix import process
 from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.search import Search
 from crewboard_tui.compose.composer import PromptLine

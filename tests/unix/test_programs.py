@@ -8,8 +8,8 @@ import pytest
 
 import crewboard
 import crewboard_tui
-from crewboard.linux import programs
-from crewboard.linux.programs import clean_environment, find_program, find_user_program, passed_over, system_program
+from crewboard.unix import programs
+from crewboard.unix.programs import clean_environment, find_program, find_user_program, passed_over, system_program
 
 SOURCES = [Path(package.__file__ or "").parent for package in (crewboard, crewboard_tui)]
 

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from crewboard import env
-from crewboard.linux import locks, posix, process
 from crewboard.store.file_events import ObservedFolder
+from crewboard.unix import locks, posix, process
 from tests.crew import eventually
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crewboard import env
-from crewboard.linux import programs
+from crewboard.unix import programs
 
 if TYPE_CHECKING:
     import psutil

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from crewboard import env
-from crewboard.linux import process
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import MemoryGroups
+from crewboard.unix import process
 
 pytestmark = pytest.mark.skipif(env.is_posix(), reason="cgroups are Linux's own; elsewhere memory limits are watched")
 

@@ -250,7 +250,7 @@ def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
 
 def _prctl(option: int, value: int | bytes = 0) -> None:
     # Imported here: ctypes takes a few milliseconds, and most processes only read /proc.
-    from crewboard.linux import syscalls
+    from crewboard.unix import syscalls
 
     syscalls.prctl(option, value)
 
@@ -449,7 +449,7 @@ def exceeded_memory(group: Path) -> bool:
 
 
 if env.is_posix():
-    # tests/linux/test_posix.py holds that each has the signature of the one that it replaces.
-    from crewboard.linux import posix
+    # tests/unix/test_posix.py holds that each has the signature of the one that it replaces.
+    from crewboard.unix import posix
 
     globals().update({name: getattr(posix, name) for name in posix.REPLACES})
