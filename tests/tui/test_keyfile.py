@@ -86,11 +86,11 @@ def test_what_is_printed_as_a_file_is_one(tmp_path: Path) -> None:
 
 
 async def test_the_users_keys_work_and_are_shown(frozen: Frozen, tmp_path: Path) -> None:
-    mine = settings(tmp_path / "config", 'agent.hire = "h"\napp.next = "f2"\napp.feed = "F"')
+    mine = settings(tmp_path / "config", 'agent.hire = "h"\napp.next = "f2"\napp.feed = "V"')
     async with opened(frozen, 120, 36, settings=mine) as stage:
         await stage.can("h", "new")
         assert "f2 open" in stage.part("alert")
-        assert "F Feed" in stage.part("heading")
+        assert "V Feed" in stage.part("heading")
         await stage.press("?")
         await stage.sees("Keys that work here", "h ", "hire an agent")
         await stage.press("escape", "n")
