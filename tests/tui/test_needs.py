@@ -164,14 +164,14 @@ async def test_an_acknowledged_death_is_still_no_orderly_end(frozen: Frozen) -> 
         assert "1 dead" not in stage.part("strip")
         assert "■1 " in stage.part("strip"), "and is not counted as an orderly end"
         await stage.press("?", "G")
-        await stage.sees("✖ died        killed or crashed, and acknowledged by you")
+        await stage.sees("✖ died        killed or crashed, and acknowledged by")
 
 
 @pytest.mark.long
 async def test_the_help_says_what_next_does_with_a_death(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("?")
-        await stage.press("G", *["ctrl+u"] * 2)
+        await stage.press("G", *["ctrl+u"] * 3)
         await stage.sees("!             open the next request or need")
         await stage.press("escape", "!")
         await stage.sees("─ parser · why ─", "killed by SIGKILL at 15:02:10")

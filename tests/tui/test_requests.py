@@ -2270,6 +2270,14 @@ async def _press(stage: Stage, key: str, label: str, *more: str) -> None:
     await stage.press(key, *more)
 
 
+async def _open_next(stage: Stage, request_id: str, title: str) -> None:
+    """Open the only need from the Board, once that is shown again and knows of it."""
+    await stage.until(lambda: [each.request_id for each in stage.app.context.snapshot.view.needs] == [request_id])
+    await stage.sees("Peek · ann")
+    await stage.press("!")
+    await stage.sees(title)
+
+
 async def _note(stage: Stage, note: str) -> None:
     await _press(stage, "c", "note")
     await stage.sees("LINE:TEXT")
@@ -2306,9 +2314,7 @@ async def test_eight_notes_over_three_versions_by_keys_alone(empty: Frozen) -> N
         await stage.until(_is(empty, "req-1", "rejected"), "the first round")
         did = {"n1": "named", "n2": "it is small", "n3": "left out", "n4": "the new one"}
         empty.asks("req-2", "plan_approval", "ann", 20, {"plan": plans[1]}, supersedes="req-1", answers=did)
-        await stage.sees("1 ask")
-        await stage.press("!")
-        await stage.sees("PLAN v2")
+        await _open_next(stage, "req-2", "PLAN v2")
         await stage.until(lambda: bool(_shown_notes(stage)), "the notes")
         await stage.sees("+  3 Why: they are lost.", "   5 - move file3.py")
         assert _shown_notes(stage) == [
@@ -2328,9 +2334,7 @@ async def test_eight_notes_over_three_versions_by_keys_alone(empty: Frozen) -> N
         await stage.until(_is(empty, "req-2", "rejected"), "the second round")
         did = {f"n{number}": f"done {number}" for number in range(5, 9)}
         empty.asks("req-3", "plan_approval", "ann", 5, {"plan": plans[2]}, supersedes="req-2", answers=did)
-        await stage.sees("1 ask")
-        await stage.press("!")
-        await stage.sees("PLAN v3")
+        await _open_next(stage, "req-3", "PLAN v3")
         await _press(stage, "=", "changes")
         await stage.sees("tell the team")
         await stage.press("=")
