@@ -413,12 +413,14 @@ class DoneTasks:
 
     def fold(self, tasks: Sequence[Task], selected: str | None) -> list[Task | None]:
         """Return the tasks with None in the place of the completed ones, or before them; the selected one stays."""
-        done = [task for task in tasks if task.status == "completed"]
-        self._count = len(done)
-        if len(done) < _LEAST_FOLDED:
+        is_done = [task.status == "completed" for task in tasks]
+        self._count = sum(is_done)
+        if self._count < _LEAST_FOLDED:
             return list(tasks)
-        at = tasks.index(done[0])
-        rest = (task for task in tasks[at:] if self.is_unfolded or task not in done or str(task.id) == selected)
+        at = is_done.index(True)
+        rest = (
+            task for task in tasks[at:] if self.is_unfolded or task.status != "completed" or str(task.id) == selected
+        )
         return [*tasks[:at], None, *rest]
 
     def line(self, width: int, opens: str) -> Line:
