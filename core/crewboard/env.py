@@ -29,7 +29,7 @@ THEME = "CREWBOARD_THEME"
 NOTIFY = "CREWBOARD_NOTIFY"
 REDUCED_MOTION = "CREWBOARD_REDUCED_MOTION"
 ANIMATIONS = "TEXTUAL_ANIMATIONS"
-"""What Textual's programs read: `none` for no motion."""
+"""The variable of Textual for all its programs: `none` for no motion."""
 SERVE_TOKEN = "CREWBOARD_SERVE_TOKEN"  # noqa: S105  a name
 WORKER = "CREWBOARD_WORKER"
 HOST = "CREWBOARD_HOST"

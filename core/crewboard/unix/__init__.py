@@ -1,1 +1,1 @@
-"""What crewboard asks of the system itself, on Linux and elsewhere: processes, locks, programs, system calls."""
+"""The calls to the system itself, on Linux and elsewhere: processes, locks, programs, system calls."""

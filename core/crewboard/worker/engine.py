@@ -232,7 +232,7 @@ class EngineLife(Life):
         self._starts = 0
         self._is_loading = False
         self._failed_loads: list[str] = []
-        """How loads of the session in a row ended the engine."""
+        """The ends of the engine in the last loads of the session, in words; all of them are the same."""
         self._refused, self._refused_since = 0, 0.0
         """Turns in a row for which the API was unavailable, and since when."""
         self._asks = 0
