@@ -270,6 +270,7 @@ async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> No
     [
         ("docs asks", "needs you · ask", "docs › QUESTION"),
         ("webs", "team", "No agents hired yet."),
+        ("see what would be", "merge         only in Changes", "merge: press a in Changes"),
         pytest.param("reviewer", "agent · idle", "demo › reviewer", marks=pytest.mark.long),
         pytest.param("#7", "task", "━ Tasks · 1/8", marks=pytest.mark.long),
         pytest.param("proc", "view · 5", "━ Processes", marks=pytest.mark.long),

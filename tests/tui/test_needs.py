@@ -392,7 +392,7 @@ async def test_the_worst_need_out_of_sight_is_told_below_the_list(frozen: Frozen
 async def test_a_narrow_alert_has_no_letter_without_its_word(frozen: Frozen) -> None:
     """Finding A17: `! open › r a o D` said nothing."""
     async with opened(frozen, 80, 24) as stage:
-        await stage.until(lambda: "unread ! open r resume  then" in stage.part("alert"), "a key that works at once")
+        await stage.until(lambda: "unread ! open  r resume  then" in stage.part("alert"), "a key that works at once")
         await stage.press("j")
         await stage.until(lambda: stage.part("alert").rstrip().endswith("unread  ! open"), "the key for the need")
 

@@ -33,6 +33,12 @@ _VIEWS = {f"app.{mode}": name for mode, _, name in VIEWS} | {
 }  # fmt: skip
 """The names of views, by the key that leads there."""
 
+_VIEW_OF = {
+    "agents": "board", "wide": "board", "inbox": "inbox", "tasks": "tasks", "changes": "changes", "diff": "changes",
+    "accept": "changes",
+}  # fmt: skip
+"""The view in which the keys of a scope work, if it is one."""
+
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14
 _WIDEST = 100
@@ -180,15 +186,24 @@ class Commands(Provider):
         for key in KEYS:
             if key.scope in WHERE and key.says and key.id not in works and (key.label, key.says) not in found:
                 found.add((key.label, key.says))
-                why = f"only {WHERE[key.scope]}"
+                why = elsewhere = f"only {WHERE[key.scope]}"
                 if isinstance(self.screen, BaseScreen):
                     why = self.screen.why_not(key)
-                others.append(_Command(key, "", partial(self._tell, command_name(key), why), why))
+                goes = why == elsewhere and key.scope in _VIEW_OF
+                run = partial(self._go_to, key) if goes else partial(self._tell, command_name(key), why)
+                others.append(_Command(key, "", run, why))
         return others
 
     async def _tell(self, name: str, why_not: str) -> None:
         if isinstance(self.screen, BaseScreen):
             self.screen.context.say(f"{name}: {why_not}", "warning")
+
+    async def _go_to(self, key: Key) -> None:
+        """Go to the view in which a key works, and say how it is pressed there."""
+        if isinstance(self.screen, BaseScreen) and not self.screen.IS_FORM:
+            context = self.screen.context
+            await context.navigator.open_view(_VIEW_OF[key.scope])
+            context.say(f"{command_name(key)}: press {context.key(key.id)} {WHERE[key.scope]}")
 
     def _run(self, action: str) -> Callable[[], Awaitable[None]]:
         async def run() -> None:

@@ -403,7 +403,7 @@ def keys_of_need(need: Need, view: TeamView, pressed: Pressed, *, words: bool, a
     for at, (ident, label) in enumerate(keys if words else keys[: int(acts)]):
         # A click must act on this need and not on another row.
         target = ident if acts else ""
-        gap = "  " if words and (acts or at) else " "
+        gap = "  " if acts or at else " "
         spans += [Span(f"{gap}{pressed(ident)}", "key", target), Span(f" {label}", "", target)]
     return tuple(spans)
 
