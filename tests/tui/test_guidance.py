@@ -30,7 +30,6 @@ from crewboard_tui.keymap.bindings import default_key
 from crewboard_tui.settings import Settings
 from crewboard_tui.views import board, palette
 from crewboard_tui.views.help import HelpScreen
-from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
 from tests.cli.test_engines import install
 from tests.frozen import NOW, Frozen, make_empty
@@ -238,13 +237,31 @@ async def test_help_of_a_question_says_how_to_answer(frozen: Frozen) -> None:
         assert "answer in your own words" in text
 
 
-async def test_a_key_under_the_pointer_says_what_it_does(frozen: Frozen) -> None:
+async def test_the_footer_says_what_the_key_under_the_pointer_does(frozen: Frozen) -> None:
+    """Beside the keys of that side, so that the key stays where it is, and a click presses it."""
     async with opened(frozen, 80, 24) as stage:
         await stage.can("⏎", "open")
-        footer = stage.app.screen.query_one("#keys", StaticLines)
-        await stage.pilot.hover("#keys", offset=(2, 0))
-        says = "open it"
-        await stage.until(lambda: footer.tooltip == says, "what the key does")
+        await stage.settles()
+        keys = stage.text[-1]
+        for word, says in (("resume", "resume it with its mem"), ("find", "show only rows that match")):
+            # What the pointer left first gives its place back.
+            await stage.pilot.hover(offset=(2, 5))
+            await stage.until(lambda: stage.text[-1] == keys, "the keys alone")
+            await stage.pilot.hover(offset=(keys.index(word), 23))
+            await stage.sees(says)
+            await stage.settles()
+            assert stage.text[-1].index(word) == keys.index(word)
+        await stage.pilot.hover(offset=(2, 1))
+        await stage.until(lambda: "show the Board" in stage.part("keys"), "what the tab does")
+        await stage.pilot.hover(offset=(stage.text[2].index("age"), 2))
+        await stage.until(lambda: "a click sorts by age" in stage.part("keys"), "what the head does")
+        await stage.pilot.hover(offset=(2, 5))
+        await stage.until(lambda: stage.text[-1] == keys, "the keys again")
+        # Who goes on with keys sees them all, wherever the pointer lies.
+        await stage.pilot.hover(offset=(keys.index("resume"), 23))
+        await stage.until(lambda: "with its mem" in stage.part("keys"), "the help")
+        await stage.press("j")
+        await stage.until(lambda: "with its mem" not in stage.part("keys"), "the keys without help")
 
 
 @pytest.mark.long

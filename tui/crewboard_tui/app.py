@@ -345,6 +345,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
     async def _handle_key(self, event: events.Key | events.Paste) -> None:
         if isinstance(event, events.Key):
             self.context.reading.note_key()
+            # The pointer may have left the terminal, which does not tell that.
+            self.context.pointed = "", ""
         await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:

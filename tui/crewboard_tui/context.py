@@ -121,6 +121,8 @@ class AppContext(Struct):
     reversed: frozenset[str] = frozenset()
     """The kinds of new needs whose counts are reversed now in the status bar."""
     said: StatusMessage | None = None
+    pointed: tuple[str, str] = "", ""
+    """The help of what is below the pointer of the mouse, and the id of the key there; empty until it moves."""
     doing: str = ""
     coach: Coach | None = None
     """Tells a newcomer what to try next, in the demo until the user closes it."""

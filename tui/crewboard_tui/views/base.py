@@ -494,9 +494,22 @@ class BaseScreen(Screen[None]):
             lines = self._footer.lines_of(
                 f"{absence.describe(self.context.now)} · {key} lists it", "info", self.size.width
             )
+        elif self.context.pointed[0]:
+            lines = [self._footer.line_with(*self.context.pointed, self.size.width)]
         else:
             lines = [self._footer.line(self.size.width)]
         self._still("keys").show(lines)
+
+    @on(events.MouseMove)
+    def _tell_pointed(self, event: events.MouseMove) -> None:
+        """Show in the footer what the key or the head of a column under the pointer does."""
+        ident = str(event.style.meta.get("key", ""))
+        below, _ = self.get_widget_at(*event.screen_offset)
+        head = below.help_at(event.screen_offset) if isinstance(below, LineList) else ""
+        pointed = (BY_ID[ident].says if ident in BY_ID else head), ident
+        if pointed != self.context.pointed:
+            self.context.pointed = pointed
+            self.paint_footer()
 
     def _still(self, ident: str) -> StaticLines:
         return self.get_child_by_id(ident, StaticLines)

@@ -77,11 +77,6 @@ class StaticLines(Widget):
         content = self._lines[y] if y < len(self._lines) else ()
         return self._painter.strip(content, width)
 
-    def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Show as tooltip what the key under the pointer does."""
-        key = BY_ID.get(str(event.style.meta.get("key")))
-        self.tooltip = key.says if key else None
-
     async def on_click(self, event: events.Click) -> None:
         ident = event.style.meta.get("key")
         if ident:
@@ -160,7 +155,15 @@ class Footer(Struct, frozen=True):
 
         Help and the way out are kept longest, then the first keys of the selection and its last, which lists them all.
         """
-        return _line_of_keys(self, width)
+        return spread(*_sides(self, width), width)
+
+    def line_with(self, help_text: str, ident: str, width: int) -> Line:
+        """Return the help of what is under the pointer beside the keys of the side on which the key `ident` stands."""
+        left, right = _sides(self, width)
+        text = one_line(help_text)
+        if any(span.key == ident for span in left):
+            return spread(left, (Span(clip(text, width - width_of(left) - 2), "info"), Span(" ")), width)
+        return spread((Span(" "), Span(clip(text, width - width_of(right) - 2), "info")), right, width)
 
     def lines_of(self, text: str, tone: str, width: int) -> list[Line]:
         """Return a message in the place of the keys of the selection, in more lines if it is long."""
@@ -182,7 +185,8 @@ _GLYPHS = {"success": "✓", "error": "✗"}
 
 
 @lru_cache(maxsize=4)  # it is shown again with each reading of the team
-def _line_of_keys(footer: Footer, width: int) -> Line:
+def _sides(footer: Footer, width: int) -> tuple[Line, Line]:
+    """Return those keys of the selection and of the dashboard for which there is room."""
     left, right = footer.of_selection, footer.of_app
     kept: set[Line] = set()
     longest, first = left[:_FIRST], left[_FIRST : footer.first]
@@ -190,7 +194,7 @@ def _line_of_keys(footer: Footer, width: int) -> Line:
         sides = [_side_by_side(pieces, kept | {piece}) for pieces in (left, right)]
         if sum(map(width_of, sides)) < width:
             kept.add(piece)
-    return spread(_side_by_side(left, kept), _side_by_side(right, kept), width)
+    return _side_by_side(left, kept), _side_by_side(right, kept)
 
 
 def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:

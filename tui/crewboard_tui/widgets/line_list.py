@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from textual import events
 from textual.binding import BindingType
-from textual.geometry import Region
+from textual.geometry import Offset, Region
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -547,12 +547,24 @@ class LineList(ScrollView, can_focus=True):
 
     def _sort_by(self, head: str) -> None:
         """Sort by the column with this head, if it is one to sort by; in the reverse order if it is sorted by that."""
-        # The head of the sort column has a mark behind it.
+        if (by := self._sorted_by(head)) is not None:
+            self._reorder(Order(by, reverse=by == self.order.by and not self.order.reverse))
+
+    def _sorted_by(self, head: str) -> str | None:
+        """Return the order that the column with this head is sorted by; None if it is none to sort by."""
         named = {
             word: by for by in self._sorts for word in (by.lower(), *(w for w, each in _HEADS.items() if each == by))
         }
-        if (by := named.get(head) or named.get(head[:-1])) is not None:
-            self._reorder(Order(by, reverse=by == self.order.by and not self.order.reverse))
+        # The head of the sort column has a mark behind it.
+        return named.get(head) or named.get(head[:-1])
+
+    def help_at(self, at: Offset) -> str:
+        """Return what a click on this place of the screen does, if the head of a column is there; else nothing."""
+        is_rule = at.y == self.region.y and bool(self.styles.padding.top)
+        by = self._sorted_by(self.rule.word_at(at.x - self.region.x).lower()) if is_rule else None
+        if by is None:
+            return ""
+        return f"a click sorts by {by}{', in the other direction' if by == self.order.by else ''}"
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         at = event.get_content_offset(self)
