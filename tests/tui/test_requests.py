@@ -942,10 +942,10 @@ async def test_a_replaced_plan_opens_the_new_one_with_its_key(empty: Frozen, to:
     async with opened(empty, 80, 24) as stage:
         await stage.press("!")
         await stage.sees("PLAN v1", "item 1 of 1")
-        assert "]" not in stage.text[1]
+        assert "] newer" not in stage.all
         decisions.reject(empty.team, "req-1", "make it three")
         empty.asks("req-2", "plan_approval", "api", 1, {"plan": "# three"}, supersedes="req-1", to=to)
-        await stage.sees("] opens it")
+        await stage.sees("] opens it", "] newer")
         await stage.press("]")
         await stage.sees("PLAN v2", "# three")
 

@@ -30,6 +30,7 @@ from crewboard_tui.widgets.bars import (
     StaticLines,
     alert_line,
     footer_of,
+    others_line,
     press,
     strip_line,
     tabs_line,
@@ -426,19 +427,21 @@ class BaseScreen(Screen[None]):
             selection = self.selection()
             of_agent = need.task is None and [agent.name for agent in selection.agents] == [need.agent]
             acts = selection.needs == (need,) or (not selection.needs and not selection.tasks and of_agent)
+        # While a text is written, the field must be left first.
+        pressed = (lambda ident: f"{key('view.back')} {key(ident)}") if self._writes_text else key
         alert = alert_line(
             snapshot,
             self.context.now,
             width,
             read_only=self.context.read_only,
-            # While a text is written, the field must be left first.
-            pressed=(lambda ident: f"{key('view.back')} {key(ident)}") if self._writes_text else key,
-            # A page does not open what it shows.
-            opens=self.next_need in worst and not (self.subject is not None and any(map(self.tells, worst))),
+            pressed=pressed,
+            opens=self.next_need in worst,
             own_keys=not self._writes_text,
             acts=acts,
             is_told=any(map(self.tells, worst)),
         )
+        if self.subject is not None and worst and not trouble(snapshot, width):
+            alert = others_line(snapshot.view, self.subject.need, self.context.now, width, pressed)
         # The form is where the first agent is hired.
         is_first = self.IS_FORM and not (snapshot.view.agents or snapshot.view.problem)
         is_told = (is_first or any(map(self.lists, worst))) and not trouble(snapshot, width)

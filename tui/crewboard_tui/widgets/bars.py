@@ -204,7 +204,7 @@ def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
 
 def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = "") -> Footer:
     """Return the keys of a screen: those `in_body`, and those of the footer; the key `filled` stands out."""
-    shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None]
+    shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None and key.label]
     shown.sort(key=lambda pair: pair[0].footer or 0)
     pieces: dict[str, Line] = {
         key.id: (Span(f" {pressed} {key.label} ", "success-pill", key.id),)
@@ -299,6 +299,9 @@ def crumbs_line(crumbs: list[str], right: str, width: int, warnings: Sequence[st
 _WORDS_FROM = 90
 
 
+_MORE_WIDTH = 6
+"""Cells for the number of those that there is no room to name."""
+
 _SOME_WORDS = 20
 """Below this width for the summary, the effect of the need is omitted."""
 
@@ -342,6 +345,27 @@ def alert_line(  # noqa: PLR0913  all that decides which keys and words have a p
     if gone and any(agent.alive for agent in view.agents):
         return (Span(" supervisor gone; starting a new one, agents keep working", "warning"),)
     return (Span(" nothing needs you", "dim"),)
+
+
+def others_line(view: TeamView, shown: str | None, now: float, width: int, pressed: Pressed) -> Line:
+    """Return who waits beside the need `shown` on its page, without red: first what the key for the next need opens."""
+    at = next((at for at, need in enumerate(view.needs) if need.key == shown), -1)
+    others = [*view.needs[at + 1 :], *view.needs[: max(at, 0)]]
+    if not others:
+        return spread((), (Span("nothing else needs you ", "dim"),), width)
+    right = (Span(f" {pressed('app.next')}", "key", "app.next"), Span(" next ", "", "app.next"))
+    if len(others) == 1:
+        return _need_in(others[0], now, (Span(" then", "dim"),), (), right, width)
+    waiting = list(dict.fromkeys((NEED_LOOKS[need.kind].glyph, one_line(need.agent)) for need in others))
+    line: Line = (Span(f" {len(others)} others wait:", "dim"),)
+    room = width - width_of(right) - _MORE_WIDTH
+    for number, (glyph, name) in enumerate(waiting):
+        longer = (*line, Span(f"  {glyph} ", "dim"), say(name))
+        if width_of(longer) > room:
+            line = (*line, Span(f"  +{len(waiting) - number}", "dim"))
+            break
+        line = longer
+    return spread(line, right, width)
 
 
 def trouble(snapshot: "Snapshot", width: int) -> str:

@@ -65,8 +65,7 @@ class RequestPage:
         """Return the line below the status bar."""
         waiting = [need.request_id for need in snapshot.view.needs]
         at = waiting.index(self.seen.id) + 1 if self.seen.id in waiting else 0
-        opens = f"  {self._context.key('request.next')}" if self._screen.refusal("request.next") is None else ""
-        place = f"item {at} of {len(waiting)}{opens}" if at else ""
+        place = f"item {at} of {len(waiting)}" if at else ""
         crumbs = ["Needs-you", self.seen.from_, self._word()]
         return crumbs_line(crumbs, place, width, self._others())
 
