@@ -32,11 +32,16 @@ def test_what_an_edited_plan_leads_to_is_said(mirrored: TeamDirectory) -> None:
     assert "alpha reads your version and submits it again" in done.err
 
 
-def test_a_plan_of_claude_code_takes_no_terms(mirrored: TeamDirectory) -> None:
-    requests.ask(mirrored, "plan-1", "plan_approval", "alpha", "operator", {"plan": "# Plan"}, 1.0)
+def test_a_plan_of_claude_code_takes_no_terms_but_steps(mirrored: TeamDirectory) -> None:
+    plan = "# Plan\n1. write `b.txt`\n2. run `git push`"
+    requests.ask(mirrored, "plan-1", "plan_approval", "alpha", "operator", {"plan": plan, "files": ["b.txt"]}, 1.0)
     cli = Inside(mirrored.root)
-    cli("approve", "plan-1", "--ask").refused(65, "takes a plan with a yes or a no", "nothing was changed")
-    assert cli("approve", "plan-1").out == "plan_approval plan-1 of alpha: approved\n"
+    cli("approve", "plan-1", "--ask").refused(65, "only steps to hold or to refuse", "nothing was changed")
+    cli("approve", "plan-1", "--hold", "3").refused(2, "the plan has no step 3")
+    shown = cli("plan", "plan-1", "--hold", "1").out
+    assert "step 1: an instruction only, nothing that it alone names can be refused" in shown
+    assert cli("approve", "plan-1", "--hold", "1").out == "plan_approval plan-1 of alpha: approved\n"
+    cli("plan", "plan-1", "--release", "1").refused(65, "held by an instruction alone", "send alpha 'Do step")
 
 
 def test_a_team_that_came_with_the_repository_does_not_choose_the_project(mirrored: TeamDirectory) -> None:

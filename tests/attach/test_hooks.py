@@ -15,6 +15,7 @@ from crewboard.attach.hooks import name_of_teammate
 from crewboard.commands import answers, settings
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
+from crewboard.records.agents import Terms
 from crewboard.store import mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.attach.session import ALPHA, PYTHON, SESSION, permission_event, plan_event, run_hook, start_hook
@@ -93,6 +94,23 @@ def test_an_approved_plan_is_allowed(mirrored: TeamDirectory) -> None:
         "permissionDecisionReason": "The plan is approved by operator.\nFeedback: go",
         "additionalContext": "The plan is approved by operator.\nFeedback: go",
     }
+
+
+def test_a_teammate_reads_which_steps_are_not_approved(mirrored: TeamDirectory) -> None:
+    plan = "# Plan\n1. write b.txt\n2. run it\n3. publish it"
+    hook = start_hook(mirrored, plan_event(mirrored.root, plan))
+    answers.approve(Team(mirrored), hook.request.id, terms=Terms(hold=[2], refused=[3]))
+    answer = hook.answer()
+    assert answer["permissionDecision"] == "allow"
+    told = "Approved are all steps but 2, 3. Do not begin 2, 3, nor anything that is only for it. Held for now: 2."
+    assert told in answer["additionalContext"]
+    assert "Not to be done at all: 3." in answer["additionalContext"]
+
+    edited = start_hook(mirrored, plan_event(mirrored.root, "# Plan\n1. delete it\n2. push", "toolu_2"))
+    answers.approve(Team(mirrored), edited.request.id, edited="# Plan\n1. keep it\n2. push", terms=Terms(hold=[2]))
+    assert edited.answer()["permissionDecision"] == "deny"
+    allowed = json.loads(run_hook(plan_event(mirrored.root, "# Plan\n1. keep it\n2. push", "toolu_3")))
+    assert "Approved are all steps but 2." in allowed["hookSpecificOutput"]["additionalContext"]
 
 
 def test_a_rejected_plan_returns_as_a_revision(mirrored: TeamDirectory) -> None:

@@ -44,16 +44,16 @@ async def _open_plan(stage: Stage, title: str) -> None:
 
 
 async def test_a_plan_of_claude_code_is_denied_revised_and_approved(team: TeamDirectory) -> None:
-    first = _submit(team, "# Plan\n1. write b.txt", "toolu_1")
+    first = _submit(team, "# Plan\nwrite b.txt", "toolu_1")
     async with opened(Frozen(team), 80, 24) as stage:
         await stage.until(team.agent("alpha").spec.load, "the teammate")
         spec = team.agent("alpha").spec.load()
         assert spec is not None
         assert spec.type == "general-purpose", "a type that crewboard does not have"
         await _open_plan(stage, "PLAN v1")
-        await stage.sees("1. write b.txt", "100% read")
+        await stage.sees("write b.txt", "100% read")
         await stage.press("o")
-        await stage.sees("Claude Code takes a plan with a yes or a no")
+        await stage.sees("Claude Code takes only steps to hold, and the plan has none")
         await stage.press("d")
         await stage.write("add tests")
         await stage.press("enter")
@@ -98,3 +98,27 @@ async def test_notes_on_a_plan_of_claude_code_are_answered_in_its_text(team: Tea
         await stage.press("a")
         await stage.sees("approved: alpha continues")
         assert second.answer()["permissionDecision"] == "allow"
+
+
+async def test_a_step_of_a_plan_of_claude_code_is_held_by_an_instruction(team: TeamDirectory) -> None:
+    hook = _submit(team, "# Plan\n1. write `b.txt`\n2. run `git push`", "toolu_1")
+    async with opened(Frozen(team), 80, 24) as stage:
+        await stage.until(team.agent("alpha").spec.load, "the teammate")
+        await _open_plan(stage, "PLAN v1")
+        await stage.sees("2 steps: j to one, Space holds it")
+        # Of the terms only steps are offered.
+        await stage.press("o")
+        await stage.sees("[x] step 1.", "[x] step 2.")
+        assert "budget" not in stage.all
+        await stage.press("o", *"jjj")
+        await stage.can("Space", "hold")
+        await stage.press("space")
+        await stage.sees("held · an instruction only", "TERMS     holds 2")
+        await stage.press("G")
+        await stage.sees("100% read")
+        await stage.press("a")
+        await stage.sees("approved with terms: alpha continues")
+        assert "Approved are all steps but 2." in hook.answer()["additionalContext"]
+    (decided,) = requests.load_all(team)
+    assert decided.terms is not None
+    assert decided.terms.denied == []

@@ -74,7 +74,8 @@ def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLA
             # It was approved as it was: this is another plan.
             revised = None
         elif revised.edited.split() == plan.split():
-            return Verdict(allowed=True, reason=f"This is the plan as {revised.decided_by} edited it.")
+            reason = f"This is the plan as {revised.decided_by} edited it.{_explain_steps(revised)}"
+            return Verdict(allowed=True, reason=reason)
     payload: dict[str, JsonValue] = {
         "plan": plan,
         "files": list(_files_in(plan, team.root, Path(str(event.get("cwd") or team.root)))),
@@ -252,6 +253,13 @@ def _wait(team: TeamDirectory, request_id: str, limit: float) -> Request:
     return closed
 
 
+def _explain_steps(request: Request) -> str:
+    """Return what the teammate is told of steps that are not approved; nothing else keeps it from them."""
+    if request.terms is None or request.terms.is_empty:
+        return ""
+    return f"\n{request.terms.explain_steps('say so, and submit a plan of what is left if it is needed')}"
+
+
 def _plan_verdict(request: Request) -> Verdict:
     feedback = f"\nFeedback: {request.said}" if request.said else ""
     by = request.decided_by
@@ -262,7 +270,7 @@ def _plan_verdict(request: Request) -> Verdict:
         )
         return Verdict(allowed=False, reason=text)
     if request.status == "approved":
-        return Verdict(allowed=True, reason=f"The plan is approved by {by}.{feedback}")
+        return Verdict(allowed=True, reason=f"The plan is approved by {by}.{feedback}{_explain_steps(request)}")
     if request.status == "rejected":
         notes = how_to_answer(request, in_text=True)
         text = f"The plan is rejected by {by}.{feedback}\nRevise it and submit it again.{notes}"

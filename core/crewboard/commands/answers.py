@@ -85,11 +85,6 @@ def approve(team: Team, request_id: str, **answer: Unpack[Decision]) -> Request:
         request = requests.load(team.directory, request_id)
         if request is None or request.type != "plan_approval":
             raise BadDataError(f"request {request_id} is no plan, and only a plan is approved with terms")
-        if roster.is_attached(team.directory):
-            raise BadDataError(
-                f"request {request_id} is of Claude Code, which takes a plan with a yes or a no: approve it without "
-                "terms, or reject it with what should be different; nothing was changed"
-            )
         answer["terms"] = check_terms(
             team, request.from_, request.plan if edited is None else edited, terms, request.payload
         )
@@ -105,9 +100,18 @@ def check_terms(
 
     Raises:
         UsageError: They do not fit the plan or the agent, or an agent gives them.
+        BadDataError: The agent is one of Claude Code, and they are about more than steps.
     """
     if team.by != OPERATOR:
         raise UsageError("only the operator approves a plan with terms")
+    if roster.is_attached(team.directory):
+        if not terms.replace(hold=[], refused=[]).is_empty:
+            raise BadDataError(
+                f"{name} is an agent of Claude Code: of terms only steps to hold or to refuse can be given, as an "
+                "instruction; nothing was changed"
+            )
+        hold, refused = _left_out(plan, terms)
+        return None if terms.is_empty else Terms(hold=hold, refused=refused)
     spec = team.directory.agent(name).spec.load()
     if spec is None:
         raise UsageError(f"{name} has no spec file, so terms for it cannot be checked; approve its plan without")
@@ -162,6 +166,12 @@ def release(team: Team, request_id: str, steps: Sequence[int]) -> Request:
 
 def _why_over(team: Team, request: Request) -> str:
     """Return the reason why a step of an approved plan can no longer be released, and what helps; empty if it can."""
+    if roster.is_attached(team.directory):
+        sends = command_for(team, f"send {request.from_} 'Do step …'")
+        return (
+            f"a step of {request.from_}, an agent of Claude Code, is held by an instruction alone: `{sends}` tells "
+            "it to do the step; nothing was changed"
+        )
     status = team.directory.agent(request.from_).status.load_or_none()
     in_force = status.terms.request if status is not None and status.terms is not None else None
     # It may not have taken in the approval yet.

@@ -332,6 +332,16 @@ class Terms(Record):
         """Return what was decided about a step."""
         return next((verdict for verdict, steps in self.left_out.items() if step in steps), "do")
 
+    def explain_steps(self, then: str) -> str:
+        """Return what the model is told of steps that are not approved; `then` is what to do when others are done."""
+        left_out = ", ".join(map(str, sorted([*self.hold, *self.refused])))
+        text = f"Approved are all steps but {left_out}. Do not begin {left_out}, nor anything that is only for it."
+        if self.hold:
+            text += f" Held for now: {', '.join(map(str, self.hold))}. When the other steps are done, {then}."
+        if self.refused:
+            text += f" Not to be done at all: {', '.join(map(str, self.refused))}. Do not submit it again."
+        return text
+
     @property
     def not_enforced(self) -> list[int]:
         """Return the steps that are not approved, and for which nothing is refused: the agent is told to leave them."""

@@ -244,17 +244,14 @@ def _explain_terms(run_state: RunState) -> list[str]:
 
 def _explain_steps(terms: Terms, *, engine: bool) -> list[str]:
     """Return what the model is told of steps that are not approved: what it shall do, and what is refused to it."""
-    left_out = ", ".join(map(str, sorted([*terms.hold, *terms.refused])))
-    text = f"- Approved are all steps but {left_out}. Do not begin {left_out}, nor anything that is only for it."
-    if terms.hold:
-        more = "" if engine else "submit a plan of what is left with submit_plan, or "
-        text += f" Held for now: {', '.join(map(str, terms.hold))}."
-        text += f" When the other steps are done, {more}end with your result."
-    if terms.refused:
-        text += f" Not to be done at all: {', '.join(map(str, terms.refused))}. Do not submit it again."
+    more = "" if engine else "submit a plan of what is left with submit_plan, or "
     asks = ", where your permission is asked for it" if engine else ""
     refused = [f"- Refused to you{asks}, because only step {each.step} names it: {each}." for each in terms.denied]
-    return [text, *refused, "- All else about these steps is an instruction: nothing else enforces it."]
+    return [
+        f"- {terms.explain_steps(f'{more}end with your result')}",
+        *refused,
+        "- All else about these steps is an instruction: nothing else enforces it.",
+    ]
 
 
 def plan_outcome(run_state: RunState, request: Request) -> Outcome:

@@ -280,10 +280,15 @@ class TermsList(LineList):
         return agent.spec if agent is not None else None
 
     @property
+    def _is_attached(self) -> bool:
+        return self._app_context.snapshot.view.attached is not None
+
+    @property
     def why_none(self) -> str | None:
         """Return why no terms can be chosen; None if they can."""
-        if self._app_context.snapshot.view.attached is not None:
-            return "Claude Code takes a plan with a yes or a no"
+        if self._is_attached:
+            # Which tools such an agent has is its program's matter: only steps can be chosen.
+            return None if self._steps else "Claude Code takes only steps to hold, and the plan has none"
         spec = self._spec
         if spec is None:
             return f"what {self._request.from_} was hired for is not known"
@@ -295,7 +300,7 @@ class TermsList(LineList):
     def _kind(self) -> agent_types.AgentType | None:
         """Return the type of the agent; None if no terms can be chosen: a type of another program may have any name."""
         spec = self._spec
-        if spec is None or self.why_none is not None:
+        if spec is None or self._is_attached or self.why_none is not None:
             return None
         return agent_types.known_type(spec.type, spec.definition)
 
@@ -316,7 +321,7 @@ class TermsList(LineList):
             return Terms()
         tools = [tool for tool in self._tools if _TOOL + tool not in chosen]
         verdicts = self._verdicts
-        if verdicts != self._denied_for[0]:
+        if verdicts != self._denied_for[0] and not self._is_attached:
             root = str(answers.workspace_of(self._app_context.team, self._request.from_))
             denied = collisions.denied_by_steps(self._plan, self._request.payload, root, verdicts)
             self._denied_for = verdicts, denied
@@ -407,7 +412,8 @@ class TermsList(LineList):
         if "bash" in tools:
             rows.append((_NETWORK, (_box(on=_NETWORK in chosen), Span("its commands reach the network"))))
         amount = Span("budget of its own for this plan") if budget is None else say(f"budget {budget}")
-        rows.append((_BUDGET, (_box(on=budget is not None), amount)))
+        if not self._is_attached:
+            rows.append((_BUDGET, (_box(on=budget is not None), amount)))
         for tool in tools:
             key = _TOOL + tool
             rows.append((key, (_box(on=key not in chosen), Span("tool ", "dim"), say(tool))))

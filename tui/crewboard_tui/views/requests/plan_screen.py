@@ -789,7 +789,8 @@ class ReviewScreen(BaseScreen):
             return None
         if (approved := self._approved) is not None:
             held = approved.terms.hold if approved.terms is not None else []
-            return "release" if step in held and self.page.settled else None
+            can_tell = self.context.snapshot.view.attached is None
+            return "release" if step in held and can_tell and self.page.settled else None
         if self._why_no_terms(self.selection()) is not None:
             return None
         return VERDICTS[next_verdict(self.terms.terms.verdict(step))].key
