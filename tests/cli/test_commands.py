@@ -331,10 +331,10 @@ def test_the_title_of_a_plan_says_how_much_follows(cli: Cli, team: Team) -> None
     told = [need["summary"] for need in wide("status", "--json").json["needs_you"]]
     assert told == [
         "plan: Tidy … (+2 lines)",
-        "plan: Tidy · 1 file · 2 commands · risk",
+        "plan: Tidy · 1 file · 2 commands",
         f"plan: {'t' * 200} … (+3 characters)",
         "plan: Tidy",
-        "plan: (empty) · 1 file · 2 commands · risk",
+        "plan: (empty) · 1 file · 2 commands",
     ]
     status = wide("status").out
     assert [each for each in told if f"{each}\n" not in status] == []

@@ -87,7 +87,7 @@ def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
     told = list(plain.news(view, NeedsDiff(), CommandLine()))
     assert [line.partition(";")[0] for line in told] == [
         "parser died: killed by SIGKILL, last tool bash pytest -x tests/parser",
-        "auth-plan submits a plan: Rotate the JWT signing keys … (+9 lines) · 5 files · 2 commands · risk",
+        "auth-plan submits a plan: Rotate the JWT signing keys … (+9 lines) · 5 files · 2 commands",
         "docs asks: The 1.x API pages are linked from two blog posts. Keep them?",
         "migrate is stuck: no progress past its deadline: bash alembic upgrade head",
         "flaky-hunt loops: bash pytest -k sync ×6, same outcome",

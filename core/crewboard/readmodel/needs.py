@@ -468,7 +468,6 @@ def summarise(request: Request) -> str:
         # What is submitted with a plan is approved with it. Its lines are counted as in the Inbox, without these.
         lists = ((word, payload.get(f"{word}s")) for word in ("file", "command"))
         beside = [f" · {counted(len(value), word)}" for word, value in lists if isinstance(value, list) and value]
-        beside += [" · risk"] if payload.get("risk") else []
         return f"plan: {plan_title(request.plan or '(empty)')}{''.join(beside)}"
     if request.type == "question":
         # A hook may print it: no line of a question is to look like another need.
