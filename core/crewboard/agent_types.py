@@ -1,7 +1,7 @@
 """Define what an agent type may do, and the built-in types; those of a project come from files (`type_files.py`)."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -134,13 +134,14 @@ def describe_steps(terms: Terms) -> list[str]:
     words = [f"of step {each.step} refused: {each}" for each in terms.denied]
     if told := terms.not_enforced:
         they = "they" if len(told) > 1 else "it"
-        words.append(f"{_steps(told)}: an instruction only, nothing that {they} alone names can be refused")
+        words.append(f"{name_steps(told)}: an instruction only, nothing that {they} alone names can be refused")
     if terms.denied:
         words.append("what else belongs to a step, and what commands write, is an instruction only")
     return words
 
 
-def _steps(numbers: list[int]) -> str:
+def name_steps(numbers: Sequence[int]) -> str:
+    """Return steps of a plan by their numbers: `steps 3, 4`."""
     return f"step{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
@@ -152,7 +153,7 @@ def describe_ended_terms(answer: Answer) -> str:
     left = ""
     for numbers, what in ((terms.hold, "not approved and still open"), (terms.refused, "refused")):
         if numbers:
-            left += f"; {_steps(numbers)} of its plan {'are' if len(numbers) > 1 else 'is'} {what}"
+            left += f"; {name_steps(numbers)} of its plan {'are' if len(numbers) > 1 else 'is'} {what}"
     return f"The terms of its plan ended with this result{left}."
 
 

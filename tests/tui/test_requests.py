@@ -1714,13 +1714,13 @@ async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, 
         await stage.press("j", "space", "G", "space")
         await stage.sees("TERMS     ask · no bash · 100k · holds 3", "[ ] held: step 3. publish it")
         await stage.sees("LACKS     the plan names commands, and the terms leave no bash")
-        await stage.can("a", "approve with terms")
+        await stage.can("a", "approve+terms")
         await stage.press("k", "space", "space")
         await stage.sees("holds 3 · not 2", "[ ] not this one: step 2. run pytest")
         await stage.sees("STEPS     of step 2 refused: pytest", "step 3: an instruction only, nothing")
         await stage.press("space", "o")
         await stage.sees("TERMS     ask · no bash · 100k · holds 3", "# Serve")
-        await stage.can("a", "approve with terms")
+        await stage.can("a", "approve+terms")
         await stage.press("a")
         await stage.until(_is(frozen, "req-1", "approved"), "the approval")
     terms = _request(frozen, "req-1").terms
@@ -1797,7 +1797,7 @@ async def test_the_terms_of_a_plan_outlive_its_page_and_the_dashboard(frozen: Fr
         await stage.sees_not("PLAN v1")
         await stage.press("a")
         await stage.sees("PLAN v1", "TERMS     holds 1")
-        await stage.can("a", "approve with terms")
+        await stage.can("a", "approve+terms")
         await stage.press("o")
         await stage.can("Space", "yes/no")
         await stage.press("space", "G", "space", "space", "o")
@@ -1809,7 +1809,7 @@ async def test_the_terms_of_a_plan_outlive_its_page_and_the_dashboard(frozen: Fr
         await stage.sees("not sent yet, from the last time: your terms for api's plan")
         await stage.app.open_need("plan:api:req-1")
         await stage.sees("PLAN v1", "TERMS     ask · holds 1 · not 3", "refused: make it")
-        await stage.can("a", "approve with terms")
+        await stage.can("a", "approve+terms")
         await _painted(stage)
         await _press_until(stage, "a", _is(frozen, "req-1", "approved"))
         await stage.until(lambda: not stage.app.context.drafts, "no draft left")
@@ -1844,7 +1844,7 @@ async def test_the_terms_of_a_plan_that_is_sent_back_go_to_its_next_version(froz
             await stage.press("escape")
             await stage.sees_not("PLAN v2")
         await stage.app.open_need("plan:api:req-2")
-        await stage.can("a", "approve with terms")
+        await stage.can("a", "approve+terms")
         await _painted(stage)
         await _press_until(stage, "a", _is(frozen, "req-2", "approved"))
         await stage.until(lambda: not stage.app.context.drafts, "no draft left")
@@ -2159,7 +2159,7 @@ async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: 
         await stage.can("Space", "hold")
         await stage.press("space")
         await stage.sees("held · refused: make release now; the rest is an instruction", "TERMS     holds 2")
-        await stage.can("Space", "not this one")
+        await stage.can("Space", "drop")
         await stage.press("space")
         await stage.sees("not this one · refused: make release now", "TERMS     not 2")
         await stage.press("down", "down", "space")
@@ -2170,16 +2170,16 @@ async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: 
         await stage.write("in one go")
         await stage.press("enter")
         await stage.sees("✎ your note, lines 5-8: in one go", "   5 1. Write")
-        await stage.can("a", "approve with terms")
-        await stage.until(lambda: "a approve with terms" in stage.all, "the keys with the note")
-        (keys,) = [line for line in stage.text if "a approve with terms" in line]
+        await stage.can("a", "approve+terms")
+        await stage.until(lambda: "a approve+terms" in stage.all, "the keys with the note")
+        (keys,) = [line for line in stage.text if "a approve+terms" in line]
         assert "^s send back" in keys
         assert "…" not in keys, "a key stands there as a whole, or not at all"
         await stage.press("c")
         await stage.sees("5-8:in one go")
         await stage.press("escape", "end")
         await stage.sees("Files it names")
-        await stage.can("a", "approve with terms")
+        await stage.can("a", "approve+terms")
         await _painted(stage)
         await stage.press("a")
         await stage.until(_is(frozen, "req-1", "approved"), "the approval")
@@ -2188,6 +2188,38 @@ async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: 
     assert (decided.terms.hold, decided.terms.refused) == ([3], [2])
     assert [each.commands for each in decided.terms.denied] == [["make release now"]]
     assert [(note.line, note.end, note.text) for note in decided.notes] == [(5, 8, "in one go")]
+
+
+async def test_space_decides_the_same_about_all_steps_of_a_range(frozen: Frozen) -> None:
+    plan = "# Serve\n\n1. Write it\n2. Run it\n3. Tell us\n4. Rest"
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": plan})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.can("a", "approve")
+        await _press(stage, "c", "note")
+        await stage.write("3:why?")
+        await stage.press("enter", "G")
+        await stage.can("^s", "send back")
+        while "▌   5 3. Tell" not in stage.all:
+            await stage.press("up")
+            await stage.settles()
+        await stage.press("space", "shift+up")
+        # The keys of notes leave room for that of the steps.
+        await stage.sees("holds 3", "^s send back", "a approve+terms", "Space hold")
+        # All of them get what the first one gets next.
+        for told, gives in (("holds 2, 3", "Space drop"), ("not 2, 3", "Space do")):
+            await stage.press("space")
+            await stage.sees(told, gives)
+        await stage.press("space")
+        await stage.sees_not("TERMS")
+        await stage.press("space")
+        await stage.can("a", "approve+terms")
+        await _painted(stage)
+        await stage.press("a")
+        await stage.until(_is(frozen, "req-1", "approved"), "the approval")
+        terms = _request(frozen, "req-1").terms
+        assert terms is not None
+        assert terms.hold == [2, 3]
 
 
 async def test_the_cursor_of_a_plan_stays_on_its_lines(frozen: Frozen) -> None:

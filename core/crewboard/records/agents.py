@@ -274,9 +274,9 @@ class VerdictWords(Struct, frozen=True):
 
 
 VERDICTS: dict[StepVerdict, VerdictWords] = {
-    "do": VerdictWords("do", "do it", "does"),
+    "do": VerdictWords("do", "do", "does"),
     "hold": VerdictWords("held", "hold", "holds"),
-    "not": VerdictWords("not this one", "not this one", "not"),
+    "not": VerdictWords("not this one", "drop", "not"),
 }
 """The verdicts in the order in which a key gives them."""
 

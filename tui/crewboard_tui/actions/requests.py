@@ -57,10 +57,11 @@ class RequestActions:
         asks = question_in(feedback) is not None
         return f"asked back: {self.request.from_} reads it" if asks else f"denied: {self.request.from_} reads why"
 
-    def release(self, approved: Request, step: int) -> str:
-        """Release a step that the approval of a plan held."""
-        answers.release(self._context.team, approved.id, [step])
-        return f"step {step} released: {approved.from_} reads that it can be done"
+    def release(self, approved: Request, steps: Sequence[int]) -> str:
+        """Release steps that the approval of a plan held."""
+        answers.release(self._context.team, approved.id, steps)
+        many = "s" if len(steps) > 1 else ""
+        return f"step{many} {', '.join(map(str, steps))} released: {approved.from_} reads that"
 
     def answer(self, text: str) -> str:
         """Answer a question."""

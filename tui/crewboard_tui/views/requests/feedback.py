@@ -3,7 +3,7 @@
 A comment on an approval and the reason of a refusal are separate texts.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -386,10 +386,11 @@ class TermsList(LineList):
         for draft in (self._draft, *self._earlier):
             self._keep(draft, {})
 
-    def turn_step(self, step: int) -> None:
-        """Decide the next about a step: to do it, to hold it, not to do it at all."""
-        verdict = next_verdict(self._verdicts.get(step, "do"))
-        self._choose(f"{_STEP}{step}", verdict if verdict != "do" else None)
+    def turn_steps(self, steps: Sequence[int]) -> None:
+        """Decide the next about steps, the same about all: to do them, to hold them, not to do them at all."""
+        verdict = next_verdict(self._verdicts.get(steps[0], "do"))
+        for step in steps:
+            self._choose(f"{_STEP}{step}", verdict if verdict != "do" else None)
 
     def describe(self, terms: Terms | None) -> str:
         """Return terms of this plan on one line; empty without any."""
@@ -431,7 +432,7 @@ class TermsList(LineList):
         if not self.selected:
             return
         if self.selected.startswith(_STEP):
-            self.turn_step(int(self.selected.removeprefix(_STEP)))
+            self.turn_steps([int(self.selected.removeprefix(_STEP))])
             return
         if self.selected != _BUDGET:
             other = _ON if self.selected in (_ASK, _NETWORK) else _OFF

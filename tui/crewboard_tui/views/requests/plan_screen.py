@@ -101,8 +101,8 @@ def _is_bare(text: str) -> bool:
 class PlanText(LineView):
     """The text of what is asked. Once it was moved, there is a cursor, and a range of lines from where it was.
 
-    `moved` is called after each move. `turns` says what the key of a step does at a line, None if it does nothing, and
-    `turn` does it. `noted` returns the lines with notes on them.
+    `moved` is called after each move. `turns` says what the key of a step does to the lines under the cursor, None if
+    it does nothing, and `turn` does it. `noted` returns the lines with notes on them.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("plan"), *bindings_of("log")]
@@ -110,8 +110,8 @@ class PlanText(LineView):
     def __init__(
         self,
         moved: Callable[[], None],
-        turns: Callable[[int], str | None],
-        turn: Callable[[int], None],
+        turns: Callable[[range], str | None],
+        turn: Callable[[range], None],
         noted: Callable[[], Iterable[int]],
     ) -> None:
         super().__init__(id="plan", classes="pane", follow=False, follows=False)
@@ -136,7 +136,7 @@ class PlanText(LineView):
     @property
     def turns(self) -> str | None:
         """Return what the key of a step does at the cursor."""
-        return self._turns(self._places[self._at].start) if self._at is not None and self._is_placed else None
+        return self._turns(self.chosen) if self._is_placed else None
 
     @property
     def _is_placed(self) -> bool:
@@ -251,8 +251,8 @@ class PlanText(LineView):
             self._keep_in_sight(self._at, self.size.height // 2, down=by > 0)
 
     def action_step(self) -> None:
-        if self._at is not None and self.turns is not None:
-            self._turn(self._places[self._at].start)
+        if self.turns is not None:
+            self._turn(self.chosen)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "step":
@@ -333,7 +333,7 @@ class ReviewScreen(BaseScreen):
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
         with Horizontal(id="text"):
-            yield PlanText(self._cursor_moved, self._next_verdict, self._turn_step, lambda: self._noted_lines)
+            yield PlanText(self._cursor_moved, self._next_verdict, self._turn_steps, lambda: self._noted_lines)
             yield self.terms
             yield self.editor
             impact = LineView(id="impact", classes="pane", follow=False, follows=False)
@@ -694,7 +694,7 @@ class ReviewScreen(BaseScreen):
 
     def _approve_label(self, _: Selection) -> str | None:
         if not self.terms.terms.is_empty:
-            return "approve with terms"
+            return "approve+terms"
         return "approve+notes" if self._notes else None
 
     def _edit_label(self, _: Selection) -> str | None:
@@ -779,30 +779,37 @@ class ReviewScreen(BaseScreen):
             if terms.verdict(number) != "do" or number in terms.released
         }
 
-    def _step_at(self, line: int) -> int | None:
-        return next((number for number, within in self._step_lines.items() if line in within), None)
+    def _steps_in(self, lines: range) -> list[int]:
+        """Return the steps to which lines of the plan belong; of an approved plan, those that it holds."""
+        approved = self._approved
+        held = approved.terms.hold if approved is not None and approved.terms is not None else []
+        return [
+            number
+            for number, within in self._step_lines.items()
+            if max(lines.start, within.start) < min(lines.stop, within.stop) and (approved is None or number in held)
+        ]
 
-    def _next_verdict(self, line: int) -> str | None:
-        """Return what the key of a step would do at a line of the plan; None if it would do nothing."""
-        step = self._step_at(line)
-        if step is None or self._forbidden(BY_ID["request.terms"]):
+    def _next_verdict(self, lines: range) -> str | None:
+        """Return what the key of a step would do to these lines of the plan; None if it would do nothing."""
+        steps = self._steps_in(lines)
+        if not steps or self._forbidden(BY_ID["request.terms"]):
             return None
-        if (approved := self._approved) is not None:
-            held = approved.terms.hold if approved.terms is not None else []
+        many = f" {len(steps)}" if len(steps) > 1 and self.size.width >= WIDE else ""
+        if self._approved is not None:
             can_tell = self.context.snapshot.view.attached is None
-            return "release" if step in held and can_tell and self.page.settled else None
+            return f"release{many}" if can_tell and self.page.settled else None
         if self._why_no_terms(self.selection()) is not None:
             return None
-        return VERDICTS[next_verdict(self.terms.terms.verdict(step))].key
+        return f"{VERDICTS[next_verdict(self.terms.terms.verdict(steps[0]))].key}{many}"
 
-    def _turn_step(self, line: int) -> None:
-        if (step := self._step_at(line)) is None:
-            return
+    def _turn_steps(self, lines: range) -> None:
+        steps = self._steps_in(lines)
         if (approved := self._approved) is not None:
-            release = partial(self.page.commands.release, approved, step)
-            self.context.do(f"releasing step {step}", release, undone=f"step {step} not released")
+            which = agent_types.name_steps(steps)
+            release = partial(self.page.commands.release, approved, steps)
+            self.context.do(f"releasing {which}", release, undone=f"{which} not released")
             return
-        self.terms.turn_step(step)
+        self.terms.turn_steps(steps)
         self.paint(self.context.snapshot)
         self._cursor_moved()
 
