@@ -53,8 +53,8 @@ from crewboard.sandbox.policy import Policy
 from crewboard.store import mailbox, roster
 from crewboard.unix import process
 from crewboard.worker.api_relay import _MOST_CONNECTIONS, ApiRelay
-from crewboard.worker.engine import _LATER
 from crewboard.worker.engine_process import _make_place
+from crewboard.worker.engine_turn import LATER
 from crewboard.worker.team_tools import RELAY, TeamTools, find_declaration
 from tests import system
 from tests.crew import Crew, contents, eventually
@@ -428,8 +428,8 @@ def test_a_plan_that_is_submitted_opens_the_same_gate(crew: Crew, engine: str) -
 
 NO_PATIENCE = """
 from crewboard import engines
-from crewboard.worker import engine
-engine._PATIENCE_LEFT = engines._ANY.patience
+from crewboard.worker import engine_turn
+engine_turn._PATIENCE_LEFT = engines._ANY.patience
 """
 """Code that lets an engine give up each call at once."""
 
@@ -616,13 +616,13 @@ def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
 
 
 TRIES = """
-from crewboard.worker import engine
-engine._PLAN_FOLLOWS = 1.0
-before = engine.EngineLife._steer
-def steer(self, engine):
+from crewboard.worker import engine_turn
+engine_turn._PLAN_FOLLOWS = 1.0
+before = engine_turn.Turn._steer
+def steer(self):
     (self._run_state.agent.engine_home / "at-try").touch()
-    before(self, engine)
-engine.EngineLife._steer = steer
+    before(self)
+engine_turn.Turn._steer = steer
 """
 """Code that leaves a mark when a worker would send mail into a turn."""
 
@@ -751,8 +751,8 @@ def test_a_plan_told_behind_its_withdrawal_is_asked_about_no_more(crew: Crew) ->
 
 SLOW_TOOL = """
 import asyncio
-from crewboard.worker import engine, interrupts
-before, wait = engine.run_team_tool, interrupts.Interrupts.wait_for_decision
+from crewboard.worker import engine, engine_turn, interrupts
+before, wait = engine_turn.run_team_tool, interrupts.Interrupts.wait_for_decision
 async def slow(context, *given):
     home = context.run_state.agent.engine_home
     (home / "at-tool").touch()
@@ -763,7 +763,7 @@ async def wait_for_decision(self, *given):
     decided = await wait(self, *given)
     (self._run_state.agent.engine_home / "at-decision").touch()
     return decided
-engine.run_team_tool = slow
+engine_turn.run_team_tool = slow
 interrupts.Interrupts.wait_for_decision = wait_for_decision
 engine.EngineLife._cancel.__defaults__ = (0.5,)
 """
@@ -801,10 +801,10 @@ def test_an_interrupt_closes_a_question_during_a_call_of_the_team(crew: Crew) ->
 
 BROKEN_TOOL = """
 from crewboard.errors import StorageError
-from crewboard.worker import engine
+from crewboard.worker import engine_turn
 async def broken(*_):
     raise StorageError("the disk is full")
-engine.run_team_tool = broken
+engine_turn.run_team_tool = broken
 """
 
 
@@ -1364,13 +1364,13 @@ def test_codex_names_its_calls_of_the_team_in_its_own_way(crew: Crew) -> None:
 
 IMPATIENT_ONCE = """
 from crewboard import engines
-from crewboard.worker import engine
-before = engine.EngineLife._wait_for_tool
+from crewboard.worker import engine_turn
+before = engine_turn.Turn._wait_for_tool
 left = iter([engines._ANY.patience])
 async def impatient(self, *given):
-    engine._PATIENCE_LEFT = next(left, 0.0)
+    engine_turn._PATIENCE_LEFT = next(left, 0.0)
     return await before(self, *given)
-engine.EngineLife._wait_for_tool = impatient
+engine_turn.Turn._wait_for_tool = impatient
 """
 """Code that lets an engine give up its first call at once."""
 
@@ -1385,7 +1385,7 @@ def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None
     answers.answer(crew.team, asked.id, "the first")
     go(crew, "e", "here")
     assert crew.answer(assignment).text == "done"
-    assert [said for _, said, _ in results(crew, "e")] == [_LATER, "the operator answers: the first"]
+    assert [said for _, said, _ in results(crew, "e")] == [LATER, "the operator answers: the first"]
     assert [each.id for each in requests.load_all(crew.directory)] == [asked.id]
 
 
@@ -1450,15 +1450,15 @@ def test_a_home_that_cannot_be_used_fails_the_assignment(crew: Crew) -> None:
 
 AT_THE_RESULT = """
 import time
-from crewboard.worker.engine import EngineLife
-before = EngineLife._end_call
+from crewboard.worker.engine_turn import CallLog
+before = CallLog.end
 def held(self, ident, *rest, **more):
     home = self._run_state.agent.engine_home
     if self._run_state.conversation.open_calls.get(ident) == "send_message" and not (home / "at-end").exists():
         (home / "at-end").touch()
         time.sleep(600)
     before(self, ident, *rest, **more)
-EngineLife._end_call = held
+CallLog.end = held
 """
 """Code that lets a worker hang between a letter and the record of the call that sent it."""
 

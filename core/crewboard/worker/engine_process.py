@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import glob
+import itertools
 import os
 import secrets
 import stat
@@ -18,7 +19,7 @@ from crewboard.errors import BadDataError
 from crewboard.records.agents import Tokens
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import Service
-from crewboard.worker.acp import LONGEST_LINE, Engine, EngineError
+from crewboard.worker.acp import LONGEST_LINE, Engine, EngineError, Filled
 from crewboard.worker.api_relay import LISTEN, ApiRelay
 from crewboard.worker.run_state import RunState
 from crewboard.worker.team_tools import TeamTools, find_declaration, remove
@@ -38,6 +39,11 @@ class Used:
     tokens: Tokens | None = None
     model: str = ""
     cost_usd: float | None = None
+
+    @property
+    def counted(self) -> Tokens:
+        """Return the tokens, or that they were not told."""
+        return self.tokens or Tokens(untold=1)
 
 
 class EngineProcess:
@@ -59,6 +65,12 @@ class EngineProcess:
         self._relay: ApiRelay | None = None
         self.declaration: Path | None = None
         """A file that may declare a server of our name, so that calls of ours are like any other ones."""
+        self.may_write = False
+        self.asks = itertools.count(1)
+        """Numbers of what engines ask for in this run."""
+        self.filled = Filled(0, 0)
+        self._counted_usd = 0.0
+        """The cost of this process that is counted, of what it has told."""
 
     @property
     def has_ended(self) -> bool:
@@ -73,6 +85,7 @@ class EngineProcess:
             OSError: It cannot be started.
             TimeoutError: It did not listen in time.
         """
+        self.may_write, self.filled, self._counted_usd = may_write, Filled(0, 0), 0.0
         home = Path(os.path.realpath(self._run_state.agent.path)) / self._run_state.agent.engine_home.name
         home.mkdir(mode=0o700, exist_ok=True)
         variables, sandbox = self._prepare(home, may_write=may_write)
@@ -163,9 +176,22 @@ class EngineProcess:
                     found += file.read(_MOST_STORED).rpartition(b"\n")[0]
         return found.decode("utf-8", "replace")
 
-    def count(self, *, unfinished: bool) -> Used:
-        """Return what the API told the relay of the replies since the last time."""
-        return self._count(self._relay, unfinished=unfinished)
+    def note_filled(self, filled: Filled) -> None:
+        """Keep what the engine tells of the window and of its cost."""
+        self.filled = replace(filled, cost_usd=filled.cost_usd or self.filled.cost_usd)
+
+    def take_used(self, told: Tokens | None, *, unfinished: bool) -> Used:
+        """Return what the turn that ends has used: as the engine `told` it, else as the API told the relay."""
+        counted = self._count(self._relay, unfinished=unfinished)
+        cost = self.filled.cost_usd if self.known.tells_cost else None
+        spent = max(0.0, cost - self._counted_usd) if cost is not None else counted.cost_usd
+        self._counted_usd = cost if cost is not None else self._counted_usd
+        return Used(told or counted.tokens, self.filled.model or counted.model, spent)
+
+    def take_untold(self) -> Used:
+        """Return what a turn has used that ends without a word of the engine, as the API told the relay."""
+        counted = self._count(self._relay, unfinished=True)
+        return replace(counted, model=self.filled.model or counted.model)
 
     def _count(self, relay: ApiRelay | None, *, unfinished: bool) -> Used:
         replies = relay.take_counted(unfinished=unfinished) if relay is not None else []

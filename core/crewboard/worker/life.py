@@ -13,7 +13,7 @@ from crewboard import env
 from crewboard.agent_types import type_of
 from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.records.agents import State
-from crewboard.records.events import Intake, Reply
+from crewboard.records.events import Reply
 from crewboard.sandbox import shell
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.store import files, roster
@@ -148,7 +148,7 @@ class Life:
             await self._set_up_worktree()
             await self._prepare()
             if said:
-                self._tell(said)
+                self._run_state.tell(said)
             await self._work()
 
     async def _end_assignment(self) -> None:
@@ -187,14 +187,10 @@ class Life:
             failed, tail = await self._run_setup(command)
             problem = "; ".join(filter(None, (problem, failed)))
         if problem and problem != run_state.status.setup_error:
-            self._tell(f"Your checkout was not set up as it should be. {problem}{tail}")
+            self._run_state.tell(f"Your checkout was not set up as it should be. {problem}{tail}")
         run_state.show_setup_error(problem or None)
         if command is not None:
             files.replace_file(mark, command.encode("utf-8", "replace"))
-
-    def _tell(self, notice: str) -> None:
-        run_state = self._run_state
-        run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
 
     async def _run_setup(self, command: str) -> tuple[str, str]:
         """Run the command that sets up a checkout; return what went wrong, and the end of its output."""

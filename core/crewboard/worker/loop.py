@@ -341,10 +341,12 @@ class Loop(Life):
             if assignment is not None and assignment.cut_offs >= _MOST_CUT_OFFS:
                 self._results.fail(_STUCK.format(_MOST_CUT_OFFS, self._context_window.max_reply), ExitCode.FAILED)
             else:
-                self._tell(_CUT_IN_CALL if in_call else _CUT_IN_TEXT if text_of(reply).strip() else _CUT_IN_THOUGHT)
+                self._run_state.tell(
+                    _CUT_IN_CALL if in_call else _CUT_IN_TEXT if text_of(reply).strip() else _CUT_IN_THOUGHT
+                )
             return
         if conversation.is_silent and assignment is not None and assignment.silent == 1:
-            self._tell(_SILENT)
+            self._run_state.tell(_SILENT)
             return
         text = conversation.said
         if reply.stop_reason == "refusal":

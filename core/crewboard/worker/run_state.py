@@ -202,6 +202,10 @@ class RunState:
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
             self.agent.cursor.save(cursor)
 
+    def tell(self, notice: str) -> None:
+        """Tell the agent something, as the system."""
+        self.append(Intake(ts=self.now(), cursor=self.conversation.cursor, notices=[notice]))
+
     def append_unsaved(self) -> None:
         """Write the event that could not be written when the storage failed, so that its action is not repeated.
 

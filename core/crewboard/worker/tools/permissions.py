@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from crewboard import edits
-from crewboard.agent_types import MCP_PREFIX, WRITE_TOOLS, is_gated
+from crewboard.agent_types import MCP_PREFIX, WRITE_TOOLS, is_gated, kept_by_terms
 from crewboard.names import OPERATOR
 from crewboard.protocol import collisions, requests
 from crewboard.records.base import JsonValue, first_line
@@ -23,6 +23,7 @@ from crewboard.worker.tools.rules import (
     refused_by_type,
     rule_refusal,
     scope_of,
+    why_denied,
 )
 
 
@@ -162,3 +163,34 @@ async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str |
         return edits.shown(path, arguments, None if old.is_error else old.content)
     lines = edits.diff_lines("" if old.is_error else old.content, str(arguments.get("content", "")))
     return "\n".join([f"--- a/{path}", f"+++ b/{path}", *lines]) if lines else ""
+
+
+def answer_of_rules(run_state: RunState, tool: str, arguments: dict[str, Any]) -> tuple[bool | None, str]:
+    """Return the answer to an engine that asks for a call, None if the operator has to give it, and the reason."""
+    take_released(run_state)
+    terms = run_state.conversation.terms
+    verdict = judge(run_state, tool, arguments) if is_gated(tool) else None
+    if verdict is not None and verdict.effect == "deny":
+        return False, why_denied(verdict)
+    if terms is not None and is_gated(tool) and not kept_by_terms(terms, tool):
+        return False, "the terms of your plan's approval do not leave you this tool"
+    if verdict is not None and verdict.effect == "allow":
+        return True, ""
+    return None, verdict.asks if verdict is not None else ""
+
+
+def ask_for_engine(
+    run_state: RunState, number: int, tool: str, arguments: dict[str, Any], title: str, why: str, rule: str
+) -> Request:
+    """Ask the operator for a call of an engine: the one with this `number` in this run."""
+    payload: dict[str, JsonValue] = {
+        "tool": tool,
+        "input": arguments,
+        "summary": first_line(str(arguments.get("command") or arguments.get("path") or title)),
+        "diff": None,
+        "scope": None,
+        "why": why,
+        **({"rule": rule} if rule else {}),
+    }
+    ident = f"permission-{mailbox.derived_id(run_state.name, run_state.spec.run, f'ask {number}')[:12]}"
+    return requests.ask(run_state.team, ident, "permission", run_state.name, OPERATOR, payload, run_state.now())

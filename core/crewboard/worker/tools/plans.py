@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from crewboard.agent_types import MCP_PREFIX, is_gated, kept_by_terms
+from crewboard.agent_types import MCP_PREFIX, is_gated, kept_by_terms, type_of
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import collisions, requests
@@ -30,6 +30,12 @@ def is_gate_closed(run_state: RunState) -> bool:
     """Return True if the agent may not write or run anything, because its plan is not approved."""
     assignment = run_state.conversation.assignment
     return is_plan_required(run_state) and not (assignment and assignment.gate_open)
+
+
+def may_write(run_state: RunState) -> bool:
+    """Return True if the agent may change files now: by its type, and by its plan if it needs one."""
+    spec = run_state.spec
+    return type_of(spec.type, spec.definition).writes and not is_gate_closed(run_state)
 
 
 def take_released(run_state: RunState) -> None:
@@ -143,6 +149,14 @@ class SubmitPlan(Input):
 def plan_request_id(name: str, assignment: str, revision: int) -> str:
     """Return the id of the nth plan of an assignment, the same one after a crash."""
     return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
+
+
+def asked_plan(run_state: RunState) -> Request | None:
+    """Return the request of the plan that was submitted last and has no result."""
+    assignment = run_state.conversation.assignment
+    if assignment is None:
+        return None
+    return requests.load(run_state.team, plan_request_id(run_state.name, assignment.id, assignment.plans))
 
 
 @tool(waits=True)

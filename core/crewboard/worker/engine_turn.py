@@ -1,0 +1,708 @@
+"""A turn of an engine: what it tells is journalled, what it asks for is decided, and mail is sent into it.
+
+What an engine asks ends when it is answered, and also when the engine withdraws it, ends its call or its turn, or ends.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from crewboard import env
+from crewboard.errors import UsageError
+from crewboard.protocol import requests
+from crewboard.records.agents import Tokens
+from crewboard.records.events import Offered, Reply, Taken, ToolResult, ToolStart, describe_call
+from crewboard.records.requests import Request
+from crewboard.redaction import redact
+from crewboard.store import mailbox
+from crewboard.untrusted import elide_middle, undelimit_data, without_surrogates
+from crewboard.worker import inbox
+from crewboard.worker.acp import OVER, Ask, Call, Ended, Engine, EngineGoneError, Filled, Line, Said, Steps, Update
+from crewboard.worker.engine_process import EngineProcess
+from crewboard.worker.team_tools import OFFERED, SERVER, TeamCall, as_ours, is_ours
+from crewboard.worker.team_tools import run as run_team_tool
+from crewboard.worker.tools.base import Context, Outcome
+from crewboard.worker.tools.permissions import answer_of_rules, ask_for_engine
+from crewboard.worker.tools.plans import (
+    WAITS,
+    ask_for_plan,
+    asked_plan,
+    is_gate_closed,
+    may_write,
+    plan_outcome,
+    request_approval,
+)
+from crewboard.worker.tools.registry import TOOLS, ToolRegistry
+
+T = TypeVar("T")
+
+CANCEL_TIMEOUT = 10.0
+"""Seconds in which an engine has to end its turn when it is asked to, before it is ended itself."""
+
+SILENCE_TIMEOUT = 300.0
+"""Seconds without a word of an engine after which its agent counts as stuck: it thinks and tries again by itself.
+
+`CREWBOARD_PROGRESS_TIMEOUT` overrides it.
+"""
+
+CALL_TIMEOUT = 660.0
+"""The same while a call of a tool is open. The longest command of Claude Code ends after 600."""
+
+_SHOWN_FOR = 0.1
+"""The part of these times for which what is shown is not written again."""
+
+_MOST_OUTPUT = 100_000
+"""Characters of what a tool of an engine gave that the journal keeps."""
+
+_PATIENCE_LEFT = 10.0
+"""Seconds before an engine gives up a call of a tool, in which it is told to call it again."""
+
+_PLAN_FOLLOWS = 5.0
+"""Seconds within which the text of a plan has to follow the question for its approval."""
+
+LATER = "The operator has not answered yet. Call this again with the same input, which goes on waiting."
+
+UNKNOWN_OUTCOME = "interrupted, outcome unknown: the engine ended while this ran"
+
+_DECIDED = ("approved", "rejected")
+
+_NO_PLAN = "You asked for approval of your plan without a text of it. Ask again, with the whole plan as its text."
+_REFUSED = "{} was not permitted: {}. Do not try to do it in another way."
+_SUBMITTED = "The plan that you submitted:\n{}\n\n{}"
+
+
+class RestartError(Exception):
+    """The turn ends here, and the engine starts again with other rights."""
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """A call of a tool of the team; `result` is None if it is not known what it did."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    result: Outcome | None
+
+
+class CallLog:
+    """The journal of an engine's calls, each behind what was said before it."""
+
+    def __init__(self, context: Context, process: EngineProcess) -> None:
+        self._interrupts = context.interrupts
+        self._run_state = context.run_state
+        self._process = process
+        self._began: dict[str, float] = {}
+        self._blocks: list[dict[str, str]] = []
+        """The texts that the engine told since the last journalled reply."""
+        self._message = ("", "")
+
+    def add(self, kind: str, message: str, text: str) -> None:
+        """Add a piece of text. The pieces of one message, by the engine's id, are one block."""
+        block = "text" if kind == "text" else "thinking"
+        if self._blocks and message and (kind, message) == self._message:
+            self._blocks[-1][block] += text
+        else:
+            self._blocks.append({"type": block, block: text})
+        self._message = kind, message
+
+    def take_blocks(self) -> list[dict[str, str]]:
+        """Return the texts that are in no reply yet; they are in one from now on."""
+        blocks, self._blocks = self._blocks, []
+        return blocks
+
+    def begin(self, call: Call) -> None:
+        """Journal a call, behind what was said before it."""
+        run_state, (name, arguments) = self._run_state, as_ours(call, self._run_state.workspace)
+        self._began[call.id] = run_state.now()
+        block = {"type": "tool_use", "id": call.id, "name": name, "input": arguments}
+        run_state.append(
+            Reply(ts=run_state.now(), content=[*self.take_blocks(), block], stop_reason="tool_use", usage=Tokens())
+        )
+        run_state.clear_live()
+        writes = name in ("write_file", "edit_file")
+        run_state.append(
+            ToolStart(
+                ts=run_state.now(), tool_use_id=call.id, name=name, input=arguments,
+                file=str(arguments["path"]) if writes else None,
+            )
+        )  # fmt: skip
+        run_state.show_tool(describe_call(name, arguments), CALL_TIMEOUT)
+
+    def end(self, ident: str, output: str, *, is_error: bool, consumed: tuple[str, ...] = ()) -> None:
+        """Journal the result of a call."""
+        run_state, began = self._run_state, self._began.pop(ident, None)
+        run_state.append(
+            ToolResult(
+                ts=run_state.now(), tool_use_id=ident, name=run_state.conversation.open_calls.get(ident, "tool"),
+                content=elide_middle(without_surrogates(output), _MOST_OUTPUT), is_error=is_error,
+                seconds=None if began is None else round(run_state.now() - began, 3), consumed=list(consumed),
+            )
+        )  # fmt: skip
+
+    def close_open(self, why: str = UNKNOWN_OUTCOME) -> None:
+        """Give each call that has no result an error; a plan that was decided meanwhile gets its decision."""
+        conversation = self._run_state.conversation
+        waiting = {block["id"]: block["name"] for block in conversation.pending} | conversation.open_calls
+        for ident, name in waiting.items():
+            request = asked_plan(self._run_state) if name == "submit_plan" else None
+            if request is not None and request.status in _DECIDED:
+                self.settle_plan(ident, request)
+            else:
+                self.end(ident, why, is_error=True)
+
+    def find_cut_off(self, heard_of: set[str]) -> list[CutOff]:
+        """Return the calls of tools of the team since the last whole turn whose end the engine has not `heard_of`.
+
+        One that repeats such a call is the same call. A plan that is submitted again is not: what was decided since may
+        have replaced the answer to it.
+        """
+        found = []
+        for call, result in self._run_state.conversation.unsettled_calls():
+            tool = TOOLS.get(call["name"]) if call["name"] in OFFERED and call["name"] != "submit_plan" else None
+            if tool is not None and not tool.reads and call["id"] not in heard_of:
+                said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
+                is_known = result is not None and said not in (UNKNOWN_OUTCOME, LATER)
+                known = Outcome(said, bool(result.get("is_error"))) if result is not None and is_known else None
+                found.append(CutOff(call["id"], call["name"], call["input"], known))
+        return found
+
+    def withdraw(self) -> None:
+        """Close what waits for a decision: the agent must read its mail, or ends."""
+        run_state = self._run_state
+        waited_for = run_state.status.waiting_for
+        if waited_for is not None:
+            requests.close(run_state.team, waited_for, "cancelled", run_state.name, run_state.now())
+
+    def clear(self) -> None:
+        """Forget what is in no reply yet, and when calls began: the engine that told it has ended."""
+        self._blocks, self._message = [], ("", "")
+        self._began.clear()
+
+    async def settle_open_plan(self) -> None:
+        """Wait for the decision about a plan that was submitted and for which no engine waits any more."""
+        open_calls = self._run_state.conversation.open_calls.items()
+        ident = next((each for each, name in open_calls if name == "submit_plan"), None)
+        request = asked_plan(self._run_state) if ident is not None else None
+        if ident is None or request is None:
+            return
+        if request.status == "pending":
+            request = await self._interrupts.wait_for_decision(request, WAITS)
+        if request.status in _DECIDED:
+            # Before the engine starts, because its rights depend on it.
+            self.settle_plan(ident, request)
+
+    def settle_plan(self, ident: str, decided: Request) -> None:
+        """Open or close the gate as a plan was decided, and journal what the engine is told of it."""
+        self.tell_decision(ident, decided, plan_outcome(self._run_state, decided))
+
+    def tell_decision(self, ident: str, decided: Request, outcome: Outcome) -> None:
+        """Journal what the engine is told of the decision about a plan."""
+        # A new session knows nothing of the plan.
+        is_told = self._process.known.loads or decided.edited is not None
+        self._run_state.tell(outcome.content if is_told else _SUBMITTED.format(decided.submitted, outcome.content))
+        self.end(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
+
+
+class Turn:
+    """One turn, from its prompt on."""
+
+    def __init__(
+        self, engine: Engine, process: EngineProcess, context: Context, log: CallLog, cut_off: list[CutOff], who: str
+    ) -> None:
+        """Send what the engine does not have yet, behind `who` it is. It may repeat the calls that were `cut_off`."""
+        self._engine = engine
+        self._process = process
+        self._known = process.known
+        self._context = context
+        self._interrupts = context.interrupts
+        self._run_state = run_state = context.run_state
+        self._log = log
+        self._cut_off = cut_off
+        self._silence = env.seconds(env.PROGRESS_TIMEOUT, SILENCE_TIMEOUT)
+        self._team_calls: dict[str, tuple[TeamCall, Outcome]] = {}
+        """The calls of tools of the team in this turn with their results, by the engine's id of the call."""
+        self._calls: dict[str, Call] = {}
+        self._begun: set[str] = set()
+        """The ids of the calls that are journalled."""
+        self._answered: set[str] = set()
+        """The ids of the calls that were permitted or refused."""
+        self._asks_without_plan: dict[str, Ask] = {}
+        """Requests to leave the plan mode whose plan was not told yet, by the ids of their calls."""
+        self._steering: asyncio.Future[bool] | None = None
+        """The engine's answer to the texts `steered`, which were sent into the turn; None if it owes none."""
+        self._steered: list[str] = []
+        self.resets: float | None = None
+        """The end of the usage limit that it reached, in epoch seconds; None if that was not told."""
+        self.failure = ""
+        """The error in the engine's own words, if nothing of its model followed them."""
+        texts = run_state.conversation.untaken
+        run_state.append(Offered(ts=run_state.now(), texts=list(texts)))
+        self.sent = list(texts)
+        """The ids of the texts of its prompt, until the engine is known to have them."""
+        self._show_work()
+        self.prompt = asyncio.ensure_future(engine.prompt("\n\n".join([*filter(None, [who]), *texts.values()])))
+
+    @property
+    def owed(self) -> list["asyncio.Future[Any]"]:
+        """Return the answers that the engine owes or has given."""
+        return [each for each in (self.prompt, self._steering) if each is not None]
+
+    async def listen(self) -> Ended:
+        """Handle what the engine tells and asks until its turn ends, and send mail into the turn where it takes it.
+
+        Raises:
+            EngineError: The engine ended the turn with an error.
+            EngineGoneError: It is gone, or does not say whether it took a message.
+            RestartError: It has to start again.
+        """
+        engine, prompt = self._engine, self.prompt
+        while True:
+            news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
+            woken: asyncio.Future[Any] = asyncio.ensure_future(self._interrupts.wait())
+            steering = self._steering
+            try:
+                await asyncio.wait(
+                    {prompt, news, woken, *filter(None, [steering])}, return_when=asyncio.FIRST_COMPLETED
+                )
+            except asyncio.CancelledError:
+                if news.done() and not news.cancelled():
+                    self._note(news.result())
+                raise
+            finally:
+                woken.cancel()
+                if not news.done():
+                    news.cancel()
+            if news.done() and not news.cancelled():
+                was_open = self._takes_mail()
+                await self._hear(news.result())
+                if not was_open and self._takes_mail():
+                    # Mail that came before waited for that.
+                    self._steer()
+            elif prompt.done():
+                try:
+                    await self.hear_out(CANCEL_TIMEOUT)
+                except TimeoutError:
+                    raise EngineGoneError(
+                        f"it did not say within {CANCEL_TIMEOUT:g} s of its turn if it took a message"
+                    ) from None
+                return prompt.result()
+            else:
+                if steering is not None and steering.done():
+                    self._settle_steering()
+                self._steer()
+
+    async def hear_out(self, seconds: float) -> None:
+        """Journal what the engine tells until it has answered all that it was sent.
+
+        Raises:
+            TimeoutError: It did not in time.
+        """
+        engine = self._engine
+        async with asyncio.timeout(seconds):
+            while owed := [each for each in self.owed if not each.done()]:
+                news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
+                try:
+                    await asyncio.wait([*owed, news], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
+                    if news.done() and not news.cancelled():
+                        self._note(news.result())
+        while not engine.news.empty():
+            self._note(engine.news.get_nowait())
+        self._settle_steering()
+
+    def end(self, ended: Ended, *, by_us: bool = False) -> Reply:
+        """Journal the end of the turn, with what it used; return its last reply."""
+        run_state = self._run_state
+        self._note_taken()
+        self._log.close_open("the engine did not tell the result")
+        # A turn that was cancelled leaves replies that were cut off.
+        used = self._process.take_used(ended.tokens, unfinished=by_us)
+        reply = Reply(
+            ts=run_state.now(), content=list(self._log.take_blocks()), stop_reason=ended.reason, usage=used.counted,
+            model=used.model, cost_usd=used.cost_usd, context_used=self._process.filled.used or None,
+        )  # fmt: skip
+        # What is called from now on is meant as a new call.
+        self._cut_off.clear()
+        run_state.append(reply)
+        run_state.clear_live()
+        return reply
+
+    # Mail into the turn.
+
+    def _takes_mail(self) -> bool:
+        """Return True if mail can be sent into the turn: the engine has its prompt, and no call of it waits for a yes.
+
+        Claude Code withdraws what it asks when a message comes, and what it is about to ask.
+        """
+        may_ask = any(
+            call.status in ("", "pending") and ident not in self._answered for ident, call in self._calls.items()
+        )
+        return self._engine.steers and not (self.sent or self._engine.asks or may_ask)
+
+    def _steer(self) -> None:
+        """Send new mail into the turn."""
+        run_state = self._run_state
+        # An interrupt ends the turn, so it is not sent into it.
+        if not self._takes_mail() or self._interrupts.paused or self._interrupts.pending_interrupts():
+            return
+        # Of two on their way it would not be known what the engine was told first.
+        if self._steering is not None:
+            return
+        # Behind what was searched may be an interrupt.
+        if not inbox.take_in(run_state, until=self._interrupts.scanned):
+            return
+        texts = run_state.conversation.untaken
+        run_state.append(Offered(ts=run_state.now(), texts=list(texts)))
+        self._steered = list(texts)
+        # Not awaited: the engine may ask for something before it answers.
+        self._steering = asyncio.ensure_future(self._engine.steer("\n\n".join(texts.values())))
+
+    def _settle_steering(self) -> None:
+        """Journal if the engine took what was sent into its turn. What it did not is sent when the turn has ended."""
+        run_state = self._run_state
+        steering, self._steering = self._steering, None
+        if steering is not None and steering.exception() is None and steering.result():
+            run_state.append(Taken(ts=run_state.now(), texts=self._steered))
+
+    # What the engine tells.
+
+    def _note(self, heard: Update | Ask | TeamCall) -> None:
+        """Journal what is told in a turn that is being cancelled. What is asked there is answered with no."""
+        if isinstance(heard, Ask):
+            self._engine.answer(heard, allow=False)
+        elif isinstance(heard, TeamCall):
+            heard.answer(Outcome("not run: the turn was interrupted", is_error=True))
+        else:
+            self._take(heard)
+
+    async def _hear(self, heard: Update | Ask | TeamCall) -> None:
+        if isinstance(heard, TeamCall):
+            await self._run_tool(heard)
+            return
+        engine, asks_without_plan, calls = self._engine, self._asks_without_plan, self._calls
+        if not isinstance(heard, Ask):
+            self._take(heard)
+            if isinstance(heard, Call) and heard.id in asks_without_plan and (plan := calls[heard.id].plan) is not None:
+                ask = asks_without_plan.pop(heard.id)
+                if engine.waits_for(ask):
+                    await self._decide_plan(ask, plan)
+            return
+        if not engine.waits_for(heard):
+            return
+        whole = self._whole(heard)
+        plan = whole.plan
+        if self._is_ours(whole):
+            # It is our own worker that runs it, and it checks what the agent may do.
+            self._answer(heard, allow=True)
+        elif plan is not None:
+            await self._decide_plan(heard, plan)
+        elif whole.kind == "switch_mode" and asks_without_plan.pop(whole.id, None) is None:
+            # Claude Code asks beside its stream of updates, so a plan may come behind its question.
+            asks_without_plan[whole.id] = heard
+            asyncio.get_running_loop().call_later(_PLAN_FOLLOWS, engine.news.put_nowait, heard)
+        elif whole.kind == "switch_mode" and is_gate_closed(self._run_state):
+            # No one can approve a plan that is not there.
+            self._answer(heard, allow=False)
+            self._run_state.tell(_NO_PLAN)
+        else:
+            await self._decide(heard)
+
+    def _whole(self, ask: Ask) -> Call:
+        known = self._calls.get(ask.call.id)
+        return known.merged(ask.call) if known is not None else ask.call
+
+    def _answer(self, ask: Ask, *, allow: bool) -> bool:
+        self._answered.add(ask.call.id)
+        return self._engine.answer(ask, allow=allow)
+
+    def _is_ours(self, call: Call) -> bool:
+        return self._process.declaration is None and is_ours(call.name)
+
+    def _show_work(self) -> None:
+        """Show that the engine is at work, unless that was shown just now."""
+        run_state, status = self._run_state, self._run_state.status
+        calls = run_state.conversation.open_calls
+        limit, doing = (CALL_TIMEOUT, status.doing) if calls else (self._silence, "works")
+        left = (status.deadline or 0) - run_state.now()
+        if (status.state, status.doing) != ("working", doing) or not (1 - _SHOWN_FOR) * limit < left <= limit:
+            run_state.show("working", doing, timeout=limit)
+
+    def _take(self, update: Update) -> None:
+        run_state = self._run_state
+        match update:
+            case Said(kind="text", message="") if self._known.names_texts:
+                if not update.text.startswith(self._known.remarks):
+                    self.failure = without_surrogates(update.text).strip()
+                self._stream_note(update.text)
+            case Said(kind="text" | "thought"):
+                self._note_taken()
+                self.failure = ""
+                self._log.add(update.kind, update.message, without_surrogates(update.text))
+                if update.kind == "text":
+                    run_state.stream(update.text)
+            case Call():
+                self._note_taken()
+                self._take_call(update)
+            case Steps():
+                self._take_steps(update)
+            case Filled():
+                self._process.note_filled(update)
+                self.resets = update.resets or self.resets
+                run_state.set_window(update.size)
+            case Said(kind="note") | Line():
+                self._stream_note(update.text)
+        self._show_work()
+
+    def _stream_note(self, text: str) -> None:
+        self._run_state.stream(f"\n[{self._known.title}: {redact(text)}]\n")
+
+    def _note_taken(self) -> None:
+        """Journal at the first sign of an answer that the engine has what was sent."""
+        if self.sent:
+            self._run_state.append(Taken(ts=self._run_state.now(), texts=self.sent))
+            self.sent = []
+
+    def _take_call(self, update: Call) -> None:
+        known = self._calls.get(update.id)
+        call = self._calls[update.id] = known.merged(update) if known is not None else update
+        is_over = call.status in OVER
+        if self._is_ours(call):
+            # It is journalled where it is run.
+            return
+        if update.printed:
+            self._run_state.stream(update.printed)
+        if update.id not in self._begun and (_is_whole(call) or is_over or call.status == "in_progress"):
+            self._begin(call)
+        if is_over and update.id in self._run_state.conversation.open_calls:
+            self._log.end(call.id, call.output or call.printed, is_error=call.status == "failed")
+
+    def _begin(self, call: Call) -> None:
+        self._begun.add(call.id)
+        self._log.begin(call)
+
+    def _take_steps(self, steps: Steps) -> None:
+        run_state = self._run_state
+        ident = f"steps-{mailbox.new_id()[:12]}"
+        run_state.append(ToolStart(ts=run_state.now(), tool_use_id=ident, name="todo", input={"items": steps.items}))
+        done = sum(each["status"] == "completed" for each in steps.items)
+        self._log.end(ident, f"{done} of {len(steps.items)} done", is_error=False)
+
+    # Tools of the team.
+
+    async def _run_tool(self, call: TeamCall) -> None:
+        """Run a tool of the team that the engine calls, and answer it.
+
+        What was run is not run again: neither the same call under the same id, nor one that repeats a call that was cut
+        off.
+        """
+        self._note_taken()
+        if not call.name:
+            call.answer(Outcome(f"the team's tools are {', '.join(OFFERED)}", is_error=True))
+            return
+        # An engine may count its ids anew for each reply.
+        before, result = self._team_calls.get(call.id, (call, None))
+        if result is not None and (before.name, before.input) == (call.name, call.input):
+            call.answer(result)
+            return
+        again = next((each for each in self._cut_off if (each.name, each.input) == (call.name, call.input)), None)
+        if again is not None:
+            self._cut_off.remove(again)
+        ident = call.id
+        if ident in self._run_state.conversation.call_ids:
+            ident = f"{ident}-{mailbox.new_id()[:12]}"
+        self._begin(Call(ident, name=call.name, kind=SERVER, input=call.input))
+        if again is not None and again.result is not None:
+            outcome = again.result
+        elif call.name == "submit_plan":
+            outcome = await self._submit_plan(call, ident)
+        else:
+            outcome = await self._wait_for_tool(call, again.id if again is not None else ident)
+        self._log.end(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
+        self._team_calls[call.id] = call, outcome
+        call.answer(outcome)
+        self._show_work()
+
+    async def _wait_for_tool(self, call: TeamCall, ident: str) -> Outcome:
+        """Return the outcome of a tool, or that it has to be called again if the engine would not wait for it."""
+        context = replace(self._context, tool_use_id=ident)
+        outcome = await self._wait_while_engine_does(call.name, run_team_tool(context, call.name, call.input))
+        if outcome is None:
+            self._cut_off.append(CutOff(ident, call.name, call.input, None))
+            return Outcome(LATER)
+        return outcome
+
+    async def _wait_while_engine_does(self, tool: str, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return what the work of a tool gave; None if the engine would not wait for it."""
+        task = asyncio.ensure_future(work)
+        waited_for: list[asyncio.Future[Any]] = [task]
+        patience = None
+        if TOOLS[tool].waits:
+            # The turn may end without its answer.
+            waited_for.append(self.prompt)
+            patience = self._known.patience
+        try:
+            seconds = patience - _PATIENCE_LEFT if patience is not None else None
+            await asyncio.wait(waited_for, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # What the engine asks.
+
+    async def _decide(self, ask: Ask) -> None:
+        """Answer a request for permission: by a rule, by the terms of the plan, or as the operator decides."""
+        run_state = self._run_state
+        self._take_call(ask.call)
+        call = self._calls[ask.call.id]
+        if call.id not in self._begun:
+            self._begin(call)
+        tool, arguments = as_ours(call, run_state.workspace)
+        allowed, why = answer_of_rules(run_state, tool, arguments)
+        if allowed is None:
+            because = f"{self._known.title} asks for it"
+            if self._process.declaration is not None and is_ours(call.name):
+                because += f": {self._process.declaration} declares a server named {SERVER}, or may"
+            # Not by the engine's id of the call, which comes again if it counts anew after a start.
+            number = next(self._process.asks)
+            request = ask_for_engine(run_state, number, tool, arguments, call.title, because, why)
+            decided = await self._wait_while_asked(ask, request, f"asks to use {tool}")
+            if decided is None:
+                return
+            feedback = f": {decided.feedback}" if decided.feedback else ""
+            why = "" if decided.status == "approved" else f"{decided.status} by {decided.decided_by}{feedback}"
+            run_state.show_tool(describe_call(tool, arguments), CALL_TIMEOUT)
+        if not self._answer(ask, allow=not why):
+            why = f"{self._known.title} offers no permission for this one time"
+        if why:
+            run_state.tell(_REFUSED.format(describe_call(tool, arguments), why))
+
+    async def _wait_while_asked(self, ask: Ask, request: Request, doing: str) -> Request | None:
+        """Return the decision about what the engine asks; None if it withdraws it, ends its turn, or ends.
+
+        Meanwhile the tools of the team that it calls are run. What may wait for a person is heard afterwards. A plan
+        waits on when the engine is gone.
+        """
+        engine, run_state = self._engine, self._run_state
+        decision = asyncio.ensure_future(self._interrupts.wait_for_decision(request, doing))
+        ended = asyncio.ensure_future(self._until_turn_ends(request))
+        later: list[Ask | TeamCall] = []
+        idle = asyncio.Lock()
+
+        async def hear() -> None:
+            while engine.waits_for(ask):
+                heard = await engine.news.get()
+                async with idle:
+                    await self._hear_meanwhile(heard, later)
+                    run_state.show("waiting", doing, waiting_for=request.id)
+
+        hearing = asyncio.ensure_future(hear())
+        try:
+            await asyncio.wait([decision, ended, hearing], return_when=asyncio.FIRST_COMPLETED)
+            async with idle:
+                # No call is cut off.
+                hearing.cancel()
+            if hearing.done() and not hearing.cancelled():
+                hearing.result()
+            if decision.done():
+                return decision.result()
+        except asyncio.CancelledError:
+            # It is known by that what is to be closed.
+            run_state.show("waiting", doing, waiting_for=request.id)
+            raise
+        finally:
+            for each in (decision, ended, hearing):
+                each.cancel()
+            await asyncio.gather(decision, ended, hearing, return_exceptions=True)
+            for heard in later:
+                engine.news.put_nowait(heard)
+        requests.close(run_state.team, request.id, "cancelled", run_state.name, run_state.now())
+        # One whose turn ended may still be open.
+        self._answer(ask, allow=False)
+        run_state.show("working", "works", timeout=self._silence)
+        return None
+
+    async def _until_turn_ends(self, request: Request) -> None:
+        await asyncio.wait([self.prompt])
+        if self.prompt.exception() is not None and request.type != "permission":
+            await asyncio.Event().wait()
+
+    async def _hear_meanwhile(self, heard: Update | Ask | TeamCall, later: list[Ask | TeamCall]) -> None:
+        """Hear what the engine tells while it waits for an answer; put off until `later` what may have to wait, too."""
+        if isinstance(heard, TeamCall):
+            waits = bool(heard.name) and TOOLS[heard.name].waits
+        else:
+            waits = isinstance(heard, Ask) and not self._is_ours(self._whole(heard))
+        if waits and isinstance(heard, Ask | TeamCall):
+            later.append(heard)
+        elif isinstance(heard, Ask | TeamCall):
+            await self._hear(heard)
+        else:
+            self._take(heard)
+
+    async def _decide_plan(self, ask: Ask, plan: str) -> None:
+        """Ask for approval of the plan with which the engine wants to leave its plan mode.
+
+        Raises:
+            RestartError: The engine starts again: with the rights that it has now, or to read the plan as edited.
+        """
+        run_state, assignment = self._run_state, self._run_state.conversation.assignment
+        if assignment is None:
+            self._answer(ask, allow=False)
+            return
+        call = Call(ask.call.id, name="submit_plan", status="in_progress", input={"plan": plan})
+        if call.id in run_state.conversation.open_calls:
+            # The call was told before its plan was.
+            self._log.end(call.id, "asks for approval of its plan", is_error=False)
+            call = replace(call, id=f"{call.id}-plan")
+        self._calls[call.id] = call
+        self._begin(call)
+        request = ask_for_plan(run_state, assignment, {"plan": plan, "files": [], "commands": [], "risk": ""})
+        decided = await self._wait_while_asked(ask, request, WAITS)
+        run_state.show("working", "works", timeout=self._silence)
+        if decided is None:
+            if call.id in run_state.conversation.open_calls:
+                self._log.end(call.id, f"{self._known.title} withdrew this plan", is_error=True)
+            return
+        self._log.settle_plan(call.id, decided)
+        # It would carry out its own text of an edited plan.
+        if may_write(run_state) != self._process.may_write or decided.edited is not None:
+            raise RestartError
+        self._answer(ask, allow=decided.status == "approved")
+
+    async def _submit_plan(self, call: TeamCall, ident: str) -> Outcome:
+        """Ask for approval of a plan that the engine submits with a tool of the team.
+
+        Raises:
+            RestartError: The engine starts again: with the rights that it has now, or when the plan is decided.
+        """
+        run_state = self._run_state
+        given = ToolRegistry.parse(TOOLS[call.name], call.input)
+        if isinstance(given, Outcome):
+            return given
+        try:
+            request = request_approval(run_state, given)
+        except UsageError as error:
+            return Outcome(str(error), is_error=True)
+        decided = None
+        # The plan before may have opened the project, which is closed while another one waits.
+        if may_write(run_state) == self._process.may_write:
+            decided = await self._wait_while_engine_does(call.name, self._interrupts.wait_for_decision(request, WAITS))
+        if decided is None:
+            raise RestartError
+        run_state.show("working", "works", timeout=self._silence)
+        outcome = plan_outcome(run_state, decided)
+        if may_write(run_state) != self._process.may_write:
+            self._log.tell_decision(ident, decided, outcome)
+            raise RestartError
+        return outcome
+
+
+def _is_whole(call: Call) -> bool:
+    """Return True if what a call does is told: its input may come in pieces, and a plan comes with its question."""
+    if call.kind == "edit":
+        return call.diff is not None or not {"content", "new_string"}.isdisjoint(call.input)
+    return bool(call.input) and call.kind != "switch_mode"
