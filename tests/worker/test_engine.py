@@ -653,6 +653,35 @@ def test_mail_waits_for_what_an_engine_is_about_to_ask(crew: Crew, step: str, op
     assert sent < next(at for at, each in enumerate(events) if isinstance(each, ToolResult))
 
 
+SLOW_EAR = """
+import asyncio
+from crewboard.worker import engine_turn
+before = engine_turn.Turn._hear
+async def hear(self, heard):
+    home = self._run_state.agent.engine_home
+    (home / "at-ear").touch()
+    while not (home / "go-ear").exists():
+        await asyncio.sleep(0.01)
+    await before(self, heard)
+engine_turn.Turn._hear = hear
+"""
+"""Code that lets a worker hear what an engine tells when a test wants."""
+
+
+@of_engines
+def test_mail_enters_no_turn_before_all_of_it_is_heard(crew: Crew) -> None:
+    with patched(SLOW_EAR):
+        assignment = spawn(crew, "e", "[[say begin; run true; say done]]", "--withdraws", "--hold", "asks")
+        at(crew, "e", "ear")
+        at(crew, "e", "asks")
+        letter = messages.send(crew.team, "e", "one more thing")
+        go(crew, "e", "ear")
+        eventually(lambda: of(crew, "e", ToolStart), "the call being journalled")
+        go(crew, "e", "asks")
+        answers.approve(crew.team, crew.pending("permission").id)
+        assert letter.id in crew.answer(assignment).answers
+
+
 def meanwhile(crew: Crew, step: str) -> None:
     """Let an engine take a step while its first question waits."""
     (home(crew, "e") / "call.new").write_text(step)

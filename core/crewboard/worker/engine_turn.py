@@ -335,12 +335,13 @@ class Turn:
     def _takes_mail(self) -> bool:
         """Return True if mail can be sent into the turn: the engine has its prompt, and no call of it waits for a yes.
 
-        Claude Code withdraws what it asks when a message comes, and what it is about to ask.
+        Claude Code withdraws what it asks when a message comes, and what it is about to ask, as what it told last says.
         """
         may_ask = any(
             call.status in ("", "pending") and ident not in self._answered for ident, call in self._calls.items()
         )
-        return self._engine.steers and not (self.sent or self._engine.asks or may_ask)
+        is_heard = self._engine.news.empty()
+        return self._engine.steers and is_heard and not (self.sent or self._engine.asks or may_ask)
 
     def _steer(self) -> None:
         """Send new mail into the turn."""
