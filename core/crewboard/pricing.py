@@ -161,6 +161,10 @@ class Budget(Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.tokens is not None:
+            # A limit is shown exactly.
+            for sign, unit in (("M", _MILLION), ("k", 1_000)):
+                if self.tokens >= unit and self.tokens % (unit // 10) == 0:
+                    return f"{self.tokens / unit:g}{sign} tokens"
             return f"{self.tokens} tokens"
         return f"${self.usd:.2f}" if (self.usd or 0) >= _CENT else f"${self.usd:g}"
 

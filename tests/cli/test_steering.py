@@ -91,6 +91,8 @@ def test_the_team_shows_what_it_used_of_its_budget(cli: Cli, team: Team) -> None
     cli.with_environment(CREWBOARD_OFFLINE="1")("budget", "$20")
     assert cli("budget").out == "the team may use $20.00; $0.05 of $20.00 used (0%)\n"
     assert cli("budget", "--json").json["used"] == {"tokens": 2000, "cost_usd": 0.05}
+    cli("budget", "200k")
+    assert cli("budget").out == "the team may use 200k tokens; 2.0k of 200k tokens used (1%)\n"
 
 
 def test_a_long_name_leaves_room_for_what_the_agent_does(cli: Cli, team: Team) -> None:
@@ -126,7 +128,7 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
 def test_limits_of_an_agent(cli: Cli, team: Team) -> None:
     enlist(team, "fixer", tokens={"input": 1200, "output": 800}, cost_usd=0.05)
     assert cli("budget", "fixer").out == "fixer has no budget of its own\n"
-    assert cli("budget", "fixer", "200k").out == "fixer may use 200000 tokens\n"
+    assert cli("budget", "fixer", "200k").out == "fixer may use 200k tokens\n"
     used = {"tokens": 2000, "cost_usd": 0.05}
     assert cli("budget", "fixer", "--json").json == {"name": "fixer", "budget": "200k", "used": used, "run": None}
     assert cli("budget").out.startswith("the team has no budget")

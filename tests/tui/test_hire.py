@@ -559,7 +559,7 @@ async def test_the_form_says_at_once_what_a_hire_permits_and_costs(
         form.query_one("#hire-plan", Checkbox).value = True
         form.query_one("#hire-worktree", Checkbox).value = True
         form.query_one("#hire-budget", Input).value = "$2"
-        await stage.sees("in a checkout of its own, with network, after you approved its plan, asking", "until $2 is")
+        await stage.sees("in a checkout of its own, with network, after you approved its plan, asking", "until $2.00 is")
         form.query_one("#hire-type", Select).choose("explore")
         await stage.sees("fixer2 reads a checkout of its own")
         form.query_one("#hire-worktree", Checkbox).value = False
@@ -586,10 +586,10 @@ async def test_what_a_hire_permits_and_costs_counts_the_settings_of_the_team(
         await _fill(stage, "fixer2", "go")
         form = stage.app.screen.query_one(HireForm)
         asks = "asking you where a rule says so and before it changes a file of another agent."
-        await stage.sees(f"without network, {asks}", "for a prompt, until the team's 200000 tokens is used.")
+        await stage.sees(f"without network, {asks}", "for a prompt, until the team's 200k tokens is used.")
         form.query_one("#hire-budget", Input).value = "$2"
         form.query_one("#hire-plan", Checkbox).value = True
-        await stage.sees(f"after the lead approved its plan, {asks}", "until $2 or the team's 200000 tokens is used.")
+        await stage.sees(f"after the lead approved its plan, {asks}", "until $2.00 or the team's 200k tokens is used.")
         roster.change(frozen.directory, lambda config: config.rules.append(Rule(id="r2", tool="bash", scope="git")))
     async with opened(frozen, 200, 40) as stage:
         await _fill(stage, "fixer2", "go")

@@ -208,8 +208,8 @@ def test_agents_that_it_hires_draw_on_the_budget_of_its_plan(as_lead: Team) -> N
     add(team, "other", "code", spent=5000)
     assert roster.used_up(roster.budgets(team, "lead")) is None
     add(team, "kid", "code", by="lead", spent=900)
-    assert roster.used_up(roster.budgets(team, "lead")) == "its approved budget of 1000 tokens is used up"
-    assert roster.used_up(roster.budgets(team, "kid")) == "lead's approved budget of 1000 tokens is used up"
+    assert roster.used_up(roster.budgets(team, "lead")) == "its approved budget of 1k tokens is used up"
+    assert roster.used_up(roster.budgets(team, "kid")) == "lead's approved budget of 1k tokens is used up"
     assert hire.how_to_resume(as_lead, "kid").endswith("is used up; the result of that plan ends it")
     assert "resumes it" in hire.how_to_resume(as_lead, "lead"), "only the assignment ends with the budget of its plan"
     assert roster.used_up(roster.budgets(team, "other")) is None

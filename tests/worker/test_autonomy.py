@@ -294,7 +294,17 @@ def test_budgets_are_money_or_tokens(text: str, budget: Budget) -> None:
     assert parse_budget(text) == budget
 
 
-@pytest.mark.parametrize(("text", "shown"), [("$5", "$5.00"), ("$0.004", "$0.004"), ("200k", "200000 tokens")])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("$5", "$5.00"),
+        ("$0.004", "$0.004"),
+        ("200k", "200k tokens"),
+        ("1.25m", "1250k tokens"),
+        ("1.5m", "1.5M tokens"),
+        ("12345", "12345 tokens"),
+    ],
+)
 def test_a_budget_is_shown_as_what_it_is(text: str, shown: str) -> None:
     assert str(parse_budget(text)) == shown
 

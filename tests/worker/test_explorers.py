@@ -260,5 +260,5 @@ def test_an_explorer_draws_on_its_agents_budget(as_ann: Team) -> None:
     add(as_ann.directory, "ann", "code", spent=500, budget="1000", unsafe_no_sandbox=True)
     hire.send_explorer(as_ann, "where?", "q1")
     add(as_ann.directory, "ann", "code", spent=1000, budget="1000", unsafe_no_sandbox=True)
-    with pytest.raises(LimitError, match="its budget of 1000 tokens is used up"):
+    with pytest.raises(LimitError, match="its budget of 1k tokens is used up"):
         hire.send_explorer(as_ann, "where?", "q2")

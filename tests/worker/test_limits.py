@@ -67,7 +67,7 @@ def test_the_team_budget_and_total_count_removed_agents(crew: Crew) -> None:
     assert before >= 10_000
     stop.remove(crew.team, "spender")
     assert total(crew) == before
-    with pytest.raises(LimitError, match="next was not hired: the team's budget of 10000 tokens is used up"):
+    with pytest.raises(LimitError, match="next was not hired: the team's budget of 10k tokens is used up"):
         crew.hire("next", "explore", "go")
     assert not crew.directory.agent("next").lease.exists()
     assert total(crew) == before
@@ -82,7 +82,7 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
     assert shared_crew.run("dear", "explore", "the work", budget="10k").code == 79
     shared_crew.wait_for("dear", "exited")
     asked = len(shared_crew.model.asked_by("dear"))
-    used_up = r"its budget of 10000 tokens is used up; `crewboard .*budget dear AMOUNT` raises it"
+    used_up = r"its budget of 10k tokens is used up; `crewboard .*budget dear AMOUNT` raises it"
     with pytest.raises(LimitError, match=f"dear was not resumed: {used_up}"):
         hire.resume(shared_crew.team, "dear")
     assert re.fullmatch(used_up, hire.how_to_resume(shared_crew.team, "dear"))

@@ -177,8 +177,8 @@ def test_children_draw_on_the_budget_of_their_lead(directory: TeamDirectory) -> 
     add(directory, "other", "code", spent=5000)
     assert roster.used_up(roster.budgets(directory, "a")) is None
     add(directory, "b", "code", by="lead", spent=300)
-    assert roster.used_up(roster.budgets(directory, "a")) == "lead's budget of 1000 tokens is used up"
-    assert roster.used_up(roster.budgets(directory, "lead")) == "its budget of 1000 tokens is used up"
+    assert roster.used_up(roster.budgets(directory, "a")) == "lead's budget of 1k tokens is used up"
+    assert roster.used_up(roster.budgets(directory, "lead")) == "its budget of 1k tokens is used up"
     assert roster.used_up(roster.budgets(directory, "other")) is None
 
 

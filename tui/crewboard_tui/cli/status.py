@@ -10,7 +10,7 @@ from crewboard.readmodel.team import describe_runner, describe_storage
 from crewboard.readmodel.usage import bill_team
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.hosts import describe as describe_hosts
-from crewboard_tui.render.formats import format_bill, format_percent, format_places, format_tokens
+from crewboard_tui.render.formats import format_percent, format_places, format_tokens, format_used
 from crewboard_tui.render.lines import clip_middle
 
 
@@ -100,12 +100,9 @@ def used(view: TeamView) -> str:
     bill = bill_team(view)
     if not (bill.tokens.total or bill.tokens.untold):
         return "nothing used yet"
-    amount = f"{format_tokens(bill.tokens)} tokens" if bill.usd is None else format_bill(bill)
-    if bill.budget is None:
-        return f"{amount} used"
-    if bill.usd is None and bill.budget.usd is not None:
-        return f"{amount} used, which have no price: nothing of {bill.budget}"
-    return f"{amount} of {bill.budget} used" + (f" ({format_percent(bill.share)})" if bill.share is not None else "")
+    if bill.budget is not None and bill.budget.usd is not None and bill.usd is None:
+        return f"{format_tokens(bill.tokens)} tokens used, which have no price: nothing of {bill.budget}"
+    return f"{format_used(bill)} used" + (f" ({format_percent(bill.share)})" if bill.share is not None else "")
 
 
 def _section(title: str, lines: list[str]) -> list[str]:

@@ -192,6 +192,15 @@ def format_tokens(tokens: Tokens) -> str:
     return ("~" if tokens.estimated else "") + format_count(tokens.total)
 
 
+def format_used(bill: Bill) -> str:
+    """Format what was used, with its budget in the same unit: `31.1k of 200k tokens`, `$1.92 of $5.00`."""
+    in_tokens = bill.usd is None or (bill.budget is not None and bill.budget.tokens is not None)
+    used = format_tokens(bill.tokens) if in_tokens else format_bill(bill)
+    if bill.budget is not None:
+        return f"{used} of {bill.budget}"
+    return f"{used} tokens" if in_tokens else used
+
+
 def why_no_money(view: TeamView) -> str:
     """Explain why no cost is shown in dollars."""
     return (

@@ -54,6 +54,7 @@ from crewboard_tui.render.formats import (
     format_percent,
     format_size,
     format_tokens,
+    format_used,
     limit_tone,
     peaks,
     share_bar,
@@ -539,8 +540,7 @@ def _cost(page: Page, width: int) -> tuple[str, Line]:
     minutes = range(int(page.now // 60) - _MINUTES + 1, int(page.now // 60) + 1)
     spent = [spending.minutes.get(at, Spent()) for at in minutes]
     values = [each.usd if priced else float(each.tokens) for each in spent]
-    words = format_bill(bill) if priced else format_tokens(bill.tokens)
-    words += f" of {bill.budget}" if bill.budget is not None else ""
+    words = format_used(bill)
     an_hour = f"  {format_money(rate)}/h" if rate else ""
     bars = sparkline(values, max(0, min(_MINUTES, width - len(words) - len(an_hour) - 2)), max(values))
     pictured = (Span(f"  {bars}", "trace"),) if any(values) else ()
@@ -564,6 +564,8 @@ def _tokens(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
     tokens, hits = page.agent.status.tokens, hit_rate(page.agent.status.tokens)
     if hits is None:
         return "tokens", (Span("none yet", "dim"),)
+    if page.agent.status.cost_usd is None:
+        return "cache", (Span(f"{format_percent(hits)} hits"),)
     return "tokens", (
         Span(f"{format_tokens(tokens)} total"),
         Span(f", {format_percent(hits)} hits", "dim"),

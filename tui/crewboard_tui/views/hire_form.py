@@ -378,14 +378,10 @@ class HireForm(Vertical):
         if self._is_offline:
             return "It costs nothing: the offline model answers."
         turns, engine = self._turns(), self._chosen("engine")
-        if budget is not None:
-            pricing.parse_budget(budget)
+        own = [str(pricing.parse_budget(budget))] if budget is not None else []
         turns = min(turns, self.kind.max_turns or turns)
-        # A number alone counts tokens.
-        own, of_team = (
-            f"{each} tokens" if each and each.isdecimal() else each for each in (budget, self._config.budget)
-        )
-        budgets = [*([own] if own else []), *([f"the team's {of_team}"] if of_team else [])]
+        of_team = pricing.budget_or_none(self._config.budget)
+        budgets = [*own, *([f"the team's {of_team}"] if of_team is not None else [])]
         limit = f"until {' or '.join(budgets)} is used" if budgets else "without a budget"
         if engine is None and not self._on_hosts and not has_key(self._environment):
             return f"It cannot start: there is no key for {one_line(self.model)}."
