@@ -263,8 +263,17 @@ def test_work_goes_to_an_agent_that_ended_and_not_to_its_mailbox(offline: Cli) -
 
 @of_words
 def test_what_follows_a_refused_hire_is_left_out(offline: Cli) -> None:
-    lead(offline, "Spawn bob (tester)")
-    answer = lead(offline, PLAN_AND_REVIEW)
-    assert "bob is of type test; remove it first" in answer
-    assert "I left out what else you asked for bob" in answer
+    answer = lead(offline, PLAN_AND_REVIEW.replace("bob", "lead"))
+    assert "'lead' is reserved; choose another name" in answer
+    assert "I left out what else you asked for lead" in answer
     assert "waits for the operator" not in answer
+
+
+@of_words
+def test_work_for_a_new_agent_goes_to_the_one_of_its_name(offline: Cli) -> None:
+    lead(offline, "Spawn alice (coder) and bob (tester).")
+    answer = lead(offline, "Spawn alice as a backend dev. Ask her to create a file. Then request her shutdown.")
+    assert "alice is on the team already, of type code.\n\nalice (code) answered:\n\nI wrote alice.txt." in answer
+    assert "alice has shut down." in answer
+    answer = lead(offline, PLAN_AND_REVIEW)
+    assert "bob is on the team already, of type test.\n\nbob submits a plan before it writes" in answer

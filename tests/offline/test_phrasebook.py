@@ -43,12 +43,14 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Start a team “demo” for exploring this project, please.",
     ]),
     "create the team, for nothing yet": (["create_team | demo"], [
-        "make a new team, call it demo", "I'd like a team called demo", "could you create the demo team?",
+        "make a new team, call it demo", "Make a new team; call it demo.",
+        "I'd like a team called demo", "could you create the demo team?",
     ]),
     "create the team so that": (["create_team | demo | explore this project"], [
         "Please set up a team named demo so we can explore this project",
     ]),
     "hire a scanner": (SCANNER, [
+        "Spin up scanner, an explore agent, so it can list all Python files.",
         'Spawn an explore agent named "scanner" to list all Python files.',
         "Start an explore agent named scanner that lists all Python files",
         "Could you hire an explorer called scanner and have it list all Python files?",
@@ -64,6 +66,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "I want to hire scanner, an explorer. Its job is to list all Python files.",
     ]),
     "hire a reviewer in the background": (REVIEWER, [
+        'Have a new explore agent named "reviewer" analyze the agent loop in s01 in the background.',
         'Spawn a background explore agent named "reviewer" to analyze the agent loop in s01.',
         "In the background, spawn an explore agent named reviewer to analyze the agent loop in s01",
         "Hire an explore agent called reviewer in the background to analyze the agent loop in s01.",
@@ -108,6 +111,9 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "ask for a summary at leisure": (["send_message | reviewer | when you can"], [
         "Get a summary from reviewer when you can.",
     ]),
+    "put a task in words on the board": (["task | test | write unit tests"], [
+        "Add a task to write unit tests and assign it to a tester.",
+    ]),
     "put a task on the board": (TASK, [
         'Create a task "Write unit tests" and assign it to a test agent.', 'Add a task "Write unit tests" for a tester',
         'Make a new task called "Write unit tests", and give it to a test agent',
@@ -124,7 +130,9 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         'Add "Write unit tests" to the tasks and assign to a test agent',
         'Create a task "Write unit tests" and have it done by a test agent',
         'Write a task "Write unit tests" for a test agent', "Make a task 'Write unit tests' and pass it to a tester",
-        'Create a task "Write unit tests". Assign it to a test agent.', 'Add "Write unit tests" as a task for a tester',
+        'Create a task "Write unit tests". Assign it to a test agent.',
+        'Add a task called "Write unit tests" and give it to a test agent.', 'Assign "Write unit tests" to a tester.',
+        'Make a task "Write unit tests"; a tester should do it.', 'Add "Write unit tests" as a task for a tester',
     ]),
     "delete the team": (["delete_team"], [
         "Delete the team", "Please disband the team.", "end the team now", "Remove the whole team",
@@ -138,6 +146,12 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Please dissolve the team when all work is done",
     ]),
     "delete the team, when done": (["delete_team | When done"], ["When done, delete the team."]),
+    "delete the team, when all is done": (["delete_team | When everyone is done"], [
+        "When everyone is done, delete the team.", "When everyone is done, please disband the team",
+    ]),
+    "delete the team behind what cannot be weighed": (["??"], [
+        "When bob is done, delete the team.", "If everyone is done, delete the team.",
+    ]),
     "hire two": (PAIR, [
         "Spawn alice (coder) and bob (tester). Have alice send bob a message.",
         "Hire alice as a coder and bob as a tester. Let alice send bob a message",
@@ -156,6 +170,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Spawn alice and bob as coders", "Hire two new agents: alice and bob as coders",
     ]),
     "tell all": (PHASE, [
+        'Everyone should hear this: "status update: phase 1 complete"',
         'Broadcast "status update: phase 1 complete" to all teammates',
         "broadcast status update: phase 1 complete", 'Tell everyone "status update: phase 1 complete"',
         'Send "status update: phase 1 complete" to all agents.',
@@ -170,7 +185,8 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "/inbox", "Check the lead inbox for any messages", "Check your inbox", "Any messages?", "Do you have new mail?",
         "Read the lead's mailbox", "Please look in the inbox for new messages.", "What is in the inbox?",
         "Has anyone written to you?", "Did anyone write?", "Have you received any messages?",
-        "What did they write to you?",
+        "What did they write to you?", "What does the inbox say?",
+        "Look into your inbox and tell me if there are messages.",
     ]),
     "look at the tasks": (["task_list"], ["/tasks", "List the tasks", "What tasks are on the board?",
     "What is left to do?"]),
@@ -194,6 +210,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Hire bob with a refactoring task. I want a plan from him before he starts; look at it and approve it.",
         "Hire a coder bob with a refactoring task. First he hands in a plan, then you approve it.",
         "Spawn bob for a refactoring task; he must plan first. Then approve it.",
+        "Hire bob for a refactoring task. Make him plan first, then approve that plan after review.",
         "Hire bob with a refactoring task, but make him plan first, then look at his plan and approve",
     ]),
     "a plan first, in passing": (["spawn | dave | code | refactor the parser | yes"], [
@@ -223,6 +240,9 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "hire eve to write hello.txt, but not without approval",
     ]),
     "a plan first, without work": (["spawn | bob | explore | yes"], ["hire bob with a plan"]),
+    "a plan first, for work that is a noun": (["plan | bob | a refactoring task | yes", "review | bob | approve"], [
+        "Give bob a refactoring task, but he has to hand in a plan first. Look at the plan and approve it.",
+    ]),
     "a plan first, for one who is there": (["plan | bob | write a.txt | yes"], [
         "bob should write a.txt, with a plan first", "bob must plan before writing a.txt",
         "ask bob to plan and write a.txt", "bob: plan first, then write a.txt",

@@ -20,7 +20,7 @@ _LONGEST_TEXT = 20_000
 _QUOTED = r'```.*?```|`[^`\n]+`|"[^"]*"|“[^”]*”|(?<!\w)\'[^\'\n]*\'(?!\w)'
 _VERBATIM = re.compile(rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+", re.DOTALL | re.IGNORECASE)
 _ENDS = re.compile(
-    r"\n+|;\s+|(?<=[.!?])\s+(?=[A-Z`\"'“@]|\w+ (?:should|must|has to) )"
+    r"\n+|;\s+(?!(?:name|call) it\b)|(?<=[.!?])\s+(?=[A-Z`\"'“@]|\w+ (?:should|must|has to) )"
     r"|,?\s*\b(?i:and\s+)?(?<!should )(?<!must )(?i:then)\b[,:]?\s*"
 )
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
@@ -425,7 +425,7 @@ def _in_parts(phrase: Phrase, text: str) -> dict[str, str]:
     given, parts = _given(found) if found else {}, list(phrase.parts)
     while found and found.end() < len(text):
         at = found.end()
-        tried = ((part, _compiled(rf"[\s,]*(?:{part})(?![\w-])").match(text, at)) for part in parts)
+        tried = ((part, _compiled(rf"[\s,;]*(?:{part})(?![\w-])").match(text, at)) for part in parts)
         fitting = ((part, one) for part, one in tried if one and not given.keys() & _given(one).keys())
         part, found = next(fitting, ("", None))
         if found:

@@ -537,6 +537,8 @@ def _hire(work: _Work, order: Order) -> _Steps:
         words["background"] = "yes"
     say = f"{words.get('verb', 'Hiring')} {order.name}."
     done = yield Call("spawn_agent", _inputs(order.phrase.steps[0].input, words), say)
+    if _IS_THERE.search(done.text) and "there" not in words:
+        return (yield from _give_to_present(work, order))
     if not done.ok:
         work.not_hired.add(order.name)
         return _refused(done)
@@ -548,6 +550,21 @@ def _hire(work: _Work, order: Order) -> _Steps:
         # A plan of its is mail by itself, and then what the operator says next.
         return f"{who} is at work. I pass its result on when it comes."
     return f"{who} answered:\n\n{done.text.strip().removeprefix(f'{order.name}: ')}"
+
+
+_IS_THERE = re.compile(r" is of type \w+; | was hired with other options ")
+"""Why an agent was not hired: there is one of that name, of another type or with other options."""
+
+
+def _give_to_present(work: _Work, order: Order) -> _Steps:
+    """Give the work for an agent that was to be hired to the one of that name, and say so."""
+    kind = next(kind for name, kind, _ in _members((yield Call("list_team"))) if name == order.name)
+    told = f"{order.name} is on the team already, of type {kind}."
+    if "errand" not in order.words:
+        return told
+    words = {key: order.words[key] for key in ("errand", "plan", "reads", "background") if key in order.words}
+    hire = _ask_for_plan if "plan" in words else _hire
+    return f"{told}\n\n{(yield from hire(work, _new_agent(order.name, kind, there='yes', **words)))}"
 
 
 def _give(work: _Work, order: Order) -> _Steps:
@@ -633,7 +650,8 @@ def _ask_for_plan(work: _Work, order: Order) -> _Steps:
     errand = order.words.get("errand", "your work")
     done = yield Call("request_plan", {"teammate": order.name, "task": f"Submit a plan first: {errand}"})
     if not done.ok:
-        return (yield from _hire(work, _new_agent(order.name, "code", errand=errand, plan="yes")))
+        hired = order if "there" in order.words else _new_agent(order.name, "code", errand=errand, plan="yes")
+        return (yield from _hire(work, hired))
     return f"{order.name} {_plans_first(work)}"
 
 
