@@ -448,6 +448,8 @@ def test_steps_of_a_plan_are_held_and_refused(cli: Cli, team: Team) -> None:
     )
     command = next(line for line in shown.splitlines() if "--hold 2,4 --not 3" in line)
     assert "as you would approve it: holds 2, 4 · not 3" in shown
+    approves = [line for line in shown.splitlines() if line.startswith("crewboard approve")]
+    assert approves == [command], "no command approves the steps that are to be left out"
     assert all(f"    {each}\n" in shown for each in said)
     known = cli("plan", "plan-1", "--hold", "2,4", "--not", "3", "--json").json["steps"]
     assert known[1] == {
@@ -1052,6 +1054,7 @@ def test_a_note_that_cannot_be_placed_answers_nothing(cli: Cli, team: Team) -> N
     ask(team, "plan-1", "plan_approval", {"plan": PLAN})
     ask(team, "ask-1", "question", {"question": "tabs?"})
     cli("reject", "plan-1", "--note", "4:x").refused(2, "no line 4", "1 to 3")
+    cli("reject", "plan-1").refused(2, "say why it is rejected, with --feedback; of a plan also with --note")
     cli("approve", "plan-1", "--note", "x").refused(2, "is no note", "12:why?")
     cli("reject", "plan-1", "--note", "3-2:x").refused(2, "the first line, 3, comes after the last, 2")
     cli("approve", "plan-1", "--note", "1:x", "--edited-file", "-", stdin=b"new").refused(2, "notes", "edited plan")

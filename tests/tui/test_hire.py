@@ -559,7 +559,9 @@ async def test_the_form_says_at_once_what_a_hire_permits_and_costs(
         form.query_one("#hire-plan", Checkbox).value = True
         form.query_one("#hire-worktree", Checkbox).value = True
         form.query_one("#hire-budget", Input).value = "$2"
-        await stage.sees("in a checkout of its own, with network, after you approved its plan, asking", "until $2.00 is")
+        await stage.sees(
+            "in a checkout of its own, with network, after you approved its plan, asking", "until $2.00 is"
+        )
         form.query_one("#hire-type", Select).choose("explore")
         await stage.sees("fixer2 reads a checkout of its own")
         form.query_one("#hire-worktree", Checkbox).value = False

@@ -13,10 +13,10 @@ from crewboard.readmodel.team import Limit
 from crewboard.records.requests import SHA256_DIGITS, revealed_sha256
 from crewboard_tui.render.sanitize import is_revealing
 
-READ = "read it"
+READ, APPROVE = "read it", "approve"
 
 _READ = (READ, "requests")
-_APPROVE = ("approve", "approve {id} --sha256 {sha256}")
+_APPROVE = (APPROVE, "approve {id} --sha256 {sha256}")
 
 _ACKNOWLEDGE = ("acknowledge", "ack {agent}")
 

@@ -31,7 +31,7 @@ from crewboard.records.requests import (
 from crewboard.store import roster
 from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
-from crewboard_tui.cli.answers import READ, answers, digest, hides_key, reveals
+from crewboard_tui.cli.answers import APPROVE, READ, answers, digest, hides_key, reveals
 from crewboard_tui.cli.common import Session, age, as_json, clock, note, quoted, say, say_json
 from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line, safe_text
 
@@ -168,19 +168,8 @@ def plan(
             CommandLine.of(team),
             team.now(),
             partial(_say_lines, request, before, len(versions), _all_notes(team, request)),
+            terms if hold or refused else None,
         )
-    if hold or refused:
-        typed = CommandLine.of(team)
-        say(f"    as you would approve it: {safe_line(agent_types.describe_terms(terms, None))}")
-        for sentence in agent_types.describe_steps(terms):
-            say(f"    {safe_line(sentence)}")
-        if not hides_key(request) or is_revealing():
-            chosen = [
-                f"{option} {','.join(map(str, numbers))}"
-                for option, numbers in (("--hold", terms.hold), ("--not", terms.refused))
-                if numbers
-            ]
-            say(typed(f"approve {request.id} --sha256 {digest(request)} {' '.join(chosen)}"))
     if not reveal:
         _note_hidden([request], command_for(team, f"plan {request.id} --reveal"))
 
@@ -291,10 +280,17 @@ def _note_hidden(found: list[Request], shows: str) -> None:
             note(f"{request.id}: what looks like a key is hidden; `{shows}` shows it")
 
 
-def _show(request: Request, typed: CommandLine, now: float, say_lines: Callable[[], None] | None = None) -> None:
+def _show(
+    request: Request,
+    typed: CommandLine,
+    now: float,
+    say_lines: Callable[[], None] | None = None,
+    tried: Terms | None = None,
+) -> None:
     """Print a request. Each line of another's text is marked; commands have a line of their own, to be copied.
 
-    `say_lines` prints the plan with its notes.
+    `say_lines` prints the plan with its notes. The command that approves it does so with the steps left out that the
+    terms `tried` name.
     """
     closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
     waiting = f" for {age(now - request.created_at)}" if request.status == "pending" else ""
@@ -312,19 +308,22 @@ def _show(request: Request, typed: CommandLine, now: float, say_lines: Callable[
     if said := request.said if say_lines is None else request.feedback:
         say("    answer:")
         say(quoted(said))
-    if request.terms is not None:
-        say(f"    {safe_line(f'terms: {agent_types.describe_terms(request.terms, None)}')}")
-        for sentence in agent_types.describe_steps(request.terms):
+    if (terms := tried or request.terms) is not None:
+        label = "terms" if tried is None else "as you would approve it"
+        say(f"    {safe_line(f'{label}: {agent_types.describe_terms(terms, None)}')}")
+        for sentence in agent_types.describe_steps(terms):
             say(f"    {safe_line(sentence)}")
     if request.status == "pending":
-        _say_answers(request, typed)
+        _say_answers(request, typed, tried or Terms())
 
 
-def _say_answers(request: Request, typed: CommandLine) -> None:
-    """Print the commands that answer a request."""
+def _say_answers(request: Request, typed: CommandLine, tried: Terms) -> None:
+    """Print the commands that answer a request; that which approves it leaves out the steps of the terms `tried`."""
+    left_out = (("--hold", tried.hold), ("--not", tried.refused))
+    chosen = "".join(f" {option} {','.join(map(str, numbers))}" for option, numbers in left_out if numbers)
     for what, how in answers(request, typed):
         if what != READ:
-            say(how)
+            say(f"{how}{chosen}" if what == APPROVE else how)
     if request.type == "plan_approval" and request.answered_in is None:
         say(typed(f"reject {request.id} --note LINE:TEXT"))
     if (scope := rules.scope_of(request)) is not None:
@@ -503,7 +502,7 @@ def reject(
     Example: crewboard reject plan-1f3a --note '12:which tests?' --note '20-23:leave this out'
     """
     if feedback is None and not notes:
-        raise UsageError("say why it is rejected, with --feedback or with --note")
+        raise UsageError("say why it is rejected, with --feedback; of a plan also with --note")
     written = [parse_note(each) for each in notes]
     sha256 = _of_what_was_read(session.team, ident, sha256, accepts=False)
     decided = commands_answers.reject(session.team, ident, feedback or "", sha256=sha256, notes=written)
