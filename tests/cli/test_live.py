@@ -318,6 +318,16 @@ def test_the_journal_tells_the_same_as_its_events(shared: Cli, shared_directory:
     assert agents.last_run(shared_directory.agent("writer")) == 1
 
 
+def test_what_an_offline_agent_shows_names_no_other_model(shared: Cli, shared_directory: TeamDirectory) -> None:
+    shared(*spawn("phrases", "explore", "list the files"))
+    began = shared("journal", "phrases").out.splitlines()[0]
+    assert "start   run 1, pid" in began
+    assert began.endswith(", offline model")
+    agent = read_team(shared_directory).agent("phrases")
+    assert agent is not None
+    assert (agent.shown_model, agent.model) == ("offline model", "claude-haiku-5-5")
+
+
 def test_a_key_is_written_to_no_file(shared: Cli, shared_directory: TeamDirectory) -> None:
     secret = "sk-ant-of-this-test"
     keyed = shared.with_environment(ANTHROPIC_API_KEY=secret)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from crewboard import engines, web
 from crewboard.readmodel.mail import describe_message, display_name
-from crewboard.readmodel.team import AgentView
+from crewboard.readmodel.team import OFFLINE_MODEL, AgentView
 from crewboard.records.agents import State
 from crewboard.records.events import (
     Answer,
@@ -144,7 +144,7 @@ def _words(  # noqa: C901, PLR0911  one line for each kind of event
     match event:
         case RunStarted():
             pid = f", pid {event.pid}" if event.pid else ""
-            return "start", f"run {event.run}{pid}, {event.model}"
+            return "start", f"run {event.run}{pid}, {OFFLINE_MODEL if event.offline else event.model}"
         case BrokenReply():
             return "stop", _describe_broken(event)
         case ToolStart():

@@ -24,6 +24,8 @@ NeedKind = Literal[
 ]  # fmt: skip
 """The kinds of need. Those from `outage` on are the least urgent, in this order."""
 
+OFFLINE_MODEL = "offline model"
+
 Limit = Literal["turns", "budget", "team_budget"]
 """A limit that stops an agent: its model calls, its own budget, or the budget of its team or its hirer."""
 
@@ -144,6 +146,11 @@ class AgentView(Finding, frozen=True, kw_only=True):
     is_here: bool
     collides_with: tuple[str, ...] = ()
     unmerged: Unmerged | None = None
+
+    @property
+    def shown_model(self) -> str:
+        """Return what answers its requests: its model, or the offline model in the place of that."""
+        return OFFLINE_MODEL if self.status.offline else self.model
 
     @property
     def waits_for_api(self) -> bool:

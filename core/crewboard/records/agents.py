@@ -396,7 +396,8 @@ class Status(Record):
     `unreported` is the task that it rests with: it was reminded, and did not report the outcome.
     `outage_since` is when the API became unavailable; set while the agent waits for it.
     `effort` and `thinking` are what its requests ask for; None leaves them to the model.
-    `engine_version` is what its engine said at its start; empty without one.
+    `engine_version` is what its engine said at its start; empty without one. With `offline`, the offline model answers
+    in the place of `model`.
     `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
     missing.
     `mcp` are the MCP servers that the agent has, or should have.
@@ -432,6 +433,7 @@ class Status(Record):
     sandbox: str = ""
     model: str = ""
     engine_version: str = ""
+    offline: bool = False
     effort: Effort | None = None
     thinking: Thinking | None = None
     repeats: int = 0

@@ -36,7 +36,8 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
 
     `before` is how the previous run ended, if its worker could not record that: `exit.json` is replaced at the end of
     this run. `flags` are the hire options, for the case that the spec is damaged later. `fence_key` is the key of the
-    marks around untrusted text that this run adds to the conversation; empty in journals of earlier versions.
+    marks around untrusted text that this run adds to the conversation; empty in journals of earlier versions. With
+    `offline`, the offline model answers in the place of `model`.
     """
 
     pid: int
@@ -50,6 +51,7 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
     before: Exit | None = None
     flags: HireOptions | None = None
     fence_key: str = ""
+    offline: bool = False
 
 
 class Opening(_Event, kw_only=True, tag="opening"):

@@ -97,6 +97,7 @@ class RunState:
             state="starting",
             since=self.now(),
             model=spec.model,
+            offline=env.is_offline() and spec.engine is None,
             boot_id=process.boot_id(),
             start_ticks=process.start_ticks(me),
             host=env.host(),

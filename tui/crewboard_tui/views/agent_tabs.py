@@ -209,7 +209,7 @@ def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
     assumed = f"{count(said.context.limit)} assumed; say it with resume --window" if said.context.assumed else ""
     # What the model or engine is asked for beside its version.
     model = (
-        f"{agent.model} {said.engine_version}".strip(),
+        f"{agent.shown_model} {said.engine_version}".strip(),
         f"effort {said.effort}" if said.effort else "",
         f"thinking {said.thinking}" if said.thinking else "",
     )
@@ -354,7 +354,7 @@ def cost_lines(
     of_plan = pricing.budget_or_none(agent.status.terms.given.budget) if agent.status.terms is not None else None
     window = f"{format_percent(filled)} of {format_limit(agent.status.context.limit)}" if filled is not None else "—"
     lines: list[Line] = [
-        (_label("model"), say(f"{agent.model} {agent.status.engine_version}".strip() or "—")),
+        (_label("model"), say(f"{agent.shown_model} {agent.status.engine_version}".strip() or "—")),
         (_label("money"), money),
         (_label("budget"), *budget),
         *([(_label("plan"), Span(f"{of_plan} from its approval on"))] if of_plan is not None else []),

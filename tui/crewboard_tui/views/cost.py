@@ -115,7 +115,7 @@ def accounts(agents: Sequence[AgentView]) -> list[Account]:
     spent = spent if any(spent) else [bill.tokens.total for bill in bills]
     most = max(spent, default=0) or 1
     return [
-        Account(a.name, a.model, bill, a.status.context, Span(look_of(a).glyph, look_of(a).tone), part / most)
+        Account(a.name, a.shown_model, bill, a.status.context, Span(look_of(a).glyph, look_of(a).tone), part / most)
         for a, bill, part in zip(agents, bills, spent, strict=True)
     ]
 

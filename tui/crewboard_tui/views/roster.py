@@ -201,7 +201,8 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
     Column("WHY", 26, _why, since=HUGE, has=lambda row: bool(_why(row).text)),
     Column("CHANGES", 11, _changes, "right", rank=8, since=WIDE, has=lambda row: row.agent.unmerged is not None),
     Column(
-        "MODEL", 11, lambda row: Span(one_line(row.agent.model).removeprefix("claude-"), "dim"), since=HUGE, rank=3
+        "MODEL", 11, since=HUGE, rank=3,
+        cell=lambda row: Span(one_line(row.agent.shown_model).removeprefix("claude-"), "dim"),
     ),
     Column(
         "AGE", 4, align="right", since=MEDIUM, rank=4,
