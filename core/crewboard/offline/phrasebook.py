@@ -203,8 +203,10 @@ def _split_items(text: str) -> str:
     """Put each item of a numbered list on a line of its own, without its number."""
     held = [found.span() for found in _VERBATIM.finditer(text)]
     found = [one for one in _ITEM.finditer(text) if not any(start <= one.start() < end for start, end in held)]
-    is_list = len(found) > 1 or (found and not text[: found[0].start()].strip())
-    if not is_list or [int(one[1]) for one in found] != list(range(1, len(found) + 1)):
+    begins = bool(found) and not text[: found[0].start()].strip()
+    # A list that is typed line by line begins with any number.
+    first = int(found[0][1]) if begins else 1
+    if not (begins or len(found) > 1) or [int(one[1]) for one in found] != list(range(first, first + len(found))):
         return text
     ends = [*(one.start() for one in found[1:]), len(text)]
     items = [text[one.end() : end] for one, end in zip(found, ends, strict=True)]
