@@ -132,6 +132,12 @@ def test_an_idle_agent_is_given_more_work(shared: Cli) -> None:
     assert [m["content"] for m in shared("inbox", "tireless", "--json").json] == ["list the files"]
 
 
+def test_more_work_for_an_agent_needs_no_type(shared: Cli) -> None:
+    assert shared(*spawn("again", "explore", "list the files")).code == 0
+    assert "I found no files" in shared("spawn", "again", "--prompt", "list the files").out
+    shared("spawn", "unknown", "--prompt", "list the files").refused(2, "name the type with --type")
+
+
 def test_once_ends_with_its_result(shared: Cli) -> None:
     assert shared(*spawn("onceler", "explore", "list the files", "--once")).code == 0
     assert shared("wait", "onceler", "--until", "exited", "--timeout", "30").code == 0

@@ -182,8 +182,8 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Everyone should know that status update: phase 1 complete",
     ]),
     "look at the mail": (["read_inbox"], [
-        "/inbox", "2. Check the inbox", "3) Check your inbox", "Check the lead inbox for any messages", "Check your inbox",
-        "Any messages?", "Do you have new mail?",
+        "/inbox", "2. Check the inbox", "3) Check your inbox", "Check the lead inbox for any messages",
+        "Check your inbox", "Any messages?", "Do you have new mail?",
         "Read the lead's mailbox", "Please look in the inbox for new messages.", "What is in the inbox?",
         "Has anyone written to you?", "Did anyone write?", "Have you received any messages?",
         "What did they write to you?", "What does the inbox say?",

@@ -64,7 +64,7 @@ _FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}
 _OPTIONS = (
     click.option(
         "--type", "agent_type", default="", metavar="T", shell_complete=common.complete_agent_type,
-        help="Agent type; `crewboard types` lists them. Required, unless a profile names it.",
+        help="Agent type; `crewboard types` lists them. Required, unless a profile names it or the agent is there.",
     ),
     click.option("--prompt", type=common.text, metavar="P", help="What to do."),
     click.option("--prompt-file", metavar="F", help="Read the prompt from a file; `-` is standard input."),
@@ -169,14 +169,17 @@ def spawn(
         raise UsageError("give either --background or --timeout: in the background there is nothing to wait for")
     saved = commands_profiles.find(_profiles_folder(), profile) if profile is not None else None
     # First, because no option that is missing would help there.
-    roster.require_own_agents(context.obj.team.directory)
+    team = context.obj.team
+    roster.require_own_agents(team.directory)
+    member = team.config.member(name) if team.directory.exists() else None
+    if saved is None and member is not None:
+        options["agent_type"] = options["agent_type"] or member.type
     hire = _hire(context, name, saved, wait=not no_wait, **options)
     if not hire.prompt and (options["prompt"], options["prompt_file"]) == (None, None):
         if hire.flags.task is None:
             raise UsageError("give the task with either --prompt or --prompt-file, or with --task")
         # The worker tells the agent what that task is.
         hire = replace(hire, prompt=f"Work on task {hire.flags.task}.")
-    team = context.obj.team
     if not team.directory.exists():
         common.warn_of_network(team.directory)
     if not (context.obj.root_option or env.root()) and team.directory.root != Path.cwd().resolve():

@@ -155,5 +155,6 @@ def _page(team: Team, name: str, most: int | None, before: str | None) -> Sequen
     shown = letters if most is None else letters[-most:]
     if shown and (len(shown) < len(letters) or reader.has_older):
         older = command_for(team, f"inbox {name} --before {shlex.quote(shown[0].message.id)}")
-        note(f"the newest {len(shown)} messages; `{older}` shows older ones, --all all")
+        newest = "newest message" if len(shown) == 1 else f"newest {len(shown)} messages"
+        note(f"the {newest}; `{older}` shows older ones, --all all")
     return shown
