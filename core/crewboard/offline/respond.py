@@ -780,6 +780,8 @@ def _refused(done: Done) -> str:
     """Say that a tool did not do what it was asked."""
     if done.unavailable:
         return f"I may not use {done.tool}: it is not among my tools, so I left that undone."
+    if done.text.startswith("interrupted"):
+        return f"{done.tool} was {done.text.strip()}"
     return f"{done.tool} was refused: {done.text.strip() or 'no reason given'}"
 
 

@@ -27,6 +27,7 @@ SECTIONS = {
         "board": ("board:board", "Open the dashboard, as `crewboard` without a command does."),
         "serve": ("board:serve", "Show the dashboard in a browser, until Ctrl-C."),
         "status": ("status:status", "Show the team: what needs you, its agents, requests and tasks."),
+        "cost": ("status:cost", "Show what each agent and the team used: money, tokens by kind, budgets."),
         "watch": ("watching:watch", "Print changes as they happen, one per line, until Ctrl-C."),
         "wait": ("watching:wait", "Wait until agents reach a state, or until something needs you."),
         "inbox": ("mail:inbox", "Show the mailbox of NAME; nothing is marked as read."),
@@ -108,9 +109,9 @@ SECTIONS = {
 _FOR_DASHBOARD = f"{', '.join(common.BOARD_OPTIONS[:-1])} and {common.BOARD_OPTIONS[-1]} are for the dashboard"
 
 READING = frozenset({
-    None, "board", "serve", "status", "watch", "wait", "inbox", "requests", "plan", "tasks", "changes", "journal",
-    "log", "audit", "away", "export", "team", "types", "skills", "mcp", "engines", "profiles", "keys", "completion",
-    "config", "init", "doctor", "info", "demo", "supervisor", "attach", "hosts",
+    None, "board", "serve", "status", "cost", "watch", "wait", "inbox", "requests", "plan", "tasks", "changes",
+    "journal", "log", "audit", "away", "export", "team", "types", "skills", "mcp", "engines", "profiles", "keys",
+    "completion", "config", "init", "doctor", "info", "demo", "supervisor", "attach", "hosts",
 })  # fmt: skip
 """Commands that can be used on a foreign team. The dashboard is read-only there."""
 

@@ -7,10 +7,19 @@ from crewboard.commands.context import CommandLine
 from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.readmodel.team import describe_runner, describe_storage
-from crewboard.readmodel.usage import bill_team
+from crewboard.readmodel.usage import bill_agent, bill_team, hit_rate
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.hosts import describe as describe_hosts
-from crewboard_tui.render.formats import format_percent, format_places, format_tokens, format_used
+from crewboard_tui.render.formats import (
+    TOKEN_KINDS,
+    format_bill,
+    format_count,
+    format_percent,
+    format_places,
+    format_tokens,
+    format_used,
+    why_no_money,
+)
 from crewboard_tui.render.lines import clip_middle
 
 
@@ -44,6 +53,29 @@ def status(session: Session, as_json: bool) -> None:
     if view.problem:
         note(f"crewboard: {view.problem}")
         raise click.exceptions.Exit(int(ExitCode.BAD_DATA))
+
+
+@click.command()
+@click.pass_obj
+def cost(session: Session) -> None:
+    """Show what each agent and the team used: money, tokens by kind, budgets.
+
+    Agents that were removed count for the team. HIT is the part of the prompts that the prompt cache had.
+    `status --json` has the same figures for scripts.
+    """
+    view = TeamReader(session.team.directory, probe=NoUsageProbe()).read()
+    bills = [*((agent.name, bill_agent(agent)) for agent in view.agents), ("TEAM", bill_team(view))]
+    rows = []
+    for name, bill in bills:
+        kinds = (format_count(getattr(bill.tokens, kind)) for kind, _ in TOKEN_KINDS)
+        limit = f"{format_percent(bill.share)} of {bill.budget}" if bill.budget is not None else "–"
+        hits = format_percent(hit_rate(bill.tokens))
+        rows.append((name, format_bill(bill), format_tokens(bill.tokens), *kinds, hits, limit))
+    words = (word.upper() for _, word in TOKEN_KINDS)
+    for line in table(("AGENT", "COST", "TOKENS", *words, "HIT", "BUDGET"), rows):
+        say(line)
+    if bills[-1][1].partial:
+        note(why_no_money(view))
 
 
 def describe(view: TeamView, team: Team) -> list[str]:
