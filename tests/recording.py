@@ -1,19 +1,21 @@
 """Record the demo in a real terminal: `screenshots/demo.svg`, a picture that moves, and its cast.
 
-Agents, processes and files are those of the demo, so each run differs a little. The cast has the format of asciinema,
-version 2 (https://docs.asciinema.org/manual/asciicast/v2/).
+Agents, processes and files are those of the demo, so each run differs a little. Both are made of its whole screens, so
+that they are no longer if a busy machine paints these in parts, or waits. The cast has the format of asciinema, version
+2 (https://docs.asciinema.org/manual/asciicast/v2/).
 """
 
 import html
 import json
 import os
+import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pexpect
 from pyte import ByteStream
@@ -52,20 +54,36 @@ _FONT = "ui-monospace, 'Cascadia Mono', 'DejaVu Sans Mono', Menlo, Consolas, mon
 _GROUND, _TEXT = "#16181d", "#d3d7de"
 
 
-@dataclass
-class Recording:
-    """The output of a terminal, and its whole screens, each with its time in seconds since the start."""
+_RUNNING = re.compile(r" *\d[\d.,]* *")
+"""A number, which counts seconds while nothing else happens, with the spaces that give way to another digit."""
 
-    printed: list[tuple[float, str]] = field(default_factory=list)
-    screens: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
-    """A screen is a line of SVG for each row."""
+
+class Run(NamedTuple):
+    """Cells of a row that look alike."""
+
+    style: Char
+    text: str
+
+
+class Frame(NamedTuple):
+    """A whole screen, the key that was pressed last, and when it was painted, in seconds since the start."""
+
+    at: float
+    rows: tuple[tuple[Run, ...], ...]
+    key: str
+
+    @property
+    def still(self) -> tuple[object, ...]:
+        """Return what differs from screen to screen, but for numbers."""
+        runs = ((run.style, _RUNNING.sub(" 0 ", run.text)) for row in self.rows for run in row)
+        return self.key, *runs
 
 
 class Recorder:
     """Runs the demo, presses keys, and notes each screen that it painted."""
 
     def __init__(self, scratch: str) -> None:
-        self.recording = Recording()
+        self.frames: list[Frame] = []
         self._pressed = ""
         self._screen = Screen(COLUMNS, LINES)
         self._stream = ByteStream(self._screen)
@@ -124,25 +142,27 @@ class Recorder:
         except pexpect.TIMEOUT:
             self._note_screen()
             return
-        self.recording.printed.append((self._now, data.decode("utf-8", "replace")))
         self._stream.feed(data)
 
     def _note_screen(self) -> None:
-        screens = self.recording.screens
-        if self._lapses and screens and self._now - screens[-1][0] < _LAPSE_STEP:
+        if self._lapses and self.frames and self._now - self.frames[-1].at < _LAPSE_STEP:
             return
-        rows = tuple(_draw_row([self._screen.buffer[y][x] for x in range(COLUMNS)]) for y in range(LINES))
-        rows += ("", _draw_key(self._pressed))
-        if not screens or screens[-1][1] != rows:
-            screens.append((self._now, rows))
+        rows = tuple(_runs([self._screen.buffer[y][x] for x in range(COLUMNS)]) for y in range(LINES))
+        frame = Frame(self._now, rows, self._pressed)
+        if self.frames[-1].still != frame.still if self.frames else any(map(str.strip, self._screen.display)):
+            self.frames.append(frame)
 
 
-def _draw_row(row: list[Char]) -> str:
-    """Return a row of cells as SVG, its upper left corner at the origin."""
+def _runs(row: list[Char]) -> tuple[Run, ...]:
+    # The second cell of a wide character is empty.
+    alike = groupby(row, lambda cell: cell._replace(data=""))
+    return tuple(Run(style, "".join(cell.data for cell in cells)) for style, cells in alike)
+
+
+def _draw_row(row: tuple[Run, ...]) -> str:
+    """Return a row as SVG, its upper left corner at the origin."""
     drawn, column = [], 0
-    for style, cells in groupby(row, lambda cell: cell._replace(data="")):
-        text = "".join(cell.data for cell in cells)
-        # The second cell of a wide character is empty.
+    for style, text in row:
         x, width = column * _CELL, len(text) * _CELL
         column += len(text)
         fore, back = _colour(style.fg, _TEXT), _colour(style.bg, _GROUND)
@@ -172,19 +192,24 @@ def _colour(name: str, default: str) -> str:
     return default if name == "default" else f"#{name}" if len(name) == 6 else name
 
 
-def animate(screens: list[tuple[float, tuple[str, ...]]]) -> str:
-    """Return screens as one SVG, which shows each for its time and then begins again. Equal rows are drawn once."""
-    lasts = [min(after - at, _LONGEST_REST) for (at, _), (after, _) in pairwise(screens)] + [_LAST]
-    total, rows, frames, start = sum(lasts), dict[str, int](), [], 0.0
-    for number, (last, (_, screen)) in enumerate(zip(lasts, screens, strict=True)):
+def _starts(frames: list[Frame]) -> list[float]:
+    """Return when each frame begins in the recording, and last when it ends."""
+    lasts = [min(after.at - frame.at, _LONGEST_REST) for frame, after in pairwise(frames)]
+    return [*accumulate([*lasts, _LAST], initial=0.0)]
+
+
+def animate(frames: list[Frame]) -> str:
+    """Return frames as one SVG, which shows each for its time and then begins again. Equal rows are drawn once."""
+    starts = _starts(frames)
+    total, rows, shown = starts[-1], dict[str, int](), []
+    for number, (frame, (start, end)) in enumerate(zip(frames, pairwise(starts), strict=True)):
+        drawn = [*map(_draw_row, frame.rows), "", _draw_key(frame.key)]
         used = "".join(
-            f'<use href="#r{rows.setdefault(row, len(rows))}" y="{y * _ROW}"/>' for y, row in enumerate(screen) if row
+            f'<use href="#r{rows.setdefault(row, len(rows))}" y="{y * _ROW}"/>' for y, row in enumerate(drawn) if row
         )
-        shown, gone = 100 * start / total, 100 * (start + last) / total
-        frames.append((number, used, shown, gone))
-        start += last
+        shown.append((number, used, 100 * start / total, 100 * end / total))
     width, height = COLUMNS * _CELL + 2 * _MARGIN, (LINES + 2) * _ROW + 2 * _MARGIN
-    return "\n".join(_write(rows, frames, total, width, height)) + "\n"
+    return "\n".join(_write(rows, shown, total, width, height)) + "\n"
 
 
 def _write(
@@ -207,14 +232,33 @@ def _write(
     yield "</g></svg>"
 
 
-def cast(printed: list[tuple[float, str]]) -> str:
-    """Return what was printed as a cast of asciinema, with rests of at most `_LONGEST_REST`."""
+def cast(frames: list[Frame]) -> str:
+    """Return frames as a cast of asciinema, which paints the rows that differ from the frame before."""
     header = {
-        "version": 2, "width": COLUMNS, "height": LINES, "idle_time_limit": _LONGEST_REST,
-        "title": "crewboard demo", "env": {"TERM": "xterm-256color"},
+        "version": 2, "width": COLUMNS, "height": LINES, "title": "crewboard demo", "env": {"TERM": "xterm-256color"},
     }  # fmt: skip
-    lines = (json.dumps([round(at, 3), "o", text], ensure_ascii=False) for at, text in printed)
+    *starts, end = _starts(frames)
+    before: tuple[tuple[Run, ...], ...] = ((),) * LINES
+    events = [(0.0, "\x1b[?1049h\x1b[?25l")]
+    for start, frame in zip(starts, frames, strict=True):
+        changed = (f"\x1b[{y}H{_print_row(row)}" for y, row in enumerate(frame.rows, 1) if row != before[y - 1])
+        events.append((start, "".join(changed)))
+        before = frame.rows
+    events.append((end, "\x1b[m\x1b[?25h\x1b[?1049l"))
+    lines = (json.dumps([round(at, 3), "o", text], ensure_ascii=False) for at, text in events)
     return "\n".join([json.dumps(header), *lines]) + "\n"
+
+
+def _print_row(row: tuple[Run, ...]) -> str:
+    """Return a row as a terminal takes it: colours are `38;2;RED;GREEN;BLUE`, those of the ground `48;2;…`."""
+    printed = []
+    for style, text in row:
+        marks = ((1, style.bold), (3, style.italics), (4, style.underscore), (7, style.reverse))
+        codes = [0, *(code for code, has in marks if has)]
+        for code, colour in ((38, style.fg), (48, style.bg)):
+            codes += [] if colour == "default" else [code, 2, *bytes.fromhex(colour)]
+        printed.append(f"\x1b[{';'.join(map(str, codes))}m{text}")
+    return "".join(printed)
 
 
 STEPS = (
@@ -254,10 +298,7 @@ def main() -> None:
             play(recorder)
         finally:
             recorder.ends()
-    for name, text in (
-        ("demo.svg", animate(recorder.recording.screens)),
-        ("demo.cast", cast(recorder.recording.printed)),
-    ):
+    for name, text in (("demo.svg", animate(recorder.frames)), ("demo.cast", cast(recorder.frames))):
         path = HERE / name
         path.write_text(text)
         sys.stdout.write(f"{path}\n")

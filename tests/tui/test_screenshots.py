@@ -4,11 +4,15 @@ import json
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pyte
 import pytest
+from pyte.screens import Char
 
-from tests.recording import HERE, animate
+from tests.recording import COLUMNS, HERE, LINES, Frame, Run, animate, cast
 from tests.screenshots import SHOTS, paint_all
+from tests.terminal.screen import Screen
 
+PLAIN = Char("")
 SVG = "{http://www.w3.org/2000/svg}"
 LONGEST_FILE = 1 << 20
 
@@ -49,10 +53,35 @@ def test_the_recording_shows_the_demo_and_asks_no_server_for_anything() -> None:
     assert max(len(text.encode()), (HERE / "demo.cast").stat().st_size) < LONGEST_FILE
 
 
+def frame(at: float, *rows: str) -> Frame:
+    return Frame(at, tuple((Run(PLAIN, row),) if row else () for row in rows), "")
+
+
 def test_a_row_that_stays_is_drawn_once_and_each_screen_has_its_time() -> None:
-    drawn = ET.fromstring(animate([(0.0, ("<text>a</text>", "<text>b</text>")), (1.0, ("<text>a</text>", ""))]))
+    drawn = ET.fromstring(animate([frame(0.0, "a", "b"), frame(1.0, "a", "")]))
     assert [each.text for each in drawn.iter(f"{SVG}text")] == ["a", "b"]
     assert [len(each.findall(f"{SVG}use")) for each in drawn.iter(f"{SVG}g") if each.get("class") == "f"] == [2, 1]
     style = "".join(each.text or "" for each in drawn.iter(f"{SVG}style"))
     assert "@keyframes k0{0.000%{visibility:visible}20.000%{visibility:hidden}}" in style
     assert "animation-duration:5.00s" in style
+
+
+def test_the_cast_paints_what_changed_and_cuts_rests() -> None:
+    bold = Run(PLAIN._replace(bold=True, fg="ff0010", bg="000102"), "b")
+    last = Frame(9.0, ((Run(PLAIN, "a"),), (Run(PLAIN, "→ "), bold)), "")
+    _, begin, first, second, end = map(json.loads, cast([frame(0.0, "a", ""), last]).splitlines())
+    assert [first[0], second[0], end[0]] == [0.0, 1.6, 5.6]
+    screen = Screen(COLUMNS, LINES)
+    stream = pyte.Stream(screen)
+    stream.feed(begin[2] + first[2])
+    assert [row.rstrip() for row in screen.display[:2]] == ["a", ""]
+    assert "a" not in second[2]
+    stream.feed(second[2])
+    assert [row.rstrip() for row in screen.display[:2]] == ["a", "→ b"]
+    assert screen.buffer[1][2] == bold.style._replace(data="b")
+
+
+def test_a_screen_that_only_counts_on_is_not_recorded_again() -> None:
+    assert frame(0.0, "scout   works  9 s · 1,204 tokens").still == frame(1.0, "scout   works 10 s · 998 tokens").still
+    assert frame(0.0, "scout   works  9 s").still != frame(1.0, "scout   rests  9 s").still
+    assert frame(0.0, "scout").still != frame(0.0, "scout")._replace(key="a").still
