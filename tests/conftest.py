@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from crewboard import env
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
@@ -24,7 +25,7 @@ from tests.model import ModelServer
 from tests.postgres import SharedServer, teams_in
 from tests.postgres import require as require_postgres
 from tests.preloaded import Preloaded, start_new_interpreters
-from tests.system import MEMORY, has_room
+from tests.system import LINUX_ALONE, MEMORY, has_room
 
 # A shell ignores SIGINT for background jobs, and the commands under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -127,6 +128,14 @@ def _repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
 def _own_timeout(item: pytest.Item) -> float:
     mark = item.get_closest_marker("timeout")
     return 0 if mark is None else float(mark.args[0])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests marked `linux` where what only Linux has is not used, and nowhere else."""
+    for mark in item.iter_markers("linux"):
+        without = LINUX_ALONE[mark.args[0]]
+        if env.is_posix():
+            pytest.skip(f"without Linux's {mark.args[0]}: {without}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,6 +9,18 @@ import pytest
 MEMORY = Path("/dev/shm")
 """Where files are kept in memory, if there is such a place."""
 
+LINUX_ALONE = {
+    "cgroups": "the supervisor watches memory itself",
+    "descent": "psutil asks all processes for their parents each time",
+    "file events": "watchdog hears less, and a sweep finds the rest",
+    "fork": "each worker is a new interpreter",
+    "orphans": "only those with a mark in their environment are found",
+    "private memory": "other programs of the user can read it",
+    "process ends": "they are polled for, and nothing tells that one has begun",
+    "sandbox": "bubblewrap and Landlock are parts of Linux",
+}
+"""What is done only on Linux, and what is so without it: elsewhere, and in the plain-POSIX variant (`make plain`)."""
+
 _ROOM = 1 << 30
 """Bytes that must be free in memory: a run has a hundred megabytes of files at a time."""
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from watchdog.observers.inotify_c import InotifyConstants, InotifyEvent, InotifyFD, Mask, WatchDescriptor
 
+from crewboard import env
 from crewboard.readmodel import watcher
 from crewboard.readmodel.watcher import Watcher, _Change
-from crewboard.store.file_events import FileEvents
+from crewboard.store.file_events import FileEvents, ObservedFolder
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import doctor
 from tests.crew import WAIT_TIMEOUT, eventually
@@ -57,12 +58,13 @@ def wakes_soon(wake: threading.Event, path: Path) -> bool:
     return wakes(wake, path, 0.5)
 
 
-def watch(directory: TeamDirectory, wake: threading.Event) -> FileEvents:
+def watch(directory: TeamDirectory, wake: threading.Event) -> FileEvents | ObservedFolder:
     events = directory.listen(lambda _: wake.set(), deep=True)
-    assert isinstance(events, FileEvents)
+    assert isinstance(events, ObservedFolder if env.is_posix() else FileEvents)
     return events
 
 
+@pytest.mark.linux("file events")
 def test_folders_that_come_while_watching_begins(directory: TeamDirectory, stack: ExitStack) -> None:
     """A second watch of the same folder would be a warning, and so a failure, in watchdog's thread."""
     ended = threading.Event()
@@ -119,15 +121,18 @@ def test_events_name_the_agents_whose_files_changed(directory: TeamDirectory, st
     eventually(lambda: told(directory.agent("seeker").status.on_disk, "seeker"), "a change of an agent with a new name")
 
 
+@pytest.mark.linux("file events")
 def test_a_file_that_is_not_renamed_yet_is_no_change(directory: TeamDirectory, stack: ExitStack) -> None:
     wake = threading.Event()
     events = watch(directory, wake)
+    assert isinstance(events, FileEvents)
     stack.callback(events.stop)
     for name, is_change in ((b".status.json.1.tmp", False), (b"status.json", True)):
         events.on_event(InotifyEvent(WatchDescriptor(1), Mask(InotifyConstants.IN_MOVED_TO), 0, name))
         assert wake.is_set() == is_change
 
 
+@pytest.mark.linux("file events")
 def test_after_lost_events_all_agents_are_read(directory: TeamDirectory, stack: ExitStack) -> None:
     wake = threading.Event()
     directory.agent("scout").path.mkdir()
@@ -230,6 +235,7 @@ def test_changes_that_are_gathered_are_published_in_a_hurry(
     assert reads.acquire(timeout=WAIT_TIMEOUT)
 
 
+@pytest.mark.linux("file events")
 def test_hints_of_a_burst_are_heard_together(
     directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +313,7 @@ def test_doctor_says_that_no_inotify_instance_is_left() -> None:
     assert "max_user_instances" in str(found.remedy)
 
 
+@pytest.mark.linux("file events")
 def test_no_watch_left_for_a_new_folder_ends_the_events(
     directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,13 +8,10 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from crewboard import env
 from crewboard.readmodel.processes import KernelProbe, process_tree
 from crewboard.records.agents import State, Status
 from crewboard.unix import process
 from tests.crew import eventually
-
-on_linux = pytest.mark.skipif(env.is_posix(), reason="elsewhere psutil asks all processes for their parent each time")
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def test_who_rests_is_looked_below_once_in_each_rest(worker: int, monkeypatch: p
         assert len(looks) == so_far
 
 
-@on_linux
+@pytest.mark.linux("descent")
 def test_a_second_look_asks_new_processes_for_their_parent(worker: int, monkeypatch: pytest.MonkeyPatch) -> None:
     probe, asked, stat = KernelProbe(), list[int](), process._stat
     probe.measure(_status(worker, "working"))
@@ -79,7 +76,7 @@ def test_a_second_look_asks_new_processes_for_their_parent(worker: int, monkeypa
     assert len(known & set(asked)) < len(known) / 2
 
 
-@on_linux
+@pytest.mark.linux("descent")
 def test_a_child_whose_parent_ends_is_asked_again(worker: int) -> None:
     parents = process.parents()
     (child,) = process.below(worker, process.children_of(parents))

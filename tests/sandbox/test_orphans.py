@@ -130,6 +130,7 @@ def runs_on(opener: Opener, stopped: int) -> bool:
     return bool(opener.left())
 
 
+@pytest.mark.linux("descent")
 @pytest.mark.parametrize("inner", [False, True], ids=["bubblewrap starts", "its child mounts"])
 @pytest.mark.parametrize("unguarded", [False, True], ids=["guarded", "unguarded"])
 def test_no_program_runs_on_after_a_kill_at_its_start(
@@ -186,6 +187,7 @@ def test_a_process_of_a_killed_one_is_ended_with_its_folder(monkeypatch: pytest.
             each.wait()
 
 
+@pytest.mark.linux("orphans")
 def test_what_bubblewrap_leaves_without_a_report_is_ended() -> None:
     about, told = os.pipe()
     with adopting_orphans():

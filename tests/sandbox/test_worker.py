@@ -38,6 +38,7 @@ def path_for(level: Level, folder: Path) -> str:
     return os.environ["PATH"] if level == "bubblewrap" else with_bwrap(folder / "failing", "exit 1")
 
 
+@pytest.mark.linux("sandbox")
 def test_a_worker_runs_its_tools_in_the_sandbox(
     shared_crew_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_type_that_executes_is_not_hired_without_a_sandbox(
     assert "install bubblewrap" in crew.agent("maker").log.read_text()
 
 
+@pytest.mark.linux("sandbox")
 def test_nothing_outlives_a_worker_that_is_killed(
     shared_crew_on: Make, level: Level, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

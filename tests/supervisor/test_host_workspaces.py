@@ -64,7 +64,7 @@ def test_work_survives_its_host_and_comes_home(team: Hosts) -> None:
         calls("bash", command="cat done.py"),
         says("done"),
     )
-    prompt = crew.hire("fixer", "code", "work")
+    prompt = crew.hire("fixer", "code", "work", unsafe_no_sandbox=True)
     eventually(lambda: "sleep" in crew.see("fixer").doing, "the command")
     (written,) = results_of(crew, "fixer")
     found = workspaces.newest(crew.directory, "fixer")
@@ -113,7 +113,7 @@ def test_a_result_is_journalled_after_its_files_are_safe(team: Hosts) -> None:
     team.start("one")
     waits = "until [ -e go ]; do sleep 0.02; done; echo 1 >> notes.txt"
     crew.model.give("fixer", calls("bash", command=waits), says("done"))
-    crew.hire("fixer", "code", "work")
+    crew.hire("fixer", "code", "work", unsafe_no_sandbox=True)
     eventually(lambda: "sleep" in crew.see("fixer").doing, "the command")
     with psycopg.connect(team.url) as connection:
         # The next part of a bundle cannot be written until this ends.

@@ -369,6 +369,7 @@ def host_that_begins(directory: TeamDirectory, *, again: bool) -> Supervisor:
     return unstarted(directory, LocalHost(directory, me, me if again else me.replace(pid=1), {}))
 
 
+@pytest.mark.linux("process ends")
 @pytest.mark.parametrize("is_ending", [True, False])
 def test_a_worker_that_its_host_killed_for_its_lease_is_not_adopted(team: Hosts, *, is_ending: bool) -> None:
     """Its end would be recorded as that of any worker that was killed, without a word of the host."""
@@ -382,6 +383,7 @@ def test_a_worker_that_its_host_killed_for_its_lease_is_not_adopted(team: Hosts,
         assert not is_alive(team, "scout")
 
 
+@pytest.mark.linux("process ends")
 def test_a_worker_that_died_while_its_host_was_gone_is_not_adopted(team: Hosts) -> None:
     """Its end would be recorded as one that no process saw, without a word of the host."""
     with left_behind(team.crew.directory, is_ending=True) as (watched, _):
@@ -481,9 +483,9 @@ def test_labels_and_names_choose_the_host(team: Hosts) -> None:
 def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team: Hosts) -> None:
     host = team.start("build1")
     team.crew.model.give("busy", calls("bash", command="sleep 600"))
-    team.crew.hire("busy", "code", "Sleep.")
+    team.crew.hire("busy", "code", "Sleep.", unsafe_no_sandbox=True)
     team.crew.model.give("cut", calls("bash", command="sleep 600"))
-    team.crew.hire("cut", "code", "Sleep.")
+    team.crew.hire("cut", "code", "Sleep.", unsafe_no_sandbox=True)
     team.crew.run("idle", "explore", HELLO)
     team.crew.run("other", "explore", HELLO)
     for name in ("busy", "cut"):
@@ -542,7 +544,7 @@ def put_off(team: Hosts, name: str, host: str) -> None:
 def keep_busy(team: Hosts) -> list[int]:
     """Hire an agent whose command does not end by itself. Return the worker and all processes below it."""
     team.crew.model.give("busy", calls("bash", command="sleep 600"))
-    team.crew.hire("busy", "code", "Sleep.")
+    team.crew.hire("busy", "code", "Sleep.", unsafe_no_sandbox=True)
     eventually(lambda: [c for c in team.crew.commands("busy") if "600" in c], "the command")
     return [team.crew.pid("busy"), *process.descendants(team.crew.pid("busy"))]
 

@@ -109,6 +109,7 @@ async def test_file_events_are_asked_for_again_after_a_refusal(
     listener.notifier.stop()
 
 
+@pytest.mark.linux("file events")
 @pytest.mark.files_only("removes a folder")
 async def test_without_a_watch_for_a_folder_it_starts_and_stops(
     directory: TeamDirectory, caplog: pytest.LogCaptureFixture
@@ -137,6 +138,7 @@ async def test_lost_events_make_all_look(listener: Listener) -> None:
     await listener.hears_of_mail()
 
 
+@pytest.mark.linux("file events")
 async def test_a_folder_made_anew_is_watched(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_INTERVAL", 0)
     shutil.rmtree(listener.directory.inboxes)
@@ -147,6 +149,7 @@ async def test_a_folder_made_anew_is_watched(listener: Listener, monkeypatch: py
     await listener.hears_of_mail()
 
 
+@pytest.mark.linux("file events")
 @pytest.mark.parametrize("moved", ["team", "teams", "root"])
 async def test_a_moved_team_is_noticed(listener: Listener, moved: str) -> None:
     team = listener.directory

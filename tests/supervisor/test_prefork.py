@@ -37,7 +37,7 @@ from tests.model import ModelServer, says
 from tests.preloaded import start_new_interpreters
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only"),
+    pytest.mark.linux("fork"),
     pytest.mark.xdist_group("warm"),  # one of them touches the code, which ends every warm parent on the machine
 ]
 

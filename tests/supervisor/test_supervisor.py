@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from crewboard import env
 from crewboard.commands import hire, stop
 from crewboard.errors import LostLeaseError, TryLaterError, UntrustedError
 from crewboard.protocol import supervisor_client
@@ -98,7 +97,7 @@ except PermissionError:
 """
 
 
-@pytest.mark.skipif(env.is_posix(), reason="without Linux's calls other programs of the user can, as doctor says")
+@pytest.mark.linux("private memory")
 @pytest.mark.files_only("a process without capabilities cannot enter the folder of the server")
 def test_other_processes_of_the_user_cannot_read_its_memory(directory: TeamDirectory) -> None:
     command = [sys.executable, "-c", _LOOK_INTO_SUPERVISOR, str(directory.path)]

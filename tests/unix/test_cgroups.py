@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from crewboard import env
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import MemoryGroups
 from crewboard.unix import process
 
-pytestmark = pytest.mark.skipif(env.is_posix(), reason="cgroups are Linux's own; elsewhere memory limits are watched")
+pytestmark = pytest.mark.linux("cgroups")
 
 MOUNTS = """\
 24 30 0:22 / /proc rw,nosuid shared:13 - proc proc rw

@@ -149,6 +149,11 @@ def test_changes_below_a_folder_are_heard_without_inotify_of_our_own(tmp_path: P
         (tmp_path / "inbox" / "b.jsonl").write_text("{}\n")
         eventually(lambda: "inbox/b.jsonl" in heard)
         assert "inbox/.hidden" not in heard
+        assert "" not in heard, "only these files changed"
+        assert watching.is_alive()
+        tmp_path.rename(tmp_path.with_name("moved"))
+        assert not watching.is_alive()
+        tmp_path.with_name("moved").rename(tmp_path)
         assert watching.is_alive()
     finally:
         watching.stop()

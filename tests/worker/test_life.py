@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from crewboard import env, operations, redaction
+from crewboard import operations, redaction
 from crewboard.commands import answers, control, messages, settings, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
@@ -157,7 +157,7 @@ def sleeps(pid: int) -> int:
     return found
 
 
-@pytest.mark.skipif(env.is_posix(), reason="without Linux's calls a worker polls for changes and ends")
+@pytest.mark.linux("process ends")
 def test_an_idle_worker_rarely_wakes(shared_crew: Crew) -> None:
     shared_crew.run("resting", "explore", "say hello")
     pid = shared_crew.wait_for("resting", "idle").pid or 0

@@ -203,6 +203,7 @@ def test_a_link_in_place_of_a_checkout_is_removed_alone(
     assert (moved / "api.py").exists()
 
 
+@pytest.mark.linux("sandbox")
 def test_files_that_no_snapshot_has_are_not_lost_unsaid(directory: TeamDirectory, hired: Hired) -> None:
     team = Team(directory)
     spec = hired("bob")

@@ -217,6 +217,7 @@ def test_objects_that_git_warns_of_are_refused(directory: TeamDirectory, root: P
     git(root, "fsck")
 
 
+@pytest.mark.linux("sandbox")
 def test_a_snapshot_reads_no_objects_from_elsewhere(
     directory: TeamDirectory, root: Path, hired: Hired, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -154,19 +154,28 @@ def _subfolders(folder: Path) -> dict[int, str | Path]:
 class ObservedFolder:
     """File events of a folder and all below, by whatever watchdog has for this system. `heard` gets their names.
 
-    It does not hear what FileEvents hears of a killed process, whose lease the kernel closes.
+    It hears neither what FileEvents does of a killed process, whose lease the kernel closes, nor that the folder moved.
 
     Raises:
         OSError: The system grants no file events, or the folder is missing.
     """
 
     def __init__(self, root: str, heard: Callable[[str], None]) -> None:
-        from watchdog.events import FileClosedNoWriteEvent, FileOpenedEvent, FileSystemEvent, FileSystemEventHandler
+        from watchdog.events import (
+            DirModifiedEvent,
+            FileClosedNoWriteEvent,
+            FileOpenedEvent,
+            FileSystemEvent,
+            FileSystemEventHandler,
+        )
         from watchdog.observers import Observer
+
+        # What comes or goes in a folder has an event of its own.
+        ignored = (DirModifiedEvent, FileOpenedEvent, FileClosedNoWriteEvent)
 
         class Handler(FileSystemEventHandler):
             def on_any_event(self, event: FileSystemEvent) -> None:
-                if isinstance(event, (FileOpenedEvent, FileClosedNoWriteEvent)):
+                if isinstance(event, ignored):
                     return
                 for path in filter(None, (os.fsdecode(event.src_path), os.fsdecode(event.dest_path))):
                     name = path.removeprefix(f"{root}/")
@@ -175,14 +184,19 @@ class ObservedFolder:
                     elif not os.path.basename(name).startswith("."):
                         heard(name)
 
+        self._root, self._inode = root, os.stat(root).st_ino
         self._observer = Observer()
         self._observer.daemon = True
         self._observer.schedule(Handler(), root, recursive=True)
         self._observer.start()
 
     def is_alive(self) -> bool:
-        """Return True if events still arrive."""
-        return self._observer.should_keep_running() and self._observer.is_alive()
+        """Return True if events of the folder that is at the path now still arrive."""
+        try:
+            is_there = os.stat(self._root).st_ino == self._inode
+        except OSError:
+            return False
+        return is_there and self._observer.should_keep_running() and self._observer.is_alive()
 
     def stop(self) -> None:
         """End watchdog's threads without waiting for them."""
