@@ -44,8 +44,8 @@ def new_team(root: Path) -> TeamDirectory:
     return team
 
 
-def enumerate_faults(scenario: Scenario, folder: Path, *, every_kind: bool = False) -> list[Run]:
-    """Run `scenario` with faults at each operation: a few kinds in turn, or every kind. Return the runs.
+def enumerate_faults(scenario: Scenario, folder: Path, *, rest: bool = False) -> list[Run]:
+    """Run `scenario` with faults at each operation: a few kinds in turn, or all others. Return the runs.
 
     Raises:
         AssertionError: A check failed; it names the fault.
@@ -53,7 +53,8 @@ def enumerate_faults(scenario: Scenario, folder: Path, *, every_kind: bool = Fal
     undisturbed = run(scenario, folder / "0", None)
     runs = [undisturbed]
     for number, operation in enumerate(undisturbed.calls, start=1):
-        for kind, part in kinds_for(operation) if every_kind else some_kinds_for(operation, number):
+        some = some_kinds_for(operation, number)
+        for kind, part in [each for each in kinds_for(operation) if each not in some] if rest else some:
             fault = Fault(number, kind, part)
             runs.append(run(scenario, folder / str(len(runs)), fault))
     return runs

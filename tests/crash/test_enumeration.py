@@ -6,15 +6,15 @@ from unittest import mock
 
 import pytest
 
-from tests.crash.enumeration import Run, enumerate_faults, new_team, tree
+from tests.crash.enumeration import enumerate_faults, new_team, tree
 from tests.crash.faults import DIED, Disk, Fault, Killed
 from tests.crash.scenarios import SCENARIOS, Scenario
 
 
-@pytest.mark.parametrize("every_kind", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "every kind"])
+@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "the other kinds"])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_another_process_finishes_after_a_fault_at_any_operation(name: str, every_kind: bool, memory: Path) -> None:
-    runs = enumerate_faults(SCENARIOS[name], memory, every_kind=every_kind)
+def test_another_process_finishes_after_a_fault_at_any_operation(name: str, rest: bool, memory: Path) -> None:
+    runs = enumerate_faults(SCENARIOS[name], memory, rest=rest)
     assert {run.outcome for run in runs} == {"done", "refused", "killed"}
 
 
@@ -61,7 +61,10 @@ def _killed(scenario: Scenario, root: Path, fault: Fault, *, really: bool = Fals
 
 
 def test_the_enumeration_is_as_thorough_as_it_says(memory: Path) -> None:
-    runs: list[Run] = enumerate_faults(SCENARIOS["send"], memory, every_kind=True)
-    assert runs[0].calls == ("open", "open", "write", "close", "fsync", "close")
-    kinds = {(run.fault.number, run.fault.kind, run.fault.part) for run in runs[1:] if run.fault}
-    assert len(kinds) == len(runs) - 1 == 6 * 3 + 4 + 9
+    for folder in ("some", "others"):
+        (memory / folder).mkdir()
+    some = enumerate_faults(SCENARIOS["send"], memory / "some")
+    others = enumerate_faults(SCENARIOS["send"], memory / "others", rest=True)
+    assert some[0].calls == others[0].calls == ("open", "open", "write", "close", "fsync", "close")
+    kinds = {(run.fault.number, run.fault.kind, run.fault.part) for run in (*some, *others) if run.fault}
+    assert len(kinds) == len(some) + len(others) - 2 == 6 * 3 + 4 + 9
