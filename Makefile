@@ -9,7 +9,14 @@ QUIETLY := -qq --disable-pip-version-check
 PIP := $(BIN)/python -m pip $(QUIETLY)
 # The pinned files name each package, so there is nothing to resolve. pip would compile on one core.
 PINNED := install --no-compile --no-deps --require-hashes -r
-INSTALL := $(PIP) $(PINNED)
+# What a rule needs goes into $(VENV). A pip there takes seconds, and comes first only if Python itself has none that can
+# install into another environment. Most of what pip does is to judge the links of an index, on one core, so two share
+# the packages; not if one of these is the pip that runs.
+INSTALL = pip="$(PYTHON) -m pip --python $(BIN)/python" runners=2; \
+	$(PYTHON) -c 'import pip, sys; sys.exit(int(pip.__version__.split(".")[0]) < 23)' 2>/dev/null \
+		|| { $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip" runners=1; } || exit; \
+	awk '/^[a-z]/ { count++ } { print > ("$(VENV)/half-" count % 2) }' $<; \
+	printf '%s\n' 0 1 | xargs -P $$runners -I @ $$pip $(QUIETLY) $(PINNED) $(VENV)/half-@
 # Some packages ship files that are no code of this Python; they stay as they are.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 -x offline/sample core tui \
 	"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
@@ -136,8 +143,8 @@ storm: ## kill real engines at random, ten times; CREWBOARD_KILLS and CREWBOARD_
 # Ray is too big for .venv: it gets an environment of its own, which finds there what crewboard needs.
 ray: $(STAMP) ## test `hosts up` with a real Ray cluster of three nodes; installs Ray, 300 MB, under its own licence
 	@test -e .cache/$(RAY)/installed || { \
-		$(BIN)/python -m venv --clear .cache/$(RAY) \
-		&& .cache/$(RAY)/bin/pip -qq --disable-pip-version-check install ray==$(RAY:ray-%=%) \
+		$(BIN)/python -m venv --clear --without-pip .cache/$(RAY) \
+		&& $(PIP) --python .cache/$(RAY)/bin/python install --no-compile ray==$(RAY:ray-%=%) \
 		&& echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
 			> "$$(.cache/$(RAY)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/crewboard.pth" \
 		&& touch .cache/$(RAY)/installed; } \
@@ -150,8 +157,8 @@ live: $(STAMP) ## test with the API itself, with your key; it costs two cents, a
 # LiteLLM pins what it needs, so it gets an environment of its own. Its start compiles the part that is used.
 gateways: $(STAMP) ## test with real gateways on loopback; installs LiteLLM, 600 MB, and claude-code-router, under their own licences
 	@test -e .cache/$(LITELLM)/installed || { \
-		$(PYTHON) -m venv --clear .cache/$(LITELLM) \
-		&& .cache/$(LITELLM)/bin/pip -qq --disable-pip-version-check install --no-compile 'litellm[proxy]==$(LITELLM:litellm-%=%)' \
+		$(PYTHON) -m venv --clear --without-pip .cache/$(LITELLM) \
+		&& $(PIP) --python .cache/$(LITELLM)/bin/python install --no-compile 'litellm[proxy]==$(LITELLM:litellm-%=%)' \
 		&& touch .cache/$(LITELLM)/installed; } \
 		|| { rm -rf .cache/$(LITELLM); echo "left out: $(LITELLM), which pip cannot install"; }
 	@test -x .cache/$(ROUTER)/node_modules/.bin/ccr \
@@ -221,10 +228,10 @@ image: $(STAMP) $(IMAGE_BASE) ## build the image `crewboard` from Debian package
 		--tag crewboard --file container/Containerfile dist/image
 	@PODMAN="$(PODMAN)" $(BIN)/pytest -m image -n 0 -q tests/cli/test_image.py
 
-site: ## build the documentation as a site, dist/site, that needs no network: python3 -m http.server -d dist/site
+site: $(STAMP) ## build the documentation as a site, dist/site, that needs no network: python3 -m http.server -d dist/site
 	@test -e .cache/$(MATERIAL)/installed || { \
-		$(PYTHON) -m venv --clear .cache/$(MATERIAL) \
-		&& .cache/$(MATERIAL)/bin/pip -qq --disable-pip-version-check install mkdocs-material==$(MATERIAL:mkdocs-material-%=%) \
+		$(PYTHON) -m venv --clear --without-pip .cache/$(MATERIAL) \
+		&& $(PIP) --python .cache/$(MATERIAL)/bin/python install --no-compile mkdocs-material==$(MATERIAL:mkdocs-material-%=%) \
 		&& touch .cache/$(MATERIAL)/installed; }
 	@rm -rf .cache/site/pages && mkdir -p .cache/site/pages
 	@git ls-files -z '*.md' LICENSE screenshots docs .github ':!core' ':!tests' | xargs -0 cp --parents -t .cache/site/pages
@@ -237,19 +244,13 @@ clean: ## remove .venv, caches and builds
 	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find core tui tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Only what running needs: installing the tools of development as well takes twice as long. A pip in $(VENV) takes a third
-# of the time, and is there only if Python itself has none that can install into another environment. Most of what pip
-# does is to judge the links of an index, on one core, so two share the packages.
+# Only what running needs: installing the tools of development as well takes twice as long.
 $(RUNTIME): requirements.txt
 	@$(REQUIRE_PYTHON)
 	@echo "Making $(VENV), once …" >&2
 	@$(PYTHON) -m venv --without-pip $(VENV)
-	@pip="$(PYTHON) -m pip --python $(BIN)/python"; \
-		$(PYTHON) -c 'import pip, sys; sys.exit(int(pip.__version__.split(".")[0]) < 23)' 2>/dev/null \
-			|| { $(PYTHON) -m venv $(VENV) && pip="$(BIN)/python -m pip"; } || exit; \
-		echo "Installing the runtime packages …" >&2; \
-		awk '/^[a-z]/ { count++ } { print > ("$(VENV)/half-" count % 2) }' requirements.txt; \
-		printf '%s\n' 0 1 | xargs -P 2 -I @ $$pip $(QUIETLY) $(PINNED) $(VENV)/half-@
+	@echo "Installing the runtime packages …" >&2
+	@$(INSTALL)
 	@echo "Compiling them …" >&2
 	@$(COMPILE)
 	@printf '%s\n' "$(CURDIR)/core" "$(CURDIR)/tui" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/crewboard-source.pth"
@@ -264,6 +265,6 @@ $(STAMP): $(PACKAGES) pyproject.toml
 $(PACKAGES): requirements-dev.txt
 	@$(REQUIRE_PYTHON)
 	@echo "Setting up $(VENV), once; it takes about half a minute." >&2
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(INSTALL) requirements-dev.txt
+	@$(PYTHON) -m venv --clear --without-pip $(VENV)
+	@$(INSTALL)
 	@touch $@
