@@ -207,7 +207,7 @@ def _replace(text: str, piece: Replacement, original: str) -> str:
     if count == 1 or (count and piece.everywhere):
         return text.replace(piece.old, piece.new)
     if count:
-        lines = [line_of(text, at) for at in _places(text, piece.old)]
+        lines = [line_of(text, found.start()) for found in re.finditer(re.escape(piece.old), text)]
         raise EditError(
             f"old_text occurs {count} times, in {_enumerated(lines)}; add lines around the one that you mean until "
             "it is the only one, or set replace_all to replace each"
@@ -215,15 +215,6 @@ def _replace(text: str, piece: Replacement, original: str) -> str:
     if piece.old in original:
         raise EditError("an earlier edit of this call changed old_text; give it as it is after that edit")
     raise EditError(f"old_text occurs 0 times. {_explain_missing(text, piece)}")
-
-
-def _places(text: str, wanted: str) -> list[int]:
-    found: list[int] = []
-    at = text.find(wanted)
-    while at >= 0:
-        found.append(at)
-        at = text.find(wanted, at + len(wanted))
-    return found
 
 
 def line_of(text: str, at: int) -> int:

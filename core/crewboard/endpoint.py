@@ -358,7 +358,10 @@ def credential(environment: Mapping[str, str]) -> str | None:
     if all(map(environment.get, _FEDERATION)) and any(map(environment.get, _IDENTITY_TOKEN)):
         return "workload identity federation (ANTHROPIC_FEDERATION_RULE_ID)"
     folder = profiles_folder(environment)
-    named = _active_profile(folder)
+    try:
+        named = (folder / "active_config").read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        named = ""
     if environment.get("ANTHROPIC_CONFIG_DIR") or named or _is_file(folder / "configs" / "default.json"):
         return f"the profile {named or 'default'} in {folder}"
     has_header = {"authorization", "x-api-key"} & env.custom_headers(environment).keys()
@@ -373,13 +376,6 @@ def profiles_folder(environment: Mapping[str, str]) -> Path:
     return (Path(home) if home else Path.home()) / ".config" / "anthropic"
 
 
-def _active_profile(folder: Path) -> str:
-    try:
-        return (folder / "active_config").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        return ""
-
-
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
@@ -390,19 +386,14 @@ def _is_file(path: Path) -> bool:
 def credential_files(environment: Mapping[str, str]) -> list[Path]:
     """Return the files and folders in which the SDK finds secrets, there or not."""
     folder = profiles_folder(environment)
-    named = [*(environment.get(name) for name in _SECRET_FILES), *_named_in_profiles(folder)]
-    return [folder / "credentials", *(Path(each).expanduser() for each in named if each)]
-
-
-def _named_in_profiles(folder: Path) -> list[str]:
-    """Return the files of access tokens and of identity tokens that the user's profiles name."""
     found: list[object] = []
     for path in folder.glob("configs/*.json"):
         with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
             # One that is no profile lacks these methods.
             how = json.loads(path.read_bytes()).get("authentication")
             found += [how.get("credentials_path"), (how.get("identity_token") or {}).get("path")]
-    return [each for each in found if isinstance(each, str)]
+    named = [*(environment.get(name) for name in _SECRET_FILES), *(each for each in found if isinstance(each, str))]
+    return [folder / "credentials", *(Path(each).expanduser() for each in named if each)]
 
 
 def shadowed_key(environment: Mapping[str, str]) -> str | None:

@@ -333,7 +333,13 @@ def _ready_to_merge(team: Team, name: str, message: str | None, *, now: bool, un
     worktree = require_worktree(team, name)
     if message is not None and not message.strip():
         raise UsageError("the message is empty")
-    _require_not_discarded(team, name)
+    # What was discarded may be merged only if the agent has a new checkout.
+    if not has_work(team, name):
+        known, _ = operators.acts(team.directory)
+        last = next((each for each in reversed(known) if (each.act, each.target) == ("discard", name)), None)
+        if last is not None:
+            commit = f" (commit {last.detail})" if last.detail else ""
+            raise BadDataError(f"the work of {name} was discarded{commit}; there is nothing to merge")
     if not unchecked:
         _require_checked(team, name)
     if not now:
@@ -792,17 +798,6 @@ def _require_checked(team: Team, name: str) -> None:
             f"the check `{checked.command}` of {name} failed last, at {at}; {remedy}; "
             f"its output is in {team.directory.path / checked.result}" + (f", and ends with:\n{tail}" if tail else "")
         )
-
-
-def _require_not_discarded(team: Team, name: str) -> None:
-    """Refuse to merge what was discarded, unless the agent has a new checkout."""
-    if has_work(team, name):
-        return
-    known, _ = operators.acts(team.directory)
-    last = next((each for each in reversed(known) if (each.act, each.target) == ("discard", name)), None)
-    if last is not None:
-        commit = f" (commit {last.detail})" if last.detail else ""
-        raise BadDataError(f"the work of {name} was discarded{commit}; there is nothing to merge")
 
 
 def require_idle(team: Team, name: str, remedy: str) -> None:

@@ -291,7 +291,11 @@ def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[s
         name, errand = given.get("name", "").lower().lstrip("@"), given.get("errand", "")
         is_there = members is None or name in members
         # A line may begin with any word and a colon; a heading is followed by no work.
-        is_heading = not is_there and given.get("name", "")[:1].isupper() and not _orders_in(errand)
+        is_heading = (
+            not is_there
+            and given.get("name", "")[:1].isupper()
+            and not any(isinstance(one, Order) for one in understand(errand, lead=False))
+        )
         if not found or is_heading or _read(first, lead=True):
             yield f"{line}\n"
             continue
@@ -318,10 +322,6 @@ def _parts_by_name(line: str, members: frozenset[str] | None) -> Iterator[str]:
             yield line[start:at]
             start = end
     yield line[start:]
-
-
-def _orders_in(text: str) -> bool:
-    return any(isinstance(one, Order) for one in understand(text, lead=False))
 
 
 def names_in(text: str) -> list[str]:
@@ -460,7 +460,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _words(phrase: Phrase, given: dict[str, str], clause: str) -> dict[str, str]:
     words = {key: value.strip() if key == "command" else unquoted(value) for key, value in given.items()}
     words |= {key: words[key].lower().lstrip("@") for key in ("name", "team") if key in words}
-    words |= {"clause": clause, "ending": _ending(words.get("kind", "").lower())}
+    # The ending is a glob; a kind that is no language is a part of the name.
+    kind = words.get("kind", "").lower().removeprefix("*")
+    words |= {
+        "clause": clause,
+        "ending": book().endings.get(kind, kind if not kind or kind.startswith(".") else f"{kind}*"),
+    }
     if "errand" in words:
         words["errand"] = re.sub(r"^\w+ing\b", lambda found: _base(found[0]), words["errand"])
     words["folder"] = f"{words['folder']}/" if "folder" in words else ""
@@ -478,12 +483,6 @@ def _words(phrase: Phrase, given: dict[str, str], clause: str) -> dict[str, str]
     elif "type" in words:
         words["type"] = _first(_types(), words["type"])
     return words
-
-
-def _ending(kind: str) -> str:
-    """Return how the names of files of a kind end, as a glob; a kind that is no language is a part of the name."""
-    kind = kind.removeprefix("*")
-    return book().endings.get(kind, kind if not kind or kind.startswith(".") else f"{kind}*")
 
 
 def type_for(errand: str) -> str:

@@ -178,7 +178,8 @@ class _Search:
             self._directory(git)
         elif mode:
             self.kept[git] = None
-            found = _git_file(git)
+            name = _read(git, 4096).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
+            found = Path(os.path.realpath(git.parent / name)) if name and "\0" not in name else None
             if found is None:
                 return []
             directory = found
@@ -346,12 +347,6 @@ def _read(path: Path, most: int) -> bytes:
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
         return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_size <= most else b""
-
-
-def _git_file(path: Path) -> Path | None:
-    """Return the git directory that a `.git` file names."""
-    name = _read(path, 4096).decode("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
-    return Path(os.path.realpath(path.parent / name)) if name and "\0" not in name else None
 
 
 def _linked_worktree(entry: Path) -> Path | None:

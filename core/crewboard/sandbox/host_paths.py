@@ -64,7 +64,12 @@ class HostPaths:
     @classmethod
     def of_this_machine(cls) -> "HostPaths":
         """Return the paths for this machine, user and environment."""
-        homes = _homes()
+        # The usual folders, `$HOME`, and the home of the user database.
+        try:
+            own = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            own = ""
+        homes = [path for path in _real([*_HOMES, os.environ.get("HOME", ""), own]) if not _is_of_the_system(path)]
         given = [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), tempfile.gettempdir()]
         volatile = [path for path in _real([*_VOLATILE, *given]) if not _is_of_the_system(path)]
         return cls(
@@ -93,15 +98,6 @@ class HostPaths:
         there = [Path(os.path.realpath(found)) for path in known if (found := _there(path))]
         there = [path for path in there if is_below(path, [root]) and not is_below(path, hidden)]
         return list(dict.fromkeys([*hidden, *there]))
-
-
-def _homes() -> list[Path]:
-    """Return the usual folders, `$HOME`, and the home of the user database."""
-    try:
-        own = pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        own = ""
-    return [path for path in _real([*_HOMES, os.environ.get("HOME", ""), own]) if not _is_of_the_system(path)]
 
 
 def _is_of_the_system(path: Path) -> bool:

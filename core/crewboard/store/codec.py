@@ -120,21 +120,15 @@ def _parse(data: bytes) -> Any:  # noqa: ANN401  any JSON value
     try:
         value = msgspec.json.decode(data)
     except (ValueError, RecursionError):
-        value = _parse_slowly(data)
+        try:
+            value = _DECODER.decode(data.decode("utf-8-sig"))
+            # An escaped surrogate begins so, and a lone one cannot be encoded again.
+            if b"\\u" in data and b"\\ud" in data.lower():
+                value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        except (ValueError, RecursionError) as error:
+            raise BadDataError(f"not valid JSON: {str(error)[:80] or type(error).__name__}") from error
     if _may_be_deep(data):
         _check_depth(value)
-    return value
-
-
-def _parse_slowly(data: bytes) -> Any:  # noqa: ANN401  any JSON value
-    """Return JSON that may begin with a byte order mark and have lone surrogates, or say what is wrong with it."""
-    try:
-        value = _DECODER.decode(data.decode("utf-8-sig"))
-        # An escaped surrogate begins so, and a lone one cannot be encoded again.
-        if b"\\u" in data and b"\\ud" in data.lower():
-            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    except (ValueError, RecursionError) as error:
-        raise BadDataError(f"not valid JSON: {str(error)[:80] or type(error).__name__}") from error
     return value
 
 

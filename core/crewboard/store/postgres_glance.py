@@ -246,7 +246,14 @@ class Copy:
             return None
         if row.body is None and row.version.size <= _MAX_BODY:
             self._read_bodies_like(record)
-        return row.body if row.body is not None else self._read_body(record)
+        if row.body is not None:
+            return row.body
+        folder, _, name = record.rpartition("/")
+        rows = self._query(
+            "SELECT body FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s AND kind = 'record'",
+            (self.team, folder, name),
+        )
+        return rows[0][0] if rows else None
 
     def _read_bodies_like(self, record: str) -> None:
         """Read the bodies of the records like one, unless those were asked for before."""
@@ -266,14 +273,6 @@ class Copy:
                     row.body = body
             self._folders.update(folders)
             self._names.update(names)
-
-    def _read_body(self, record: str) -> bytes | None:
-        folder, _, name = record.rpartition("/")
-        rows = self._query(
-            "SELECT body FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s AND kind = 'record'",
-            (self.team, folder, name),
-        )
-        return rows[0][0] if rows else None
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder."""

@@ -12,7 +12,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib import resources
 from typing import Any, Generic, cast
@@ -481,19 +481,14 @@ def connect(url: str) -> "psycopg.Connection[Any]":
     )
     # The server waits for hours otherwise.
     waits = {f"tcp_keepalives_{name}": value for name, value in _KEEPALIVES.items()}
-    pid = _set(connection, {**waits, "tcp_user_timeout": 1000 * _CONNECT_TIMEOUT})
-    if pid != connection.info.backend_pid:
+    settings = {**waits, "tcp_user_timeout": 1000 * _CONNECT_TIMEOUT}
+    calls = ", ".join("set_config(%s, %s, false)" for _ in settings)
+    flat = [part for name, value in settings.items() for part in (name, str(value))]
+    row = connection.execute(f"SELECT pg_backend_pid(), {calls}".encode(), flat).fetchone()
+    if row is None or row[0] != connection.info.backend_pid:
         # A pooler gives each transaction another session, in which a prepared statement is unknown, or is another one.
         connection.prepare_threshold = None
     return connection
-
-
-def _set(connection: "psycopg.Connection[Any]", settings: Mapping[str, int]) -> int:
-    """Change settings of a session, and return the pid of the process that serves it."""
-    each = ", ".join("set_config(%s, %s, false)" for _ in settings)
-    flat = [part for name, value in settings.items() for part in (name, str(value))]
-    row = connection.execute(f"SELECT pg_backend_pid(), {each}".encode(), flat).fetchone()
-    return row[0] if row is not None else 0
 
 
 def _may_pass(error: psycopg.Error) -> bool:

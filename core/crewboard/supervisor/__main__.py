@@ -158,7 +158,9 @@ def run_host(team: TeamDirectory, record: Host) -> int:
         return ExitCode.USAGE
     try:
         team.require_adopted()
-        _log_to(team)
+        kept = open(team.supervisor_log, "a", encoding="utf-8", opener=files.open_private)  # noqa: SIM115  for good
+        handlers: list[logging.Handler] = [logging.StreamHandler(), logging.StreamHandler(kept)]
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, handlers=handlers)
         away = _wait_for_store(team, outage)
         if not team.config.exists():
             raise UsageError(f"the team {team.path.name} was removed from its database; the host ends")
@@ -187,13 +189,6 @@ def run_host(team: TeamDirectory, record: Host) -> int:
         raise
     log.info("host %s of team %s has ended", record.name, team.path.name)
     return 0
-
-
-def _log_to(team: TeamDirectory) -> None:
-    """Write the log to stderr, and into the team's folder."""
-    kept = open(team.supervisor_log, "a", encoding="utf-8", opener=files.open_private)  # noqa: SIM115  for good
-    handlers: list[logging.Handler] = [logging.StreamHandler(), logging.StreamHandler(kept)]
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, handlers=handlers)
 
 
 def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:

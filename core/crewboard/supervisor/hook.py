@@ -171,9 +171,23 @@ class HookRunner:
         if now - self._looked < LOOK_INTERVAL:
             return
         self._looked = now
-        hook = self._configured()
+        # Why it cannot be used is logged once.
+        try:
+            hook, problem = read_hook(self._path), ""
+        except ValueError as error:
+            hook, problem = None, str(error)
+        if problem and problem != self._problem:
+            log.warning("no hook: %s", problem)
+        self._problem = problem
         self.is_configured = hook is not None
-        self._end_hanging(now, hook.timeout if hook is not None else HOOK_TIMEOUT)
+        timeout = hook.timeout if hook is not None else HOOK_TIMEOUT
+        ref = self._running
+        if ref is not None:
+            if process.start_ticks(ref.pid) != ref.ticks:
+                self._running = None
+            elif now - self._started > timeout:
+                log.warning("the hook was killed: it took more than %g s", timeout)
+                self._launcher.signal(ref, signal.SIGKILL, tree=True)
         if hook is None or self._running is not None:
             self.is_waiting = hook is not None
             return
@@ -188,17 +202,6 @@ class HookRunner:
         known = after.needs
         reminds = hook.remind_after and not all(each.reminded for each in known.values())
         self.is_waiting = bool(events or reminds or known.keys() != needs.keys())
-
-    def _configured(self) -> Hook | None:
-        """Return the hook; log once why it cannot be used."""
-        try:
-            hook, problem = read_hook(self._path), ""
-        except ValueError as error:
-            hook, problem = None, str(error)
-        if problem and problem != self._problem:
-            log.warning("no hook: %s", problem)
-        self._problem = problem
-        return hook
 
     def _needs(self) -> dict[str, dict[str, Any]] | None:
         """Return the present needs by what identifies each; None if they cannot be read reliably."""
@@ -232,14 +235,3 @@ class HookRunner:
                 log.warning("the hook cannot be run: %s", error)
                 return
         self._started = time.monotonic()
-
-    def _end_hanging(self, now: float, timeout: float) -> None:
-        """Forget a run that has ended; kill one that takes too long."""
-        ref = self._running
-        if ref is None:
-            return
-        if process.start_ticks(ref.pid) != ref.ticks:
-            self._running = None
-        elif now - self._started > timeout:
-            log.warning("the hook was killed: it took more than %g s", timeout)
-            self._launcher.signal(ref, signal.SIGKILL, tree=True)
