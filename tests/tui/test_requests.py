@@ -309,6 +309,7 @@ async def test_the_facts_of_a_plan_stand_beside_it(frozen: Frozen) -> None:
         await stage.sees(
             "── Facts ──", "│ WAITING   10s", "src/part-8.py", "it may fail", "REQ req-1", "34 lines below"
         )
+        await stage.sees("SO FAR    14 model calls · context 44%", "A YES     it may write and run")
         assert any("1. change file 1.py" in line and "FROM      api" in line for line in stage.text)
         await stage.press("G")
         await stage.sees("end of the plan", "FROM      api")

@@ -26,7 +26,7 @@ from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.drafts import carry_over_notes, note_on, notes_on_plan
 from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.queries import Query, Snapshot, TouchedFiles
-from crewboard_tui.render.formats import share_bar
+from crewboard_tui.render.formats import format_money, format_percent, share_bar
 from crewboard_tui.render.lines import Line, Span, exact_lines, one_line, plain, rule_line, say, width_of
 from crewboard_tui.views.base import MEDIUM, SHORT, TALL, WIDE, AppContext, BaseScreen
 from crewboard_tui.views.requests.base import (
@@ -477,6 +477,10 @@ class ReviewScreen(BaseScreen):
                 Passage(named(request, "binding"), [(), *binding]),
             ]
         room = self.query_one("#text").size.height - 1
+        more = [piece for fact in self._context_facts() for piece in hang_facts([fact], self._impact_width - 3, _WHOLE)]
+        if passages and more and sum(len(passage.lines) for passage in passages) + 1 + len(more) <= room:
+            # Named without its numbers: a cost that grows is no news to read.
+            passages.insert(-1, Passage(named(self.page.seen, "context"), [(), *more]))
         fits = 0 < sum(len(passage.lines) for passage in passages) <= room and self.panes.zoomed is None
         if fits != self.has_class("-beside") and room > 0:
             self.set_class(fits, "-beside")
@@ -487,6 +491,35 @@ class ReviewScreen(BaseScreen):
             title(impact, "Facts")
             self._beside.show(passages)
         return fits
+
+    def _context_facts(self) -> Iterator[Line]:
+        """Yield what the agent used so far, and what it may do with a yes."""
+        agent = self.context.snapshot.view.agent(self.page.seen.from_)
+        if agent is None or self.page.outcome:
+            return
+        status, spec = agent.status, agent.spec
+        used = [counted(status.turn, "model call")] if status.turn else []
+        used += (
+            [f"context {format_percent(status.context.used / status.context.limit)}"] if status.context.limit else []
+        )
+        used += [format_money(status.cost_usd)] if status.cost_usd is not None else []
+        if used:
+            yield (Span(f"{'SO FAR':<{LABEL}}", "dim"), say(" · ".join(used)))
+        kind = agent_types.known_type(spec.type, spec.definition) if spec is not None else None
+        lets = ""
+        if self.context.snapshot.view.attached is not None:
+            lets = "it goes on, by the rules of Claude Code"
+        elif spec is not None and spec.engine is None and kind is not None:
+            may = ["write"] if {*agent_types.WRITE_TOOLS} & {*kind.tools} else []
+            may += ["run commands"] if kind.executes else []
+            lets = (
+                f"it may {' and '.join(may)} until its result"
+                if may
+                else f"it goes on; the type {spec.type} only reads"
+            )
+            lets += ", each time with your yes" if may and spec.flags.ask else ""
+        if lets:
+            yield (Span(f"{'A YES':<{LABEL}}", "dim"), say(lets))
 
     def _terms_lines(self) -> list[Line]:
         """Return the terms that are chosen, or with which the plan was approved."""
