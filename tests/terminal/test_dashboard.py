@@ -11,6 +11,8 @@ import pytest
 
 from crewboard import Team
 from crewboard.commands import messages, stop
+from crewboard.protocol import requests
+from crewboard.records.requests import notes_in
 from crewboard.store import agents, mailbox
 from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import clean_environment
@@ -39,6 +41,43 @@ def test_the_file_is_written_only_after_the_plan_is_approved(crew_on: Make) -> N
         eventually((crew.root / "out.txt").exists, "the file")
     crew.wait_for("fixer", "idle")
     assert crew.pid("fixer") == pid, "it outlives the dashboard"
+
+
+@pytest.mark.long
+def test_eight_notes_over_three_versions_of_a_plan_of_120_lines(crew_on: Make) -> None:
+    lines = ["# Move the files", "", *(f"- move file{number}.py to the store" for number in range(3, 121))]
+    second = ["# Move the files", "", "Why: they are lost.", *lines[1:40], *lines[44:]]
+    plans = ["\n".join(each) for each in (lines, second, [*second, "- tell the team"])]
+    did = [{f"n{number}": f"done {number}" for number in numbers} for numbers in (range(0), range(1, 5), range(5, 9))]
+    handed_in = [calls("submit_plan", plan=plan, answers=each) for plan, each in zip(plans, did, strict=True)]
+    crew = crew_on([*handed_in, says("all moved")])
+    crew.hire("mover", "code", "move them", plan=True, unsafe_no_sandbox=True)
+    crew.pending("plan_approval")
+    rounds = (("120:is this all?", "3:why first?", "41-44:leave these", "80:which store?"),
+              ("3:lost how?", "60-61:together", "100:and this?", "116:and then?"))  # fmt: skip
+    with Terminal(crew.root, crew.environment) as terminal:
+        terminal.shows("mover")
+        for version, notes in enumerate(rounds, 1):
+            terminal.shows("1 ask")
+            terminal.press("!", f"PLAN v{version}")
+            for note in notes:
+                terminal.shows("c note")
+                terminal.press("c", "LINE:TEXT")
+                terminal.press(note, note[-8:])
+                terminal.child.send("\r")
+                eventually(lambda terminal=terminal: "LINE:TEXT" not in terminal.text, "the note kept")  # type: ignore[misc]
+            terminal.shows("a approve+notes")
+            terminal.press("\x13", "denied: mover reads why")
+        terminal.press("!", "PLAN v3")
+        terminal.shows("NOTES")
+        while "100% read" not in terminal.text:
+            terminal.child.send(" ")
+        terminal.shows("a approve")
+        terminal.press("a", "approved: mover continues")
+    crew.wait_for("mover", "idle")
+    (decided,) = [each for each in requests.load_all(crew.team.directory) if each.status == "approved"]
+    told = notes_in(decided.payload)
+    assert [(note.id, note.answer) for note in told] == [(f"n{number}", f"done {number}") for number in range(1, 9)]
 
 
 @pytest.mark.long
