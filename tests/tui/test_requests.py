@@ -152,7 +152,7 @@ async def test_lines_that_a_jump_passed_are_shown_before_a_yes(frozen: Frozen) -
         await _painted(stage)
         await stage.sees_not("100% read")
         await stage.press("a")
-        await stage.sees("not shown before: lines 19–45 of 63; a approves once all was shown")
+        await stage.sees("not shown before: lines 16–42 of the plan; a approves once all was shown")
         # The first lines that were skipped follow those of the first screen.
         await stage.sees("16. change file 16.py")
         await stage.sees_not("60. change")
@@ -214,9 +214,9 @@ async def test_a_line_that_is_unread_again_each_time_needs_a_second_press(
         monkeypatch.setattr(reading.ReadText, "unread", property(lambda _: [30]))
         for _ in range(3):
             await stage.press("a")
-            await stage.sees("not shown before: line 31 of 63; a approves once all was shown")
+            await stage.sees("not shown before: line 28 of the plan; a approves once all was shown")
         await stage.press("a")
-        await stage.sees("not shown before: line 31 of 63; a again within")
+        await stage.sees("not shown before: line 28 of the plan; a again within")
         await stage.press("a")
         await stage.until(_is(frozen, "req-1", "approved"), "the approval")
 

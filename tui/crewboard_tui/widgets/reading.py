@@ -201,7 +201,7 @@ class ReadText:
         unread = self.unread
         asked, at = self._asked
         self._asked = "", 0.0
-        missing = f"not shown before: {_lines(unread)} of {len(self._places)}" if unread else ""
+        missing = f"not shown before: {_lines(unread, self.places)}" if unread else ""
         line = next(filter(self._fits, unread), None)
         tried, count = self._tries
         self._tries = line, count + 1 if line == tried else 1
@@ -234,9 +234,18 @@ class ReadText:
             self._sought = line
 
 
-def _lines(unread: Sequence[int]) -> str:
-    """Return which lines, counted from 1, are unread: the first that belong together, and how many there are more."""
+def _lines(unread: Sequence[int], places: Sequence[range]) -> str:
+    """Return which lines, counted from 1, are unread: the first that belong together, and how many there are more.
+
+    Those of a plan have the numbers that notes name them by; of what stands around it only the number of lines is told.
+    """
     end = next((at for at, (one, other) in enumerate(pairwise(unread), 1) if other != one + 1), len(unread))
     first, last, more = unread[0] + 1, unread[end - 1] + 1, len(unread) - end
+    of = f"of {len(places)}"
+    if any(places):
+        within = [places[at] for at in unread[:end] if places[at]]
+        if not within:
+            return f"{len(unread)} line{'s' * (len(unread) > 1)} beside the plan"
+        first, last, of = within[0].start, within[-1].stop - 1, "of the plan"
     words = f"line {first}" if first == last else f"lines {first}–{last}"
-    return f"{words} and {more} more" if more else words
+    return f"{words}{f' and {more} more' if more else ''} {of}"
