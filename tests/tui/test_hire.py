@@ -354,6 +354,24 @@ async def test_after_hiring_the_board_shows_the_new_agent(
         await stage.until(lambda: stage.app.focused is roster_, "the focus on the list")
 
 
+async def test_the_form_closes_once_the_agent_is_on_the_team(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+
+    def spawn(_team: object, hire: hiring.Hire) -> hiring.Assignment:
+        frozen.hire(hire.name, "code", "starting", "starts Claude Code", ago=1, pid=4499)
+        assert may_end.wait(WAIT_TIMEOUT)
+        return hiring.Assignment(hire.name, "p", 1, fresh=True)
+
+    monkeypatch.setattr(hiring, "spawn", spawn)
+    async with opened(frozen, 80, 24) as stage:
+        await _fill(stage, "fixer2", "Make parse accept it")
+        await stage.press("ctrl+s")
+        await stage.sees("━ Team", "Peek · fixer2")
+        may_end.set()
+        await stage.sees("hired fixer2: run 1 is up", "Peek · fixer2")
+        assert stage.app.context.drafts == {}
+
+
 @pytest.mark.long
 async def test_leaving_the_form_during_a_hire_does_not_say_not_hired(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch

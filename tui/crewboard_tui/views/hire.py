@@ -29,7 +29,7 @@ _BUSY = "not while the form opens or hires"
 
 
 class HireScreen(BaseScreen):
-    """The hire form. `^s` hires; the form stays open until the worker runs, and shows why if it does not start.
+    """The hire form. `^s` hires; the form stays open until the agent is on the team, and shows why if it is refused.
 
     With `like`, the form starts with the options of that agent, and with `host` with that host.
     """
@@ -59,6 +59,8 @@ class HireScreen(BaseScreen):
         self._shown_type = ""
         """The hash of the project's own type of which the user saw all that it may do; sending again accepts it."""
         self._busy = False
+        self._awaited: tuple[str, int, float] | None = None
+        """The name of the agent that is being hired, its last run before, and since when it is."""
         self._is_sent = False
         self._refused: str | None = None
         self._typed = CommandLine.of(context.team)
@@ -101,6 +103,12 @@ class HireScreen(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         self.form.paint(snapshot.view)
         self._say_word()
+        if self._awaited is not None and self.is_current:
+            name, before, since = self._awaited
+            # Its worker, and an engine even more, take seconds to start. Its row shows that.
+            if _last_run(snapshot, name) > before:
+                self._awaited = None
+                self._go_on(name, since)
 
     def _say_word(self) -> None:
         wrong = self.problems()
@@ -276,6 +284,7 @@ class HireScreen(BaseScreen):
         self._busy = True
         self._say_word()
         since = self.context.now
+        self._awaited = hire.name, _last_run(self.context.snapshot, hire.name), since
 
         def spawn() -> str:
             """Runs in a thread."""
@@ -289,16 +298,20 @@ class HireScreen(BaseScreen):
         self.context.do(f"hiring {hire.name}", spawn, came_back, settle=self._forget_prompt)
 
     def _came_back(self, name: str, since: float, worked: bool, says: str) -> None:  # noqa: FBT001
-        self._busy = False
+        self._busy, awaited, self._awaited = False, self._awaited, None
         if worked:
             self._hired(name)
-        if not self.is_attached:
+        if not self.is_attached or awaited is None:
             return
-        navigator = self.context.navigator
-        if not (worked and self.is_current):
+        if worked and self.is_current:
+            self._go_on(name, since)
+        else:
             self._refused = None if worked else says
             self._say_word()
-        elif self.form.foreground:
+
+    def _go_on(self, name: str, since: float) -> None:
+        navigator = self.context.navigator
+        if self.form.foreground:
             navigator.watch_agent(name, since)
         else:
             self.dismiss()
@@ -355,3 +368,8 @@ class HireScreen(BaseScreen):
         self.form.fill(name, profile, is_new=is_new)
         if profile.type not in self._types:
             self.context.say(f"there is no type {profile.type} in this project: choose another", "error")
+
+
+def _last_run(snapshot: Snapshot, name: str) -> int:
+    agent = snapshot.view.agent(name)
+    return agent.spec.run if agent is not None and agent.spec is not None else 0
