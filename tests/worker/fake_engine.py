@@ -239,6 +239,7 @@ class FakeEngine:
     def on_session_steering(self, ident: int, params: dict[str, Any]) -> dict[str, Any] | None:
         self.require_session(params)
         if self.options.no_steering:
+            (HOME / "at-unoffered").touch()
             raise RefusedError(-32601, "Method not found")
         if self.options.declines or self.turn is None or not self.turn.is_alive():
             if params["_meta"]["steering"]["idleBehavior"] != "promptRequired":

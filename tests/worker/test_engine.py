@@ -653,6 +653,23 @@ def test_mail_waits_for_what_an_engine_is_about_to_ask(crew: Crew, step: str, op
     assert sent < next(at for at, each in enumerate(events) if isinstance(each, ToolResult))
 
 
+@of_engines
+def test_mail_waits_until_an_engine_has_its_prompt(crew: Crew) -> None:
+    with patched(TRIES):
+        assignment = spawn(crew, "e", "[[wait here; say begin; wait there; say done]]")
+        at(crew, "e", "here")
+        (home(crew, "e") / "at-try").unlink(missing_ok=True)
+        letter = messages.send(crew.team, "e", "one more thing")
+        at(crew, "e", "try")
+        go(crew, "e", "here")
+        at(crew, "e", "there")
+        eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", Taken)), "the letter being taken")
+        go(crew, "e", "there")
+        assert letter.id in crew.answer(assignment).answers
+    told = [(type(each), each.texts) for each in crew.events("e") if isinstance(each, Offered | Taken)]
+    assert [kind for kind, _ in told] == [Offered, Taken, Offered, Taken]
+
+
 SLOW_EAR = """
 import asyncio
 from crewboard.worker import engine_turn
@@ -706,9 +723,9 @@ def test_a_question_that_an_engine_withdraws_is_closed(crew: Crew, how: str, ste
         eventually(lambda: crew.see("e").status.waiting_for is None, "the status that it works")
     go(crew, "e", "here")
     crew.answer(assignment)
-    assert [
-        each for each in of(crew, "e", ToolResult) if each.name in ("bash", "submit_plan") and not each.is_error
-    ] == []
+    ended = {each.tool_use_id: each.is_error for each in of(crew, "e", ToolResult) if each.name != "send_message"}
+    assert list(ended.values()) == [True], "the call ends once"
+    assert len([each for each in of(crew, "e", ToolResult) if each.tool_use_id in ended]) == 1
 
 
 @of_engines
@@ -716,6 +733,8 @@ def test_a_question_that_an_engine_withdraws_is_closed(crew: Crew, how: str, ste
 def test_a_question_that_outlasts_its_turn_is_closed(crew: Crew, step: str) -> None:
     assert crew.answer(spawn(crew, "e", f"[[say begin; leave {step}; say done]]")).text == "done"
     assert [each.status for each in requests.load_all(crew.directory)] == ["cancelled"]
+    withdrawn = [each.is_error for each in of(crew, "e", ToolResult) if each.content.endswith("withdrew this plan")]
+    assert withdrawn == ([True] if step == "plan Plan." else [])
     # It holds up no mail of later turns.
     second = messages.send(crew.team, "e", "[[say more; wait here; say two]]")
     at(crew, "e", "here")

@@ -663,11 +663,11 @@ class Turn:
         self._begin(call)
         request = ask_for_plan(run_state, assignment, {"plan": plan, "files": [], "commands": [], "risk": ""})
         decided = await self._wait_while_asked(ask, request, WAITS)
-        run_state.show("working", "works", timeout=self._silence)
         if decided is None:
             if call.id in run_state.conversation.open_calls:
                 self._log.end(call.id, f"{self._known.title} withdrew this plan", is_error=True)
             return
+        run_state.show("working", "works", timeout=self._silence)
         self._log.settle_plan(call.id, decided)
         # It would carry out its own text of an edited plan.
         if may_write(run_state) != self._process.may_write or decided.edited is not None:
