@@ -589,6 +589,7 @@ def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None
     crew.answer_to("e", letter.id)
     crew.wait_for_rest("e")
     assert told(crew, "e").count(f'id="{letter.id}"') == 1
+    assert not (home(crew, "e") / "at-unoffered").exists()
 
 
 @of_engines
