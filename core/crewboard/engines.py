@@ -249,18 +249,24 @@ def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, net
     return f"takes about {engine.memory >> 20} MiB; it and its commands see {sees}, and reach {reaches}"
 
 
-def choose(text: str, workspace: Path) -> Engine:
+def choose(text: str, workspace: Path | None) -> Engine:
     """Return the engine that a hire names: one of the table, or `acp:COMMAND`.
+
+    Without a `workspace` it is one of the table, whose program is found where its agent starts.
 
     Raises:
         UsageError: There is none of that name, or its program cannot be used here; the message says what to do.
     """
-    if text.startswith(OTHER):
+    if text.startswith(OTHER) and workspace is None:
+        raise UsageError(f"the hosts of a team start the engines {' and '.join(KNOWN)}, and no other one")
+    if workspace is not None and text.startswith(OTHER):
         return _choose_other(text, workspace)
     engine = KNOWN.get(text)
     if engine is None:
         names = ", ".join(KNOWN)
         raise UsageError(f"there is no engine {text!r}; the engines are {names}, or any other one as acp:COMMAND")
+    if workspace is None:
+        return Engine(name=engine.name, command=[])
     found = _find(engine, workspace)
     if found.path is None:
         install = f"npm install -g {engine.package}@{engine.tested[-1]}"

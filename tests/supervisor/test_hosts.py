@@ -19,11 +19,13 @@ import pytest
 from crewboard import env
 from crewboard.commands import hire, messages, settings, stop
 from crewboard.commands import hosts as host_commands
-from crewboard.errors import ExitCode, StorageError
+from crewboard.errors import ExitCode, StorageError, UsageError
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Spec, Status
 from crewboard.records.events import RunStarted
 from crewboard.records.processes import Exit, Host, Lease, WantedRun, is_orderly
+from crewboard.sandbox import bubblewrap
+from crewboard.sandbox.policy import Policy
 from crewboard.store import agents, hosts, leases, mailbox, roster
 from crewboard.store.interface import Held, Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
@@ -33,7 +35,7 @@ from crewboard.supervisor.host import LocalHost, Outage, describe
 from crewboard.supervisor.launcher import Ended, OfflineModel, PreforkLauncher, Ref
 from crewboard.supervisor.reconciler import Supervisor, Watched
 from crewboard.unix import process
-from tests import postgres
+from tests import postgres, system
 from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
 from tests.hosts import up
 from tests.model import ModelServer, calls
@@ -478,6 +480,23 @@ def test_labels_and_names_choose_the_host(team: Hosts) -> None:
     team.crew.hire("w4", "explore", HELLO, host="build1", needs=["big"])
     wait_up(team, "w1", "w2", "w3")
     assert [host_of(team, name) for name in ("w1", "w2", "w3", "w4")] == ["build2", "build1", "build2", None]
+
+
+def test_an_agent_with_an_engine_starts_where_its_program_is(team: Hosts) -> None:
+    system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(team.folder, writes=False)))
+    team.start("build1")
+    said = hire.spawn(team.crew.team, hire.Hire("w1", "explore", "[[say hello]]", engine="codex", wait=True))
+    assert said.note.endswith("; no host that is up has engine:codex; it waits for one")
+    assert "with engine:codex" in team.crew.see("w1").reason
+    programs = Path(__file__).parents[1] / "data" / "engines"
+    team.crew.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+    team.start("build2")
+    assert team.crew.answer(said).text == "hello"
+    assert host_of(team, "w1") == "build2"
+    with pytest.raises(UsageError, match="the hosts of a team start the engines claude and codex, and no other one"):
+        hire.spawn(team.crew.team, hire.Hire("w2", "explore", "go", engine="acp:sh"))
+    with pytest.raises(UsageError, match=r"w2 was not hired: .* no workspace was pushed"):
+        hire.spawn(team.crew.team, hire.Hire("w2", "code", "go", engine="codex", given=frozenset()))
 
 
 def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team: Hosts) -> None:

@@ -419,8 +419,6 @@ def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
             f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine}: leave it out, or hire it with "
             f"--engine {NONE}"
         )
-    if store_hosts.exist(team.directory):
-        raise UsageError(f"{hire.name} cannot have an engine: this team has hosts, which start none")
     if (why := why_no_engine(kind)) is not None:
         raise UsageError(f"an agent of type {kind.name} cannot have an engine, which {why}")
     if flags.unsafe_no_sandbox and (flags.plan or not kind.writes):
@@ -439,16 +437,17 @@ def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
 def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType) -> Assignment:
     accept = command_for(team, f"types trust {kind.name} {bound_to(kind.sha256)}")
     type_files.require_accepted(kind, team.environment, accept)
-    placed = store_hosts.check(team.directory, hire.flags.host, hire.flags.needs)
     named = _engine_of(team, hire, kind)
-    engine = engines.choose(named, team.directory.root) if named is not None else None
+    on_hosts = store_hosts.exist(team.directory)
+    engine = engines.choose(named, None if on_hosts else team.directory.root) if named is not None else None
+    placed = store_hosts.check(team.directory, hire.flags.host, hire.flags.needs, named)
     if engine is not None:
         check_engine(team, hire, kind, engine.name)
     _check_machine(team, kind, hire.flags, engine)
     if not hire.wait:
         waits_for_it = team.by if hire.is_explorer else None
         memory = engines.known(engine.name).memory if engine is not None else 0
-        hosts.require_no_wait(team, hire.name, hire.flags, waits_for_it=waits_for_it, memory=memory)
+        hosts.require_no_wait(team, hire.name, hire.flags, waits_for_it=waits_for_it, engine=named, memory=memory)
     if engine is None:
         model = choose_model(kind, hire.model, team.worker_environment, team.config, team.by)
         _check_price(team, hire, model)
@@ -536,7 +535,14 @@ def _prepare_worktree(
         # Imported here because it loads what compares and merges checkouts.
         from crewboard.commands import workspace
 
-        return checkout.Prepared(*workspace.worktree_on_hosts(team, hire.name, hire.flags))
+        prepared = checkout.Prepared(*workspace.worktree_on_hosts(team, hire.name, hire.flags))
+        is_told = hire.given is None or "worktree" in hire.given
+        if prepared.worktree is None and has_engine and kind.writes and not is_told:
+            raise UsageError(
+                f"{hire.name} was not hired: an engine that may write needs a checkout of its own, and no workspace "
+                f"was pushed; `{command_for(team, 'workspace push')}` does that"
+            )
+        return prepared
     if hire.flags.start_from is not None:
         raise UsageError(f"--from needs a team with hosts; hire {hire.name} with --base and a commit instead")
     explicit = hire.given is None or "worktree" in hire.given

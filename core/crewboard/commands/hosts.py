@@ -214,9 +214,8 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 
 def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     """Put a run into the queue and wait until its worker runs its loop or has ended, or no host takes it soon."""
-    wanted = WantedRun(
-        agent=agent.name, run=spec.run, needs=hosts.needs_of(spec.flags.host, spec.flags.needs), at=team.now()
-    )
+    needs = hosts.needs_of(spec.flags.host, spec.flags.needs, spec.engine.name if spec.engine is not None else None)
+    wanted = WantedRun(agent=agent.name, run=spec.run, needs=needs, at=team.now())
     known = hosts.find_queued(team.directory, agent.name, spec.run)
     # After another command that resumes the same run, a host may have claimed or begun it.
     is_new = not hosts.is_wanted(team.directory, agent.name, spec.run) and agents.last_run(agent) < spec.run
@@ -262,7 +261,9 @@ def how_to_move(team: Team, name: str) -> str:
     return command_for(team, f"resume {name} --host {other}") if other is not None else ""
 
 
-def require_no_wait(team: Team, name: str, flags: HireOptions, *, waits_for_it: str | None, memory: int) -> None:
+def require_no_wait(
+    team: Team, name: str, flags: HireOptions, *, waits_for_it: str | None, engine: str | None, memory: int
+) -> None:
     """Refuse a start that would have to wait, for a host or because of a cap.
 
     The agent that `waits_for_it` is not at work meanwhile. Its engine takes `memory`.
@@ -280,7 +281,7 @@ def require_no_wait(team: Team, name: str, flags: HireOptions, *, waits_for_it: 
     reached = roster.cap_reached(config, replace(load, working=working, free_memory=free))
     reached = reached or (f"{waiting} others are queued" if waiting else None)
     if reached is None and hosts.exist(team.directory):
-        needs = hosts.needs_of(flags.host, flags.needs)
+        needs = hosts.needs_of(flags.host, flags.needs, engine)
         if (why := hosts.reason_to_wait(team.directory, needs)) is not None:
             raise TryLaterError(f"{name} was not started: it {why}")
     if reached is not None:

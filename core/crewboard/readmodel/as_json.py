@@ -33,8 +33,8 @@ def status(view: TeamView) -> dict[str, Any]:
 
 
 HOST = (
-    "name", "state", "slots", "used", "agents", "lost", "labels", "machine", "version", "pid", "cores", "load",
-    "memory_bytes", "clock_offset", "since", "seen",
+    "name", "state", "slots", "used", "agents", "lost", "labels", "engines", "machine", "version", "pid", "cores",
+    "load", "memory_bytes", "clock_offset", "since", "seen",
 )  # fmt: skip
 """The keys of a host."""
 

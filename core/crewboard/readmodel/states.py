@@ -215,11 +215,12 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
         return Finding("queued", spec.at, seen.queued)
     late, starting = is_late(spec, seen.now), is_starting(spec, last_run, seen.now)
     if seen.hosts:
-        wanted = None
+        wanted, engine = None, spec.engine.name if spec.engine is not None else None
         if late:
             labels, name = tuple(sorted({*spec.flags.needs})), spec.flags.host
+            needs = store_hosts.needs_of(None, labels, engine)
             taking = [host for host in seen.hosts.values() if host.state == "up"]
-            others = [host.name for host in taking if not host.is_full and host.labels.issuperset(labels)]
+            others = [host.name for host in taking if not host.is_full and host.labels.issuperset(needs)]
             wanted = WantedHost(
                 labels,
                 name,
@@ -227,7 +228,7 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
                 other=min(others, default=None),
                 offline=any(host.offline for host in seen.hosts.values()),
             )
-        why = why_no_host(spec.flags, seen.hosts) or "waiting for a host to start it"
+        why = why_no_host(spec.flags, seen.hosts, engine) or "waiting for a host to start it"
         return Finding("queued", spec.at, why, is_starting=starting, waits_for_host=wanted)
     reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
     return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
@@ -252,9 +253,9 @@ def _gone(seen: Evidence) -> Finding:
     return Finding("vanished", since, f"exited without an exit record: {VANISHED}")
 
 
-def why_no_host(flags: HireOptions, hosts: Mapping[str, SeenHost]) -> str | None:
+def why_no_host(flags: HireOptions, hosts: Mapping[str, SeenHost], engine: str | None) -> str | None:
     """Return in words why no host would begin an agent with these options now, None if one would."""
-    needs = store_hosts.needs_of(flags.host, flags.needs)
+    needs = store_hosts.needs_of(flags.host, flags.needs, engine)
     taking = [host for host in hosts.values() if host.state == "up"]
     if any(host.labels.issuperset(needs) and not host.is_full for host in taking):
         return None

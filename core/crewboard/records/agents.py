@@ -128,7 +128,7 @@ class Worktree(Record):
 class Engine(Record):
     """The program that does an agent's work in place of the model.
 
-    `name` is that in the table of engines, `acp` if it is not there.
+    `name` is that in the table of engines, `acp` if it is not there. Without a `command` its host finds one.
     """
 
     name: str

@@ -43,10 +43,15 @@ class Usage(Record):
     children: int = 0
 
 
+ENGINE_LABEL = "engine:"
+"""The label of a host that has an engine, before the name of that."""
+
+
 class Host(Record):
     """`hosts/NAME/host.json`: what a host offers, and what it measured `at` last.
 
-    It runs at most `slots` agents, and those that need `labels`. `machine` is the name of its machine, which has
+    It runs at most `slots` agents, those that need `labels`, and those with one of the `engines` that are on its PATH.
+    `machine` is the name of its machine, which has
     `cores`, a `load` (the average of one minute) and `memory` bytes. A host that is `draining` takes no more agents.
     `clock_offset` is how many seconds its clock is ahead of the store's. `usage` is that of its agents. One that is
     `offline` starts them on the offline model.
@@ -55,6 +60,7 @@ class Host(Record):
     name: Name
     slots: Annotated[int, Meta(ge=1)]
     labels: list[Name] = []
+    engines: list[Name] = []
     machine: str = ""
     version: str = ""
     pid: int = 0
@@ -70,11 +76,17 @@ class Host(Record):
     at: Time = 0
     usage: dict[Name, Usage] = {}
 
+    @property
+    def offers(self) -> list[str]:
+        """Return its labels, with those of its engines."""
+        return [*self.labels, *(f"{ENGINE_LABEL}{name}" for name in self.engines)]
+
 
 class WantedRun(Record):
     """`starts/AGENT.json`: a run that no host has claimed yet; then, in a folder of its host, one that it claimed.
 
-    `needs` are labels that the host must have. The name of a host is one of its labels, with `host:` before it.
+    `needs` are labels that the host must have. Its name is one of them, with `host:` before it, and so is the name of
+    each engine on its PATH, with `engine:`.
     """
 
     agent: Name

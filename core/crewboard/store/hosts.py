@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from crewboard.errors import StorageError, UsageError
 from crewboard.names import is_name
-from crewboard.records.processes import HeldStart, Host, Lease, WantedRun
+from crewboard.records.processes import ENGINE_LABEL, HeldStart, Host, Lease, WantedRun
 from crewboard.store import leases
 from crewboard.store.interface import Key
 from crewboard.store.json_records import RecordFolder
@@ -144,8 +144,8 @@ def is_up(team: TeamDirectory, name: str) -> bool:
 
 
 def labels(host: Host) -> frozenset[str]:
-    """Return all labels of a host, with the one that only it has."""
-    return frozenset({*host.labels, HOST_LABEL + host.name})
+    """Return all labels of a host, with those of its engines and the one that only it has."""
+    return frozenset({*host.offers, HOST_LABEL + host.name})
 
 
 def want(team: TeamDirectory, run: WantedRun) -> None:
@@ -330,14 +330,14 @@ def check_labels(needs: Collection[str]) -> None:
         raise UsageError(f"{wrong[0]!r} is no label: use a-z, 0-9, - and _, as in gpu")
 
 
-def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
+def check(team: TeamDirectory, host: str | None, needs: Collection[str], engine: str | None = None) -> str:
     """Check where an agent shall run; return a note if no host that takes agents could run it, else an empty text.
 
     Raises:
         UsageError: The team has no hosts, or none of this name, or a label is none.
         StorageError: The store failed.
     """
-    if not host and not needs:
+    if not host and not needs and not (engine and exist(team)):
         return ""
     if not exist(team):
         remedy = "leave out --host and --needs"
@@ -353,13 +353,14 @@ def check(team: TeamDirectory, host: str | None, needs: Collection[str]) -> str:
     if any(each.name == host and each.draining for each in up):
         return f"the host {host} is ending and takes no more agents; it waits until a host {host} is started again"
     offered = {each.name: labels(each) for each in up if not each.draining}
-    if any(found.issuperset(needs_of(host, needs)) for found in offered.values()):
+    wanted = needs_of(None, needs, engine)
+    if any(found.issuperset(needs_of(host, needs, engine)) for found in offered.values()):
         return ""
-    if missing := sorted({*needs}.difference(*offered.values())):
+    if missing := sorted({*wanted}.difference(*offered.values())):
         return f"no host that is up has {' and '.join(missing)}; it waits for one"
     if host in offered:
-        return f"the host {host} has no {' and '.join(sorted({*needs} - offered[host]))}; it waits until that changes"
-    return f"no host that is up has {' and '.join(sorted(needs))} together; it waits for one" if host is None else ""
+        return f"the host {host} has no {' and '.join(sorted({*wanted} - offered[host]))}; it waits until that changes"
+    return f"no host that is up has {' and '.join(wanted)} together; it waits for one" if host is None else ""
 
 
 def _runs(folder: RecordFolder[WantedRun]) -> list[WantedRun]:
@@ -367,6 +368,6 @@ def _runs(folder: RecordFolder[WantedRun]) -> list[WantedRun]:
     return sorted((run for run in records if run is not None), key=lambda run: (run.at, run.agent))
 
 
-def needs_of(host: str | None, needs: Collection[str]) -> list[str]:
+def needs_of(host: str | None, needs: Collection[str], engine: str | None) -> list[str]:
     """Return the labels that a host must have to run an agent that was hired with these options."""
-    return sorted({*needs, *([HOST_LABEL + host] if host else [])})
+    return sorted({*needs, *([HOST_LABEL + host] if host else []), *([ENGINE_LABEL + engine] if engine else [])})

@@ -114,7 +114,7 @@ def begin(arguments: Sequence[str]) -> int:
     if arguments[1:2] != [_HOST]:
         return run(team)
     name, slots, *labels = arguments[2:]
-    return run_host(team, hosts.describe(name, int(slots), labels))
+    return run_host(team, hosts.describe(name, int(slots), labels, team.root))
 
 
 def run(team: TeamDirectory) -> int:

@@ -13,9 +13,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crewboard import env
+from crewboard import engines, env
 from crewboard.errors import StorageError
 from crewboard.names import OPERATOR, is_name
 from crewboard.protocol import requests
@@ -284,7 +285,9 @@ class LocalHost:
 
     def keep_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
         """Claim the run with which an agent is restarted: if this host is lost meanwhile, another one begins it."""
-        needs = store_hosts.needs_of(spec.flags.host, spec.flags.needs)
+        needs = store_hosts.needs_of(
+            spec.flags.host, spec.flags.needs, spec.engine.name if spec.engine is not None else None
+        )
         self._claims[name] = WantedRun(agent=name, run=run, needs=needs, at=now)
         store_hosts.keep(self._team, self.name, self._claims[name])
 
@@ -521,13 +524,14 @@ class LocalHost:
         self.supervisor.pass_again_in(max(until - time.monotonic(), 0.1))
 
 
-def describe(name: str, slots: int, labels: list[str]) -> Host:
-    """Return the record of a host that begins now in this process."""
+def describe(name: str, slots: int, labels: list[str], root: Path | None = None) -> Host:
+    """Return the record of a host that begins now in this process, with the engines for agents in `root`."""
     me = os.getpid()
     return Host(
         name=name,
         slots=slots,
         labels=labels,
+        engines=[each.engine.name for each in engines.find_all(root) if each.path is not None] if root else [],
         machine=os.uname().nodename,
         version=metadata.version("crewboard"),
         pid=me,

@@ -54,10 +54,11 @@ class EngineProcess:
         self._run_state = run_state
         self._sandbox = sandbox
         known = self.known = engines.known(run_state.spec.engine.name)
-        self._command = run_state.spec.engine.command
+        given = run_state.spec.engine.command
+        self._command = given or engines.choose(self.known.name, run_state.team.root).command
         self._environment = environment
-        given = {name: environment[name] for name in known.variables if name in environment}
-        self._variables = {**known.set_variables, **given}
+        theirs = {name: environment[name] for name in known.variables if name in environment}
+        self._variables = {**known.set_variables, **theirs}
         self._keys = {name: environment[name] for name in known.keys if environment.get(name)}
         self._service: Service | None = None
         self.engine: Engine | None = None

@@ -4,6 +4,7 @@ What an engine asks ends when it is answered, and also when the engine withdraws
 """
 
 import asyncio
+import secrets
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -15,7 +16,6 @@ from crewboard.records.agents import Tokens
 from crewboard.records.events import Offered, Reply, Taken, ToolResult, ToolStart, describe_call
 from crewboard.records.requests import Request
 from crewboard.redaction import redact
-from crewboard.store import mailbox
 from crewboard.untrusted import elide_middle, undelimit_data, without_surrogates
 from crewboard.worker import inbox
 from crewboard.worker.acp import OVER, Ask, Call, Ended, Engine, EngineGoneError, Filled, Line, Said, Steps, Update
@@ -486,7 +486,7 @@ class Turn:
 
     def _take_steps(self, steps: Steps) -> None:
         run_state = self._run_state
-        ident = f"steps-{mailbox.new_id()[:12]}"
+        ident = f"steps-{secrets.token_hex(6)}"
         run_state.append(ToolStart(ts=run_state.now(), tool_use_id=ident, name="todo", input={"items": steps.items}))
         done = sum(each["status"] == "completed" for each in steps.items)
         self._log.end(ident, f"{done} of {len(steps.items)} done", is_error=False)
@@ -513,7 +513,7 @@ class Turn:
             self._cut_off.remove(again)
         ident = call.id
         if ident in self._run_state.conversation.call_ids:
-            ident = f"{ident}-{mailbox.new_id()[:12]}"
+            ident = f"{ident}-{secrets.token_hex(6)}"
         self._begin(Call(ident, name=call.name, kind=SERVER, input=call.input))
         if again is not None and again.result is not None:
             outcome = again.result

@@ -75,7 +75,7 @@ def _row(host: HostView, now: float) -> tuple[str, ...]:
         format_load(host.record.load, host.record.cores) if host.is_up else "–",
         format_size(host.record.memory) if host.record.memory else "–",
         f"{age(now - host.seen)} ago",
-        " ".join(host.record.labels) or "–",
+        " ".join(host.record.offers) or "–",
         " · ".join(part for part in (clock, ", ".join(host.agents), lost) if part) or "–",
     )
 

@@ -394,9 +394,12 @@ class HireForm(Vertical):
 
     def _offer_engines(self) -> str | None:
         """Offer the engines that are here, where the type takes one; return the chosen one."""
-        can = not self._is_offline and not self._on_hosts and commands_hire.why_no_engine(self.kind) is None
+        can = not self._is_offline and commands_hire.why_no_engine(self.kind) is None
         usual, field = self._usual_engine, self.query_one("#hire-engine", Select)
-        names = dict.fromkeys([each.engine.name for each in self._engines] if can else [])
+        here = [each.engine.name for each in self._engines]
+        if self._on_hosts:
+            here = sorted({name for host in self._view.hosts if host.is_up for name in host.record.engines})
+        names = dict.fromkeys(here if can else [])
         names |= dict.fromkeys(each for each in (usual, self._engine) if each and can)
         titles = [(name, _title(name)) for name in names]
         before = field.value
@@ -408,8 +411,9 @@ class HireForm(Vertical):
         chosen = self._chosen("engine")
         self.query_one("#row-engine").display = bool(names)
         row = self.query_one("#row-engine-costs")
-        row.display = chosen is not None
-        if chosen is not None:
+        # Their login or key is that of the host.
+        row.display = chosen is not None and not self._on_hosts
+        if chosen is not None and not self._on_hosts:
             costs = engines.describe_costs(chosen, Path.home(), self._environment, network=self._ticked("network"))
             row.query_one("#engine-costs", Label).update(Content(one_line(costs)))
         return chosen
@@ -438,7 +442,7 @@ class HireForm(Vertical):
             chosen = self.query_one("#hire-host", Select)
             chosen.offer(_host_options(self._view, chosen.value, self._host))
             flags = HireOptions(host=self._chosen("host"), needs=self._labels()[0])
-            waits = why_no_host(flags, {host.name: host.found for host in self._view.hosts})
+            waits = why_no_host(flags, {host.name: host.found for host in self._view.hosts}, self._chosen("engine"))
         row = self.query_one("#row-waits")
         row.display = waits is not None and self._labels()[1] is None
         if row.display:

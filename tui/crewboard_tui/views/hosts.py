@@ -84,7 +84,7 @@ COLUMNS: tuple[Column[HostRow], ...] = (
     Column("LOAD", 4, _load, "right", rank=2),
     Column("MEMORY", 9, _memory, "right", rank=3),
     Column("SEEN", 4, _seen, "right", rank=1),
-    Column("LABELS", 12, lambda row: Span(" ".join(row.host.record.labels)), rank=4),
+    Column("LABELS", 12, lambda row: Span(" ".join(row.host.record.offers)), rank=4),
 )
 """The columns from left to right; LOAD is for each core. What the host runs takes the rest of the line."""
 
@@ -147,7 +147,7 @@ class HostsPage(BaseScreen):
         columns = table.fit(COLUMNS, rows.row_width - _ROOM_OF_AGENTS)
         found = []
         for host in view.hosts:
-            parts = (host.name, host.state, host.record.machine, *host.record.labels, *host.agents, *host.lost)
+            parts = (host.name, host.state, host.record.machine, *host.record.offers, *host.agents, *host.lost)
             if matches(" ".join(parts), self.search.words):
                 found.append(Row(host.name, host_line(host, view, columns)))
         try:
@@ -199,7 +199,7 @@ class HostsPage(BaseScreen):
             ("what helps", f"{resume} resumes {', '.join(host.lost)} where a host has room" if host.lost else ""),
             ("would wait", would_wait(host.lost, view)),
             ("machine", machine),
-            ("labels", " ".join(record.labels)),
+            ("labels", " ".join(record.offers)),
             ("clock", f"{host.clock}; its agents take the time of the database" if host.clock else ""),
         ]
         agents = [agent for name in (*host.agents, *host.lost) if (agent := view.agent(name)) is not None]

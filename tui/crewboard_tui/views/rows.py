@@ -170,7 +170,8 @@ def would_wait(names: Sequence[str], view: TeamView) -> str:
     hosts = {host.name: host.found for host in view.hosts}
     waiting: dict[str, list[str]] = {}
     for agent in filter(None, map(view.agent, names)):
-        why = why_no_host(agent.spec.flags, hosts) if agent.spec is not None else None
+        engine = agent.spec.engine.name if agent.spec is not None and agent.spec.engine is not None else None
+        why = why_no_host(agent.spec.flags, hosts, engine) if agent.spec is not None else None
         if why is not None:
             waiting.setdefault(why, []).append(agent.name)
     return "\n".join(f"{', '.join(who)}: {why}" for why, who in waiting.items())
