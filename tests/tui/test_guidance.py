@@ -473,6 +473,15 @@ async def test_the_demo_says_step_by_step_what_to_try(frozen: Frozen) -> None:
         assert stage.app.context.coach is None
 
 
+def test_a_tip_of_the_demo_is_about_what_is_on_the_screen(frozen: Frozen) -> None:
+    view = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read()
+    opened_one = {need.kind: need.key for need in view.needs}
+    assert coach(view, None, default_key) == ["1/6 We killed parser on purpose. ! shows why"]
+    assert coach(view, opened_one["death"], default_key) == ["2/6 r gives parser its memory back"]
+    assert coach(view, opened_one["plan"], default_key) == ["4/6 Space reads on, a approves exactly this"]
+    assert coach(view, opened_one["question"], default_key) == ["5/6 ⏎ answers with the marked choice"]
+
+
 def test_the_demo_says_in_the_end_what_the_team_did(empty: Frozen) -> None:
     empty.task(1, "one", "completed")
     empty.task(2, "two", "failed")

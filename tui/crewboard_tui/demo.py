@@ -249,15 +249,28 @@ def coach(view: TeamView, shown: str | None, key: Callable[[str], str]) -> list[
     `shown` is the key of the need on the screen.
     """
     opens, needs = key("app.next"), {need.kind: need for need in reversed(view.needs)}
-    if (death := needs.get("death")) is not None:
-        here = f"2/6 {key('agent.resume')} gives {death.agent} its memory back"
-        return [here if shown == death.key else f"1/6 We killed {death.agent} on purpose. {opens} shows why"]
-    if (plan := needs.get("plan")) is not None:
-        here = f"4/6 Space reads on, {key('request.approve')} approves exactly this"
-        return [here if shown == plan.key else f"3/6 {plan.agent} waits for a yes. {opens} opens its plan"]
-    if (question := needs.get("question")) is not None:
-        here = f"5/6 {key('list.open')} answers with the marked choice"
-        return [here if shown == question.key else f"5/6 {question.agent} asks you something. {opens} opens it"]
+    steps = [
+        (
+            needs.get("death"),
+            "1/6 We killed {name} on purpose. {opens} shows why",
+            f"2/6 {key('agent.resume')} gives {{name}} its memory back",
+        ),
+        (
+            needs.get("plan"),
+            "3/6 {name} waits for a yes. {opens} opens its plan",
+            f"4/6 Space reads on, {key('request.approve')} approves exactly this",
+        ),
+        (
+            needs.get("question"),
+            "5/6 {name} asks you something. {opens} opens it",
+            f"5/6 {key('list.open')} answers with the marked choice",
+        ),
+    ]
+    # What is on the screen is done before what comes first.
+    at_hand = [(need, here) for need, _, here in steps if need is not None and need.key == shown]
+    for need, tip in [*at_hand, *((need, leads) for need, leads, _ in steps)]:
+        if need is not None:
+            return [tip.format(name=need.agent, opens=opens)]
     # An agent that was just told something begins in a moment.
     rests = all(agent.shown in _AT_REST and not (agent.alive and agent.unread) for agent in view.agents)
     if not rests or all(task.status not in tasks.CLOSED for task in view.tasks):
