@@ -295,7 +295,9 @@ def test_each_note_on_a_rejected_plan_is_answered_by_its_id(new_agent: NewAgent)
 def test_a_task_unknown_to_every_rule_still_gets_a_required_plan(new_agent: NewAgent) -> None:
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     assert "The plan is approved. Nothing in it is in my phrasebook" in worker.ask("Make the moss greener")
-    assert "> Make the moss greener" in worker.calls[0][1]["plan"]
+    plan = worker.calls[0][1]["plan"]
+    assert "> Make the moss greener" in plan
+    assert "Nothing in it is in my phrasebook: approved as it stands, it changes nothing." in plan
     assert "do not know" in new_agent(**CODER).ask("Make the moss greener")
 
 
@@ -455,6 +457,9 @@ def test_mail_of_teammates_that_asks_for_nothing_is_only_read(new_agent: NewAgen
     assert "bob" in worker.ask("The sky is blue.", kind="message", author="bob")
     assert worker.used == []
     assert worker.ask("free for work", kind="idle_notification", author="bob")
+    for text in ("The sky is blue.", "The sun is out."):
+        worker.hear(text, "message", "bob")
+    assert worker.work().count("nothing in it for me to do") == 1
 
 
 def test_mail_that_arrives_during_the_work_is_answered_too(new_agent: NewAgent, project: Path) -> None:

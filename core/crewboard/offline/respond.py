@@ -139,9 +139,10 @@ class _Work:
             title = task.partition("\n")[0].strip("# ") or "Plan"
             told = f"The task, {'revised' if revisions else 'word for word'}:\n\n{_quoted(task)}"
             steps, files, commands = _plan(self.talk, task)
+            limits = _LIMITS if _orders(self.talk, task) else _NOTHING_KNOWN
             does = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
             plan: dict[str, object] = {
-                "plan": f"# {title}\n\n{told}\n\n## Steps\n\n{does}\n\n## Limits\n\n{_LIMITS}{revisions}",
+                "plan": f"# {title}\n\n{told}\n\n## Steps\n\n{does}\n\n## Limits\n\n{limits}{revisions}",
                 "files": files,
                 "commands": commands,
                 "risk": "Low: only what is named.",
@@ -180,6 +181,10 @@ def _quoted(text: str) -> str:
 
 
 _LIMITS = "I do these steps and nothing else."
+_NOTHING_KNOWN = (
+    "Nothing in it is in my phrasebook: approved as it stands, it changes nothing. Edit it to what I know, such as: "
+    "Run the tests."
+)
 _FOLLOWED = "The task above is changed"
 _NOT_FOLLOWED = "My phrasebook cannot follow this, so nothing changed"
 
@@ -337,7 +342,7 @@ def _work_through(work: _Work, items: Sequence[Mail]) -> Call | str:
         if isinstance(outcome, Call):
             return outcome
         answers.append(outcome)
-    return "\n\n".join(answer for answer in answers if answer)
+    return "\n\n".join(answer for answer in dict.fromkeys(answers) if answer)
 
 
 def _in_turn(items: Iterable[Mail], left: deque[Done]) -> Iterator[Mail]:
