@@ -201,6 +201,17 @@ async def test_the_vitals_have_fewer_columns_where_it_is_narrow(frozen: Frozen) 
             assert gone not in stage.all
 
 
+async def test_tokens_without_a_price_stand_once_in_the_vitals(empty: Frozen) -> None:
+    empty.hire("fixer", "code", "working", "", ago=9, pid=77, tokens=Tokens(900, 100), offline=True)
+    async with opened(empty, 120, 40) as stage:
+        await _open(stage, "fixer", "Files")
+        await stage.sees("tokens   1.0k ", "cache    0% hits")
+        assert "1.0k tokens" not in stage.all
+        assert "1.0k total" not in stage.all
+        await _open(stage, "fixer", "Now")
+        await stage.sees("model      offline model")
+
+
 async def test_what_it_needs_you_for_stands_above_its_work(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "docs", "Now")

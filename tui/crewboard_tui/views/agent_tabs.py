@@ -540,7 +540,8 @@ def _cost(page: Page, width: int) -> tuple[str, Line]:
     minutes = range(int(page.now // 60) - _MINUTES + 1, int(page.now // 60) + 1)
     spent = [spending.minutes.get(at, Spent()) for at in minutes]
     values = [each.usd if priced else float(each.tokens) for each in spent]
-    words = format_used(bill)
+    # Without a price the label says the unit.
+    words = format_used(bill) if priced else format_used(bill).removesuffix(" tokens")
     an_hour = f"  {format_money(rate)}/h" if rate else ""
     bars = sparkline(values, max(0, min(_MINUTES, width - len(words) - len(an_hour) - 2)), max(values))
     pictured = (Span(f"  {bars}", "trace"),) if any(values) else ()
