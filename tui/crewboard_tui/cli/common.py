@@ -253,14 +253,28 @@ request_id = click.argument("ident", metavar="ID", shell_complete=complete_reque
 PACKAGE = "crewboard_tui.cli"
 
 _ELSEWHERE = {
+    "agents": "status",
+    "ask": "send NAME TEXT",
+    "deny": "reject ID --feedback TEXT",
     "diff": "changes NAME --diff",
+    "hire": "spawn NAME",
+    "kill": "stop NAME --now",
+    "list": "status",
+    "message": "send NAME TEXT",
+    "note": "reject ID --note LINE:TEXT",
+    "ps": "status",
+    "run": "spawn NAME",
+    "task assign": "task update ID --owner NAME",
     "task claim": "task update ID --owner NAME",
     "task close": "task update ID --status completed",
     "task complete": "task update ID --status completed",
     "task done": "task update ID --status completed",
     "task fail": "task update ID --status failed",
     "task list": "tasks",
+    "task show": "tasks",
     "task start": "task update ID --status in_progress",
+    "team show": "status",
+    "teams": "team list",
 }
 """The commands that do the work of some that users look for and that do not exist."""
 
