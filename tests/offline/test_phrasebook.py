@@ -35,6 +35,7 @@ FILE_AND_LEAVE = ["give | alice | create a file | yes", "stop | alice"]
 
 WISHES: dict[str, tuple[list[str], list[str]]] = {
     "create the team": (["create_team | demo | exploring this project"], [
+        'Set up "demo", a team for exploring this project.', "Build me a team named demo for exploring this project.",
         'Create a team called "demo" for exploring this project.',
         "Please create a new team named demo for exploring this project",
         'Could you set up the "demo" team for exploring this project?',
@@ -49,7 +50,15 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "create the team so that": (["create_team | demo | explore this project"], [
         "Please set up a team named demo so we can explore this project",
     ]),
+    "hire by name alone": (["spawn | bob | explore"], ["Hire bob.", "Spawn @bob please"]),
+    "hire by name alone, for work": (["spawn | bob | code | a refactoring task | yes", "review | bob | approve"], [
+        "Hire bob, give him a refactoring task, ask for a plan first, then approve it.",
+        "Hire bob and give him a refactoring task; he must submit a plan first. Then review and approve that plan.",
+    ]),
+    "hire no one who is named": (["??"], ["Hire two.", "Hire someone.", "Spawn agents"]),
     "hire a scanner": (SCANNER, [
+        'Add an explore agent "scanner" that will list all Python files.',
+        "An explore agent named scanner should list all Python files.",
         "Spin up scanner, an explore agent, so it can list all Python files.",
         'Spawn an explore agent named "scanner" to list all Python files.',
         "Start an explore agent named scanner that lists all Python files",
@@ -101,6 +110,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "List the team to see agent statuses.", "Please show all agents, to see agent statuses.",
     ]),
     "ask for a summary": (["send_message | reviewer"], [
+        "Message the reviewer and request a summary.",
         "Send a message to reviewer asking for a summary.", "Ask reviewer for a summary",
         "Message reviewer for a summary",
         "Send reviewer a message asking for a short summary.", "Could you ask reviewer for a summary, please?",
@@ -115,6 +125,8 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Add a task to write unit tests and assign it to a tester.",
     ]),
     "put a task on the board": (TASK, [
+        'Open a task "Write unit tests" and assign a test agent to it.',
+        'Create a "Write unit tests" task and assign it to a tester.',
         'Create a task "Write unit tests" and assign it to a test agent.', 'Add a task "Write unit tests" for a tester',
         'Make a new task called "Write unit tests", and give it to a test agent',
         'Assign the task "Write unit tests" to a tester.', 'Give a tester the task "Write unit tests"',
@@ -133,6 +145,9 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         'Create a task "Write unit tests". Assign it to a test agent.',
         'Add a task called "Write unit tests" and give it to a test agent.', 'Assign "Write unit tests" to a tester.',
         'Make a task "Write unit tests"; a tester should do it.', 'Add "Write unit tests" as a task for a tester',
+    ]),
+    "work, leave afterwards": (["give | bob | write a file | yes", "stop | bob"], [
+        "Make bob write a file and end him afterwards.",
     ]),
     "delete the team": (["delete_team"], [
         "Delete the team", "Please disband the team.", "end the team now", "Remove the whole team",
@@ -170,6 +185,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Spawn alice and bob as coders", "Hire two new agents: alice and bob as coders",
     ]),
     "tell all": (PHASE, [
+        'Send a broadcast saying "status update: phase 1 complete" to all teammates.',
         'Everyone should hear this: "status update: phase 1 complete"',
         'Broadcast "status update: phase 1 complete" to all teammates',
         "broadcast status update: phase 1 complete", 'Tell everyone "status update: phase 1 complete"',

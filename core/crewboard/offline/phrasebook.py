@@ -340,10 +340,10 @@ def _read(text: str, *, lead: bool) -> Sequence[Order]:
         if rest := _read(text[right:], lead=lead):
             return [first, *rest]
         # Who is hired beside the first one needs no verb. Of `two agents, alice and bob`, the rest says which two.
-        is_open = _hires(first) and "errand" not in first.words
+        is_open = _hires(first) and not {"errand", "bare"} & first.words.keys()
         if is_open and ("count" not in first.words or _compiled("(?:<COUNT>|<MANY>) ").match(text, right)):
             rest = _read(f"hire {text[right:]}", lead=lead)
-            if rest and _hires(rest[0]):
+            if rest and _hires(rest[0]) and "bare" not in rest[0].words:
                 return [first, *rest]
         if "path" in first.words and _compiled("(?:<PATH>)(?:(?:,? and |, )(?:<PATH>))*").fullmatch(text, right):
             return [first, *_read(f"write {text[right:]}", lead=lead)]
@@ -527,7 +527,8 @@ def _join(before: list[Order | str], order: Order) -> bool:
         errand = {key: one.words[key] for one in (order, other) for key in ("errand",) if key in one.words}
         gated = {"plan": "yes"} if order.phrase.kind == "plan" else {}
         kept = order if other.phrase.kind == "give" else other
-        before[place] = kept.having(**errand, **gated)
+        fits_work = {"type": type_for(errand["errand"])} if "bare" in other.words and errand else {}
+        before[place] = kept.having(**errand, **gated, **fits_work)
         return True
     return False
 
