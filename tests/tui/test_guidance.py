@@ -371,8 +371,10 @@ async def test_the_palette_finds_what_is_typed_before_teams_are_listed(
 async def test_an_empty_board_says_that_there_is_no_key(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     without = Team(empty.directory, environment={}, now=lambda: NOW)
     monkeypatch.setattr(Frozen, "team", property(lambda _: without))
-    async with opened(empty, 80, 24) as stage:
-        await stage.sees("no API key: set ANTHROPIC_API_KEY", "No agents hired yet.")
+    # At 100 columns the panel is half as wide, and its text is longer than the panel.
+    for columns, rows in ((80, 24), (100, 30)):
+        async with opened(empty, columns, rows) as stage:
+            await stage.sees("no API key: set ANTHROPIC_API_KEY", "hires an agent on the offline model")
 
 
 async def test_an_empty_board_offers_a_local_model(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -416,6 +416,8 @@ class BoardScreen(BaseScreen):
         self._paint_facts(snapshot)
         if agent is None:
             title(peek, "Welcome" if not snapshot.view.agents else "Peek", "")
+            # The first steps stand at the top. The first agent follows its end again.
+            peek.follow = False
             peek.show(self._welcome(snapshot, peek.line_width) if not snapshot.view.agents else [])
             return
         title(peek, f"Peek · {agent.name}", follow_words(peek, self.context.key("log.follow")))
