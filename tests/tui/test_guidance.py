@@ -35,6 +35,7 @@ from tests.cli.test_engines import install
 from tests.frozen import NOW, Frozen, make_empty
 from tests.model import listing
 from tests.tui.stage import WAIT_TIMEOUT, Stage, opened
+from tests.worktrees.conftest import git
 
 
 def ours() -> set[type[DOMNode]]:
@@ -413,6 +414,8 @@ async def test_an_empty_board_offers_an_engine_that_is_here(
 async def test_an_empty_board_hires_on_the_offline_model(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     without = Team(empty.directory, environment={"HOME": "/nonexistent"}, now=lambda: NOW)
     monkeypatch.setattr(Frozen, "team", property(lambda _: without))
+    # Without a commit there can be no checkout of it.
+    git(empty.directory.root, "init", "-q")
     async with opened(empty, 80, 24) as stage:
         await stage.sees("no API key", "F  hires an agent on the offline model")
         await stage.press("F")

@@ -516,6 +516,17 @@ def has_worktree_by_default(config: Config, kind: AgentType, *, has_engine: bool
     return kind.writes and (has_engine or config.worktree == "always")
 
 
+def can_have_worktree(team: Team) -> bool:
+    """Return True if a new agent can have a worktree: the root is in a repository with a commit."""
+    from crewboard.worktrees import checkout
+
+    try:
+        checkout.require_repository(team.directory.root, "it", "")
+    except UsageError:
+        return False
+    return True
+
+
 def _prepare_worktree(
     team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType, *, has_engine: bool
 ) -> "Prepared":

@@ -1,5 +1,6 @@
 """Actions on agents, tasks and needs, for every view that selects one: hire, stop, assign, acknowledge and more."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -644,9 +645,10 @@ class FirstSteps:
         context.team = replace(context.team, environment={**context.team.environment, env.OFFLINE: "1"})
         self._chosen(True, "")  # noqa: FBT003  as a job calls it
         context.coach = _coach
-        root = context.team.directory.root
+        from crewboard.commands import hire
+
         # In a checkout of its own, so that there is something to merge.
-        worktree = any((folder / ".git").exists() for folder in (root, *root.parents))
+        worktree = await asyncio.to_thread(hire.can_have_worktree, context.team)
         context.propose_hire(_FIRST, _FIRST_TASK, HireOptions(plan=True, worktree=worktree))
         await context.navigator.open_hire_form(selection.show_agent)
 
