@@ -350,7 +350,7 @@ def _again(home: Home, act: Callable[[], object]) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("how", "rounds"), [("squash", 12), ("rebase", 40)])
+@pytest.mark.parametrize(("how", "rounds"), [("squash", 6), ("rebase", 40)])
 def test_kills_at_any_moment(home: Home, how: How, rounds: int) -> None:
     for number in range(12):
         home.write(f"src/{number}.txt", f"{number}\n" * 50_000)
