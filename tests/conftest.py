@@ -55,9 +55,17 @@ _MUCH_GARBAGE = 30_000
 _ON_BOTH_STORES = {"cli", "crash", "store", "supervisor", "worker"}
 """Folders whose tests run on teams in files and in PostgreSQL."""
 
-_IN_ONE_CASE = {"cli", "supervisor", "worker"}
-"""Those of them where one case of a matrix runs in PostgreSQL: the values are no matter of the store, whose own tests,
-and those of crashes, run in all cases."""
+_IN_ONE_TEST: dict[str, set[str]] = {
+    "cli": {"cli_hint", "completion", "config", "doctor", "endpoint", "models", "output", "startup"},
+    "supervisor": {"hook", "offline_model", "prefork"},
+    "worker": {
+        "cache_misses", "context_window", "fallbacks", "faults", "instructions", "media", "model_size", "odd_replies",
+        "parallel_tools", "prefix", "stops", "thinking", "web",
+    },
+}  # fmt: skip
+"""Folders where one case of a matrix runs in PostgreSQL: the values are no matter of the store, whose own tests, and
+those of crashes, run in all cases. Of these modules there, one test does: they are about what a model is asked and
+answers, about processes, or about words, and what they keep goes the way of all records."""
 
 _OF_MODULES = {"shared_crew", "shared", "targets"}
 """Fixtures that a module has once, and that are slow to make."""
@@ -66,7 +74,7 @@ _OF_MODULES = {"shared_crew", "shared", "targets"}
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the files of the default suite in memory: making and removing small files on a disk takes a tenth of it.
 
-    Long tests make gigabytes, and benchmarks measure what users have. `.ci/run` also runs the default suite on a disk.
+    Long tests make gigabytes, and benchmarks measure what users have. `.ci/run` also runs tests of files on a disk.
     """
     if "PYTEST_DEBUG_TEMPROOT" in os.environ or not config.option.markexpr.startswith("not long and"):
         return
@@ -110,16 +118,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """Return cases in PostgreSQL of which another one of the same test stays: one that runs by default, if any."""
+    """Return cases in PostgreSQL of which another one of the test or module stays: one that runs by default, if any."""
     cases = defaultdict[str, list[pytest.Function]](list)
     for item in items:
         if (
             isinstance(item, pytest.Function)
-            and item.path.parent.name in _IN_ONE_CASE
+            and item.path.parent.name in _IN_ONE_TEST
             and hasattr(item, "callspec")
             and item.callspec.params.get("kept_in") == "postgresql"
         ):
-            cases[item.nodeid.partition("[")[0]].append(item)
+            name = item.path.stem.removeprefix("test_")
+            is_one = name in _IN_ONE_TEST[item.path.parent.name]
+            cases[name if is_one else item.nodeid.partition("[")[0]].append(item)
     for found in cases.values():
         found.sort(key=lambda item: sum(1 for _ in item.iter_markers("long")))
         yield from found[1:]
