@@ -14,13 +14,11 @@ from crewboard_tui.views.roster import Roster
 from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import Stage, opened
 
-HOSTILE = {
-    "markup": "[/x] [b]bold[/b] [@click=app.leave]press me[/] x[i] $secret {b} %s \\[esc] `code` <!-- c --> \ud800",
-    "controls": "\x1b[2J\x1b]0;owned\x07\x1b[31m red two\nlines\r\nand\ttabs \u202egnorts\u202c \u200b\ufeff\x9b5m",
-    "long": "x" * 10_000 + " " + "日本" * 3_000,
-}
-HOSTILE["both"] = f"{HOSTILE['markup']} {HOSTILE['controls']}"
-"""Of these, the default run has this one."""
+_MARKUP = "[/x] [b]bold[/b] [@click=app.leave]press me[/] x[i] $secret {b} %s \\[esc] `code` <!-- c --> \ud800"
+_CONTROLS = "\x1b[2J\x1b]0;owned\x07\x1b[31m red two\nlines\r\nand\ttabs \u202egnorts\u202c \u200b\ufeff\x9b5m"
+
+HOSTILE = {"both": f"{_MARKUP} {_CONTROLS}", "long": f"{_CONTROLS} {'x' * 10_000} {'日本' * 3_000}"}
+"""Where a text is cut off, one of them begins with each. The default run has the first."""
 
 
 def _fill(frozen: Frozen, text: str) -> None:
