@@ -59,13 +59,13 @@ _IN_ONE_TEST: dict[str, set[str]] = {
     "cli": {"cli_hint", "completion", "config", "doctor", "endpoint", "models", "output", "startup"},
     "supervisor": {"hook", "offline_model", "prefork"},
     "worker": {
-        "cache_misses", "context_window", "fallbacks", "faults", "instructions", "media", "model_size", "odd_replies",
-        "parallel_tools", "prefix", "stops", "thinking", "web",
+        "cache_misses", "context_window", "engine", "explorers", "fallbacks", "faults", "instructions", "media",
+        "model_size", "odd_replies", "own_types", "parallel_tools", "prefix", "stops", "thinking", "web",
     },
 }  # fmt: skip
 """Folders where one case of a matrix runs in PostgreSQL: the values are no matter of the store, whose own tests, and
 those of crashes, run in all cases. Of these modules there, one test does: they are about what a model is asked and
-answers, about processes, or about words, and what they keep goes the way of all records."""
+answers, or an engine, about processes, or about words, and what they keep goes the way of all records."""
 
 _OF_MODULES = {"shared_crew", "shared", "targets"}
 """Fixtures that a module has once, and that are slow to make."""
