@@ -42,7 +42,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CHANGES = {"created", "replaced", "edited"}
 """The first words of the results of calls that changed a file."""
 
-CALLS: tuple[tuple[Level, int], ...] = (("none", 2_000), ("none", 10_000), ("bubblewrap", 2_000), ("landlock", 2_000))
+CALLS: tuple[tuple[Level, int], ...] = (("none", 2_000), ("none", 10_000), ("bubblewrap", 1_000), ("landlock", 1_000))
 
 
 class Hostile:
