@@ -197,7 +197,7 @@ def run(*, headless: bool) -> int:
     stage: Stage | None = None
     try:
         stage = Stage.build(pace=HEADLESS_PACE if headless else "1")
-        code = _play(stage, headless=headless)
+        code = play(stage) if headless else _show(stage)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     finally:
@@ -209,12 +209,6 @@ def run(*, headless: bool) -> int:
         note(f"crewboard: the demo could not remove: {'; '.join(left)}")
         return code or ExitCode.FAILED
     return code
-
-
-def _play(stage: Stage, *, headless: bool) -> int:
-    if headless:
-        return play(stage)
-    return _show(stage)
 
 
 def _show(stage: Stage) -> int:
@@ -377,13 +371,37 @@ class Director:
             raise DemoFailedError("the sample's tests pass before any agent worked on it")
         say("demo: one of the sample's tests fails; that is the team's work")
         self._hire()
-        self._death()
-        self._resume()
-        self._plan()
-        self._question()
-        self._summary()
-        self._results()
-        self._work_done()
+
+        status = self._until(f"{COURIER} is at work", self._stage.courier_at_work)
+        self._stage.kill_courier(status)
+        say(f"demo: killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash")
+        self._until(f"the crash of {COURIER} is shown with its signal", self._courier_died)
+
+        say(f"demo: resumes {COURIER} (as you)")
+        resumed: Future[int] = self._stage.pool.submit(hire.resume, self._stage.team, COURIER)
+        self._until(f"{COURIER} is running again", lambda: resumed.done() or None)
+        resumed.result()
+
+        plan = self._until("fixer submits a plan", lambda: self._asked("fixer", "plan_approval"))
+        say("demo: approves the plan (as you)")
+        commands_answers.approve(self._stage.team, plan.id, sha256=plan.sha256)
+
+        question = self._until("reviewer asks a question", lambda: self._asked("reviewer", "question"))
+        options = question.payload.get("options")
+        text = str(options[0]) if isinstance(options, list) and options else _ANSWER
+        say(f"demo: answers the question with {text!r} (as you)")
+        commands_answers.answer(self._stage.team, question.id, text)
+
+        say("demo: asks reviewer for a summary (as you)")
+        sent = messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
+        self._until("reviewer answers with a summary", lambda: self._answered(sent.id))
+
+        for agent in self._stage.scenario.agents:
+            self._until(f"{agent.name} sends its result", partial(self._results_of, agent.name))
+        self._until("every task is completed", self._board_is_done)
+        if self._run_tests() != 0:
+            raise DemoFailedError("the sample's tests still fail")
+        say("demo: the sample's tests pass, every task is completed")
 
     def _hire(self) -> None:
         hired = self._stage.hire_all()
@@ -391,70 +409,25 @@ class Director:
         for each in hired:
             each.result()
 
-    def _death(self) -> None:
-        status = self._until(f"{COURIER} is at work", self._stage.courier_at_work)
-        self._stage.kill_courier(status)
-        say(f"demo: killed {COURIER} (pid {status.pid}) with SIGKILL, to show a crash")
-        self._until(f"the crash of {COURIER} is shown with its signal", self._courier_died)
-
     def _courier_died(self) -> bool | None:
         agent = self._changes.view.agent(COURIER)
         if agent is None or agent.state != "crashed" or agent.exit is None:
             return None
         return agent.exit.signal == signal.SIGKILL or None
 
-    def _resume(self) -> None:
-        say(f"demo: resumes {COURIER} (as you)")
-        resumed: Future[int] = self._stage.pool.submit(hire.resume, self._stage.team, COURIER)
-        self._until(f"{COURIER} is running again", lambda: resumed.done() or None)
-        resumed.result()
-
-    def _plan(self) -> None:
-        plan = self._until("fixer submits a plan", lambda: self._asked("fixer", "plan_approval"))
-        say("demo: approves the plan (as you)")
-        commands_answers.approve(self._stage.team, plan.id, sha256=plan.sha256)
-
-    def _question(self) -> None:
-        question = self._until("reviewer asks a question", lambda: self._asked("reviewer", "question"))
-        options = question.payload.get("options")
-        text = str(options[0]) if isinstance(options, list) and options else _ANSWER
-        say(f"demo: answers the question with {text!r} (as you)")
-        commands_answers.answer(self._stage.team, question.id, text)
-
     def _asked(self, name: str, kind: str) -> Request | None:
         return next((r for r in self._changes.view.requests if r.from_ == name and r.type == kind), None)
-
-    def _summary(self) -> None:
-        say("demo: asks reviewer for a summary (as you)")
-        sent = messages.send(self._stage.team, "reviewer", "Please send me a summary of what you found.")
-        self._until("reviewer answers with a summary", lambda: self._answered(sent.id))
 
     def _answered(self, ident: str) -> bool | None:
         answers = (message.metadata.get("answers") for message in self._results_of("reviewer"))
         return any(isinstance(each, list) and ident in each for each in answers) or None
 
-    def _results(self) -> None:
-        for agent in self._stage.scenario.agents:
-            self._until(f"{agent.name} sends its result", partial(self._results_of, agent.name))
-
     def _results_of(self, name: str) -> list[Message]:
         mails = mailbox.read(self._stage.team.directory, LEAD).messages
         return [message for message in mails if message.type == "result" and message.from_ == name]
 
-    def _work_done(self) -> None:
-        self._until("every task is completed", self._board_is_done)
-        if self._run_tests() != 0:
-            raise DemoFailedError("the sample's tests still fail")
-        say("demo: the sample's tests pass, every task is completed")
-
     def _board_is_done(self) -> bool | None:
         return all(task.status == "completed" for task in self._changes.view.tasks) or None
-
-    def _check_the_living(self) -> None:
-        """Check that no agent but the courier has crashed."""
-        for agent in self._changes.view.agents:
-            if agent.state == "crashed" and (agent.name != COURIER or agent.run > 1):
-                raise DemoFailedError(f"{agent.name} crashed: {agent.reason}")
 
     def _run_tests(self) -> int:
         """Run the sample's own tests and return their exit code."""
@@ -483,7 +456,9 @@ class Director:
                 say(describe(change))
             if found := look():
                 return found
-            self._check_the_living()
+            for agent in self._changes.view.agents:
+                if agent.state == "crashed" and (agent.name != COURIER or agent.run > 1):
+                    raise DemoFailedError(f"{agent.name} crashed: {agent.reason}")
             if time.monotonic() > deadline:
                 raise DemoFailedError(f"this did not happen in time: {what}")
             self._wake.wait(_LOOK_EVERY)

@@ -75,7 +75,10 @@ class TerminalNotifications:
 
     def read(self, view: TeamView) -> None:
         """Compare the needs with those of the last read, and report new ones."""
-        self._show_title(title_of(view))
+        title = self._spelled(title_of(view))
+        if title != self._title:
+            self._write(("" if self._title else _SAVE_TITLE) + set_title(title))
+            self._title = title
         if self._arrivals is None:
             self._arrivals = NeedsDiff()
             self._arrivals.read(view)
@@ -106,12 +109,6 @@ class TerminalNotifications:
         if self._title:
             self._write(set_title("") + _RESTORE_TITLE)
             self._title = ""
-
-    def _show_title(self, title: str) -> None:
-        title = self._spelled(title)
-        if title != self._title:
-            self._write(("" if self._title else _SAVE_TITLE) + set_title(title))
-            self._title = title
 
     def _spelled(self, text: str) -> str:
         return to_ascii(text) if self._ascii else text

@@ -248,7 +248,10 @@ class Files(Struct):
             text = content.decode("utf-8-sig")
             table = _parse(text) if content else {}
         except (ValueError, RecursionError) as error:
-            self.problems.append(_unreadable(path, error))
+            said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            line = re.search(_AT_LINE, said)
+            where = f"{path}:{line[1]}: {said[: line.start()]}" if line else f"{path} cannot be read: {said}"
+            self.problems.append(where)
             return
         lines = text.splitlines()
         themes = table.pop(THEMES, None)
@@ -333,12 +336,6 @@ def _parse(text: str) -> dict[str, object]:
 
 
 _AT_LINE = r" \(at line (\d+), column \d+\)$"
-
-
-def _unreadable(path: Path, error: Exception) -> str:
-    said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    line = re.search(_AT_LINE, said)
-    return f"{path}:{line[1]}: {said[: line.start()]}" if line else f"{path} cannot be read: {said}"
 
 
 def _line(lines: list[str], name: str, *, or_else: int = 1) -> int:

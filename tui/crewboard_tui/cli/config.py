@@ -218,7 +218,11 @@ def _ask(root: Path, chosen: dict[str, object]) -> None:
             "What may a team use, as $5 or 200k tokens? Enter: no limit", partial(settings.read_setting, "budget")
         )
     if "check" not in chosen:
-        usual = _usual_check(root)
+        try:
+            with (root / "Makefile").open(encoding="utf-8", errors="replace") as file:
+                usual = "make test" if re.search(r"^test\s*:", file.read(_MOST_OF_MAKEFILE), re.MULTILINE) else ""
+        except OSError:
+            usual = ""
         enter = f"{usual}, {NONE}: no check" if usual else "no check"
         said = f"Which command must pass before a task is completed? Enter: {enter}"
         chosen["check"] = _prompt(said, partial(settings.read_setting, "check"), usual)
@@ -232,15 +236,6 @@ def _prompt(question: str, read: Callable[[str], object], default: str = "") -> 
             raise click.BadParameter(str(error)) from error
 
     return click.prompt(question, default=default, show_default=False, value_proc=value)
-
-
-def _usual_check(root: Path) -> str:
-    """Return `make test` if the project has a rule for it."""
-    try:
-        with (root / "Makefile").open(encoding="utf-8", errors="replace") as file:
-            return "make test" if re.search(r"^test\s*:", file.read(_MOST_OF_MAKEFILE), re.MULTILINE) else ""
-    except OSError:
-        return ""
 
 
 _MOST_OF_MAKEFILE = 100_000

@@ -428,7 +428,9 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
         if isinstance(found, Check):
             checks.append(found)
             continue
-        checks.append(_window(name, found))
+        assumed = "" if found["window_known"] else ", assumed: the server does not say"
+        window = f"{name}: {found['window']} tokens{assumed}"
+        checks.append(Check("window", "ok" if found["window_known"] else "note", window))
         if found["error"] is not None:
             remedy = models.remedy(found["error"]) or _remedy(found, environment)
             said = found["error"].removesuffix(f"; {remedy}")
@@ -475,11 +477,6 @@ def _run_probe(environment: Mapping[str, str], names: Sequence[str]) -> tuple[st
         check=False,
     )
     return done.stdout, done.stderr
-
-
-def _window(name: str, found: Mapping[str, Any]) -> Check:
-    known = "" if found["window_known"] else ", assumed: the server does not say"
-    return Check("window", "ok" if found["window_known"] else "note", f"{name}: {found['window']} tokens{known}")
 
 
 _OTHER_KEY = "set ANTHROPIC_API_KEY, or ANTHROPIC_AUTH_TOKEN, to a key of this server"

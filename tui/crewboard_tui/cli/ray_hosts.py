@@ -205,7 +205,10 @@ class Cluster:
 
     def _connect(self, address: str, namespace: str) -> None:
         try:
-            _require_listener(address)
+            # Where nothing listens, Ray would try for minutes.
+            host, colon, port = address.rpartition(":")
+            if colon and port.isdecimal():
+                socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT).close()
             self._ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
         # Which errors Ray raises here differs between its versions and ways to connect.
         except Exception as error:
@@ -268,17 +271,6 @@ class Cluster:
 
     def _named(self, host: str) -> str:
         return f"crewboard-{self._team}-{host}"
-
-
-def _require_listener(address: str) -> None:
-    """Refuse an address where nothing listens: Ray would try for minutes.
-
-    Raises:
-        OSError: Nothing listens there.
-    """
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT).close()
 
 
 def host_name(machine: str, node: str) -> str:

@@ -143,24 +143,18 @@ def adopt(session: Session, yes: bool, sha256: str | None, reveal: bool, as_json
         raise UsageError(f"there is no team in {session.root}")
     was_foreign = directory.is_foreign()
     if was_foreign:
-        _require_yes(session, directory, sha256, reveal=reveal, as_json=as_json)
+        # A yes is for exactly what was shown.
+        name, digest = directory.path.name, _digest(directory)
+        seen = common.Shown(f"the team {name}", digest, _LOOK, lambda: _lines(_contents(directory)), is_always=True)
+        accept = _accept(session, "--team", name, "team", "adopt")
+        common.require_yes(sha256, seen, accept, reveal=reveal, asks=not as_json)
+        if _digest(directory) != digest:
+            raise BadDataError(f"the team {name} changed while it was shown; look at it again")
     context.adopt(Team(directory, environment=dict(os.environ)))
     if as_json:
         say_json({**_describe(directory), "adopted": was_foreign})
     else:
         say(f"the team {directory.path.name} {'is yours now' if was_foreign else 'was yours already'}")
-
-
-def _require_yes(
-    session: Session, directory: TeamDirectory, sha256: str | None, *, reveal: bool, as_json: bool
-) -> None:
-    """Show what a foreign team contains, and return if the user says yes to exactly that."""
-    name, digest = directory.path.name, _digest(directory)
-    seen = common.Shown(f"the team {name}", digest, _LOOK, lambda: _lines(_contents(directory)), is_always=True)
-    accept = _accept(session, "--team", name, "team", "adopt")
-    common.require_yes(sha256, seen, accept, reveal=reveal, asks=not as_json)
-    if _digest(directory) != digest:
-        raise BadDataError(f"the team {name} changed while it was shown; look at it again")
 
 
 def _digest(directory: TeamDirectory) -> str:

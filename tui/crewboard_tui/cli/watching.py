@@ -159,7 +159,11 @@ def wait(
         return
     if until is None:
         raise UsageError("say what to wait for: --until STATE or --needs")
-    wanted = _states(until)
+    wanted = frozenset(word.strip() for word in until.split(",") if word.strip())
+    known = dict.fromkeys([*get_args(State), *get_args(Shown)])
+    if not wanted or not wanted <= known.keys():
+        wrong = ", ".join(sorted(wanted - known.keys())) or "nothing"
+        raise UsageError(f"--until: unknown state: {wrong}; the states are {', '.join(known)}")
     names = _waited_for(team, names, every=every, first=first)
     found = [
         {"name": agent.name, "state": agent.state, "run": agent.run, "reason": agent.reason}
@@ -209,15 +213,6 @@ def _waited_for(team: Team, names: tuple[str, ...], *, every: bool, first: bool)
     if not members:
         raise UsageError(f"team {team.directory.path.name} has no agents")
     return tuple(member.name for member in members)
-
-
-def _states(text: str) -> frozenset[str]:
-    words = frozenset(word.strip() for word in text.split(",") if word.strip())
-    known = dict.fromkeys([*get_args(State), *get_args(Shown)])
-    if not words or not words <= known.keys():
-        wrong = ", ".join(sorted(words - known.keys())) or "nothing"
-        raise UsageError(f"--until: unknown state: {wrong}; the states are {', '.join(known)}")
-    return words
 
 
 class _Waiting(Struct):

@@ -327,7 +327,9 @@ class DraftInput(TextArea):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "complete":
-            return self._can_complete
+            word, found = self._completions()
+            # If several are possible, Tab keeps the focus here: the hint shows them.
+            return complete(word, found) != word or (self.prose is not None and len(found) > 1)
         if action in ("edit", "newline"):
             return self.prose is not None
         if action == "submit":
@@ -356,12 +358,6 @@ class DraftInput(TextArea):
     def completions(self) -> list[str]:
         """Return what the word before the cursor can become."""
         return self._completions()[1]
-
-    @property
-    def _can_complete(self) -> bool:
-        word, found = self._completions()
-        # If several are possible, Tab keeps the focus here: the hint shows them.
-        return complete(word, found) != word or (self.prose is not None and len(found) > 1)
 
     def action_complete(self) -> None:
         word, found = self._completions()

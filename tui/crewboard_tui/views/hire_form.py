@@ -279,7 +279,13 @@ class HireForm(Vertical):
         self.query_one("#hire-model", Input).placeholder = (
             "offline model" if self._is_offline else one_line(usual_model) if engine is None else "its own"
         )
-        self._offer_what_the_model_takes()
+        # A choice that the model does not take stays as long as it is chosen.
+        can = self.capabilities.get(self.model)
+        refused = {way for way in models.EFFORTS if models.refusal("", can, way)}
+        refused |= {way for way in models.THINKING if models.refusal("", can, thinking=way)}
+        for ident, ways in _EFFORT_FIELDS.items():
+            field = self.query_one(f"#hire-{ident}", Select)
+            field.offer(_or_usual(way for way in ways if way not in refused or way == field.value))
         usual = self._usual
         for ident, had in self._had.items():
             tick = self.query_one(f"#hire-{ident}", Checkbox)
@@ -480,15 +486,6 @@ class HireForm(Vertical):
         region = self.query_one("#hire-unaccepted").region
         fits = region.area > 0 and self.content_region.contains_region(region)
         return fits and not has_hidden(self._unaccepted)
-
-    def _offer_what_the_model_takes(self) -> None:
-        """Offer the effort and thinking that the model takes, and the chosen ones, whose refusal is shown."""
-        can = self.capabilities.get(self.model)
-        refused = {way for way in models.EFFORTS if models.refusal("", can, way)}
-        refused |= {way for way in models.THINKING if models.refusal("", can, thinking=way)}
-        for ident, ways in _EFFORT_FIELDS.items():
-            field = self.query_one(f"#hire-{ident}", Select)
-            field.offer(_or_usual(way for way in ways if way not in refused or way == field.value))
 
     @property
     def _usual(self) -> dict[str, bool]:

@@ -124,6 +124,8 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
     if request is not None:
         return _request_lines(request, view, need, width)
     behind = waiting_behind(view, need).agents
+    task = view.task(need.task)
+    until = outage_end(view.agents) if need.kind == "outage" else None
     facts = [
         ("what", need.summary),
         ("accept", f"crewboard mcp approve {need.server}" if need.is_new else ""),
@@ -131,7 +133,13 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
         (_HOLDS_UP, held_by(view, need)),
         ("agents", ", ".join(behind if len(need.agents) <= 1 else need.agents)),
         *(host_facts(need, snapshot, typed) if need.kind == "no_host" else []),
-        *_evidence(need, snapshot),
+        ("why", _why_failed(task, snapshot) if task is not None and need.kind == "task_failed" else ""),
+        ("owner", need.agent if task is not None else ""),
+        ("file", need.file or ""),
+        ("files", ", ".join(need.files)),
+        ("what helps", _COLLISION_HELP[need.in_worktrees] if need.kind == "collision" else ""),
+        ("next try", f"{format_clock(until)}; nothing has to be done" if until else ""),
+        ("what helps", "repair it by hand; nothing was overwritten" if need.kind == "damaged" else ""),
     ]
     if agent and need.kind not in ("result", "task_failed"):
         usage = f", {agent.usage.cpu_percent:.0f}% CPU, {format_size(agent.usage.memory)}" if agent.usage else ""
@@ -199,21 +207,6 @@ def host_facts(need: Need, snapshot: Snapshot, typed: CommandLine) -> list[tuple
         ("hosts", describe_hosts(snapshot.view.hosts, away_for(snapshot))),
         ("labels", "; ".join(f"{label}: {', '.join(having[label]) or 'no host'}" for label in wanted.labels)),
         ("what helps", "\n".join([*ways, by_itself])),
-    ]
-
-
-def _evidence(need: Need, snapshot: Snapshot) -> list[tuple[str, str]]:
-    """Return the evidence that only some kinds of need have."""
-    task = snapshot.view.task(need.task)
-    until = outage_end(snapshot.view.agents) if need.kind == "outage" else None
-    return [
-        ("why", _why_failed(task, snapshot) if task is not None and need.kind == "task_failed" else ""),
-        ("owner", need.agent if task is not None else ""),
-        ("file", need.file or ""),
-        ("files", ", ".join(need.files)),
-        ("what helps", _COLLISION_HELP[need.in_worktrees] if need.kind == "collision" else ""),
-        ("next try", f"{format_clock(until)}; nothing has to be done" if until else ""),
-        ("what helps", "repair it by hand; nothing was overwritten" if need.kind == "damaged" else ""),
     ]
 
 

@@ -149,7 +149,12 @@ class CollapsibleList(LineList):
         self.select(key)
         self._unfolded ^= {key}
         self._show_again()
-        self._reveal(key)
+        # The whole entry gets visible, or its first line is at the top.
+        size = sum(place.key == key for place in self._places)
+        top, room = self.scroll_offset.y, max(1, self.size.height)
+        wanted = max(top, min(self._at, self._at + size - room))
+        if wanted != top:
+            self.scroll_to(y=wanted, animate=False, force=True)
 
     def action_turn_all(self) -> None:
         """Unfold all entries; fold all if they already are."""
@@ -182,11 +187,3 @@ class CollapsibleList(LineList):
         self.read(self._folds, "", head)
         self.screen.refresh_bindings()
         self.post_message(self.Moved(self, self.selected))
-
-    def _reveal(self, key: str) -> None:
-        """Scroll so that the whole entry is visible, or its first line is at the top."""
-        size = sum(place.key == key for place in self._places)
-        top, room = self.scroll_offset.y, max(1, self.size.height)
-        wanted = max(top, min(self._at, self._at + size - room))
-        if wanted != top:
-            self.scroll_to(y=wanted, animate=False, force=True)
