@@ -72,15 +72,6 @@ def landlock_abi() -> int:
     return 0
 
 
-def _attributes(abi: int, *, network: bool) -> bytes:
-    """Return `struct landlock_ruleset_attr` in the size of `abi`: what it handles is refused unless granted."""
-    handled = (1 << (13 + (abi >= 2) + (abi >= 3) + (abi >= 5))) - 1  # noqa: PLR2004  each ABI added one right
-    tcp = 0 if network else _TCP
-    attributes = struct.pack("=Q", handled)
-    attributes += struct.pack("=Q", tcp) if abi >= 4 else b""  # noqa: PLR2004
-    return attributes + (struct.pack("=Q", _ABSTRACT_SOCKETS | _SIGNALS) if abi >= SCOPES_SIGNALS else b"")
-
-
 def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: bool) -> None:
     """Restrict this thread and its children to `grants`: files and folders with all below, and rights to each.
 
@@ -89,8 +80,11 @@ def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: boo
     Raises:
         OSError: The kernel refused; nothing is restricted.
     """
-    attributes = _attributes(abi, network=network)
-    handled = int.from_bytes(attributes[:8], "little")
+    handled = (1 << (13 + (abi >= 2) + (abi >= 3) + (abi >= 5))) - 1  # noqa: PLR2004  each ABI added one right
+    # `struct landlock_ruleset_attr` in the size of the ABI: what it handles is refused unless granted.
+    attributes = struct.pack("=Q", handled)
+    attributes += struct.pack("=Q", 0 if network else _TCP) if abi >= 4 else b""  # noqa: PLR2004
+    attributes += struct.pack("=Q", _ABSTRACT_SOCKETS | _SIGNALS) if abi >= SCOPES_SIGNALS else b""
     size = ctypes.c_size_t(len(attributes))
     ruleset = _checked(_libc.syscall(_CREATE_RULESET, ctypes.c_char_p(attributes), size, 0), "landlock")
     try:

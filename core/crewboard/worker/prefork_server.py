@@ -144,14 +144,6 @@ def _become_worker(request: "SpawnRequest") -> None:
     gc.enable()
 
 
-def _has_one_thread() -> bool:
-    """Return True if this process has one thread, so that a fork copies all of it."""
-    deadline = time.monotonic() + _THREAD_EXIT_TIMEOUT
-    while process.count_threads() > 1 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return process.count_threads() == 1
-
-
 async def _serve_reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     request = await reader.readuntil(b"\r\n\r\n")
     is_for_model = request.startswith(b"GET ")
@@ -251,7 +243,11 @@ def main() -> int:
     from crewboard.worker import __main__ as worker
 
     preload()
-    if not _has_one_thread():
+    # A fork copies all of a process only if it has one thread.
+    deadline = time.monotonic() + _THREAD_EXIT_TIMEOUT
+    while process.count_threads() > 1 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    if process.count_threads() > 1:
         sys.stderr.write(f"{SERVER_MODULE}: a library left a thread, which a fork would break; not forking workers\n")
         return 1
     _prepare_for_team(Path(sys.argv[1]))

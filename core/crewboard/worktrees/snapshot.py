@@ -213,7 +213,10 @@ class _Taking:
         with tempfile.TemporaryFile() as complaints, self._reading(complaints) as output:
             header = self._line(output)
             if not header:
-                raise BadDataError(f"no snapshot of {self._name}: {_last_line(complaints)}")
+                complaints.seek(0)
+                lines = complaints.read(100_000).decode("utf-8", "replace").strip().splitlines()
+                why = lines[-1].removeprefix("fatal: ") if lines else "git gave no reason"
+                raise BadDataError(f"no snapshot of {self._name}: {why}")
             found = self._receive(header.split(), output)
             missing = _missing(complaints)
         _copy_index(own.directory / "index", self._index)
@@ -339,9 +342,3 @@ def _missing(complaints: IO[bytes]) -> tuple[str, ...]:
     complaints.seek(0)
     lines = complaints.read(100_000).decode("utf-8", "replace").splitlines()
     return tuple(line.removeprefix("error: ") for line in lines if line.startswith("error: "))[:20]
-
-
-def _last_line(complaints: IO[bytes]) -> str:
-    complaints.seek(0)
-    lines = complaints.read(100_000).decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].removeprefix("fatal: ") if lines else "git gave no reason"

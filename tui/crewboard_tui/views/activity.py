@@ -180,7 +180,9 @@ def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: b
     for what, outcome in paired(work.activity):
         if what.kind == "tool":
             open_since = now - what.ts if alive and what.ts >= began else None
-            folds.append(_call(what, outcome, open_since, width))
+            texts = (what.text, what.detail, *((outcome.text, outcome.detail) if outcome else ()))
+            line = partial(_call_line, what, outcome, open_since, width)
+            folds.append(CollapsibleRow(_key(what), line, body=partial(_whole_call, what, outcome, width), texts=texts))
         else:
             head, *rest = shown(what, None, width, 1 if what.kind == "think" else 0)
             cut = not rest and _is_cut(what, head)
@@ -270,12 +272,6 @@ def _is_cut(what: Activity, head: Line) -> bool:
 
 def _key(what: Activity) -> str:
     return f"{what.ts} {what.kind} {what.call or hash(what.text)}"
-
-
-def _call(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> CollapsibleRow:
-    parts = (what.text, what.detail, *((outcome.text, outcome.detail) if outcome else ()))
-    body = partial(_whole_call, what, outcome, width)
-    return CollapsibleRow(_key(what), partial(_call_line, what, outcome, open_since, width), body=body, texts=parts)
 
 
 def _call_line(what: Activity, outcome: Activity | None, open_since: float | None, width: int) -> Line:

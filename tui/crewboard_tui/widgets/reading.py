@@ -107,25 +107,21 @@ class ReadText:
             texts = ["".join(plain(line)[passage.gutter :].split()) for line in passage.lines]
             whole = "".join(texts)
             self.hides = self.hides or (not self.reveals and has_hidden(whole))
-            shown = self._shown_of(f"{passage.name}{' revealed' if self.reveals else ''}", whole)
+            name = f"{passage.name}{' revealed' if self.reveals else ''}"
+            known = self._context.shown.get(name)
+            if known is None or known.text != whole:
+                is_whole = known is not None and bool(known.text) and 0 not in known.shown
+                known = self._context.shown[name] = ShownPassage(whole, bytearray([is_whole]) * len(whole))
             ends = [0]
             for text in texts:
                 ends.append(ends[-1] + len(text))
-            self._places += [_Place(shown, start, end) for start, end in pairwise(ends)]
+            self._places += [_Place(known.shown, start, end) for start, end in pairwise(ends)]
             lines += passage.lines
             self.places += [passage.place] * len(passage.lines)
         if len(lines) != len(self._lines):
             self._sought, self._out_of_reach = None, None
         self._lines, self._widths = lines, [width_of(line) for line in lines]
         self._pane.show(lines)
-
-    def _shown_of(self, name: str, text: str) -> bytearray:
-        """Return for each character of a passage whether it was on the screen: 1 or 0."""
-        known = self._context.shown.get(name)
-        if known is None or known.text != text:
-            is_whole = known is not None and bool(known.text) and 0 not in known.shown
-            known = self._context.shown[name] = ShownPassage(text, bytearray([is_whole]) * len(text))
-        return known.shown
 
     def note_shown(self) -> None:
         """Note what stands on the screen now. Call it after a paint, when what is in sight was really painted."""

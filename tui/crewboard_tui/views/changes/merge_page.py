@@ -433,13 +433,9 @@ class MergePage(BaseScreen):
         self.context.navigator.ask(prompt, done, lambda: done(drafts.get(self._draft, "")))
 
     def _merge_as_shown(self) -> None:
-        if not self._asked.holds_back("accept.confirm", "merges"):
-            self._confirm()
-
-    def _confirm(self) -> None:
         """Merge exactly what is shown: it is checked again, and refused if the work or the branch has changed."""
         seen, terms = self._preview, self._terms
-        if seen is None:
+        if self._asked.holds_back("accept.confirm", "merges") or seen is None:
             return
         merged: list[Acceptance] = []
 
