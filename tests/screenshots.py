@@ -86,7 +86,7 @@ SHOTS = (
     Shot("feed", "6", "Feed"),
     Shot("feed-light", "6", "Feed", theme="light"),
     Shot("cost", "7", "TEAM"),
-    Shot("changes", "8", "⚠ conflicts", worktrees=True),
+    Shot("changes", "8", "rows[: size + 1]", worktrees=True),
     Shot("changes-diff", "8 enter ] enter j j", "Changes › api", worktrees=True),
     Shot("agent", f"{_TO_API} enter", "need a cursor"),
     Shot("agent-mail", f"{_TO_API} enter ]", "not read yet"),
@@ -247,6 +247,8 @@ async def _paint(shot: Shot, frozen: Frozen) -> str:
         for key in shot.keys.split():
             await stage.press(key)
             await stage.settles()
+            # On a busy machine, git takes longer than the screen.
+            await stage.sees_not("reading …")
         await stage.sees(shot.sees)
         for text in shot.writes:
             await _write(stage, text)
