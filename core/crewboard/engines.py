@@ -236,14 +236,29 @@ def _version(path: Path, package: str) -> str:
     return ""
 
 
-def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, network: bool) -> str:
-    """Return on one line what an engine takes of this machine, and what it sees and reaches in the sandbox."""
-    engine = known(text)
-    logins = [name for name in engine.variables if name.endswith("_TOKEN") and environment.get(name)]
+def _logins(engine: KnownEngine, home: Path, environment: Mapping[str, str]) -> list[str]:
+    """Return what holds the logins that an engine uses: variables, and a file."""
+    found = [name for name in engine.variables if name.endswith("_TOKEN") and environment.get(name)]
     has_key = any(environment.get(name) for name in engine.keys)
     login = engine.login_of(home, environment)
     if login is not None and (engine.prefers_login or not has_key):
-        logins.append(f"~/{login.relative_to(home)}" if login.is_relative_to(home) else str(login))
+        found.append(f"~/{login.relative_to(home)}" if login.is_relative_to(home) else str(login))
+    return found
+
+
+def describe_access(engine: KnownEngine, home: Path, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Return `login`, `key` or nothing, as an engine of the table has one of the user, and that in words."""
+    if logins := _logins(engine, home, environment):
+        return "login", f"your login, {' and '.join(logins)}"
+    if keys := [name for name in engine.keys if environment.get(name)]:
+        return "key", f"your key, {keys[0]}"
+    return "", f"no login and no key: log in with {engine.log_in}, or set {engine.keys[0]}"
+
+
+def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, network: bool) -> str:
+    """Return on one line what an engine takes of this machine, and what it sees and reaches in the sandbox."""
+    engine = known(text)
+    logins = _logins(engine, home, environment)
     sees = f"your login, {' and '.join(logins)}" if logins else "no key"
     reaches = "any address" if network else "its API alone" if engine.hosts else "no address"
     return f"takes about {engine.memory >> 20} MiB; it and its commands see {sees}, and reach {reaches}"

@@ -83,8 +83,14 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     path = f"{install(tmp_path / 'npm', '0.1.0')}:/usr/bin:/bin"
-    cli = Cli(root, clean_environment(PATH=path))
-    assert "claude (Claude Code): 0.1.0 (not tested; tested is 0.101.0)" in cli("engines").out
+    cli = Cli(root, clean_environment(PATH=path, HOME=str(tmp_path)))
+    assert (
+        "claude (Claude Code): 0.1.0 (not tested; tested is 0.101.0)\n         no login and no key: log in with"
+        in cli("engines").out
+    )
+    with_key = Cli(root, clean_environment(PATH=path, HOME=str(tmp_path), ANTHROPIC_AUTH_TOKEN="t"))
+    assert "\n         your key, ANTHROPIC_AUTH_TOKEN\n" in with_key("engines").out
+    assert cli("engines", "--json").json[0]["access"] is None
     rows = {each["name"]: each for each in cli("engines", "--json").json}
     assert (rows["claude"]["version"], rows["claude"]["tested"]) == ("0.1.0", False)
     assert rows["codex"]["why_not"] == "codex-acp is not on PATH"
@@ -93,6 +99,7 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     assert checks["model"]["remedy"].endswith(", or hire with --engine claude, which needs none")
     assert checks["engines"]["mark"] == "note"
     assert checks["engines"]["detail"] == "claude 0.1.0 (not tested; tested is 0.101.0)"
+    assert checks["engines"]["remedy"].startswith("claude: no login and no key: log in with `claude`, then /login")
     # A team whose agents have engines needs no key.
     assert cli("settings", "engine", "claude").code == 0
     checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}

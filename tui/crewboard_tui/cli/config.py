@@ -263,6 +263,7 @@ def engines(session: Session, as_json: bool) -> None:
                 "tested_versions": list(each.engine.tested),
                 "plans": each.engine.plans,
                 "tells_cost": each.engine.tells_cost,
+                "access": crewboard_engines.describe_access(each.engine, Path.home(), os.environ)[0] or None,
                 "lacks": list(each.engine.lacks),
                 "why_not": each.why_not or None,
             }
@@ -271,5 +272,8 @@ def engines(session: Session, as_json: bool) -> None:
         return
     for each in found:
         say(safe_line(f"{each.engine.name} ({each.engine.title}): {each.describe()}"))
+        if each.path is not None:
+            _, access = crewboard_engines.describe_access(each.engine, Path.home(), os.environ)
+            say(f"         {safe_line(access)}")
         for lack in each.engine.lacks:
             say(f"         {lack}")

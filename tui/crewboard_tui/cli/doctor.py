@@ -209,6 +209,9 @@ def engines(root: Path) -> list[Check]:
     if not found:
         return []
     said = ", ".join(f"{each.engine.name} {each.describe()}" for each in found)
+    access = [crewboard_engines.describe_access(each.engine, Path.home(), os.environ) for each in found]
+    if lacking := [f"{each.engine.name}: {text}" for each, (kind, text) in zip(found, access, strict=True) if not kind]:
+        return [Check("engines", "note", said, "; ".join(lacking))]
     if all(each.is_tested for each in found):
         return [Check("engines", "ok", said)]
     return [Check("engines", "note", said, "another version may behave in another way; try it on a small task first")]
