@@ -574,16 +574,31 @@ def again(crew: Crew, engine: str) -> hiring.Assignment:
     return hiring.spawn(crew.team, hiring.Hire("e", "code", "[[say two]]", engine=engine, given=frozenset()))
 
 
+TRIES = """
+from crewboard.worker import engine_turn
+engine_turn._PLAN_FOLLOWS = 1.0
+before = engine_turn.Turn._steer
+def steer(self):
+    (self._run_state.agent.engine_home / "at-try").touch()
+    before(self)
+engine_turn.Turn._steer = steer
+"""
+"""Code that leaves a mark when a worker would send mail into a turn."""
+
+
 @pytest.mark.parametrize("how", ["", "--no-steering", "--declines"])
 def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None:
-    assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", *([how] if how else []))
-    at(crew, "e", "here")
-    letter = messages.send(crew.team, "e", "one more thing")
-    if how != "--no-steering":
-        event = Offered if how else Taken
-        eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", event)), "the letter being sent")
-    go(crew, "e", "here")
-    first = crew.answer(assignment)
+    with patched(TRIES):
+        assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", *([how] if how else []))
+        at(crew, "e", "here")
+        (home(crew, "e") / "at-try").unlink(missing_ok=True)
+        letter = messages.send(crew.team, "e", "one more thing")
+        at(crew, "e", "try")
+        if how != "--no-steering":
+            event = Offered if how else Taken
+            eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", event)), "the letter being sent")
+        go(crew, "e", "here")
+        first = crew.answer(assignment)
     # One that was declined is told in a turn of its own, before the answer.
     assert (letter.id in first.answers) is (how != "--no-steering")
     crew.answer_to("e", letter.id)
@@ -614,18 +629,6 @@ def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
     assert crew.answer(assignment).text
     crew.answer_to("e", letter.id)
     assert [each.status for each in requests.load_all(crew.directory)] == ["approved"]
-
-
-TRIES = """
-from crewboard.worker import engine_turn
-engine_turn._PLAN_FOLLOWS = 1.0
-before = engine_turn.Turn._steer
-def steer(self):
-    (self._run_state.agent.engine_home / "at-try").touch()
-    before(self)
-engine_turn.Turn._steer = steer
-"""
-"""Code that leaves a mark when a worker would send mail into a turn."""
 
 
 @of_engines
