@@ -240,7 +240,7 @@ def test_a_damaged_record_does_not_hide_the_others(cli: Cli, team: Team) -> None
 
 def test_an_answer_that_changes_nothing(cli: Cli, team: Team) -> None:
     plan = ask(team, "plan-1", "plan_approval", {"plan": "write it"})
-    cli("answer", "plan-1", "yes").refused(65, "cannot be answered")
+    cli("answer", "plan-1", "yes").refused(65, "cannot be answered, only approved or rejected")
     cli("approve", "plan-1", "--sha256", "0" * 64).refused(65, "has another sha256")
     assert cli("approve", "plan-1", "--sha256", plan.sha256).code == 0
     cli("reject", "plan-1", "--feedback", "too late").refused(65, "already approved by operator")

@@ -109,6 +109,13 @@ def test_a_free_prompt(
         assert word in answer
 
 
+def test_a_survey_without_a_readme_leaves_no_gap(new_agent: NewAgent, project: Path) -> None:
+    (project / "README.md").unlink()
+    told = new_agent().ask("Survey this project.")
+    assert "Python: 4 files:" in told
+    assert "\n\n\n" not in told
+
+
 def test_what_is_written_is_what_was_asked_for(new_agent: NewAgent, tmp_path: Path) -> None:
     worker = new_agent(**CODER)
     for prompt, path, content in [

@@ -173,7 +173,9 @@ class _Work:
                     return _refused(done)
                 made.append(done)
         nothing = phrase.none and made[-1].tool != phrase.steps[-1].tool
-        return str(fill(phrase.none if nothing else phrase.answer, made, words)).strip()
+        told = (phrase.none if nothing else phrase.answer).split("\n\n")
+        # What nothing was found for leaves no gap.
+        return "\n\n".join(filter(None, (str(fill(part, made, words)).strip() for part in told)))
 
 
 def _quoted(text: str) -> str:

@@ -159,7 +159,8 @@ def _check_answer(request: Request, status: RequestStatus, by: str, sha256: str 
     if by not in (request.to, OPERATOR):
         raise BadDataError(f"request {request.id} is for {request.to} to answer, not for {by}")
     if request.type not in _ANSWERS.get(status, frozenset()):
-        raise BadDataError(f"request {request.id} is a {request.type}; it cannot be {status}")
+        ways = " or ".join(way for way, kinds in _ANSWERS.items() if request.type in kinds)
+        raise BadDataError(f"request {request.id} is a {request.type}; it cannot be {status}, only {ways}")
     if sha256 is not None:
         require_shown(sha256, request.sha256, f"request {request.id}")
 
