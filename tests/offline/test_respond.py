@@ -81,6 +81,7 @@ FREE: dict[str, tuple[dict[str, Any], str, list[str], list[str]]] = {
     "write twice": (CODER, "Create a.txt with 'x', then run `cat a.txt`", ["write_file", "bash"], ["wrote a.txt", "x"]),
     "ask": ({}, "Ask the operator whether tabs or spaces", ["ask_operator"], ["ask_operator done"]),
     "send": ({}, "Tell scout that the tests pass", ["send_message"], ["I sent scout: the tests pass"]),
+    "say hi to": ({}, "Say hi to bob", ["send_message"], ["I sent bob: ada says hello."]),
     "send quoted": ({}, 'Send fixer "go on"', ["send_message"], ["I sent fixer: go on"]),
     "read, then send": (
         {},
