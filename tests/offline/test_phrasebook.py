@@ -50,6 +50,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "create the team so that": (["create_team | demo | explore this project"], [
         "Please set up a team named demo so we can explore this project",
     ]),
+    "hire for what makes a file": (["spawn | eve | code | make a file"], ["Hire eve to make a file"]),
     "hire by name alone": (["spawn | bob | explore"], ["Hire bob.", "Spawn @bob please"]),
     "hire by name alone, for work": (["spawn | bob | code | a refactoring task | yes", "review | bob | approve"], [
         "Hire bob, give him a refactoring task, ask for a plan first, then approve it.",
