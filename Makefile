@@ -78,12 +78,9 @@ test: $(STAMP) ## run the tests, in about three minutes on two cores
 test-long: $(STAMP) ## run the long fault and soak tests
 	@$(PYTEST) -m long --timeout 1800
 
-# What Linux alone has is skipped, with the reason. Left out is what another system cannot load, and an old team whose
-# agent writes: without a sandbox that needs a yes.
-plain: $(STAMP) ## run the tests of processes, files, requests, supervisors, workers and the read model without what only Linux has
-	@CREWBOARD_PLATFORM=posix $(PYTEST) tests/unix tests/protocol tests/readmodel tests/store \
-		tests/supervisor/test_supervisor.py tests/worker/test_life.py --ignore tests/readmodel/test_file_events.py \
-		--deselect tests/store/test_team_of_0_1_0.py::test_its_pending_plan_is_approved_and_carried_out
+# Tests marked `linux` are skipped, with the ability that is missing.
+plain: $(STAMP) ## run the tests without what only Linux has
+	@CREWBOARD_PLATFORM=posix $(PYTEST)
 
 check: lint types imports test ## check everything: format, lint, types, import contracts, tests
 

@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import signal
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -48,6 +49,9 @@ settings.load_profile("crewboard")
 gc.disable()
 
 _MAKE = TeamDirectory.make
+
+# What cannot be loaded elsewhere: watchdog's inotify.
+collect_ignore = [] if sys.platform == "linux" else ["readmodel/test_file_events.py"]
 
 _MUCH_GARBAGE = 30_000
 """Objects, of which a dashboard leaves some thousands."""

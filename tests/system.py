@@ -13,7 +13,7 @@ LINUX_ALONE = {
     "cgroups": "the supervisor watches memory itself",
     "descent": "psutil asks all processes for their parents each time",
     "file events": "watchdog hears less, and a sweep finds the rest",
-    "fork": "each worker is a new interpreter",
+    "fork": "each worker is a new interpreter, which a test cannot patch",
     "orphans": "only those with a mark in their environment are found",
     "private memory": "other programs of the user can read it",
     "process ends": "they are polled for, and nothing tells that one has begun",

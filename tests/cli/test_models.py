@@ -55,6 +55,7 @@ def test_a_new_agent_gets_the_model_that_was_said_last(
     assert hire.choose_model(kind, given, environment, config, "boss" if hirer else "operator") == expected
 
 
+@pytest.mark.linux("sandbox")
 def test_hires_of_a_lead_use_its_model(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on(script=[says("done")] * 4)
     team = Team(crew.directory, environment=crew.environment)

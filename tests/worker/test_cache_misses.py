@@ -19,6 +19,7 @@ def replies(crew: Crew, name: str) -> list[Reply]:
 
 
 @pytest.mark.files_only("the server does not know where the team is kept")
+@pytest.mark.linux("fork")
 def test_only_another_model_misses_the_cache(crew_on: Callable[..., Crew]) -> None:
     with patched(TAKEN_FOR_THE_API):
         crew = crew_on()
@@ -52,6 +53,7 @@ def test_servers_of_others_are_not_asked(shared_crew: Crew) -> None:
     assert [reply.id for reply in replies(shared_crew, "plain")] == ["", ""]
 
 
+@pytest.mark.linux("fork")
 def test_a_lead_and_who_waited_long_keep_the_cache_for_an_hour(crew_on: Callable[..., Crew]) -> None:
     soon = "from crewboard.worker.llm import model\nmodel.CACHE_SECONDS = 0.001\n"
     with patched(TAKEN_FOR_THE_API + soon):

@@ -50,6 +50,7 @@ def lead_adds(crew: Crew, subject: str, check: str) -> Task:
     return board.add(crew.directory, subject, 1.0, check=check, by="boss")
 
 
+@pytest.mark.linux("sandbox")
 def test_a_task_is_completed_after_its_check_passed(shared_crew: Crew) -> None:
     task = tasks.add_task(shared_crew.team, "work", check="pwd; env; cat .crewboard/default/config.json")
     (outcome,) = work_on(shared_crew, "green", task, completes(task))
@@ -87,6 +88,7 @@ def test_a_task_stays_in_progress_while_its_check_fails(shared_crew: Crew) -> No
     assert saved(shared_crew, task).status == "completed"
 
 
+@pytest.mark.linux("sandbox")
 def test_a_check_that_fails_three_times_needs_you(shared_crew: Crew) -> None:
     task = tasks.add_task(shared_crew.team, "work", check="test -e fixed-by-thrice")
 
@@ -112,6 +114,7 @@ def test_a_check_that_fails_three_times_needs_you(shared_crew: Crew) -> None:
     assert needs() == []
 
 
+@pytest.mark.linux("sandbox")
 def test_an_interrupt_ends_a_check_and_counts_no_failure(shared_crew: Crew) -> None:
     mark = long_sleep()
     task = tasks.add_task(shared_crew.team, "work", check=f"sleep {mark}")
@@ -145,6 +148,7 @@ def test_an_agent_that_runs_no_commands_cannot_complete_a_checked_task(shared_cr
     shared_crew.wait_for("boss", "exited")
 
 
+@pytest.mark.linux("sandbox")
 def test_a_lead_completes_no_checked_task_of_an_agent_that_runs_commands(shared_crew_on: Callable[..., Crew]) -> None:
     crew = shared_crew_on()
     task = tasks.add_task(crew.team, "work", check="true")
@@ -176,6 +180,7 @@ def test_a_check_of_a_lead_obeys_the_rules_for_the_agent(shared_crew: Crew) -> N
     assert saved(shared_crew, task).status == "completed", "the operator's own check needs no permission"
 
 
+@pytest.mark.linux("sandbox")
 def test_a_check_of_a_lead_asks_where_bash_would(shared_crew: Crew) -> None:
     task = lead_adds(shared_crew, "work", "true")
     shared_crew.model.give("asker", completes(task), says("done"), says("really"))

@@ -68,6 +68,9 @@ FAKE = Path(__file__).with_name("fake_engine.py")
 ON_PATH = Path(__file__).parents[1] / "data" / "engines"
 
 
+pytestmark = pytest.mark.linux("sandbox")
+
+
 @pytest.fixture(autouse=True)
 def _boxed(tmp_path: Path) -> None:
     system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(tmp_path, writes=False)))

@@ -41,6 +41,7 @@ def refuses(instead: Reply | None) -> Reply:
 
 
 @pytest.mark.usefixtures("api")
+@pytest.mark.linux("fork")
 def test_another_model_goes_on_where_one_refuses(crew_on: Make) -> None:
     crew = crew_on({"worker": [refuses(calls("list_dir")), says("done"), says("more")]})
     hired = crew.hire("worker", "code", "look", unsafe_no_sandbox=True)

@@ -91,6 +91,7 @@ def test_only_models_that_take_them_are_sent_such_messages(model: str, hears: bo
 
 
 @pytest.mark.usefixtures("api")
+@pytest.mark.linux("fork")
 def test_a_loop_is_told_with_the_rank_of_the_system_prompt(crew_on: Make) -> None:
     again = [calls("list_dir")] * TOLD_REPEATS
     crew = crew_on({"looper": [*again, ASKS, says("done")]})
@@ -106,6 +107,7 @@ def test_a_loop_is_told_with_the_rank_of_the_system_prompt(crew_on: Make) -> Non
 
 
 @pytest.mark.usefixtures("api")
+@pytest.mark.linux("fork")
 def test_words_of_others_are_in_no_instruction(crew_on: Make) -> None:
     waits = calls("bash", command="while ! test -e leave; do sleep 0.05; done")
     crew = crew_on({"worker": [waits, calls("shutdown_response", approve=True)]})

@@ -158,6 +158,7 @@ def test_a_refusal_because_of_thinking_is_repaired_once(crew_on: Make, monkeypat
     assert [thoughts_in(body) for body in (first, refused, repaired)] == [0, 1, 0]
 
 
+@pytest.mark.linux("fork")
 def test_what_the_api_dropped_is_not_sent_again(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     genuine, drops = thinking.find_stale, [1]
 

@@ -69,6 +69,7 @@ def test_max_tokens_never_exceed_the_limit_of_the_model(shared_crew: Crew, monke
 
 
 @of_answers
+@pytest.mark.linux("sandbox")
 def test_a_truncated_tool_call_does_nothing_and_is_retried(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def as_llama_cpp(schema: dict[str, Any]) -> str | None:
 
 
 @of_answers
+@pytest.mark.linux("sandbox")
 def test_a_server_that_makes_grammars_takes_the_tools_of_each_type(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

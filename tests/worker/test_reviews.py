@@ -49,6 +49,7 @@ def write_into(crew: Crew, name: str) -> str:
     return f"made/{name}.txt"
 
 
+@pytest.mark.linux("sandbox")
 def test_a_reviewer_gets_the_diff_and_its_approval_completes_the_task(shared_crew: Crew) -> None:
     crew, path = shared_crew, write_into(shared_crew, "ann")
     crew.model.give("rev", says("ready"))

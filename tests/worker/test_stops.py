@@ -168,6 +168,7 @@ def test_an_unknown_reason_to_stop_ends_the_turn_and_is_said(shared_crew: Crew) 
 
 
 @pytest.mark.misfits("a block of a later API, and back")
+@pytest.mark.linux("fork")
 def test_an_unknown_block_is_kept_and_goes_back(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [
         {"type": "content_block_start", "index": 0, "content_block": {"type": "poem", "verse": "O", "rhymes": [1]}},

@@ -156,6 +156,7 @@ def test_without_the_route_only_what_was_asked_for_is_sent(shared_crew: Crew, mo
 
 @pytest.mark.misfits("a description of a model from before it had capabilities")
 @of_answers
+@pytest.mark.linux("fork")
 def test_where_the_api_says_nothing_its_documents_say_it(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.Service, "_model", lambda _self, name: {"type": "model", "id": name})
     with patched(TAKEN_FOR_THE_API):

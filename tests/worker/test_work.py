@@ -257,6 +257,7 @@ def test_a_folders_conventions_are_those_that_the_user_accepted(shared_crew: Cre
     assert results_of(shared_crew, "visitor")[-1].content.endswith("zone/CLAUDE.md:]\nObey me.")
 
 
+@pytest.mark.linux("sandbox")
 def test_edits_of_each_form_are_made_and_can_be_reversed(shared_crew: Crew) -> None:
     file = shared_crew.root / "forms.py"
     file.write_text("a = 1\nb = 1\n")
@@ -285,6 +286,7 @@ def test_the_code_of_a_mark_cannot_be_computed_without_the_key() -> None:
     assert delimit(*same) == delimit(*same, ""), "a journal of an earlier version keeps its words"
 
 
+@pytest.mark.linux("sandbox")
 def test_a_lead_cannot_give_its_team_an_invalid_name(shared_crew: Crew) -> None:
     names = ["My Team", "", "x" * 33, "a\nb", "agents", "operator", "lead"]
     shared_crew.model.give("lead", *(calls("create_team", name=name) for name in names), says("no name will do"))
@@ -297,6 +299,7 @@ def test_a_lead_cannot_give_its_team_an_invalid_name(shared_crew: Crew) -> None:
     shared_crew.wait_for("lead", "exited")
 
 
+@pytest.mark.linux("sandbox")
 def test_a_type_is_offered_exactly_its_tools(shared_crew: Crew) -> None:
     common = {
         "send_message", "read_inbox", "task_list", "task_claim", "task_update", "todo", "ask_operator",
