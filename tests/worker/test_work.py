@@ -63,6 +63,7 @@ def test_an_answer_is_a_file_a_mail_and_a_fact_of_the_journal(shared_crew: Crew)
     eventually(lambda: [m.type for m in letters()] == ["result", "idle_notification"], "the two messages")
 
 
+@pytest.mark.linux("sandbox")
 def test_what_only_the_operator_asked_for_costs_the_lead_no_turn(crew: Crew) -> None:
     def readers(ident: str) -> list[str]:
         """Return the mailboxes that hold the result for the mail `ident`."""
