@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from crewboard.protocol.supervisor_client import ControlRequest
-from crewboard.supervisor import server as control_server
+from crewboard.supervisor import __main__ as supervisor_main
 from tests.bad_input.bench import Area, Bench, Entry
 from tests.bad_input.table import TABLE
 from tests.cli.shell import COMMAND, clean_environment
@@ -117,7 +117,7 @@ BAD_REQUESTS = {
 async def test_a_bad_control_request_is_ignored(request_name: str, tmp_path: Path) -> None:
     heard: list[ControlRequest] = []
     path = Path(f"/tmp/crewboard-test-{os.getpid()}.sock")
-    server = await control_server.listen(path, heard.append)
+    server = await supervisor_main.listen(path, heard.append)
     try:
         async with asyncio.timeout(20):
             assert await _say(path, BAD_REQUESTS[request_name]) != b"ok\n"

@@ -33,7 +33,6 @@ from crewboard.store.interface import Held, Key
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import __main__ as supervisor_main
 from crewboard.supervisor import finalizer, reconciler
-from crewboard.supervisor import server as control_server
 from crewboard.supervisor.launcher import Ended, OfflineModel, PopenLauncher, PreforkLauncher, Ref
 from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
 from crewboard.unix import process
@@ -480,7 +479,7 @@ def test_only_the_process_behind_the_socket_is_killed(crew: Crew) -> None:
 
 async def test_a_request_whose_caller_gave_up_is_not_done_later(tmp_path: Path) -> None:
     done: list[ControlRequest] = []
-    server = await control_server.listen(tmp_path / "s.sock", done.append)
+    server = await supervisor_main.listen(tmp_path / "s.sock", done.append)
     for waits in (False, True):
         with socket.socket(socket.AF_UNIX) as caller:
             caller.connect(str(tmp_path / "s.sock"))

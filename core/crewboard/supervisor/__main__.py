@@ -4,12 +4,16 @@ With `--host NAME SLOTS [LABEL …]` after the directory, it is a host of the te
 """
 
 import asyncio
+import contextlib
+import hashlib
 import logging
 import os
+import secrets
+import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +29,7 @@ from crewboard.errors import (
     UsageError,
 )
 from crewboard.protocol import supervisor_client
+from crewboard.protocol.supervisor_client import ControlRequest, peer_of
 from crewboard.records.processes import Host, Lease
 from crewboard.records.processes import Supervisor as SupervisorInfo
 from crewboard.store import files, leases, roster
@@ -32,7 +37,6 @@ from crewboard.store import hosts as store_hosts
 from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import host as hosts
-from crewboard.supervisor import server as control_server
 from crewboard.supervisor.host import LocalHost, Outage
 from crewboard.supervisor.launcher import OfflineModel, PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, note_failure
@@ -51,13 +55,52 @@ _REACH_INTERVAL = 1.0
 _MOST_ROUNDS = 20
 """Rounds of killing what a host started, because processes may be started meanwhile."""
 
+_MAX_REQUEST = 4 * 1024 * 1024
+"""Bytes of a request, at most."""
+
+
+def choose_socket(team: TeamDirectory) -> Path:
+    """Return a new socket path. Remove the sockets of this team's earlier supervisors, which are dead."""
+    folder = supervisor_client.make_socket_folder(os.environ)
+    stem = hashlib.sha256(str(team.path).encode()).hexdigest()[:16]
+    for old in folder.glob(f"{stem}-*.sock"):
+        old.unlink(missing_ok=True)
+    return folder / f"{stem}-{secrets.token_hex(4)}.sock"
+
+
+async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> asyncio.Server:
+    """Call `on_request` for each request of this user, and answer it with `ok`.
+
+    Drop a request whose caller has gone: the caller reported it as refused, so it must not be carried out later.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # ValueError: the line is too long, or no request. The caller gets no `ok` and tries again.
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+            if peer_of(writer.get_extra_info("socket")).uid == os.geteuid():
+                request = ControlRequest.decode(await reader.readline())
+                # It reports without being asked that the other end is closed.
+                poll = select.poll()
+                poll.register(writer.get_extra_info("socket"), 0)
+                if not poll.poll(0):
+                    on_request(request)
+                    writer.write(b"ok\n")
+                    await writer.drain()
+        with contextlib.suppress(OSError):
+            writer.close()
+
+    server = await asyncio.start_unix_server(serve, path=str(path), limit=_MAX_REQUEST)
+    path.chmod(0o600)
+    supervisor_client.show_life(path)
+    return server
+
 
 async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = None, held: Held | None = None) -> None:
     """Listen, write the address into the lock, and reconcile until there is nothing left to do.
 
     A `host` holds its lease `held`.
     """
-    path = control_server.choose_path(team)
+    path = choose_socket(team)
     me = SupervisorInfo(
         pid=os.getpid(),
         socket=str(path),
@@ -77,7 +120,7 @@ async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = No
         leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", host.outage, host))
     # Hosts find what they start in the store.
     on_request = supervisor.on_request if host is None else lambda _: supervisor.wake()
-    server = await control_server.listen(path, on_request)
+    server = await listen(path, on_request)
     stay_reachable()
     try:
         if host is not None:
