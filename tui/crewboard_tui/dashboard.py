@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import crewboard as core
 from crewboard import CrewboardError, ExitCode, StorageError, UntrustedError, UsageError, env, redaction
+from crewboard_tui import bundle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,7 +194,8 @@ def run(
     from crewboard_tui.render.sanitize import safe_line
     from crewboard_tui.settings import Settings, read_setting
 
-    def wake() -> None:
+    def painted() -> None:
+        bundle.end()
         if not read_only and team.directory.exists() and not team.directory.is_foreign():
             threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
 
@@ -204,7 +206,7 @@ def run(
         # A demo's scratch copy is never opened again.
         settings = replace(settings, visits=None)
     plain = ascii or not env.speaks_utf8()
-    app = CrewboardApp(team, ascii_only=plain, read_only=read_only, settings=settings, afterwards=wake)
+    app = CrewboardApp(team, ascii_only=plain, read_only=read_only, settings=settings, afterwards=painted)
     app.context.coach = coach
     terminated = signal.getsignal(signal.SIGTERM)
     if env.is_in_browser():

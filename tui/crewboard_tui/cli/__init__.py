@@ -40,6 +40,9 @@ _BOARDS = {(): False, ("board",): False, ("--read-only",): True, ("board", "--re
 
 def _open_board(*, read_only: bool) -> int:
     """Open the dashboard as the command tree would do it: building that takes a twentieth of a start."""
+    from crewboard_tui import bundle
+
+    bundle.begin()
     from crewboard_tui.dashboard import open_board
 
     def tell(text: str) -> None:

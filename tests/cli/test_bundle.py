@@ -1,0 +1,142 @@
+"""The file that holds the modules of the first picture: it changes when they load, never what they are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crewboard.commands.context import Team
+from crewboard_tui import bundle
+from tests.bench.terminal import terminal
+from tests.cli.files import enlist
+from tests.cli.shell import COMMAND, Cli, clean_environment
+from tests.cli.test_startup import PICTURE, loaded
+from tests.crew import eventually
+
+START = """
+import inspect, sys
+sys.path.insert(0, sys.argv[2])
+from crewboard_tui.bundle import Bundle, Loader
+begun = Bundle(sys.argv[1])
+begun.begin()
+import planet, planet.moon
+begun.end()
+import importlib.resources
+print(type(planet.__spec__.loader) is Loader, type(planet.moon.__spec__.loader) is Loader, planet.moon.NAME)
+print(planet.__file__, planet.__cached__, planet.__path__, planet.__package__, planet.moon.__package__)
+print(inspect.getsource(planet.moon), importlib.resources.files("planet") / "moon.py")
+"""
+
+LOADERS = """
+begun.end()
+specs = [getattr(module, "__spec__", None) for name, module in sys.modules.items() if name not in begun._before]
+found = [type(spec.loader).__name__ for spec in specs if spec is not None]
+print(found.count("Loader"), found.count("SourceFileLoader"))
+"""
+
+BEGUN = """
+import sys
+sys.argv[1:] = ["--read-only"]
+from crewboard_tui import dashboard
+from crewboard_tui.bundle import Bundle
+dashboard.run_in_terminal = lambda *_, **how: print(type(sys.meta_path[0]) is Bundle) or 0
+from crewboard_tui.cli import main
+main()
+"""
+
+
+class Starts:
+    """Starts of a program whose modules are a package with one module, and are found in a bundle."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.moon = folder / "all", folder / "planet" / "moon.py"
+        self.moon.parent.mkdir()
+        (folder / "planet" / "__init__.py").write_text("")
+        self.moon.write_text("NAME = 'Io'\n")
+        self._folder = folder
+
+    def __call__(self, *options: str, file: Path | None = None) -> tuple[str, str]:
+        """Return which of the two modules came from the bundle with what the program is, and how they look else."""
+        command = [sys.executable, "-I", *options, "-c", START, str(file or self.file), str(self._folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
+        assert done.stderr == ""
+        first, _, rest = done.stdout.partition("\n")
+        return first, rest
+
+
+@pytest.fixture
+def starts(tmp_path: Path) -> Starts:
+    return Starts(tmp_path)
+
+
+def test_a_second_start_finds_the_same_modules_in_the_bundle(starts: Starts) -> None:
+    first, alone = starts()
+    second, bundled = starts()
+    assert (first, second) == ("False False Io", "True True Io")
+    assert bundled == alone
+    assert sorted(each.name for each in starts.file.parent.iterdir()) == ["all", "planet"]
+
+
+def test_a_changed_module_is_loaded_from_its_source(starts: Starts) -> None:
+    starts()
+    before = starts.moon.stat()
+    starts.moon.write_text("NAME = 'Eo'\n")
+    # An edit within the same second, which bytecode does not tell from no edit.
+    os.utime(starts.moon, ns=(before.st_atime_ns, before.st_mtime_ns + 10**9))
+    assert starts()[0] == "True False Eo"
+    assert starts()[0] == "True True Eo"
+
+
+def test_a_removed_module_is_not_found(starts: Starts) -> None:
+    starts()
+    starts.moon.unlink()
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        starts()
+    assert "No module named 'planet.moon'" in failed.value.stderr
+
+
+@pytest.mark.parametrize("harm", ["cut", "of another interpreter", "empty"])
+def test_a_bundle_that_does_not_fit_is_replaced(harm: str, starts: Starts) -> None:
+    starts()
+    whole = starts.file.read_bytes()
+    harmed = {
+        "cut": whole[: len(whole) // 2],
+        "of another interpreter": whole.replace(b"3.", b"4.", 1),
+        "empty": b"",
+    }
+    starts.file.write_bytes(harmed[harm])
+    assert starts()[0] == "False False Io"
+    assert starts()[0] == "True True Io"
+
+
+def test_no_bundle_is_written_where_no_bytecode_is(starts: Starts) -> None:
+    assert starts("-B")[0] == "False False Io"
+    assert not starts.file.exists()
+    away = starts.file.parent / "missing" / "all"
+    assert starts(file=away)[0] == starts(file=away)[0] == "False False Io"
+
+
+def test_all_modules_of_the_first_picture_are_in_one_file(shell: Cli, tmp_path: Path) -> None:
+    begin = f"from crewboard_tui.bundle import Bundle\nbegun = Bundle({str(tmp_path / 'all')!r})\nbegun.begin()\n"
+    counts = [loaded(begin + PICTURE + LOADERS, set(), shell).stdout.split() for _ in range(2)]
+    assert counts[0][0] == counts[1][1] == "0"
+    assert counts[0][1] == counts[1][0]
+    assert int(counts[1][0]) > 300
+
+
+@pytest.mark.files_only("psycopg loads more")
+def test_the_dashboard_begins_with_the_bundle(shell: Cli, team: Team) -> None:
+    assert loaded(BEGUN, set(), shell).stdout == "True\n"
+
+
+@pytest.mark.files_only("what keeps the team does not matter")
+def test_a_dashboard_writes_the_bundle_behind_its_first_picture(team: Team) -> None:
+    assert bundle.__spec__ is not None
+    file = Path(f"{bundle.__spec__.cached}.all")
+    enlist(team, "scout")
+    file.unlink(missing_ok=True)
+    with terminal([*COMMAND, "board", "--read-only"], team.directory.root, clean_environment()) as board:
+        board.expect_exact("scout")
+        eventually(file.exists)

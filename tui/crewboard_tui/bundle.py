@@ -1,0 +1,129 @@
+"""Load the modules of the first picture from one file, which is kept beside their bytecode.
+
+Python looks up, opens and reads the bytecode of each of these 400 modules, and makes all constants of each anew. One
+file of all code objects, in which each constant stands once, takes a third of that. It is no more and no less trusted
+than the bytecode beside it, and as that it tells of each module the time and the size of the source: a module that has
+changed is loaded from its own file, and the bundle is then written again.
+"""
+
+import marshal
+import os
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
+
+Entry = tuple[str, str, tuple[int, int] | None, bool, CodeType]
+"""Of a module: source, bytecode, time and size of the source, True if it is a package, and code."""
+
+
+class Loader(SourceFileLoader):
+    """Runs the code of a module that was read already."""
+
+    def __init__(self, name: str, path: str, code: CodeType) -> None:
+        super().__init__(name, path)
+        self._code: CodeType | None = code
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return the code once; later that of the file, which the module need not keep in memory."""
+        code, self._code = self._code, None
+        return code or super().get_code(fullname)
+
+
+class Bundle:
+    """Finds modules in the file of all, from `begin` to `end`."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._before = frozenset(sys.modules)
+        self._found: dict[str, Entry] = {}
+        self._is_current = False
+
+    def begin(self) -> None:
+        """Find modules in the file first, if it was written for this interpreter and these folders of modules."""
+        with suppress(OSError, EOFError, ValueError, TypeError), open(self._file, "rb") as file:  # noqa: PTH123
+            data, header = file.read(), _header()
+            if data.startswith(header):
+                self._found = marshal.loads(memoryview(data)[len(header) :])  # noqa: S302  trusted as bytecode is
+                self._is_current = True
+        sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None, /
+    ) -> ModuleSpec | None:
+        """Return how to load a module that the file has, and whose source has not changed."""
+        if name not in self._found:
+            return None
+        source, bytecode, stamp, is_package, code = self._found.pop(name)
+        if stamp != _stamp(source):
+            self._is_current = False
+            return None
+        spec = ModuleSpec(name, Loader(name, source, code), origin=source, is_package=is_package)
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.append(os.path.dirname(source))  # noqa: PTH120
+        spec.has_location, spec.cached = True, bytecode
+        return spec
+
+    def end(self) -> None:
+        """Find modules as Python does. Write the file if it did not fit: with what was loaded since `begin`."""
+        sys.meta_path.remove(self)
+        self._found.clear()
+        if not self._is_current and not sys.dont_write_bytecode:
+            loaded = [module for name, module in sys.modules.copy().items() if name not in self._before]
+            # A thread that Python waits for: it leaves no half of a file.
+            threading.Thread(target=self._write, args=(loaded,), name="crewboard-bundle").start()
+
+    def _write(self, modules: Iterable[ModuleType]) -> None:
+        new = f"{self._file}.{os.getpid()}"
+        # Where the user may not write, each start loads the modules one by one. A source may just be edited.
+        with suppress(OSError, ImportError, SyntaxError):
+            found = dict(entry for module in modules if (entry := _entry(module)) is not None)
+            try:
+                with open(new, "wb") as file:  # noqa: PTH123
+                    file.write(_header() + marshal.dumps(found))
+                os.replace(new, self._file)  # noqa: PTH105
+            except OSError:
+                os.unlink(new)  # noqa: PTH108
+                raise
+
+
+def begin() -> None:
+    """Load modules from the bundle of this installation from now on, until `end`."""
+    if __spec__.cached is not None:
+        Bundle(f"{__spec__.cached}.all").begin()
+
+
+def end() -> None:
+    """End what `begin` began, if it did."""
+    for each in sys.meta_path.copy():
+        if isinstance(each, Bundle):
+            each.end()
+
+
+def _header() -> bytes:
+    """Return what has to be the same for code to be that of the modules that Python would find."""
+    # The folder of the script, which comes first, has no modules; with -m it is where the user is.
+    path = sys.path if sys.flags.safe_path else sys.path[1:]
+    return f"{sys.version!r} {sys.flags.optimize} {path}\n".encode(errors="surrogateescape")
+
+
+def _stamp(source: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(source)  # noqa: PTH116
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _entry(module: ModuleType) -> tuple[str, Entry] | None:
+    """Return the name and the entry of a module that was loaded from its source or the bytecode of that."""
+    # Some entries of `sys.modules` are no modules.
+    spec = getattr(module, "__spec__", None)
+    if spec is None or not isinstance(spec.loader, SourceFileLoader) or spec.origin is None or spec.cached is None:
+        return None
+    # Before the code is read: if it changes meanwhile, the entry does not fit.
+    stamp = _stamp(spec.origin)
+    code = spec.loader.get_code(spec.name)
+    return code and (spec.name, (spec.origin, spec.cached, stamp, spec.submodule_search_locations is not None, code))
