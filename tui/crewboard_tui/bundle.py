@@ -9,14 +9,16 @@ changed is loaded from its own file, and the bundle is then written again.
 import marshal
 import os
 import sys
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
 Entry = tuple[str, str, tuple[int, int] | None, bool, CodeType]
 """Of a module: source, bytecode, time and size of the source, True if it is a package, and code."""
+
+Place = tuple[str, str, str, bool]
+"""The name, the source and the bytecode of a module, and True if it is a package."""
 
 
 class Loader(SourceFileLoader):
@@ -67,26 +69,18 @@ class Bundle:
         return spec
 
     def end(self) -> None:
-        """Find modules as Python does. Write the file if it did not fit: with what was loaded since `begin`."""
+        """Find modules as Python does. Have the file written if it did not fit: with what was loaded since `begin`."""
         sys.meta_path.remove(self)
         self._found.clear()
-        if not self._is_current and not sys.dont_write_bytecode:
-            loaded = [module for name, module in sys.modules.copy().items() if name not in self._before]
-            # A thread that Python waits for: it leaves no half of a file.
-            threading.Thread(target=self._write, args=(loaded,), name="crewboard-bundle").start()
+        if self._is_current or sys.dont_write_bytecode or sys.pycache_prefix:
+            return
+        loaded = [module for name, module in sys.modules.copy().items() if name not in self._before]
+        order = marshal.dumps((self._file, _header(), [each for module in loaded if (each := _place(module))]))
+        # Not imported above: so these are in the bundle too.
+        import threading
 
-    def _write(self, modules: Iterable[ModuleType]) -> None:
-        new = f"{self._file}.{os.getpid()}"
-        # Where the user may not write, each start loads the modules one by one. A source may just be edited.
-        with suppress(OSError, ImportError, SyntaxError):
-            found = dict(entry for module in modules if (entry := _entry(module)) is not None)
-            try:
-                with open(new, "wb") as file:  # noqa: PTH123
-                    file.write(_header() + marshal.dumps(found))
-                os.replace(new, self._file)  # noqa: PTH105
-            except OSError:
-                os.unlink(new)  # noqa: PTH108
-                raise
+        # Python waits for this thread before it ends.
+        threading.Thread(target=_order, args=(order,), name="crewboard-bundle").start()
 
 
 def begin() -> None:
@@ -106,7 +100,7 @@ def _header() -> bytes:
     """Return what has to be the same for code to be that of the modules that Python would find."""
     # The folder of the script, which comes first, has no modules; with -m it is where the user is.
     path = sys.path if sys.flags.safe_path else sys.path[1:]
-    return f"{sys.version!r} {sys.flags.optimize} {path}\n".encode(errors="surrogateescape")
+    return f"{sys.version!r} {path}\n".encode(errors="surrogateescape")
 
 
 def _stamp(source: str) -> tuple[int, int] | None:
@@ -117,13 +111,47 @@ def _stamp(source: str) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _entry(module: ModuleType) -> tuple[str, Entry] | None:
-    """Return the name and the entry of a module that was loaded from its source or the bytecode of that."""
+def _place(module: ModuleType) -> Place | None:
+    """Return where a module is, if it was loaded from its source or the bytecode of that."""
     # Some entries of `sys.modules` are no modules.
     spec = getattr(module, "__spec__", None)
     if spec is None or not isinstance(spec.loader, SourceFileLoader) or spec.origin is None or spec.cached is None:
         return None
-    # Before the code is read: if it changes meanwhile, the entry does not fit.
-    stamp = _stamp(spec.origin)
-    code = spec.loader.get_code(spec.name)
-    return code and (spec.name, (spec.origin, spec.cached, stamp, spec.submodule_search_locations is not None, code))
+    return spec.name, spec.origin, spec.cached, spec.submodule_search_locations is not None
+
+
+def _order(order: bytes) -> None:
+    """Let a process of its own write the bundle: here it would take 16 MiB, which Python does not give back."""
+    import subprocess
+
+    command = [sys.executable, "-I", *["-O"] * sys.flags.optimize, "-m", __name__]
+    with suppress(OSError):
+        subprocess.run(
+            command, input=order, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            check=False,
+        )  # fmt: skip
+
+
+def write(order: bytes) -> None:
+    """Write the bundle that is ordered."""
+    file, header, places = marshal.loads(order)  # noqa: S302  from the dashboard that has started this process
+    entries: dict[str, Entry] = {}
+    for name, source, bytecode, is_package in places:
+        # Before the code is read: if it changes meanwhile, the entry does not fit.
+        stamp, code = _stamp(source), SourceFileLoader(name, source).get_code(name)
+        if code is not None:
+            entries[name] = source, bytecode, stamp, is_package, code
+    new = f"{file}.{os.getpid()}"
+    try:
+        with open(new, "wb") as made:  # noqa: PTH123
+            made.write(header + marshal.dumps(entries))
+        os.replace(new, file)  # noqa: PTH105
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(new)  # noqa: PTH108
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    # Where the user may not write, or a source is just edited, each start loads the modules one by one.
+    write(sys.stdin.buffer.read())
