@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pexpect
 import psutil
 import pytest
 
@@ -40,11 +39,10 @@ def team(tmp_path: Path) -> Iterator[Team]:
 
 def test_the_first_paint(figures: Figures, idle: Team) -> None:
     root, environment = idle.directory.root, clean_environment()
-    # The first start after a change has bytecode and the bundle of modules written, and waits for that at its end.
+    # The first start after a change has bytecode and the bundle of modules written.
     with terminal(BOARD, root, environment) as board:
         board.expect_exact("agent10")
-        board.send("q")
-        board.expect(pexpect.EOF)
+        rest(board, BEHIND)
     # They take turns, so that other work on the machine slows both alike.
     turns = [
         (painted_ms(EMPTY_APP, root, environment, EMPTY_WORDS), painted_ms(BOARD, root, environment, "agent10"))

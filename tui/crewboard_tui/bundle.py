@@ -79,8 +79,8 @@ class Bundle:
         # Not imported above: so these are in the bundle too.
         import threading
 
-        # Python waits for this thread before it ends.
-        threading.Thread(target=_order, args=(order,), name="crewboard-bundle").start()
+        # The end of the dashboard does not wait for it: half an order is none, and the next start gives it again.
+        threading.Thread(target=_order, args=(order,), name="crewboard-bundle", daemon=True).start()
 
 
 def begin() -> None:
