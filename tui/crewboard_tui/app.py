@@ -108,7 +108,8 @@ def _palette() -> type[Provider]:
 class CrewboardApp(App[None], inherit_bindings=False):
     """The dashboard of one team on one terminal."""
 
-    CSS_PATH = "app.tcss"
+    CSS_PATH = ["app.tcss", "views/board.tcss"]
+    """What the first picture needs. A style sheet that a screen brings along styles all that there is anew."""
     DEFAULT_MODE = _FIRST
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings_of("app"),
@@ -138,6 +139,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         # Textual reads it once, now.
         self.DEFAULT_MODE = visit.view if visit.view in registry.VIEWS else _FIRST  # type: ignore[misc]
         super().__init__()
+        # What is to be said stands in the footer. Textual would mount a place for notifications on each screen.
+        self._disable_notifications = True
         self.title = f"crewboard · {team.directory.path.name}"
         self.animation_level = "none"
         for theme in (*THEMES.values(), *self.settings.themes.values()):

@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Label
+from textual.widgets import Label, Static
 
 from crewboard import UsageError
 from crewboard_tui.context import AppContext
@@ -72,7 +72,8 @@ class Composer(Horizontal):
         """The input; None until it is mounted with its hint, after the first picture."""
 
     def compose(self) -> ComposeResult:
-        yield Label("", id="composer-to")
+        # A label has styles of its own to parse, before the first picture.
+        yield Static("", id="composer-to")
 
     def on_mount(self) -> None:
         if not self._app_context.read_only:
@@ -118,9 +119,9 @@ class Composer(Horizontal):
 
     def _show_label(self) -> None:
         head, text = self._head, self.line.text if self.line is not None else ""
-        self._show(self.query_one("#composer-to", Label), f"{head.addressed(text) or head.label} ›" if head else "")
+        self._show(self.query_one("#composer-to", Static), f"{head.addressed(text) or head.label} ›" if head else "")
 
-    def _show(self, label: Label, text: str) -> None:
+    def _show(self, label: Static, text: str) -> None:
         """Set a label if it changed: each assignment lays out the line again."""
         content = Content(one_line(text))
         if label.content != content:
