@@ -153,10 +153,7 @@ class KernelProbe:
             del self._resting[name]
         children: dict[int, list[int]] = {}
         if workers.keys() - self._resting.keys():
-            now = time.monotonic()
-            self._parents = process.parents(self._parents if now - self._listed_at < _PIDS_LAST else None)
-            self._listed_at = now
-            children = process.children_of(self._parents)
+            children = self._list_children()
         measured = {}
         for name, status in workers.items():
             before, self._known[name] = self._known.get(name, {}), {}
@@ -180,7 +177,7 @@ class KernelProbe:
         known = self._server
         self._server = process.measure(known.pid) if known is not None else None
         if known is None or self._server is None or self._server.start_ticks != known.start_ticks:
-            children = process.children_of(process.parents()).get(supervisor, [])
+            children = self._list_children().get(supervisor, [])
             servers = (process.measure(pid) for pid in children if SERVER_MODULE in process.arguments(pid))
             # A process that is about to become a worker is like the server, which is older.
             found = [server for server in servers if server is not None]
@@ -190,6 +187,13 @@ class KernelProbe:
     def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
         """Return a worker and its descendants, each below its parent."""
         return process_tree(pid)
+
+    def _list_children(self) -> dict[int, list[int]]:
+        """Return the children of each process; of those listed a moment ago without looking at each again."""
+        now = time.monotonic()
+        self._parents = process.parents(self._parents if now - self._listed_at < _PIDS_LAST else None)
+        self._listed_at = now
+        return process.children_of(self._parents)
 
     def _read(self, name: str, pid: int, before: dict[_ProcessKey, tuple[float, float]]) -> tuple[float, int] | None:
         """Measure a process of the agent `name`: since its last measurement, if it is in `before`."""

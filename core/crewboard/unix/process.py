@@ -61,8 +61,8 @@ def boot_id() -> str:
         return ""
 
 
-def _stat(pid: int) -> list[str]:
-    """Return the fields behind the name; none if there is no such process."""
+def _stat(pid: int, first: int = -1) -> list[str]:
+    """Return the fields behind the name, or the `first` ones and the rest; none if there is no such process."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -73,7 +73,7 @@ def _stat(pid: int) -> list[str]:
         return []
     finally:
         os.close(fd)
-    return text.rpartition(b")")[2].decode().split()
+    return text.rpartition(b")")[2].decode().split(None, first)
 
 
 def start_ticks(pid: int) -> int:
@@ -189,7 +189,7 @@ def parents(known: Mapping[int, int] | None = None) -> dict[int, int]:
     if known:
         living = set(pids)
         found = {pid: known[pid] for pid in pids if known.get(pid) in living}
-    return found | {pid: int(fields[_PPID]) for pid in pids if pid not in found and (fields := _stat(pid))}
+    return found | {pid: int(fields[_PPID]) for pid in pids if pid not in found and (fields := _stat(pid, 2))}
 
 
 def has_job_control() -> bool:
