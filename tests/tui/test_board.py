@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from textual import events
+from textual.geometry import Region
 from textual.widget import Widget
 
 from crewboard.commands import settings
@@ -684,6 +685,25 @@ async def test_the_tasks_are_painted_in_the_room_that_the_pulse_leaves(
         # Nothing else of the team changes.
         empty.said("ann", 5, "thought")
         await stage.sees("─ Pulse", "unassigned │")
+
+
+@pytest.mark.parametrize("size", default([(120, 36), (80, 24), (170, 50)], (120, 36)))
+async def test_a_second_in_which_nothing_changes_lays_nothing_out(
+    size: tuple[int, int], frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.settles()
+        laid, refresh = list[str](), Widget.refresh
+
+        def note(widget: Widget, *regions: Region, layout: bool = False, **more: bool) -> Widget:
+            laid.extend([str(widget)] if layout else [])
+            return refresh(widget, *regions, layout=layout, **more)
+
+        monkeypatch.setattr(Widget, "refresh", note)
+        assert isinstance(stage.app.screen, BoardScreen)
+        stage.app.screen.tick()
+        await stage.settles()
+        assert laid == []
 
 
 async def test_a_failed_call_has_a_sign_in_the_peek(frozen: Frozen) -> None:

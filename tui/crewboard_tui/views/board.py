@@ -518,7 +518,10 @@ class BoardScreen(BaseScreen):
         # The costs follow at once: what is free stands below them.
         is_ended = self._tells_cost and self.panes.zoomed is None
         most = max(len(tasks.rows) + 1, _MOST_PULSE + 2)
-        self.query_one("#board-work").styles.max_height = most if is_ended else None
+        work, limit = self.query_one("#board-work").styles, most if is_ended else None
+        # Setting it lays out the screen, also where it is the same.
+        if (work.max_height and work.max_height.value) != limit:
+            work.max_height = limit
         if self.size.width >= HUGE:
             height, width = tasks.size.height, lists.size.width // 2 - 1
         else:
