@@ -1342,6 +1342,7 @@ async def test_a_permission_shows_the_change_and_can_add_its_rule(frozen: Frozen
     async with opened(frozen, 100, 30) as stage:
         await stage.app.open_need("permission:release:perm-1")
         await stage.sees("the terms ask")
+        assert stage.all.count("the terms ask") == 1
         await stage.sees("A says yes to every write_file of release directly in src/", "-x = 1", "+x = 2")
         tones = {span.text: span.tone for line in stage.app.screen.query_one("#plan", LineView).lines for span in line}
         assert (tones["x = 1"], tones["x = 2"]) == ("del", "add")

@@ -128,7 +128,7 @@ def _order(order: bytes) -> None:
     with suppress(OSError):
         subprocess.run(
             command, input=order, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            check=False,
+            check=False, env={},
         )  # fmt: skip
 
 

@@ -219,15 +219,15 @@ class BoardScreen(BaseScreen):
         lines: list[Line] = [(Span(text.format(place=place, **named)),) for text in _WELCOME]
         spawn, no_key = self._first_steps
         lines.append((Span(" " * _INDENT), say(spawn)))
+        if self._claude_team:
+            key = self.context.key("app.teams")
+            lines[:0] = [(Span(f"{key}  "), say(f"shows Claude Code's team {self._claude_team}, which works here")), ()]
         # Hosts have keys of their own.
         if no_key and not snapshot.view.hosts:
             if (found := self._local_server) is not None:
                 key = self.context.key("agent.local_model")
                 no_key = f"no API key, but {found}: {key} lets this team use it"
             lines[:0] = [(say(no_key, "warning"),), (Span(self._steps.words),), ()]
-        if self._claude_team:
-            key = self.context.key("app.teams")
-            lines += [(), (Span(f"{key}  "), say(f"shows Claude Code's team {self._claude_team}, which works here"))]
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
 
     @cached_property

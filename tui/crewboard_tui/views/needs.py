@@ -214,7 +214,8 @@ class NeedsScreen(BaseScreen):
         for at, request in enumerate(self._permissions.requests):
             head: Line = (say(request.from_, "bold"), Span(f" {request.id}", "dim"))
             yield Passage(named(request, "head"), [*([()] if at else []), *hang(head, width, 2, 9)])
-            yield Passage(named(request, "call"), permission_text(request, width))
+            why = fact_lines([("why", str(request.payload.get("why") or ""))], width)
+            yield Passage(named(request, "call"), [*why, *permission_text(request, width)])
 
     @on(LineView.Scrolled)
     def _scrolled(self) -> None:

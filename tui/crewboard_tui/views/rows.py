@@ -253,7 +253,8 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
 
 def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> list[Line]:
     payload = request.payload
-    lines = fact_lines([(_HOLDS_UP, held_by(view, need)), ("risk", str(payload.get("risk") or ""))], width)
+    reasons = [(name, str(payload.get(name) or "")) for name in ("risk", "why")]
+    lines = fact_lines([(_HOLDS_UP, held_by(view, need)), *reasons], width)
     if request.type == "task_review":
         return lines + review_text(request, width)
     if request.type == "permission":
@@ -270,7 +271,8 @@ def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> 
 _CHANGE = frozenset({"old_text", "new_text", "replace_all", "edits", "diff", "content"})
 """Fields of a call that its diff shows."""
 
-_KNOWN = frozenset({"tool", "input", "summary", "diff", "scope", "collision"})
+_KNOWN = frozenset({"tool", "input", "summary", "diff", "scope", "collision", "why"})
+"""Fields of a permission's payload that are told apart from the other arguments, `why` beside the text."""
 
 
 def review_text(request: Request, width: int) -> list[Line]:
