@@ -1,6 +1,7 @@
 """The file that holds the modules of the first picture: it changes when they load, never what they are."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,37 @@ def test_a_bundle_that_does_not_fit_is_replaced(harm: str, starts: Starts) -> No
     starts.file.write_bytes(harmed[harm])
     assert starts()[0] == "False False Io"
     assert starts()[0] == "True True Io"
+
+
+def test_a_module_of_the_folder_where_the_user_is_stays_out_of_it(starts: Starts, tmp_path: Path) -> None:
+    place = tmp_path / "project"
+    place.mkdir()
+    script = place / "start.py"
+    # As with `python -m`, the first folder is where the user is, who has a module of a name that Python has too.
+    script.write_text(
+        "import sys\n"
+        "from crewboard_tui.bundle import Bundle\n"
+        f"begun = Bundle({str(starts.file)!r})\n"
+        "begun.begin()\n"
+        "import colorsys\n"
+        "begun.end()\n"
+        "print(colorsys.__file__)\n"
+        "import threading\n"
+        "[each.join() for each in threading.enumerate() if each.name == 'crewboard-bundle']\n"
+    )
+    (place / "colorsys.py").write_text("")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, env=clean_environment())
+    assert done.stdout == f"{place / 'colorsys.py'}\n"
+    assert b"colorsys" not in starts.file.read_bytes()
+
+
+def test_only_the_owner_may_change_it(starts: Starts) -> None:
+    before = os.umask(0)
+    try:
+        starts()
+    finally:
+        os.umask(before)
+    assert stat.filemode(starts.file.stat().st_mode) == "-rw-r--r--"
 
 
 def test_no_bundle_is_written_where_no_bytecode_is(starts: Starts) -> None:

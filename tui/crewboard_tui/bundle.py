@@ -1,9 +1,10 @@
 """Load the modules of the first picture from one file, which is kept beside their bytecode.
 
 Python looks up, opens and reads the bytecode of each of these 400 modules, and makes all constants of each anew. One
-file of all code objects, in which each constant stands once, takes a third of that. It is no more and no less trusted
-than the bytecode beside it, and as that it tells of each module the time and the size of the source: a module that has
-changed is loaded from its own file, and the bundle is then written again.
+file of all code objects, in which each constant stands once, takes a third of that. It is trusted as the bytecode
+beside it is: who may write the one may write the other. As bytecode, it tells of each module the time and the size of
+the source: a module that has changed is loaded from its own file, and the bundle is then written again. A module of the
+folder that `python -m` puts first is never in it: that folder is wherever the user is.
 """
 
 import marshal
@@ -74,13 +75,16 @@ class Bundle:
         self._found.clear()
         if self._is_current or sys.dont_write_bytecode or sys.pycache_prefix:
             return
+        # Where the user may not write, each start loads the modules one by one.
+        if not os.access(os.path.dirname(self._file), os.W_OK):  # noqa: PTH120
+            return
         loaded = [module for name, module in sys.modules.copy().items() if name not in self._before]
-        order = marshal.dumps((self._file, _header(), [each for module in loaded if (each := _place(module))]))
+        request = marshal.dumps((self._file, _header(), [each for module in loaded if (each := _place(module))]))
         # Not imported above: so these are in the bundle too.
         import threading
 
-        # The end of the dashboard does not wait for it: half an order is none, and the next start gives it again.
-        threading.Thread(target=_order, args=(order,), name="crewboard-bundle", daemon=True).start()
+        # The end of the dashboard does not wait for it: half a request is none, and the next start makes it again.
+        threading.Thread(target=_have_written, args=(request,), name="crewboard-bundle", daemon=True).start()
 
 
 def begin() -> None:
@@ -96,11 +100,14 @@ def end() -> None:
             each.end()
 
 
+def _folders() -> list[str]:
+    """Return the folders of modules without the first, if it is that of the script or, with `-m`, where the user is."""
+    return sys.path if sys.flags.safe_path else sys.path[1:]
+
+
 def _header() -> bytes:
     """Return what has to be the same for code to be that of the modules that Python would find."""
-    # The folder of the script, which comes first, has no modules; with -m it is where the user is.
-    path = sys.path if sys.flags.safe_path else sys.path[1:]
-    return f"{sys.version!r} {path}\n".encode(errors="surrogateescape")
+    return f"{sys.version!r} {_folders()}\n".encode(errors="surrogateescape")
 
 
 def _stamp(source: str) -> tuple[int, int] | None:
@@ -112,39 +119,46 @@ def _stamp(source: str) -> tuple[int, int] | None:
 
 
 def _place(module: ModuleType) -> Place | None:
-    """Return where a module is, if it was loaded from its source or the bytecode of that."""
+    """Return where a module is, if it was loaded from its source or the bytecode of that, below one of `_folders`."""
     # Some entries of `sys.modules` are no modules.
     spec = getattr(module, "__spec__", None)
     if spec is None or not isinstance(spec.loader, SourceFileLoader) or spec.origin is None or spec.cached is None:
         return None
-    return spec.name, spec.origin, spec.cached, spec.submodule_search_locations is not None
+    is_package = spec.submodule_search_locations is not None
+    depth = spec.name.count(".") + is_package
+    folder = spec.origin.rsplit(os.sep, depth + 1)[0]
+    return (spec.name, spec.origin, spec.cached, is_package) if folder in _folders() else None
 
 
-def _order(order: bytes) -> None:
+def _have_written(request: bytes) -> None:
     """Let a process of its own write the bundle: here it would take 16 MiB, which Python does not give back."""
     import subprocess
 
-    command = [sys.executable, "-I", *["-O"] * sys.flags.optimize, "-m", __name__]
+    # By its file: this module needs no other, and so neither the user's folders nor variables.
+    command = [sys.executable, "-I", *["-O"] * sys.flags.optimize, __file__]
     with suppress(OSError):
         subprocess.run(
-            command, input=order, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            command, input=request, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             check=False, env={},
         )  # fmt: skip
 
 
-def write(order: bytes) -> None:
-    """Write the bundle that is ordered."""
-    file, header, places = marshal.loads(order)  # noqa: S302  from the dashboard that has started this process
+def write(request: bytes) -> None:
+    """Write the bundle that is asked for, so that only its owner may change it, as Python writes bytecode."""
+    import tempfile
+
+    file, header, places = marshal.loads(request)  # noqa: S302  from the dashboard that has started this process
     entries: dict[str, Entry] = {}
     for name, source, bytecode, is_package in places:
         # Before the code is read: if it changes meanwhile, the entry does not fit.
         stamp, code = _stamp(source), SourceFileLoader(name, source).get_code(name)
         if code is not None:
             entries[name] = source, bytecode, stamp, is_package, code
-    new = f"{file}.{os.getpid()}"
+    handle, new = tempfile.mkstemp(prefix=f"{os.path.basename(file)}.", dir=os.path.dirname(file))  # noqa: PTH119, PTH120
     try:
-        with open(new, "wb") as made:  # noqa: PTH123
+        with open(handle, "wb") as made:  # noqa: PTH123
             made.write(header + marshal.dumps(entries))
+        os.chmod(new, 0o644)  # noqa: PTH101
         os.replace(new, file)  # noqa: PTH105
     finally:
         with suppress(FileNotFoundError):
@@ -153,5 +167,5 @@ def write(order: bytes) -> None:
 
 if __name__ == "__main__":
     os.nice(10)
-    # Where the user may not write, or a source is just edited, each start loads the modules one by one.
+    # A source that is just edited may not compile: then nothing is written, and the next start asks again.
     write(sys.stdin.buffer.read())
