@@ -24,7 +24,7 @@ from crewboard_tui.render.lines import Span
 from crewboard_tui.views.roster import Roster
 from crewboard_tui.widgets.line_list import changed_cells
 from crewboard_tui.widgets.painter import TouchedCompositor, _parts_seen, _without_cells_before
-from tests.frozen import Frozen
+from tests.frozen import NOW, Frozen
 from tests.tui.stage import Stage, opened
 
 SIZE = (120, 36)
@@ -199,7 +199,30 @@ async def test_the_first_picture_takes_one_layout(frozen: Frozen, monkeypatch: p
         before = done[: done.index("_display")]
     assert before.count("_refresh_layout") == 1
     assert before.count("get_css_variables") == 1
-    assert before.count("apply") <= 37
+    assert before.count("apply") <= 26
+
+
+async def test_panes_that_show_nothing_are_made_when_first_shown(empty: Frozen) -> None:
+    late = "#agent-facts, #board-needs, #board-pulse"
+    empty.hire("ann", "code", "working", "thinking", ago=9, pid=4500)
+    empty.said("ann", 5, "thought")
+    async with opened(empty, 80, 24) as stage:
+        await stage.sees("Peek · ann")
+        await stage.settles()
+        assert not stage.app.screen.query(late)
+        await stage.pilot.resize_terminal(120, 40)
+        await stage.until(lambda: stage.app.screen.size.height == 40, "the size")
+        empty.task(30, "measure", "failed", owner="ann", updated_at=NOW - 5)
+        await stage.sees("─ Also needs you · 1", "─ Pulse")
+        await stage.settles()
+        shown = stage.text
+        made = [widget.id for widget in stage.app.screen.query(late)]
+    async with opened(empty, 120, 40) as stage:
+        await stage.sees("─ Also needs you · 1", "─ Pulse")
+        await stage.settles()
+        assert stage.text == shown
+        assert [widget.id for widget in stage.app.screen.query(late)] == made
+    assert sorted(map(str, made)) == ["agent-facts", "board-needs", "board-pulse"]
 
 
 async def test_what_others_cover_is_not_painted(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

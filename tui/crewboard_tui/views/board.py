@@ -118,6 +118,10 @@ class BoardScreen(BaseScreen):
         coach = Layer(lambda: context.coach is not None, self._leave_coach, "hide tip")
         self.back_layers = (marks, self.panes.layer, self.search.layer, away, coach)
         self._tree, self._done = TaskTree(), DoneTasks()
+        self._facts: StaticLines | None = None
+        self._needs: LineList | None = None
+        self._pulse: StaticLines | None = None
+        """Panes that are made when they are first shown; None before."""
         self._pulse_rows = 0
         """Lines that the bars of the team's pulse have room for; 0 where it is not shown."""
         self._pulsed: tuple[tuple[object, ...], list[Line]] = ((), [])
@@ -151,14 +155,17 @@ class BoardScreen(BaseScreen):
         with Container(id="panes", classes="-table"):
             yield Roster(self.context.key, ascii_only=self.context.ascii_only, id="roster", classes="pane")
             with ResizingColumn(self.refresh_soon, id="detail"):
-                yield StaticLines(id="agent-facts")
+                if self._has_room_beside:
+                    self._facts = StaticLines(id="agent-facts")
+                    yield self._facts
                 yield LineView(id="peek", classes="pane")
                 yield MessageList(id="board-inbox", classes="pane")
             with ResizingColumn(self.refresh_soon, id="lists"):
                 with Container(id="board-work"):
                     yield LineList(id="board-tasks", classes="pane")
-                    yield StaticLines(id="board-pulse", classes="-low")
-                yield LineList(id="board-needs", classes="pane -low")
+                if _needs_beside(self.context.snapshot.view):
+                    self._needs = LineList(id="board-needs", classes="pane")
+                    yield self._needs
                 if self._tells_cost:
                     yield _cost_rows()
         yield Composer(self.context)
@@ -186,10 +193,15 @@ class BoardScreen(BaseScreen):
         return is_beside and is_told_by_row(need, self.context.snapshot.view.agent(need.agent))
 
     @property
+    def _has_room_beside(self) -> bool:
+        size = self.size or self.app.size
+        return size.width >= BESIDE_WIDTH and size.height >= TALL
+
+    @property
     def _shows_beside(self) -> bool:
         """Return True if the selected agent stands beside the roster, in the full height."""
-        is_large = self.size.width >= BESIDE_WIDTH and self.size.height >= TALL
-        return is_large and not self.query_one(Roster).wide and bool(self.context.snapshot.view.agents)
+        has_agents = bool(self.context.snapshot.view.agents)
+        return self._has_room_beside and not self.query_one(Roster).wide and has_agents
 
     def _arrange(self) -> None:
         """Give the roster its rows, and the lists below it those that are free, if it stands beside the agent."""
@@ -329,7 +341,7 @@ class BoardScreen(BaseScreen):
             # With the cursor on a task, no key may end an agent that stands elsewhere.
             found = replace(found, agents=())
         in_needs = self.focused is not None and self.focused.id == "board-needs"
-        need = view.need(self.query_one("#board-needs", LineList).selected) if in_needs else None
+        need = view.need(self._needs.selected) if in_needs and self._needs is not None else None
         if need is not None:
             found = select_needs(view, [need], found)
         return replace(found, unmark=roster.unmark, show_agent=roster.want)
@@ -435,7 +447,13 @@ class BoardScreen(BaseScreen):
 
     def _paint_facts(self, snapshot: Snapshot) -> None:
         """Show of the selected agent what has no room in its row, while it stands beside the roster."""
-        facts = self.query_one("#agent-facts", StaticLines)
+        facts = self._facts
+        if facts is None:
+            if self._shows_beside:
+                self._facts = StaticLines(id="agent-facts")
+                self.query_one("#detail").mount(self._facts, before="#peek")
+                self.refresh_soon()  # how wide it is
+            return
         agent = snapshot.view.agent(self._selected or "")
         width = facts.size.width
         if not self._shows_beside or agent is None or not width:
@@ -483,9 +501,15 @@ class BoardScreen(BaseScreen):
             inbox.read(as_approved(mailbox.letters, asked), box, nothing, asked)
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
-        rows, view = self.query_one("#board-needs", LineList), snapshot.view
-        # The others are in the rows of their agents.
-        needs = tuple(need for need in view.needs if not is_told_by_row(need, view.agent(need.agent)))
+        rows, view = self._needs, snapshot.view
+        needs = _needs_beside(view)
+        if rows is None:
+            # Beside a pane that fills the screen it would be seen.
+            if needs and self.panes.zoomed is None:
+                self._needs = LineList(id="board-needs", classes="pane")
+                self.query_one("#lists").mount(self._needs, after="#board-work")
+                self.refresh_soon()
+            return
         rows.set_class(not needs, "-low")
         if rows.size.width:
             name = "Results to read" if all(need.kind == "result" for need in needs) else "Also needs you"
@@ -513,8 +537,7 @@ class BoardScreen(BaseScreen):
 
     def _paint_pulse(self, snapshot: Snapshot) -> None:
         """Show the tokens of each minute beside the tasks, or below them in lines that are free."""
-        pane, lists = self.query_one("#board-pulse", StaticLines), self.query_one("#lists")
-        tasks, needs = (self.query_one(f"#board-{name}", LineList) for name in ("tasks", "needs"))
+        lists, tasks, needs = self.query_one("#lists"), self.query_one("#board-tasks", LineList), self._needs
         # The costs follow at once: what is free stands below them.
         is_ended = self._tells_cost and self.panes.zoomed is None
         most = max(len(tasks.rows) + 1, _MOST_PULSE + 2)
@@ -525,7 +548,7 @@ class BoardScreen(BaseScreen):
         if self.size.width >= HUGE:
             height, width = tasks.size.height, lists.size.width // 2 - 1
         else:
-            below = 0 if needs.has_class("-low") else len(needs.rows) + 1
+            below = 0 if needs is None or needs.has_class("-low") else len(needs.rows) + 1
             height, width = lists.size.height - len(tasks.rows) - 1 - below, lists.size.width
         rows = min(_MOST_PULSE, height - 2)
         self._pulse_rows = rows if rows >= _LEAST_PULSE and self.panes.zoomed is None else 0
@@ -541,6 +564,11 @@ class BoardScreen(BaseScreen):
                 from crewboard_tui.views.cost import pulse
 
                 self._pulsed = decides, pulse(found, self.context.now, width, rows)
+            if (pane := self._pulse) is None:
+                if not self._pulsed[1]:
+                    return
+                pane = self._pulse = StaticLines(id="board-pulse", classes="-low")
+                self.query_one("#board-work").mount(pane)
             if pane.has_class("-low") == bool(self._pulsed[1]):
                 pane.set_class(not self._pulsed[1], "-low")
                 self.refresh_soon()  # the tasks have other room
@@ -604,6 +632,11 @@ class BoardScreen(BaseScreen):
         super().refresh_bindings()
         if self.is_ready and not self.is_due:
             self._paint_roster(self.context.snapshot)
+
+
+def _needs_beside(view: TeamView) -> tuple[Need, ...]:
+    """Return the needs that are not in the rows of their agents."""
+    return tuple(need for need in view.needs if not is_told_by_row(need, view.agent(need.agent)))
 
 
 def _cost_rows() -> CostRows:
