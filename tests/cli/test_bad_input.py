@@ -207,10 +207,12 @@ def test_a_damaged_roster_is_named_and_kept(cli: Cli, damaged: TeamDirectory) ->
 def test_a_damaged_roster_hides_no_agent(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     team.directory.config.put(b"\xff{")
-    ran = cli("status")
-    assert ran.code == 65
-    assert "fixer" in ran.out
-    assert "no agents yet" not in ran.out
+    for command in ("status", "cost"):
+        ran = cli(command)
+        assert ran.code == 65
+        assert "fixer" in ran.out
+        assert "no agents yet" not in ran.out
+        assert "config.json is damaged" in ran.err
 
 
 def test_a_damaged_roster_does_not_keep_a_team_from_ending(cli: Cli, damaged: TeamDirectory) -> None:

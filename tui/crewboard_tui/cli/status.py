@@ -50,6 +50,11 @@ def status(session: Session, as_json: bool) -> None:
     else:
         for line in describe(view, team):
             say(line)
+    _require_whole(view)
+
+
+def _require_whole(view: TeamView) -> None:
+    """Say what of a team cannot be read, and exit with the code for that."""
     if view.problem:
         note(f"crewboard: {view.problem}")
         raise click.exceptions.Exit(int(ExitCode.BAD_DATA))
@@ -74,6 +79,7 @@ def cost(session: Session) -> None:
     words = (word.upper() for _, word in TOKEN_KINDS)
     for line in table(("AGENT", "COST", "TOKENS", *words, "HIT", "BUDGET"), rows):
         say(line)
+    _require_whole(view)
     if bills[-1][1].partial:
         note(why_no_money(view))
 
