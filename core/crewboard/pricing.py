@@ -164,7 +164,8 @@ class Budget(Struct, frozen=True):
             # A limit is shown exactly.
             for sign, unit in (("M", _MILLION), ("k", 1_000)):
                 if self.tokens >= unit and self.tokens % (unit // 10) == 0:
-                    return f"{self.tokens / unit:g}{sign} tokens"
+                    whole, tenths = divmod(self.tokens // (unit // 10), 10)
+                    return f"{whole}{f'.{tenths}' if tenths else ''}{sign} tokens"
             return f"{self.tokens} tokens"
         return f"${self.usd:.2f}" if (self.usd or 0) >= _CENT else f"${self.usd:g}"
 
@@ -182,7 +183,8 @@ def parse_budget(text: str) -> Budget:
     money, tokens = re.fullmatch(_MONEY, text.strip()), re.fullmatch(_TOKENS, text.strip())
     if money and (usd := float(money[1] or money[2])) > 0:
         return Budget(usd=usd)
-    if tokens and (count := int(float(tokens[1]) * {"k": 1_000, "m": _MILLION}.get((tokens[2] or "").lower(), 1))) > 0:
+    # As an exponent, because 4.1 * 1_000_000 is less than 4100000.
+    if tokens and (count := int(float(tokens[1] + {"k": "e3", "m": "e6"}.get((tokens[2] or "").lower(), "")))) > 0:
         return Budget(tokens=count)
     raise UsageError(f"{text!r} is not a budget: give money as $5 or tokens as 200k")
 

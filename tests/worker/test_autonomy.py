@@ -302,11 +302,17 @@ def test_budgets_are_money_or_tokens(text: str, budget: Budget) -> None:
         ("200k", "200k tokens"),
         ("1.25m", "1250k tokens"),
         ("1.5m", "1.5M tokens"),
+        ("4.1m", "4.1M tokens"),
         ("12345", "12345 tokens"),
+        ("123456700", "123456.7k tokens"),
+        ("1234567000", "1234567k tokens"),
+        ("1234567.8m", "1234567.8M tokens"),
     ],
 )
 def test_a_budget_is_shown_as_what_it_is(text: str, shown: str) -> None:
-    assert str(parse_budget(text)) == shown
+    budget = parse_budget(text)
+    assert str(budget) == shown
+    assert parse_budget(shown) == budget
 
 
 @pytest.mark.parametrize("text", ["", "0", "$0", "-5", "five", "$", "1e9", "5 apples"])
