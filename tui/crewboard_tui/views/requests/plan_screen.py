@@ -510,14 +510,13 @@ class ReviewScreen(BaseScreen):
         if self.context.snapshot.view.attached is not None:
             lets = "it goes on, by the rules of Claude Code"
         elif spec is not None and spec.engine is None and kind is not None:
-            may = ["write"] if {*agent_types.WRITE_TOOLS} & {*kind.tools} else []
-            may += ["run commands"] if kind.executes else []
-            lets = (
-                f"it may {' and '.join(may)} until its result"
-                if may
-                else f"it goes on; the type {spec.type} only reads"
-            )
-            lets += ", each time with your yes" if may and spec.flags.ask else ""
+            terms = self.terms.terms
+            kept = {tool for tool in kind.tools if agent_types.kept_by_terms(terms, tool)}
+            may = ["write"] if kept & {*agent_types.WRITE_TOOLS} else []
+            may += ["run commands"] if kind.executes and "bash" in kept else []
+            only_reads = f"the type {spec.type} only reads" if terms.tools is None else "with these terms it only reads"
+            lets = f"it may {' and '.join(may)} until its result" if may else f"it goes on; {only_reads}"
+            lets += ", each time with your yes" if may and (spec.flags.ask or terms.ask) else ""
         if lets:
             yield (Span(f"{'A YES':<{LABEL}}", "dim"), say(lets))
 
