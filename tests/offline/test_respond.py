@@ -9,7 +9,7 @@ from crewboard.commands.control import STATUS_QUESTION
 from crewboard.records.requests import step_lines
 from crewboard.untrusted import delimit
 from tests.offline.conftest import NewAgent
-from tests.offline.minimal_agent import APPROVED, CODE, LOOK, PLAN_REQUIRED, TEAM, MinimalAgent, rejected
+from tests.offline.minimal_agent import APPROVED, CODE, LOOK, PLAN_REQUIRED, TEAM, MinimalAgent, Outcome, rejected
 
 if TYPE_CHECKING:
     from anthropic import Anthropic
@@ -425,6 +425,23 @@ def test_mail_to_an_unknown_name_is_reported(new_agent: NewAgent) -> None:
     worker = new_agent(answers={"send_message": [("no agent of this team is called bob", True)]})
     assert "no agent of this team is called bob" in worker.ask("Tell bob hello")
     assert worker.used == ["send_message"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        ("alice (code-review) idle", "alice is on the team already, of type code-review."),
+        (("not now", True), "spawn_agent was refused: alice is of type code-review; remove it first"),
+    ],
+)
+def test_work_goes_to_an_agent_of_another_type(new_agent: NewAgent, listed: str | Outcome, words: str) -> None:
+    taken = ("alice is of type code-review; remove it first, or choose another name", True)
+    worker = new_agent(
+        type="lead",
+        tools=(*TEAM, "spawn_agent", "list_team"),
+        answers={"spawn_agent": [taken, "alice: I looked."], "list_team": [listed]},
+    )
+    assert words in worker.ask("Hire alice as an explorer and have her list all Python files.")
 
 
 def test_a_summary_says_what_was_done_and_nothing_else(new_agent: NewAgent, project: Path) -> None:

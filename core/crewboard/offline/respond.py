@@ -545,7 +545,10 @@ def _hire(work: _Work, order: Order) -> _Steps:
     say = f"{words.get('verb', 'Hiring')} {order.name}."
     done = yield Call("spawn_agent", _inputs(order.phrase.steps[0].input, words), say)
     if _IS_THERE.search(done.text) and "there" not in words:
-        return (yield from _give_to_present(work, order))
+        kinds = {name: kind for name, kind, _ in _members((yield Call("list_team")))}
+        # Not known if the list was refused.
+        if kind := kinds.get(order.name):
+            return (yield from _give_to_present(work, order, kind))
     if not done.ok:
         work.not_hired.add(order.name)
         return _refused(done)
@@ -559,13 +562,12 @@ def _hire(work: _Work, order: Order) -> _Steps:
     return f"{who} answered:\n\n{done.text.strip().removeprefix(f'{order.name}: ')}"
 
 
-_IS_THERE = re.compile(r" is of type \w+; | was hired with other options ")
+_IS_THERE = re.compile(r" is of type [\w-]+; | was hired with other options ")
 """Why an agent was not hired: there is one of that name, of another type or with other options."""
 
 
-def _give_to_present(work: _Work, order: Order) -> _Steps:
-    """Give the work for an agent that was to be hired to the one of that name, and say so."""
-    kind = next(kind for name, kind, _ in _members((yield Call("list_team"))) if name == order.name)
+def _give_to_present(work: _Work, order: Order, kind: str) -> _Steps:
+    """Give the work for an agent that was to be hired to the one of that name, which is of type `kind`, and say so."""
     told = f"{order.name} is on the team already, of type {kind}."
     if "errand" not in order.words:
         return told
