@@ -306,7 +306,7 @@ def test_none_removes_the_budget_of_a_team(cli: Cli) -> None:
 def test_tokens_without_a_price_are_no_part_of_a_budget_in_money(cli: Cli, team: Team) -> None:
     enlist(team, "scout", tokens={"input": 1500})
     assert cli("budget", "$3").code == 0
-    assert "1.5k tokens used, which have no price: nothing of $3.00" in cli("budget").out
+    assert "1.5k tokens unpriced, $0 of $3.00 used" in cli("budget").out
 
 
 def test_a_budget_in_money_needs_the_prices_of_a_team(cli: Cli) -> None:

@@ -210,6 +210,11 @@ async def test_tokens_without_a_price_stand_once_in_the_vitals(empty: Frozen) ->
         assert "1.0k total" not in stage.all
         await _open(stage, "fixer", "Now")
         await stage.sees("model      offline model")
+        record = empty.directory.agent("fixer").spec
+        spec = record.load()
+        assert spec is not None
+        record.save(replace(spec, flags=replace(spec.flags, budget="$5")))
+        await stage.sees("tokens   1.0k unpriced, $0 of $5.00")
 
 
 async def test_what_it_needs_you_for_stands_above_its_work(frozen: Frozen) -> None:

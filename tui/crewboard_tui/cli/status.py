@@ -138,8 +138,6 @@ def used(view: TeamView) -> str:
     bill = bill_team(view)
     if not (bill.tokens.total or bill.tokens.untold):
         return "nothing used yet"
-    if bill.budget is not None and bill.budget.usd is not None and bill.usd is None:
-        return f"{format_tokens(bill.tokens)} tokens used, which have no price: nothing of {bill.budget}"
     return f"{format_used(bill)} used" + (f" ({format_percent(bill.share)})" if bill.share is not None else "")
 
 

@@ -193,12 +193,18 @@ def format_tokens(tokens: Tokens) -> str:
 
 
 def format_used(bill: Bill) -> str:
-    """Format what was used, with its budget in the same unit: `31.1k of 200k tokens`, `$1.92 of $5.00`."""
-    in_tokens = bill.usd is None or (bill.budget is not None and bill.budget.tokens is not None)
+    """Format what was used, with its budget in the same unit: `31.1k of 200k tokens`, `$1.92 of $5.00`.
+
+    What has no price uses nothing of a budget in money: `31.1k tokens unpriced, $0 of $5.00`.
+    """
+    budget = bill.budget
+    in_tokens = bill.usd is None or (budget is not None and budget.tokens is not None)
     used = format_tokens(bill.tokens) if in_tokens else format_bill(bill)
-    if bill.budget is not None:
-        return f"{used} of {bill.budget}"
-    return f"{used} tokens" if in_tokens else used
+    if budget is None:
+        return f"{used} tokens" if in_tokens else used
+    if in_tokens and budget.tokens is None:
+        return f"{used} tokens unpriced, $0 of {budget}"
+    return f"{used} of {budget}"
 
 
 def why_no_money(view: TeamView) -> str:

@@ -541,7 +541,7 @@ def _cost(page: Page, width: int) -> tuple[str, Line]:
     spent = [spending.minutes.get(at, Spent()) for at in minutes]
     values = [each.usd if priced else float(each.tokens) for each in spent]
     # Without a price the label says the unit.
-    words = format_used(bill) if priced else format_used(bill).removesuffix(" tokens")
+    words = format_used(bill) if priced else format_used(bill).replace(" tokens", "", 1)
     an_hour = f"  {format_money(rate)}/h" if rate else ""
     bars = sparkline(values, max(0, min(_MINUTES, width - len(words) - len(an_hour) - 2)), max(values))
     pictured = (Span(f"  {bars}", "trace"),) if any(values) else ()
