@@ -307,6 +307,8 @@ def test_tokens_without_a_price_are_no_part_of_a_budget_in_money(cli: Cli, team:
     enlist(team, "scout", tokens={"input": 1500})
     assert cli("budget", "$3").code == 0
     assert "1.5k tokens unpriced, $0 of $3.00 used" in cli("budget").out
+    (scout,) = [line.split() for line in cli("cost").out.splitlines() if "scout" in line]
+    assert scout == ["scout", "—", "1.5k", "1.5k", "0", "0", "0", "0%", "—"], "one sign for nothing"
 
 
 def test_a_budget_in_money_needs_the_prices_of_a_team(cli: Cli) -> None:

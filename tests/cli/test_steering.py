@@ -93,7 +93,7 @@ def test_the_team_shows_what_it_used_of_its_budget(cli: Cli, team: Team) -> None
     assert cli("budget", "--json").json["used"] == {"tokens": 2000, "cost_usd": 0.05}
     costs = cli("cost").out.splitlines()
     assert costs[0].split() == ["AGENT", "COST", "TOKENS", "IN", "OUT", "CACHED", "WRITTEN", "HIT", "BUDGET"]
-    assert costs[1].split() == ["fixer", "$0.05", "2.0k", "1.2k", "800", "0", "0", "0%", "–"]
+    assert costs[1].split() == ["fixer", "$0.05", "2.0k", "1.2k", "800", "0", "0", "0%", "—"]
     assert costs[2].split() == ["TEAM", "$0.05", "2.0k", "1.2k", "800", "0", "0", "0%", "0%", "of", "$20.00"]
     cli("budget", "200k")
     assert cli("budget").out == "the team may use 200k tokens; 2.0k of 200k tokens used (1%)\n"

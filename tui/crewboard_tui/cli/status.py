@@ -73,7 +73,7 @@ def cost(session: Session) -> None:
     rows = []
     for name, bill in bills:
         kinds = (format_count(getattr(bill.tokens, kind)) for kind, _ in TOKEN_KINDS)
-        limit = f"{format_percent(bill.share)} of {bill.budget}" if bill.budget is not None else "–"
+        limit = f"{format_percent(bill.share)} of {bill.budget}" if bill.budget is not None else "—"
         hits = format_percent(hit_rate(bill.tokens))
         rows.append((name, format_bill(bill), format_tokens(bill.tokens), *kinds, hits, limit))
     words = (word.upper() for _, word in TOKEN_KINDS)
