@@ -210,11 +210,10 @@ def engines(root: Path) -> list[Check]:
         return []
     said = ", ".join(f"{each.engine.name} {each.describe()}" for each in found)
     access = [crewboard_engines.describe_access(each.engine, Path.home(), os.environ) for each in found]
-    if lacking := [f"{each.engine.name}: {text}" for each, (kind, text) in zip(found, access, strict=True) if not kind]:
-        return [Check("engines", "note", said, "; ".join(lacking))]
-    if all(each.is_tested for each in found):
-        return [Check("engines", "ok", said)]
-    return [Check("engines", "note", said, "another version may behave in another way; try it on a small task first")]
+    to_do = [f"{each.engine.name}: {text}" for each, (kind, text) in zip(found, access, strict=True) if not kind]
+    if not all(each.is_tested for each in found):
+        to_do.append("another version may behave in another way; try it on a small task first")
+    return [Check("engines", "note" if to_do else "ok", said, "; ".join(to_do) or None)]
 
 
 def skills(root: Path, environment: Mapping[str, str]) -> list[Check]:
