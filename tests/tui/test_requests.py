@@ -2177,7 +2177,7 @@ async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: 
         await stage.can("Space", "hold")
         await stage.press("space")
         await stage.sees("held · refused: make release now; the rest is an instruction", "TERMS     holds 2")
-        await stage.can("Space", "drop")
+        await stage.can("Space", "not")
         await stage.press("space")
         await stage.sees("not this one · refused: make release now", "TERMS     not 2")
         await stage.press("down", "down", "space")
@@ -2225,7 +2225,7 @@ async def test_space_decides_the_same_about_all_steps_of_a_range(frozen: Frozen)
         # The keys of notes leave room for that of the steps.
         await stage.sees("holds 3", "^s send back", "a approve+terms", "Space hold")
         # All of them get what the first one gets next.
-        for told, gives in (("holds 2, 3", "Space drop"), ("not 2, 3", "Space do")):
+        for told, gives in (("holds 2, 3", "Space not"), ("not 2, 3", "Space do")):
             await stage.press("space")
             await stage.sees(told, gives)
         await stage.press("space")

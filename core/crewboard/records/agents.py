@@ -276,7 +276,7 @@ class VerdictWords(Struct, frozen=True):
 VERDICTS: dict[StepVerdict, VerdictWords] = {
     "do": VerdictWords("do", "do", "does"),
     "hold": VerdictWords("held", "hold", "holds"),
-    "not": VerdictWords("not this one", "drop", "not"),
+    "not": VerdictWords("not this one", "not", "not"),
 }
 """The verdicts in the order in which a key gives them."""
 
