@@ -372,6 +372,29 @@ async def test_the_form_closes_once_the_agent_is_on_the_team(frozen: Frozen, mon
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.parametrize("in_foreground", [True, pytest.param(False, marks=pytest.mark.long)])
+async def test_a_failure_after_the_form_closed_is_said(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, *, in_foreground: bool
+) -> None:
+    may_end = threading.Event()
+
+    def spawn(_team: object, hire: hiring.Hire) -> None:
+        frozen.hire(hire.name, "code", "starting", "starts Claude Code", ago=1, pid=4499)
+        assert may_end.wait(WAIT_TIMEOUT)
+        raise UsageError("Claude Code did not start: log in first")
+
+    monkeypatch.setattr(hiring, "spawn", spawn)
+    async with opened(frozen, 80, 24) as stage:
+        if in_foreground:
+            await _hire_in_foreground(stage, "fixer2")
+        else:
+            await _fill(stage, "fixer2", "go")
+            await stage.press("ctrl+s")
+            await stage.sees("━ Team", "Peek · fixer2")
+        may_end.set()
+        await stage.sees("Claude Code did not start: log in first")
+
+
 @pytest.mark.long
 async def test_leaving_the_form_during_a_hire_does_not_say_not_hired(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
