@@ -227,7 +227,7 @@ KEYS: tuple[Key, ...] = (
     Key("list.page_up", "ctrl+u,pageup", "page_up", "", "scroll half a page up", "list"),
     Key("list.mark", "space", "mark", "mark", "mark it, or unmark it", "marks", 74),
     Key("list.mark_all", "*", "mark_all", "mark all", "mark all shown rows, or none", "marks"),
-    Key("plan.step", "space", "step", "hold", "numbered steps: hold, refuse or do them; later, release them", "plan", 5),
+    Key("plan.step", "space", "step", "hold", "hold, refuse or do numbered steps; later, release them", "plan", 5),
     Key("plan.next_note", "n", "note(1)", "next note", "go to the next line with a note on it", "plan", 8),
     Key("plan.previous_note", "N", "note(-1)", "", "go to the line with a note before this one", "plan"),
     Key("plan.more", "shift+down", "more(1)", "", "take the next line into the range for a note", "plan"),
