@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from crewboard import engines, redaction, type_files
+from crewboard import engines, operations, redaction, type_files
 from crewboard.agent_types import AgentType
 from crewboard.commands import answers, control, messages, stop, tasks
 from crewboard.commands import hire as hiring
@@ -952,6 +952,34 @@ def test_an_interrupt_cancels_the_turn_and_is_read(crew: Crew) -> None:
     assert [each.stop_reason for each in of(crew, "e", Reply)] == ["cancelled", "end_turn"]
     # The same process goes on.
     assert len(of(crew, "e", EngineSession)) == 1
+
+
+DISK_FULL_ONCE = """
+from crewboard.errors import StorageError
+from crewboard.store import journal
+append, failed = journal.append, []
+def append_later(file, event, *rest):
+    if getattr(event, "stop_reason", "") == "cancelled" and not failed:
+        failed.append(event)
+        raise StorageError("the disk is full")
+    return append(file, event, *rest)
+journal.append = append_later
+"""
+"""Code that lets a worker write the end of a turn that was cancelled only at its second try."""
+
+
+def test_a_turn_whose_end_is_written_late_is_counted_once(crew: Crew) -> None:
+    with patched(DISK_FULL_ONCE):
+        spawn(crew, "e", "[[say before; wait here; say after]]")
+        at(crew, "e", "here")
+        # So that no other turn follows.
+        operations.pause(crew.team, "e")
+        control.interrupt(crew.team, "e", "stop that")
+        crew.wait_for("e", "paused")
+    stop.stop_now(crew.team, "e")
+    (reply,) = of(crew, "e", Reply)
+    assert [block["text"] for block in reply.content] == ["before"]
+    assert crew.see("e").status.tokens == reply.usage
 
 
 INTERRUPTED_LATE = """

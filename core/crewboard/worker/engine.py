@@ -323,8 +323,10 @@ class EngineLife(Life):
         self._finish(self._end_turn(turn, ended))
 
     def _end_turn(self, turn: Turn, ended: Ended, *, by_us: bool = False) -> Reply:
+        # First, so that a turn whose last reply could not be written is not ended once more.
+        self._turn = None
         reply = turn.end(ended, by_us=by_us)
-        self._starts, self._is_new, self._turn = 0, False, None
+        self._starts, self._is_new = 0, False
         self._refused, self._refused_since = 0, 0.0
         return reply
 
