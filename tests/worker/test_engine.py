@@ -706,6 +706,38 @@ def test_mail_enters_no_turn_before_all_of_it_is_heard(crew: Crew) -> None:
         assert letter.id in crew.answer(assignment).answers
 
 
+WOKEN_ONCE = """
+import asyncio
+from crewboard.store import mailbox
+from crewboard.worker import interrupts
+interrupts.SWEEP_INTERVAL = interrupts.CALM_SWEEP_INTERVAL = 600.0
+search = interrupts.Interrupts.pending_interrupts
+def look(self):
+    home, run_state = self._run_state.agent.engine_home, self._run_state
+    unread = mailbox.size(run_state.team, run_state.name) > run_state.conversation.cursor
+    if unread and (home / "at-ear").exists() and not (home / "at-look").exists():
+        self._wake = asyncio.Event()
+        (home / "at-look").touch()
+    return search(self)
+interrupts.Interrupts.pending_interrupts = look
+"""
+"""Code that wakes a worker once for a letter, leaves a mark then, and lets it look at no other time."""
+
+
+@of_engines
+def test_mail_enters_a_turn_although_more_is_told_meanwhile(crew: Crew) -> None:
+    with patched(SLOW_EAR + WOKEN_ONCE):
+        assignment = spawn(crew, "e", "[[say begin; say more; wait here; say done]]")
+        at(crew, "e", "ear")
+        at(crew, "e", "here")
+        letter = messages.send(crew.team, "e", "one more thing")
+        at(crew, "e", "look")
+        go(crew, "e", "ear")
+        eventually(lambda: any(letter.id in each.texts for each in of(crew, "e", Taken)), "the letter being taken")
+        go(crew, "e", "here")
+        assert letter.id in crew.answer(assignment).answers
+
+
 def meanwhile(crew: Crew, step: str) -> None:
     """Let an engine take a step while its first question waits."""
     (home(crew, "e") / "call.new").write_text(step)

@@ -257,41 +257,51 @@ class Turn:
             EngineGoneError: It is gone, or does not say whether it took a message.
             RestartError: It has to start again.
         """
+        await self._follow()
+        try:
+            await self.hear_out(CANCEL_TIMEOUT)
+        except TimeoutError:
+            raise EngineGoneError(
+                f"it did not say within {CANCEL_TIMEOUT:g} s of its turn if it took a message"
+            ) from None
+        return self.prompt.result()
+
+    async def _follow(self) -> None:
+        """Handle what the engine tells and asks, and send it mail, until its prompt is answered and all is heard."""
         engine, prompt = self._engine, self.prompt
-        while True:
-            news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
-            woken: asyncio.Future[Any] = asyncio.ensure_future(self._interrupts.wait())
-            steering = self._steering
-            try:
-                await asyncio.wait(
-                    {prompt, news, woken, *filter(None, [steering])}, return_when=asyncio.FIRST_COMPLETED
-                )
-            except asyncio.CancelledError:
-                if news.done() and not news.cancelled():
-                    self._note(news.result())
-                raise
-            finally:
-                woken.cancel()
-                if not news.done():
-                    news.cancel()
-            if news.done() and not news.cancelled():
-                was_open = self._takes_mail()
-                await self._hear(news.result())
-                if not was_open and self._takes_mail():
-                    # Mail that came before waited for that.
-                    self._steer()
-            elif prompt.done():
+        # One that lasts until it is woken: each new one would put off the next look.
+        woken: asyncio.Future[Any] = asyncio.ensure_future(self._interrupts.wait())
+        # Mail may wait, or came when none could be sent.
+        may_wait = True
+        try:
+            while True:
+                news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
+                steering = self._steering
                 try:
-                    await self.hear_out(CANCEL_TIMEOUT)
-                except TimeoutError:
-                    raise EngineGoneError(
-                        f"it did not say within {CANCEL_TIMEOUT:g} s of its turn if it took a message"
-                    ) from None
-                return prompt.result()
-            else:
-                if steering is not None and steering.done():
+                    await asyncio.wait(
+                        {prompt, news, woken, *filter(None, [steering])}, return_when=asyncio.FIRST_COMPLETED
+                    )
+                except asyncio.CancelledError:
+                    if news.done() and not news.cancelled():
+                        self._note(news.result())
+                    raise
+                finally:
+                    if not news.done():
+                        news.cancel()
+                if woken.done():
+                    woken, may_wait = asyncio.ensure_future(self._interrupts.wait()), True
+                if news.done() and not news.cancelled():
+                    await self._hear(news.result())
+                elif prompt.done():
+                    return
+                elif steering is not None and steering.done():
                     self._settle_steering()
-                self._steer()
+                    may_wait = True
+                if may_wait:
+                    may_wait = not self._takes_mail()
+                    self._steer()
+        finally:
+            woken.cancel()
 
     async def hear_out(self, seconds: float) -> None:
         """Journal what the engine tells until it has answered all that it was sent.
