@@ -209,6 +209,15 @@ def test_resume_says_how_to_move_an_agent_whose_host_is_not_up(hosted: Team, cli
             assert cli("resume", "w1").out == "w1 is queued: waits for the host one with a free slot\n"
 
 
+def test_an_agent_is_not_moved_to_a_host_without_its_engine(hosted: Team) -> None:
+    hosts.make(hosted.directory, "one")
+    hiring.spawn(hosted, Hire("w1", "explore", "look around", engine="codex", flags=HireOptions(host="one")))
+    with up(hosted.directory, "two") as two:
+        assert host_commands.how_to_move(hosted, "w1") == ""
+        hosts.save(hosted.directory, two.replace(engines=["codex"]))
+        assert host_commands.how_to_move(hosted, "w1").endswith(" resume w1 --host two")
+
+
 def test_chosen_agents_are_resumed_and_no_others(hosted: Team, cli: Cli) -> None:
     for name in ("w1", "w2", "w3"):
         enlist(hosted, name)

@@ -8,7 +8,7 @@ import pytest
 from crewboard.commands import hire, hosts
 from crewboard.errors import StorageError
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records.agents import Spec
+from crewboard.records.agents import Engine, Spec
 from crewboard.records.processes import Exit, Usage
 from crewboard.records.team import OperatorState
 from crewboard.store import agents
@@ -49,6 +49,11 @@ def bind(team: Frozen, name: str, **flags: Any) -> None:
         return old.replace(flags=old.flags.replace(**flags))
 
     agents.change_spec(team.directory.agent(name), edit)
+
+
+def with_codex(spec: Spec | None) -> Spec:
+    assert spec is not None
+    return spec.replace(engine=Engine(name="codex", command=["codex"]))
 
 
 _NAME_ENDS = 20
@@ -217,6 +222,15 @@ async def test_a_need_for_a_host_names_labels_and_remedies(spread: Frozen) -> No
         await stage.sees("needs      gpu, tpu", "labels     gpu: build1; tpu: no host")
         await stage.sees("what helps start a host: crewboard --offline host --label gpu --label tpu")
         await stage.sees("prompt     Train the model.")
+
+
+async def test_a_need_for_an_engine_says_where_to_start_a_host(spread: Frozen) -> None:
+    want(spread.directory, "coder", 40)
+    agents.change_spec(spread.directory.agent("coder"), with_codex)
+    async with opened(spread, 120, 40) as stage:
+        await stage.press("4", *["j"] * 6)
+        await stage.sees("waits for a host with engine:codex", "labels     engine:codex: no host")
+        await stage.sees("start a host on a machine with codex on its PATH: crewboard --offline host")
 
 
 @pytest.mark.long

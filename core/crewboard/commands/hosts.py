@@ -214,7 +214,7 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 
 def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     """Put a run into the queue and wait until its worker runs its loop or has ended, or no host takes it soon."""
-    needs = hosts.needs_of(spec.flags.host, spec.flags.needs, spec.engine.name if spec.engine is not None else None)
+    needs = hosts.needs_of(spec.flags.host, spec.flags.needs, spec.engine_name)
     wanted = WantedRun(agent=agent.name, run=spec.run, needs=needs, at=team.now())
     known = hosts.find_queued(team.directory, agent.name, spec.run)
     # After another command that resumes the same run, a host may have claimed or begun it.
@@ -257,7 +257,7 @@ def how_to_move(team: Team, name: str) -> str:
     spec = team.agent(name).spec.load()
     if spec is None or not spec.flags.host:
         return ""
-    other = hosts.find_other(team.directory, spec.flags.host, spec.flags.needs)
+    other = hosts.find_other(team.directory, spec.flags.host, hosts.needs_of(None, spec.flags.needs, spec.engine_name))
     return command_for(team, f"resume {name} --host {other}") if other is not None else ""
 
 

@@ -237,12 +237,13 @@ def ways_to_begin(need: Need) -> list[tuple[str, str]]:
     if wanted is None:
         return []
     found = []
+    where = f" on a machine with {wanted.engine} on its PATH" if wanted.engine is not None else ""
     labels = "".join(f" --label {label}" for label in wanted.labels)
     if wanted.name is None:
-        found.append(("start a host", f"host{labels}"))
+        found.append((f"start a host{where}", f"host{labels}"))
     else:
         # One that is up lacks a slot or a label, and another of its name cannot start.
-        found += [] if wanted.is_up else [("start that host", f"host --name {wanted.name}{labels}")]
+        found += [] if wanted.is_up else [(f"start that host{where}", f"host --name {wanted.name}{labels}")]
         found += [("move it", f"resume {need.agent} --host {wanted.other}")] if wanted.other is not None else []
     return found
 

@@ -128,7 +128,7 @@ class WantedHost(Struct, frozen=True):
     """A host that agents wait for: one with these `labels`, or the one that they were hired for, its `name`.
 
     `is_up` says that this one is up. `other` is another one that has the labels and a free slot. A host that is started
-    must be `offline` if one of the team was.
+    must be `offline` if one of the team was, and have the program of the `engine` if there is one.
     """
 
     labels: tuple[str, ...] = ()
@@ -136,6 +136,12 @@ class WantedHost(Struct, frozen=True):
     is_up: bool = False
     other: str | None = None
     offline: bool = False
+    engine: str | None = None
+
+    @property
+    def needs(self) -> list[str]:
+        """Return the labels, with that of the engine's program, which a host has by itself."""
+        return store_hosts.needs_of(None, self.labels, self.engine)
 
 
 class Finding(Struct, frozen=True):
@@ -215,7 +221,7 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
         return Finding("queued", spec.at, seen.queued)
     late, starting = is_late(spec, seen.now), is_starting(spec, last_run, seen.now)
     if seen.hosts:
-        wanted, engine = None, spec.engine.name if spec.engine is not None else None
+        wanted, engine = None, spec.engine_name
         if late:
             labels, name = tuple(sorted({*spec.flags.needs})), spec.flags.host
             needs = store_hosts.needs_of(None, labels, engine)
@@ -227,6 +233,7 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
                 is_up=any(host.name == name for host in taking),
                 other=min(others, default=None),
                 offline=any(host.offline for host in seen.hosts.values()),
+                engine=engine,
             )
         why = why_no_host(spec.flags, seen.hosts, engine) or "waiting for a host to start it"
         return Finding("queued", spec.at, why, is_starting=starting, waits_for_host=wanted)

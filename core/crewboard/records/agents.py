@@ -167,6 +167,11 @@ class Spec(Record):
     parent_worktree: Worktree | None = None
     engine: Engine | None = None
 
+    @property
+    def engine_name(self) -> str | None:
+        """Return the name of its engine; None if crewboard's own model does the work."""
+        return self.engine.name if self.engine is not None else None
+
     def checkout(self, name: str) -> tuple[str, Worktree | None]:
         """Return the worktree in which the agent `name` works, None for the team's root, and whose that is."""
         return (name, self.worktree) if self.parent is None else (self.parent, self.parent_worktree)

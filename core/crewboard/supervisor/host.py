@@ -285,9 +285,7 @@ class LocalHost:
 
     def keep_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
         """Claim the run with which an agent is restarted: if this host is lost meanwhile, another one begins it."""
-        needs = store_hosts.needs_of(
-            spec.flags.host, spec.flags.needs, spec.engine.name if spec.engine is not None else None
-        )
+        needs = store_hosts.needs_of(spec.flags.host, spec.flags.needs, spec.engine_name)
         self._claims[name] = WantedRun(agent=name, run=run, needs=needs, at=now)
         store_hosts.keep(self._team, self.name, self._claims[name])
 

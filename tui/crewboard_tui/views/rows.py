@@ -178,8 +178,7 @@ def would_wait(names: Sequence[str], view: TeamView) -> str:
     hosts = {host.name: host.found for host in view.hosts}
     waiting: dict[str, list[str]] = {}
     for agent in filter(None, map(view.agent, names)):
-        engine = agent.spec.engine.name if agent.spec is not None and agent.spec.engine is not None else None
-        why = why_no_host(agent.spec.flags, hosts, engine) if agent.spec is not None else None
+        why = why_no_host(agent.spec.flags, hosts, agent.spec.engine_name) if agent.spec is not None else None
         if why is not None:
             waiting.setdefault(why, []).append(agent.name)
     return "\n".join(f"{', '.join(who)}: {why}" for why, who in waiting.items())
@@ -197,15 +196,15 @@ def host_facts(need: Need, snapshot: Snapshot, typed: CommandLine) -> list[tuple
         label: [
             host.name + ("" if host.state == "up" else f" ({host.state})")
             for host in snapshot.view.hosts
-            if label in host.record.labels
+            if label in host.found.labels
         ]
-        for label in wanted.labels
+        for label in wanted.needs
     }
     begins = "it begins by itself as soon as a host can take it"
     by_itself = "a host of this name takes its agents again" if need.host is not None else begins
     return [
         ("hosts", describe_hosts(snapshot.view.hosts, away_for(snapshot))),
-        ("labels", "; ".join(f"{label}: {', '.join(having[label]) or 'no host'}" for label in wanted.labels)),
+        ("labels", "; ".join(f"{label}: {', '.join(having[label]) or 'no host'}" for label in having)),
         ("what helps", "\n".join([*ways, by_itself])),
     ]
 
