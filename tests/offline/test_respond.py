@@ -428,14 +428,16 @@ def test_mail_to_an_unknown_name_is_reported(new_agent: NewAgent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "words"),
+    ("kind", "listed", "words"),
     [
-        ("alice (code-review) idle", "alice is on the team already, of type code-review."),
-        (("not now", True), "spawn_agent was refused: alice is of type code-review; remove it first"),
+        ("code-review", "alice (code-review) idle", "alice is on the team already, of type code-review."),
+        ("code", ("not now", True), "spawn_agent was refused: alice is of type code; remove it first"),
     ],
 )
-def test_work_goes_to_an_agent_of_another_type(new_agent: NewAgent, listed: str | Outcome, words: str) -> None:
-    taken = ("alice is of type code-review; remove it first, or choose another name", True)
+def test_work_goes_to_an_agent_of_another_type(
+    new_agent: NewAgent, kind: str, listed: str | Outcome, words: str
+) -> None:
+    taken = (f"alice is of type {kind}; remove it first, or choose another name", True)
     worker = new_agent(
         type="lead",
         tools=(*TEAM, "spawn_agent", "list_team"),
