@@ -45,9 +45,10 @@ def test_the_file_is_written_only_after_the_plan_is_approved(crew_on: Make) -> N
 
 @pytest.mark.long
 def test_eight_notes_over_three_versions_of_a_plan_of_120_lines(crew_on: Make) -> None:
-    lines = ["# Move the files", "", *(f"- move file{number}.py to the store" for number in range(3, 121))]
-    second = ["# Move the files", "", "Why: they are lost.", *lines[1:40], *lines[44:]]
-    plans = ["\n".join(each) for each in (lines, second, [*second, "- tell the team"])]
+    # Each version has a title of its own, by which the Board tells that it is there.
+    lines = ["# Files 1", "", *(f"- move file{number}.py to the store" for number in range(3, 121))]
+    second = ["# Files 2", "", "Why: they are lost.", *lines[1:40], *lines[44:]]
+    plans = ["\n".join(each) for each in (lines, second, ["# Files 3", *second[1:], "- tell the team"])]
     did = [{f"n{number}": f"done {number}" for number in numbers} for numbers in (range(0), range(1, 5), range(5, 9))]
     handed_in = [calls("submit_plan", plan=plan, answers=each) for plan, each in zip(plans, did, strict=True)]
     crew = crew_on([*handed_in, says("all moved")])
@@ -58,7 +59,7 @@ def test_eight_notes_over_three_versions_of_a_plan_of_120_lines(crew_on: Make) -
     with Terminal(crew.root, crew.environment) as terminal:
         terminal.shows("mover")
         for version, notes in enumerate(rounds, 1):
-            terminal.shows("1 ask")
+            terminal.shows(f"plan: Files {version}")
             terminal.press("!", f"PLAN v{version}")
             for note in notes:
                 terminal.shows("c note")
@@ -68,6 +69,7 @@ def test_eight_notes_over_three_versions_of_a_plan_of_120_lines(crew_on: Make) -
                 eventually(lambda terminal=terminal: "LINE:TEXT" not in terminal.text, "the note kept")  # type: ignore[misc]
             terminal.shows("a approve+notes")
             terminal.press("\x13", "denied: mover reads why")
+        terminal.shows("plan: Files 3")
         terminal.press("!", "PLAN v3")
         terminal.shows("NOTES")
         while "100% read" not in terminal.text:
