@@ -18,6 +18,7 @@ from typing import Any, Self
 import pexpect
 
 from crewboard.offline.reply import Reply, Speed, events, message
+from tests.terminal.screen import close
 
 VERSIONS = ("2.1.177", "2.1.197", "2.1.330")
 
@@ -188,7 +189,7 @@ def session(
     finally:
         if tmux is not None:
             subprocess.run(["tmux", "-L", tmux, "kill-server"], check=False, capture_output=True)
-        terminal.close(force=True)
+        close(terminal)
         drain.join(10)
 
 

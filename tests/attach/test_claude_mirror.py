@@ -16,6 +16,7 @@ from tests.attach.claude import VERSIONS, ScriptedApi, session
 from tests.attach.test_claude import TIMEOUT, Messages, World, calls, turn_of, type_prompt, world
 from tests.crew import eventually
 from tests.model import says
+from tests.terminal.screen import close
 
 __all__ = ["world"]
 
@@ -80,7 +81,7 @@ def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
             assert view.attached is not None
             assert view.attached.version == world.version
             eventually(lambda: in_transcripts(world) == in_mirror(directory), "the tokens of the transcripts", TIMEOUT)
-            terminal.close(force=True)
+            close(terminal)
             eventually(lambda: not any(a.alive for a in read_team(directory).agents), "the end of the team", TIMEOUT)
         finally:
             thread.stop()

@@ -18,6 +18,7 @@ from tests.cli.files import enlist
 from tests.cli.shell import Cli, clean_environment
 from tests.cli.test_startup import HEAVY, loaded
 from tests.system import need_program
+from tests.terminal.screen import close
 
 COMPLETE = f"""
 import os, sys
@@ -49,7 +50,7 @@ def test_tab_completes_a_name_in_a_real_bash(shell: Cli, team: Team) -> None:
         bash.send("crewboard stop fi\t")
         bash.expect_exact("crewboard stop fixer ")
     finally:
-        bash.close(force=True)
+        close(bash)
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

@@ -11,7 +11,7 @@ import pyte
 import pytest
 
 from tests.crew import eventually
-from tests.terminal.screen import Screen
+from tests.terminal.screen import Screen, close
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(300)]
 
@@ -84,4 +84,4 @@ def test_the_dashboard_opens_in_a_terminal(work: Path) -> None:
         child.close()
         assert child.exitstatus == 0
     finally:
-        child.close(force=True)
+        close(child)

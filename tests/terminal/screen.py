@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pexpect
 import pyte
@@ -77,11 +77,7 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.child.close(force=True)
-        except pexpect.ExceptionPexpect:
-            # It was killed, but pexpect waits for its end for a tenth of a second, too short on a busy machine.
-            self.child.wait()
+        close(self.child)
 
     @property
     def text(self) -> str:
@@ -118,3 +114,12 @@ class Terminal:
         """Kill the dashboard."""
         self.child.kill(signal.SIGKILL)
         self.child.wait()
+
+
+def close(child: "pexpect.spawn[Any]") -> None:
+    """Close the terminal of a program, and wait for the program's end; one that goes on is killed."""
+    try:
+        child.close(force=True)
+    except pexpect.ExceptionPexpect:
+        # It was killed, but pexpect waits for its end for a tenth of a second, too short on a busy machine.
+        child.wait()
