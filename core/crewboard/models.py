@@ -438,7 +438,7 @@ def _supports(part: Mapping[str, Any]) -> bool:
     return part.get("supported") is True
 
 
-def refusal(  # noqa: PLR0911  one for each thing
+def refusal(
     model: str, can: Capabilities | None, effort: str | None = None, thinking: str | None = None, *, web: bool = False
 ) -> str | None:
     """Return why a model does not take an effort, a way to think or the web; None if it does, or that is unknown."""

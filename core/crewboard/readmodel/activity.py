@@ -85,7 +85,7 @@ class Activity(Struct, frozen=True):
         return len(self.text) + len(self.detail)
 
 
-def describe(event: Event) -> list[Activity]:  # noqa: PLR0911  one for each kind of event
+def describe(event: Event) -> list[Activity]:
     """Return the lines for an event."""
     if isinstance(event, Intake):
         read = [(event.prompt_from, event.prompt)] if event.prompt else []
@@ -127,7 +127,7 @@ def describe_end(record: Exit) -> Activity:
     return Activity(record.at, kind, f"{describe_exit(record)}, run {record.run}")
 
 
-def _words(  # noqa: C901, PLR0911  one line for each kind of event
+def _words(  # noqa: PLR0911  one line for each kind of event
     event: RunStarted
     | BrokenReply
     | ToolStart
@@ -487,7 +487,7 @@ class LaneReader:
             del self._slots[min(self._slots)]
 
 
-def _told_by(event: Event) -> tuple[float, CellKind | None]:  # noqa: PLR0911  one line for each kind of event
+def _told_by(event: Event) -> tuple[float, CellKind | None]:
     """Return how much work an event is, and what the agent does after it; None if it does not say."""
     match event:
         case Reply():

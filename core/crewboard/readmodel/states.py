@@ -183,7 +183,7 @@ def find_state(seen: Evidence) -> Finding:
     return _gone(seen)
 
 
-def _alive(seen: Evidence, last_run: int) -> Finding:  # noqa: PLR0911  one for each state
+def _alive(seen: Evidence, last_run: int) -> Finding:
     status = seen.status
     asked_at = seen.spec.at if seen.spec else 0
     if status is None or (seen.spec is not None and seen.spec.run > last_run):
