@@ -198,8 +198,12 @@ def read_update(update: Json) -> Update | None:
         case "tool_call" | "tool_call_update":
             return read_call(update) or Line(f"{kind} without an id")
         case "plan":
-            entries = [_object(each) for each in _list(update.get("entries"))]
-            return Steps([_read_step(each) for each in entries if _text(each.get("content"))])
+            steps = []
+            for each in map(_object, _list(update.get("entries"))):
+                if text := _text(each.get("content")):
+                    status = _text(each.get("status"))
+                    steps.append({"text": text, "status": status if status in _STATUSES else "pending"})
+            return Steps(steps)
         case "usage_update":
             used, size = _count(update.get("used")), _count(update.get("size"))
             if used is None or size is None:
@@ -211,11 +215,6 @@ def read_update(update: Json) -> Update | None:
             resets = _amount(limit.get("resetsAt")) if limit.get("status") == "rejected" else None
             return Filled(used, size, usd, _text(meta.get("_claude/model")), resets)
     return None if kind in _SILENT else Line(f"{kind or 'an update without a kind'}")
-
-
-def _read_step(entry: Json) -> dict[str, str]:
-    status = _text(entry.get("status"))
-    return {"text": _text(entry["content"]), "status": status if status in _STATUSES else "pending"}
 
 
 def _read_chunk(kind: str, update: Json) -> Update:
@@ -459,7 +458,10 @@ class Engine:
         elif message["method"] == "session/update":
             self._update(_object(message.get("params")))
         elif message["method"] == "$/cancel_request":
-            self._withdraw(_object(message.get("params")).get("requestId"))
+            ident = _object(message.get("params")).get("requestId")
+            for ask in [each for each in self._asked if each.id == ident]:
+                self._give_up(ask)
+                self.news.put_nowait(Call(ask.call.id, status="failed", output="the engine withdrew its question"))
         # Other notifications are extensions, which no client has to know.
 
     def _settle(self, message: Json) -> None:
@@ -488,11 +490,6 @@ class Engine:
                 for ask in [each for each in self._asked if each.call.id == update.id]:
                     self._give_up(ask)
             self.news.put_nowait(update)
-
-    def _withdraw(self, ident: Any) -> None:  # noqa: ANN401  a number or a text
-        for ask in [each for each in self._asked if each.id == ident]:
-            self._give_up(ask)
-            self.news.put_nowait(Call(ask.call.id, status="failed", output="the engine withdrew its question"))
 
     def _take_request(self, message: Json) -> None:
         params = _object(message.get("params"))

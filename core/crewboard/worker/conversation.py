@@ -85,15 +85,6 @@ def text_of(*replies: Reply) -> str:
     return text
 
 
-def _is_taken_back(block: Block, reply: Reply) -> bool:
-    """Return True for a block of a reply that goes back to a server: one that the API sent, or that it has as well.
-
-    Servers send others, such as `reasoning`, and refuse a request that has them.
-    """
-    kind = str(block.get("type"))
-    return bool(reply.id) or kind in _OF_API or kind.endswith(("tool_use", "tool_result"))
-
-
 def is_thinking(block: Block) -> bool:
     """Return True for a block in which the model thinks, readable or not."""
     return block.get("type") in ("thinking", "redacted_thinking")
@@ -579,7 +570,10 @@ class Conversation:
         self.damaged += event.damaged
         self.known.update(message.id for message in event.messages)
         for message in event.messages:
-            self._defer(message)
+            if message.enters and message.id not in self.consumed:
+                self.deferred[message.id] = message
+                if message.starts_work:
+                    self.put_off[message.id] = message
         entering = [self.deferred[ident] for ident in event.entered if ident in self.deferred]
         if entering:
             self._end_loop()
@@ -597,7 +591,13 @@ class Conversation:
             self._undefer(message.id)
             self._add_text(delimit(message.from_, message.type, message.id, _body_of(message), self.key))
             self.entries += [("user", _block_of(each)) for each in message.attachments]
-        self._tell(event)
+        said = [*event.notices, *event.instructions]
+        texts = [delimit(SYSTEM, "notice", f"{event.ts:.3f}-{at}", text, self.key) for at, text in enumerate(said)]
+        count = len(event.notices)
+        for text in (*texts[:count], *filter(None, event.updates.values())):
+            self._add_text(text)
+        self.entries += [("user", {"type": "text", "text": text, _INSTRUCTS: True}) for text in texts[count:]]
+        self.preface.update(event.updates)
         if event.assignment is not None:
             self._begin_assignment(event.assignment, event.ts)
         if self.assignment is not None:
@@ -608,16 +608,6 @@ class Conversation:
             # Ends and results of others come by the way, and ask for nothing.
             asking = (one.from_ for one in entering if one.starts_work and one.type not in ("result", "error"))
             self.assignment.asked_by.update([event.prompt_from] if prompt else [], asking)
-
-    def _tell(self, event: Intake) -> None:
-        """Add the texts of crewboard itself, and those that replace texts of the opening."""
-        said = [*event.notices, *event.instructions]
-        texts = [delimit(SYSTEM, "notice", f"{event.ts:.3f}-{at}", text, self.key) for at, text in enumerate(said)]
-        count = len(event.notices)
-        for text in (*texts[:count], *filter(None, event.updates.values())):
-            self._add_text(text)
-        self.entries += [("user", {"type": "text", "text": text, _INSTRUCTS: True}) for text in texts[count:]]
-        self.preface.update(event.updates)
 
     def _begin_assignment(self, ident: str, now: float) -> None:
         self.pause = now - self.last_answer.ts if self.last_answer is not None else 0
@@ -656,39 +646,9 @@ class Conversation:
         elif not event.open:
             self._update_work(planned=[], planned_at=0)
 
-    def _note_deviation(self, event: ToolResult) -> None:
-        """Record a call that the plan does not name, unless it is a file call that changed nothing."""
-        call = self._deviating.pop(event.tool_use_id, None)
-        failed = event.is_error and event.name != "bash" and event.seconds is not None
-        if call is None or failed or self.assignment is None or self.assignment.plan is None:
-            return
-        before = self.deviations or Deviations(plan=self.assignment.plan.id)
-        calls = [*before.calls, call][-_MOST_DEVIATIONS:]
-        self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
-
-    def _note_changed_file(self, event: ToolResult) -> None:
-        file, kept = self._changing.pop(event.tool_use_id, None), self._kept.pop(event.tool_use_id, None)
-        if file is None or event.is_error or self.work is None:
-            return
-        files, newest = dict(self.work.files), {**self.work.newest, **({file: kept} if kept is not None else {})}
-        # Last in the order, so that the oldest ones are left out first.
-        files[file] = files.pop(file, event.ts)
-        left_out = list(files)[:-_MOST_FILES]
-        for path in left_out:
-            del files[path]
-            newest.pop(path, None)
-        self.last_changes[file] = event.ts
-        self._update_work(files=files, newest=newest)
-
     def _update_work(self, **changes: Any) -> None:
         if self.work is not None:
             self.work = self.work.replace(**changes)
-
-    def _defer(self, message: Message) -> None:
-        if message.enters and message.id not in self.consumed:
-            self.deferred[message.id] = message
-            if message.starts_work:
-                self.put_off[message.id] = message
 
     def _undefer(self, ident: str) -> None:
         self.deferred.pop(ident, None)
@@ -779,17 +739,19 @@ class Conversation:
         self._last_reply, self.last_id = event, event.id
         self.pending = []
         for block in event.content:
-            if block.get("type") == "tool_use":
+            kind = str(block.get("type"))
+            if kind == "tool_use":
                 # A reply of an earlier version may lack it.
                 block = block if "input" in block else {**block, "input": {}}  # noqa: PLW2901
                 self.pending.append(block)
                 self.call_ids.add(block["id"])
-            elif block.get("type") == "text" and not str(block.get("text", "")).strip():
+            elif kind == "text" and not str(block.get("text", "")).strip():
                 # The API sends such a block, but does not accept it.
                 continue
-            elif not _is_taken_back(block, event):
+            elif not event.id and kind not in _OF_API and not kind.endswith(("tool_use", "tool_result")):
+                # Servers send others, such as `reasoning`, and refuse a request that has them.
                 continue
-            elif block.get("type") == "thinking" and not block.get("signature") and event.stop_reason not in CUT_OFF:
+            elif kind == "thinking" and not block.get("signature") and event.stop_reason not in CUT_OFF:
                 block = {**block, _UNSIGNED: True}  # noqa: PLW2901
             self.entries.append(("assistant", block))
         self.refused = event.refused
@@ -825,13 +787,38 @@ class Conversation:
         self.pause = max(self.pause, event.seconds or 0)
         self.task = event.task
         if self._deviating:
-            self._note_deviation(event)
+            # A call that the plan does not name, unless it is a file call that changed nothing.
+            call = self._deviating.pop(event.tool_use_id, None)
+            failed = event.is_error and event.name != "bash" and event.seconds is not None
+            if call is not None and not failed and self.assignment is not None and self.assignment.plan is not None:
+                before = self.deviations or Deviations(plan=self.assignment.plan.id)
+                calls = [*before.calls, call][-_MOST_DEVIATIONS:]
+                self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
         if self._changing or self._kept:
-            self._note_changed_file(event)
+            file, kept = self._changing.pop(event.tool_use_id, None), self._kept.pop(event.tool_use_id, None)
+            if file is not None and not event.is_error and self.work is not None:
+                files = dict(self.work.files)
+                newest = {**self.work.newest, **({file: kept} if kept is not None else {})}
+                # Last in the order, so that the oldest ones are left out first.
+                files[file] = files.pop(file, event.ts)
+                left_out = list(files)[:-_MOST_FILES]
+                for path in left_out:
+                    del files[path]
+                    newest.pop(path, None)
+                self.last_changes[file] = event.ts
+                self._update_work(files=files, newest=newest)
         for ident in event.consumed:
             self.consumed.add(ident)
             self._undefer(ident)
-        block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": self._shown_of(event)}
+        shown: str | list[Block]
+        if event.tools:
+            shown = [{"type": "tool_reference", "tool_name": name} for name in event.tools]
+        else:
+            content = event.content if event.content and not event.content.isspace() else "(no output)"
+            if self.key:
+                content = delimit_data(event.name, "result", event.tool_use_id, content, self.key)
+            shown = [{"type": "text", "text": content}, *map(_block_of, event.media)] if event.media else content
+        block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": shown}
         self.entries.append(("user", {**block, "is_error": True} if event.is_error else block))
         asked = self._asked.get(event.tool_use_id, "")
         if event.name == "submit_plan" and self.assignment:
@@ -848,15 +835,6 @@ class Conversation:
             self.repeats += 1
         else:
             self.repeats, self.loop_was_told = 1, False
-
-    def _shown_of(self, event: ToolResult) -> str | list[Block]:
-        """Return what the model is shown of a result."""
-        if event.tools:
-            return [{"type": "tool_reference", "tool_name": name} for name in event.tools]
-        content = event.content if event.content and not event.content.isspace() else "(no output)"
-        if self.key:
-            content = delimit_data(event.name, "result", event.tool_use_id, content, self.key)
-        return [{"type": "text", "text": content}, *map(_block_of, event.media)] if event.media else content
 
     def _end_loop(self) -> None:
         """Begin to count anew: something else than a result came."""

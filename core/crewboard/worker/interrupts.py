@@ -157,24 +157,19 @@ class Interrupts:
         except BadDataError:
             # The request was closed by another process just now.
             return
-        await self._pick_up(requests.ask_id(request))
-        raise WorkerExit("shutdown", 0)
-
-    async def _pick_up(self, ident: str) -> None:
-        """Mark the mail about a decided request as read, so that it does not count as unread for ever.
-
-        Leave it unread if work lies before it that was not done.
-        """
-        loop, known = asyncio.get_running_loop(), self._run_state.conversation.known
-        deadline = loop.time() + MAIL_TIMEOUT
+        # Mark the mail about the request as read, so that it does not count as unread for ever. Leave it unread if work
+        # lies before it that was not done.
+        ident, loop = requests.ask_id(request), asyncio.get_running_loop()
+        known, deadline = self._run_state.conversation.known, loop.time() + MAIL_TIMEOUT
         while True:
             arrived = inbox.look(self._run_state, lambda message: False)  # noqa: ARG005  no work is put off
             if arrived.first is not None:
-                return
+                break
             inbox.pick_up(self._run_state, arrived)
             if ident in known or loop.time() > deadline:
-                return
+                break
             await asyncio.sleep(_MAIL_POLL)
+        raise WorkerExit("shutdown", 0)
 
     def pending_interrupts(self) -> list[Message]:
         """Return unread interrupts of the operator and the lead; those of a teammate are ordinary mail."""
@@ -251,6 +246,7 @@ class Interrupts:
                 current = file.get()
                 if current is not None and current.status != "pending":
                     if current.status in ("approved", "rejected", "answered"):
+                        # Wait until the message is there, so that it is not read later than what follows from it.
                         await self._wait_for_mail(requests.response_id(current))
                     return current
                 await self.wait()

@@ -66,7 +66,12 @@ class StorageWait:
             self._attempt += 1
             self._waited += delay
             self._failed_at = time.monotonic() + delay
-            self._show(error, delay)
+            text = f"{files.trouble(error) or 'storage error'}: {error}"
+            sys.stderr.write(f"{self._run_state.name}: {text}; trying again in {delay:g} s\n")
+            # The status is on the same disk.
+            with contextlib.suppress(StorageError):
+                retry_at = self._run_state.now() + delay
+                self._run_state.show("retrying", text, retry_at=retry_at, last_error=text)
             end = time.monotonic() + delay
             while (left := end - time.monotonic()) > 0:
                 self._interrupts.check_leave()
@@ -78,14 +83,6 @@ class StorageWait:
                 error = again
             else:
                 return
-
-    def _show(self, error: StorageError, delay: float) -> None:
-        text = f"{files.trouble(error) or 'storage error'}: {error}"
-        sys.stderr.write(f"{self._run_state.name}: {text}; trying again in {delay:g} s\n")
-        # The status is on the same disk.
-        with contextlib.suppress(StorageError):
-            retry_at = self._run_state.now() + delay
-            self._run_state.show("retrying", text, retry_at=retry_at, last_error=text)
 
 
 class Life:
@@ -238,13 +235,9 @@ class Life:
                 await self._rest()
             first = False
             self._run_state.refresh_status()
-            await self._interrupts.wait(self._until_next_look())
-
-    def _until_next_look(self) -> float | None:
-        """Return after how many seconds to look for work; None while only an event can bring some."""
-        if self._assignments.unread:
-            return _AT_ONCE
-        return SWEEP_INTERVAL if self._assignments.is_timed else None
+            # Without a time while only an event can bring some.
+            sweep = SWEEP_INTERVAL if self._assignments.is_timed else None
+            await self._interrupts.wait(_AT_ONCE if self._assignments.unread else sweep)
 
     async def _wait_while_paused(self) -> None:
         """Wait, without a model call, while the operator pauses the agent."""

@@ -259,8 +259,16 @@ class Loop(Life):
         # Tools of MCP servers are loaded on demand if they are many, or were so far.
         were = opening is not None and any(tool["name"] == FIND_TOOLS for tool in opening.tools)
         on_demand = self._model.defers_tools and (were or self._registry.has_many_of_servers(run_state.window))
+        project = await self._project()
+        # As this assignment began: the list of skills, and the texts of those that the agent's type names.
+        ident = conversation.assignment.id if conversation.assignment is not None else ""
+        if self._skills_of is None or self._skills_of[0] != ident:
+            names, root = spec.definition.skills if spec.definition is not None else [], run_state.team.root
+            listed = await skills.listing(self._file_tools, root)
+            loaded = {name: await skills.load_text(self._file_tools, root, name) for name in names}
+            self._skills_of = ident, listed, loaded
         texts = preface(
-            spec, where, *await self._project(), conversation.key, *await self._skills(),
+            spec, where, *project, conversation.key, *self._skills_of[1:],
             self._mcp.index() if on_demand else "",
         )  # fmt: skip
         wanted = Opening(
@@ -296,18 +304,6 @@ class Loop(Life):
         """Begin requests with this opening from here on, without the thinking so far."""
         self._run_state.append(opening.replace(ts=self._run_state.now(), adds=False))
         return opening
-
-    async def _skills(self) -> tuple[str, dict[str, str]]:
-        """Return the list of skills, and the texts of those that the agent's type names, as this assignment began."""
-        assignment = self._run_state.conversation.assignment
-        ident = assignment.id if assignment is not None else ""
-        if self._skills_of is None or self._skills_of[0] != ident:
-            definition = self._run_state.spec.definition
-            names = definition.skills if definition is not None else []
-            listed = await skills.listing(self._file_tools, self._run_state.team.root)
-            loaded = {name: await skills.load_text(self._file_tools, self._run_state.team.root, name) for name in names}
-            self._skills_of = ident, listed, loaded
-        return self._skills_of[1:]
 
     async def _project(self) -> tuple[str, str]:
         """Return name and text of the workspace's CLAUDE.md or AGENTS.md, with its imports, from the file-tool server.
@@ -354,16 +350,12 @@ class Loop(Life):
             self._results.fail(error, ExitCode.FAILED, refused_by=self._run_state.spec.model)
             return
         if self._model.is_api or (name := call_in_text(text, self._registry.definitions())) is None:
-            self._answer(text, reply)
+            why = describe_stop(reply)
+            silent = f"(the model ended its turn without text{f'; it {why}' if why else ''})"
+            understood = (reply.stop_details or {}).get("explanation") != NOT_UNDERSTOOD
+            self._results.answer(
+                with_sources(text, self._run_state.conversation.sources) if text.strip() else silent,
+                ExitCode.DONE if understood else ExitCode.FAILED,
+            )
         else:
             self._results.fail(models.with_remedy(_WRITTEN_CALL.format(name)), ExitCode.FAILED)
-
-    def _answer(self, text: str, reply: Reply) -> None:
-        """End the assignment with a text as its result, of which this is the last reply."""
-        why = describe_stop(reply)
-        silent = f"(the model ended its turn without text{f'; it {why}' if why else ''})"
-        understood = (reply.stop_details or {}).get("explanation") != NOT_UNDERSTOOD
-        self._results.answer(
-            with_sources(text, self._run_state.conversation.sources) if text.strip() else silent,
-            ExitCode.DONE if understood else ExitCode.FAILED,
-        )

@@ -201,20 +201,6 @@ def preload() -> None:
         asyncio.run(_make_requests())
 
 
-def _prepare_for_team(team: Path) -> None:
-    """Try the sandbox once for all workers, and load what opens the team's store, which is not contacted."""
-    from crewboard.errors import CrewboardError
-    from crewboard.sandbox import bubblewrap
-    from crewboard.store.layout import TeamDirectory
-
-    # With the same rights as a worker. A worker that needs another sandbox, or finds none, tries by itself.
-    syscalls.no_new_privileges()
-    with contextlib.suppress(OSError, CrewboardError):
-        bubblewrap.try_for_forks(Path(os.path.realpath(TeamDirectory(team).root)))
-    with contextlib.suppress(CrewboardError):
-        _ = TeamDirectory(team).store
-
-
 def _exit(code: int) -> NoReturn:
     """Exit at once, because the run is recorded.
 
@@ -250,7 +236,19 @@ def main() -> int:
     if process.count_threads() > 1:
         sys.stderr.write(f"{SERVER_MODULE}: a library left a thread, which a fork would break; not forking workers\n")
         return 1
-    _prepare_for_team(Path(sys.argv[1]))
+    from crewboard.errors import CrewboardError
+    from crewboard.sandbox import bubblewrap
+    from crewboard.store.layout import TeamDirectory
+
+    team = Path(sys.argv[1])
+    # Try the sandbox once for all workers, with the same rights as a worker. A worker that needs another sandbox, or
+    # finds none, tries by itself.
+    syscalls.no_new_privileges()
+    with contextlib.suppress(OSError, CrewboardError):
+        bubblewrap.try_for_forks(Path(os.path.realpath(TeamDirectory(team).root)))
+    # Load what opens the team's store, which is not contacted.
+    with contextlib.suppress(CrewboardError):
+        _ = TeamDirectory(team).store
     # Without a collection before: it takes a tenth of the start, for half a megabyte.
     gc.freeze()
     control.send(READY)

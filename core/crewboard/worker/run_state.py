@@ -5,7 +5,6 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,18 +37,6 @@ MEMORY_STEP = 1 << 20
 """Bytes by which it must have changed to be told: an agent at rest writes nothing."""
 
 
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """Turn the collector off: it would take half of a long replay and find no garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
 class RunState:
     """Journal, status, cursor and reply preview of one run."""
 
@@ -63,8 +50,14 @@ class RunState:
         agent.status.quarantine_if_damaged()
         agent.cursor.quarantine_if_damaged()
         before = agent.status.load_or_none()
-        with _without_gc():
+        # The collector would take half of a long replay and find no garbage.
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
             self.conversation: Conversation = replay(self._history())
+        finally:
+            if was_enabled:
+                gc.enable()
         self._unsaved: Event | None = None
         """The event that could not be written last."""
         self._task: int | None = None

@@ -344,7 +344,12 @@ class TeamTools:
             case "ping":
                 result = {}
             case "tools/list":
-                result = {"tools": [_described(name) for name in OFFERED]}
+                defined = [TOOLS[name].definition() for name in OFFERED]
+                offered = [
+                    {"name": each["name"], "description": each["description"], "inputSchema": each["input_schema"]}
+                    for each in defined
+                ]
+                result = {"tools": offered}
                 self.listed.set()
             case "tools/call":
                 self._heard(_read_call(params, message["id"], send))
@@ -353,11 +358,6 @@ class TeamTools:
                 send({"id": message["id"], "error": {"code": _NO_METHOD, "message": "there is no such method"}})
                 return
         send({"id": message["id"], "result": result})
-
-
-def _described(name: str) -> Json:
-    tool = TOOLS[name].definition()
-    return {"name": name, "description": tool["description"], "inputSchema": tool["input_schema"]}
 
 
 def _read_call(params: Json, ident: Any, send: Callable[[Json], None]) -> TeamCall:  # noqa: ANN401  any JSON value

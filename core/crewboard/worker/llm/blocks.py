@@ -161,18 +161,19 @@ class ReplyStream:
             case "content_block_delta":
                 return self._add(event.get("index"), _object(event.get("delta")))
             case "content_block_stop":
-                self._complete(event.get("index"), _object(event.get("content_block")))
+                place = self._places.get(event.get("index"), len(self.blocks) - 1)
+                if place >= 0 and _is_call(self.blocks[place]) and not self.inputs.get(place):
+                    # The input of a call came nowhere else.
+                    given = self.blocks[place].get("input") or _object(event.get("content_block")).get("input")
+                    self.blocks[place]["input"] = given
             case "message":
-                return "text", self._take_whole(event)
+                self._note(event)
+                content = event.get("content")
+                for each in [content] if isinstance(content, str | dict) else content or ():
+                    self._begin(None, {"type": "text", "text": each} if isinstance(each, str) else _object(each))
+                self.ended = True
+                return "text", "".join(str(each.get("text") or "") for each in self.blocks)
         return "", ""
-
-    def _take_whole(self, message: Mapping[str, Any]) -> str:
-        self._note(message)
-        content = message.get("content")
-        for block in [content] if isinstance(content, str | dict) else content or ():
-            self._begin(None, {"type": "text", "text": block} if isinstance(block, str) else _object(block))
-        self.ended = True
-        return "".join(str(block.get("text") or "") for block in self.blocks)
 
     def _note(self, message: Mapping[str, Any]) -> None:
         self.usage |= {name: value for name, value in _object(message.get("usage")).items() if value is not None}
@@ -220,13 +221,6 @@ class ReplyStream:
             self._repeated.pop(place, None)
         if len(text) <= MAX_INPUT:
             self.inputs[place] = text + more
-
-    def _complete(self, index: object, block: dict[str, Any]) -> None:
-        """Take the input of a call from the end of its block, if it came nowhere else."""
-        place = self._places.get(index, len(self.blocks) - 1)
-        if place < 0 or not _is_call(self.blocks[place]) or self.inputs.get(place):
-            return
-        self.blocks[place]["input"] = self.blocks[place].get("input") or block.get("input")
 
     @property
     def used(self) -> Tokens:
@@ -279,18 +273,31 @@ class ReplyStream:
         for place, raw in enumerate(self.blocks):
             if not isinstance(raw.get("type"), str):
                 continue
-            content += without_lone_surrogates([_with_texts(raw)])
+            block, name = raw, _TEXTS.get(raw["type"])
+            if name == "text" and not isinstance(raw.get(name), str) and isinstance(said := raw.get("content"), str):
+                block = {**{each: value for each, value in raw.items() if each != "content"}, name: said}
+            elif name is not None and not isinstance(raw.get(name), str):
+                block = {**raw, name: ""}
+            content += without_lone_surrogates([block])
             block = content[-1]
             if (given := self._input(place, raw)) is None:
                 continue
             if block["type"] == "tool_use":
-                _settle_names(block, ids)
+                if not isinstance(block.get("name"), str) or not block["name"]:
+                    block["name"] = "unnamed"
+                if not isinstance(block.get("id"), str) or not block["id"] or block["id"] in ids:
+                    block["id"] = f"toolu_{uuid.uuid4().hex}"
+                ids.add(block["id"])
             block["input"] = {}
             try:
                 block["input"] = read_input(given)
                 # A reply that breaks off in a call may be said to be whole.
                 if stop != "tool_use":
-                    _require_fields(block, tools)
+                    schema = next(
+                        (_object(tool.get("input_schema")) for tool in tools if tool.get("name") == block["name"]), {}
+                    )
+                    if lacking := [name for name in schema.get("required", ()) if name not in block["input"]]:
+                        raise BrokenInputError(f"its input lacks {', '.join(lacking)}")
             except InputError as error:
                 failed[str(block.get("id"))] = error
         broken = next((str(error) for error in failed.values() if isinstance(error, BrokenInputError)), None)
@@ -365,7 +372,17 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
             if len(head) > MAX_LINE:
                 raise ValueError(f"a reply of more than {MAX_LINE} bytes cannot be stored")
             yield {}
-        yield _message_of(_parse_whole(head))
+        first, _, rest = head.strip().partition(b"\n")
+        if rest and _is_json(first):
+            raise ValueError(
+                f"the server sent JSON lines (ndjson), and not events: {_quote(first.decode('utf-8', 'replace'))}"
+            )
+        body = _parse(head)
+        if "choices" in body:
+            raise ValueError(f"the server sent a reply of another API, such as OpenAI's: {_quote(json.dumps(body))}")
+        if "content" not in body:
+            raise ServerError(body)
+        yield {**body, "type": "message"}
         return
     # The header is not asked: some gateways call each answer `text/html`.
     if head.lstrip()[:1] == b"<":
@@ -380,15 +397,6 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
         kind = response.headers.get("content-type", "").partition(";")[0] or "a text"
         began = _quote(head.decode("utf-8", "replace").strip())
         raise ValueError(f"the server sent {kind}, and no reply{f': {began}' if began else ''}")
-
-
-def _message_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a reply that came as a whole as an event."""
-    if "choices" in body:
-        raise ValueError(f"the server sent a reply of another API, such as OpenAI's: {_quote(json.dumps(body))}")
-    if "content" not in body:
-        raise ServerError(body)
-    return {**body, "type": "message"}
 
 
 def _event_of(name: str | None, data: str) -> dict[str, Any] | None:
@@ -422,20 +430,6 @@ class _Body:
 def _parse(data: str | bytes) -> dict[str, Any]:
     # NaN and Infinity are no JSON, and some servers send them.
     return _object(json.loads(data, parse_constant=lambda _: None))
-
-
-def _parse_whole(body: bytes) -> dict[str, Any]:
-    """Return the message that is a whole body.
-
-    Raises:
-        ValueError: It is no JSON, or one JSON text a line.
-    """
-    first, _, rest = body.strip().partition(b"\n")
-    if rest and _is_json(first):
-        raise ValueError(
-            f"the server sent JSON lines (ndjson), and not events: {_quote(first.decode('utf-8', 'replace'))}"
-        )
-    return _parse(body)
 
 
 def _is_json(data: str | bytes) -> bool:
@@ -485,32 +479,6 @@ def _add_piece(block: dict[str, Any], piece: dict[str, Any]) -> None:
 
 def _is_call(block: dict[str, Any]) -> bool:
     return str(block.get("type")).endswith("tool_use")
-
-
-def _with_texts(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block whose text is one, if its type has one."""
-    name = _TEXTS.get(block["type"])
-    if name is None or isinstance(block.get(name), str):
-        return block
-    if name == "text" and isinstance(said := block.get("content"), str):
-        return {**{each: value for each, value in block.items() if each != "content"}, name: said}
-    return {**block, name: ""}
-
-
-def _settle_names(call: dict[str, Any], ids: set[str]) -> None:
-    """Give a call a name and an id that no other call has, if it came without."""
-    if not isinstance(call.get("name"), str) or not call["name"]:
-        call["name"] = "unnamed"
-    if not isinstance(call.get("id"), str) or not call["id"] or call["id"] in ids:
-        call["id"] = f"toolu_{uuid.uuid4().hex}"
-    ids.add(call["id"])
-
-
-def _require_fields(call: dict[str, Any], tools: list[dict[str, Any]]) -> None:
-    """Raise BrokenInputError if a call lacks inputs that its tool requires."""
-    schema = next((_object(tool.get("input_schema")) for tool in tools if tool.get("name") == call["name"]), {})
-    if lacking := [name for name in schema.get("required", ()) if name not in call["input"]]:
-        raise BrokenInputError(f"its input lacks {', '.join(lacking)}")
 
 
 def read_input(text: str) -> dict[str, Any]:

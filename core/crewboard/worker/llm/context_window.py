@@ -227,7 +227,15 @@ class ContextWindow:
             else:
                 self._leave_out(found, f"left out, because the server did not process it: {text[:_MOST_WHY]}")
         elif isinstance(refused, MaybeTooLongError):
-            self._handle_maybe_too_long(refused)
+            # It is sent again, unless it names a number of tokens that the request may have, then with a summary.
+            tokens, named = self._tokens_sent, self._named(str(refused))
+            is_known = refused.was_repeated or bool(named) or self._maybe_too_long != (0, 0)
+            if self._maybe_too_long == (0, 0):
+                is_large = tokens >= self._run_state.window * _NARROWING_SHARE
+                self._maybe_too_long = self._characters, min(named, default=tokens if is_large else 0)
+            self._note(refused, "with a summary of the conversation" if is_known else "once more as it is")
+            if is_known:
+                self._shorten(refused, 0.5)
         elif refused.is_large and kept:
             self._leave_out(kept[0], "left out, because the request was too large")
         elif refused.is_large:
@@ -251,20 +259,6 @@ class ContextWindow:
                 # It was something else, which another request may not have.
                 self._too_large, self._part, self._maybe_too_long = None, 1.0, (0, 0)
             raise refused
-
-    def _handle_maybe_too_long(self, refused: MaybeTooLongError) -> None:
-        """Have a request that may be too long sent again, then a summary in the place of the conversation.
-
-        The first is left out if the refusal names a number of tokens that the request may have.
-        """
-        tokens, named = self._tokens_sent, self._named(str(refused))
-        is_known = refused.was_repeated or bool(named) or self._maybe_too_long != (0, 0)
-        if self._maybe_too_long == (0, 0):
-            is_large = tokens >= self._run_state.window * _NARROWING_SHARE
-            self._maybe_too_long = self._characters, min(named, default=tokens if is_large else 0)
-        self._note(refused, "with a summary of the conversation" if is_known else "once more as it is")
-        if is_known:
-            self._shorten(refused, 0.5)
 
     def _note(self, refused: ModelError, how: str) -> None:
         """Journal how a refused request is tried again."""

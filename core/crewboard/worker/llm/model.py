@@ -553,13 +553,22 @@ class Model:
         if found.malformed and is_first:
             # By chance the next one may be whole. If not, the model is told.
             return Refusal(f"the reply was malformed: {found.malformed}", retry=True, may_be_outage=False)
-        self.thinking_was_dropped = _dropped_thinking(coming.said.get("input_transformations"))
+        # Thinking that does not fit, and was shown to the model all the same, has the same reason and another type.
+        changes = coming.said.get("input_transformations")
+        self.thinking_was_dropped = isinstance(changes, list) and any(
+            isinstance(change, dict)
+            and (change.get("type"), change.get("reason")) == ("thinking_dropped", "prefix_binding_mismatch")
+            for change in changes
+        )
         said, details, ident = (coming.said.get(name) for name in ("model", "stop_details", "id"))
         model = said if isinstance(said, str) and said else run_state.spec.model
         # The API does not bill a refusal before it wrote anything.
         used = Tokens() if found.stop_reason == "refusal" and not found.content else coming.used
         if not used.total and found.content:
-            used = _estimate(request, found.content)
+            parts = [request.get(part) for part in ("system", "tools", "messages")]
+            asked, given = (_characters(each) // _CHARACTERS_PER_TOKEN for each in (parts, found.content))
+            given += 1
+            used = Tokens(input=asked, output=given, estimated=asked + given)
         reply = Reply(
             ts=run_state.now(),
             content=found.content,
@@ -630,13 +639,6 @@ class Model:
         self._run_state.append(BrokenReply(ts=self._run_state.now(), usage=used, model=model, cost_usd=cost))
 
 
-def _estimate(request: Mapping[str, Any], content: list[dict[str, Any]]) -> Tokens:
-    """Return about how many tokens a request and its reply had."""
-    asked = _characters([request.get(part) for part in ("system", "tools", "messages")]) // _CHARACTERS_PER_TOKEN
-    given = _characters(content) // _CHARACTERS_PER_TOKEN + 1
-    return Tokens(input=asked, output=given, estimated=asked + given)
-
-
 def _characters(value: object) -> int:
     """Return the length of all texts in a value, without images."""
     if isinstance(value, dict):
@@ -684,18 +686,6 @@ def _plain_ids(block: dict[str, Any]) -> dict[str, str]:
         for name, ident in given.items()
         if _PLAIN_ID.fullmatch(ident) is None
     }
-
-
-def _dropped_thinking(changes: object) -> bool:
-    """Return True if a reply says that thinking of the request was left out because of its prefix.
-
-    Thinking that does not fit, and was shown to the model all the same, has the same reason and another type.
-    """
-    return isinstance(changes, list) and any(
-        isinstance(change, dict)
-        and (change.get("type"), change.get("reason")) == ("thinking_dropped", "prefix_binding_mismatch")
-        for change in changes
-    )
 
 
 def _cache_miss(said: Mapping[str, Any]) -> CacheMiss | None:

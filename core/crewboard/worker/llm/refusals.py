@@ -343,11 +343,21 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
             retry=False,
             code=ExitCode.CREDENTIALS,
         )
+    # By the error, the loop knows what may help.
+    raised = ModelError
+    if status == _TOO_LARGE:
+        raised = TooLongError
+    elif status in _MAY_BE_UNKNOWN and (_UNKNOWN_MODEL.search(text) is not None or models.lacks_tools(text)):
+        raised = UnknownModelError
+    elif _DEFERRED_TOOLS.search(text) is not None:
+        raised = DeferredToolsError
+    elif _STALE_THINKING.search(text) is not None:
+        raised = StaleThinkingError
     return Refusal(
         f"the API refused the request ({kind if in_stream else f'{status} {kind}'}): {text}",
         retry=False,
         code=ExitCode.FAILED,
-        kind=_kind(status, text),
+        kind=raised,
         status=status,
         is_large=status == _TOO_LARGE,
         names_media=status in MAY_BE_MEDIA and _NAMES_MEDIA.search(text) is not None,
@@ -383,17 +393,6 @@ def _exceeds_limit(text: str) -> bool:
 
 def _without_numbers(text: str) -> str:
     return re.sub(r"\d+", "", text)
-
-
-def _kind(status: int, text: str) -> type[ModelError]:
-    """Return the error for a request that was refused, by which the loop knows what may help."""
-    if status == _TOO_LARGE:
-        return TooLongError
-    if status in _MAY_BE_UNKNOWN and (_UNKNOWN_MODEL.search(text) is not None or models.lacks_tools(text)):
-        return UnknownModelError
-    if _DEFERRED_TOOLS.search(text) is not None:
-        return DeferredToolsError
-    return StaleThinkingError if _STALE_THINKING.search(text) is not None else ModelError
 
 
 def _retry_after(error: anthropic.APIStatusError) -> float:

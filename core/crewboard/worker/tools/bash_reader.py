@@ -284,17 +284,13 @@ class _CommandReader:
             word = self._word()
             if not words and _CONTINUATION in self._text[start : self._at]:
                 raise UnclearCommandError("a name that goes on in the next line")
-            self._require_unevaluated(start, word)
+            is_evaluated = self._EVALUATED.match(self._text, start) or self._EVALUATED.match(word or "")
+            if is_evaluated or (word is not None and _SUBSCRIPT.search(word)):
+                raise UnclearCommandError("a text that may be evaluated")
             is_prefix = word in _BEFORE_COMMAND or self._ASSIGNMENT.match(self._text, start)
             if words or not is_prefix:
                 words.append(word)
         return words
-
-    def _require_unevaluated(self, start: int, word: str | None) -> None:
-        """Refuse a word, read from `start` on, of which bash may evaluate the text later."""
-        is_evaluated = self._EVALUATED.match(self._text, start) or self._EVALUATED.match(word or "")
-        if is_evaluated or (word is not None and _SUBSCRIPT.search(word)):
-            raise UnclearCommandError("a text that may be evaluated")
 
     def _end_command(self, words: list[str | None]) -> None:
         if words:

@@ -379,7 +379,19 @@ def grep(workspace: Workspace, pattern: str, path: str = ".", **options: Any) ->
     """Return `path:line:text` for each line that a regular expression matches, and `path-line-text` around it."""
     how = GrepOptions(**options)
     expression = _compiled(pattern, pattern, re.IGNORECASE if how.ignore_case else 0)
-    place, wanted = workspace.resolve(path), _file_filter(how.glob, how.type)
+    place = workspace.resolve(path)
+    if how.type and how.type not in TYPES:
+        known = ", ".join(sorted(TYPES))
+        raise RefusedError(
+            f"there is no file type {how.type!r}; the types are {known}; or give a glob such as **/*.{how.type}"
+        )
+    # Without a slash it is about the name, in any folder.
+    matches = _matcher(how.glob if "/" in how.glob else f"**/{how.glob}") if how.glob else None
+    endings = tuple(f".{ending}" for ending in TYPES[how.type]) if how.type else ("",)
+
+    def wanted(path: str) -> bool:
+        return path.endswith(endings) and (matches is None or matches(path))
+
     literal = "" if how.ignore_case else _literal_in(pattern)
     found: list[str] = []
     count = 0
@@ -413,17 +425,6 @@ def _with_context(name: str, lines: list[str], matching: list[int], context: int
             yield "--"
         last, mark = at, ":" if at in hits else "-"
         yield f"{name}{mark}{at + 1}{mark}{lines[at][:MAX_LINE]}"
-
-
-def _file_filter(glob: str, kind: str) -> Callable[[str], bool]:
-    """Return a function that says which paths to search."""
-    if kind and kind not in TYPES:
-        known = ", ".join(sorted(TYPES))
-        raise RefusedError(f"there is no file type {kind!r}; the types are {known}; or give a glob such as **/*.{kind}")
-    # Without a slash it is about the name, in any folder.
-    matches = _matcher(glob if "/" in glob else f"**/{glob}") if glob else None
-    endings = tuple(f".{ending}" for ending in TYPES[kind]) if kind else ("",)
-    return lambda path: path.endswith(endings) and (matches is None or matches(path))
 
 
 def _literal_in(pattern: str) -> str:

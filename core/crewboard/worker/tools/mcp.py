@@ -198,9 +198,15 @@ class McpServers:
                 return self._note(problem)
             try:
                 resolved = mcp_servers.resolve(server, self._environment)
-                _load_package()
+                import mcp.client.client  # noqa: F401  loaded here so that the error names what to do
+            except ModuleNotFoundError as error:
+                why = f"the package {error.name} is not installed: {how_to_install('mcp')}"
+                return self._note(McpState(server.name, server.source, problem=why))
             except BadDataError as error:
                 return self._note(McpState(server.name, server.source, problem=str(error)))
+            # They log what servers say, without a limit.
+            for name in ("mcp", "client"):
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
             redaction.register_values(resolved.secrets)
             pid = self._file_tools.pid
             connection = _Connection(server, resolved, self._file_tools, {pid} if pid else set())
@@ -272,21 +278,6 @@ def search(tools: Mapping[str, Tool[Any]], query: str) -> list[str]:
     return [name for name in sorted(scores, key=lambda each: (-scores[each], each)) if scores[name]]
 
 
-def _load_package() -> None:
-    """Load the package `mcp`.
-
-    Raises:
-        BadDataError: It is not installed.
-    """
-    try:
-        import mcp.client.client  # noqa: F401  loaded here so that the error names what to do
-    except ModuleNotFoundError as error:
-        raise BadDataError(f"the package {error.name} is not installed: {how_to_install('mcp')}") from error
-    # They log what servers say, without a limit.
-    for name in ("mcp", "client"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
 class _Connection:
     """One server in use. A task holds its session, because the SDK's scopes belong to the task that opened them."""
 
@@ -327,7 +318,13 @@ class _Connection:
         has_ended = self._service is not None and self._service.ending not in (None, "[ended]")
         if has_ended:
             reason = "it ended"
-        missing = self._missing_program()
+        missing = ""
+        if self._service is not None and "[exit code 127]" in (self._service.ending or ""):
+            # The shell in the sandbox may have said so.
+            program = self._resolved.arguments[0]
+            said = rf"^{re.escape(program)}: not found in the sandbox$"
+            if re.search(said, self._service.log, re.MULTILINE):
+                missing = f"the sandbox shows no {program}: install it where the agent's commands find it"
         downloads = self._service is not None and PurePath(self._resolved.arguments[0]).name in _DOWNLOADERS
         hint = _NO_NETWORK if not has_network and (has_ended or downloads) else ""
         self.problem = missing or f"{reason}{self._printed()}{hint}"
@@ -477,16 +474,6 @@ class _Connection:
             ended = self._printed() if self._service is not None and self._service.ending is not None else ""
             return Outcome(redaction.redact(f"{own} failed: {_describe(error)}{ended}"), is_error=True)
         return outcome_of(result)
-
-    def _missing_program(self) -> str:
-        """Return that its program is not there, if the shell in the sandbox said so."""
-        if self._service is None or "[exit code 127]" not in (self._service.ending or ""):
-            return ""
-        program = self._resolved.arguments[0]
-        said = rf"^{re.escape(program)}: not found in the sandbox$"
-        if not re.search(said, self._service.log, re.MULTILINE):
-            return ""
-        return f"the sandbox shows no {program}: install it where the agent's commands find it"
 
     def _printed(self) -> str:
         """Return how the program ended and the end of what it printed, for an error."""

@@ -130,11 +130,20 @@ async def ask_permission(
     summary = str(arguments.get("command") or arguments.get("path") or "")
     if tool.startswith(MCP_PREFIX):
         summary = json.dumps(arguments, ensure_ascii=False)
+    diff = None
+    if tool in WRITE_TOOLS:
+        path = str(arguments.get("path", ""))
+        old = await context.file_tools.ask("read_text", {"path": path})
+        if tool == "edit_file":
+            diff = edits.shown(path, arguments, None if old.is_error else old.content)
+        else:
+            lines = edits.diff_lines("" if old.is_error else old.content, str(arguments.get("content", "")))
+            diff = "\n".join([f"--- a/{path}", f"+++ b/{path}", *lines]) if lines else ""
     payload: dict[str, JsonValue] = {
         "tool": tool,
         "input": arguments,
         "summary": first_line(summary),
-        "diff": await _diff(context, tool, arguments),
+        "diff": diff,
         # A rule that allows would change nothing where another one has the call asked for, or where none allows it.
         "scope": None if why or collision or is_executed(tool, arguments) else scope_of(tool, arguments),
         **({"rule": why} if why else {}),
@@ -151,18 +160,6 @@ async def ask_permission(
         context.now(),
     )
     return await context.interrupts.wait_for_decision(request, f"asks to use {tool}")
-
-
-async def _diff(context: Context, tool: str, arguments: dict[str, Any]) -> str | None:
-    """Return what a write or an edit would change, as a unified diff."""
-    if tool not in WRITE_TOOLS:
-        return None
-    path = str(arguments.get("path", ""))
-    old = await context.file_tools.ask("read_text", {"path": path})
-    if tool == "edit_file":
-        return edits.shown(path, arguments, None if old.is_error else old.content)
-    lines = edits.diff_lines("" if old.is_error else old.content, str(arguments.get("content", "")))
-    return "\n".join([f"--- a/{path}", f"+++ b/{path}", *lines]) if lines else ""
 
 
 def answer_of_rules(run_state: RunState, tool: str, arguments: dict[str, Any]) -> tuple[bool | None, str]:

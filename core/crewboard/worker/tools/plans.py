@@ -252,20 +252,16 @@ def _explain_terms(run_state: RunState) -> list[str]:
     if terms.budget:
         lines.append(f"- You may use {terms.budget} for it. The work ends when that is used up.")
     if terms.hold or terms.refused:
-        lines += _explain_steps(terms, engine=run_state.spec.engine is not None)
+        engine = run_state.spec.engine is not None
+        more = "" if engine else "submit a plan of what is left with submit_plan, or "
+        asks = ", where your permission is asked for it" if engine else ""
+        refused = [f"- Refused to you{asks}, because only step {each.step} names it: {each}." for each in terms.denied]
+        lines += [
+            f"- {terms.explain_steps(f'{more}end with your result')}",
+            *refused,
+            "- All else about these steps is an instruction: nothing else enforces it.",
+        ]
     return lines
-
-
-def _explain_steps(terms: Terms, *, engine: bool) -> list[str]:
-    """Return what the model is told of steps that are not approved: what it shall do, and what is refused to it."""
-    more = "" if engine else "submit a plan of what is left with submit_plan, or "
-    asks = ", where your permission is asked for it" if engine else ""
-    refused = [f"- Refused to you{asks}, because only step {each.step} names it: {each}." for each in terms.denied]
-    return [
-        f"- {terms.explain_steps(f'{more}end with your result')}",
-        *refused,
-        "- All else about these steps is an instruction: nothing else enforces it.",
-    ]
 
 
 def plan_outcome(run_state: RunState, request: Request) -> Outcome:

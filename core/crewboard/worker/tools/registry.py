@@ -115,8 +115,15 @@ class ToolRegistry:
         try:
             return tool.input.model_validate(arguments)
         except ValidationError as error:
-            problems = "; ".join(_explain(each, tool) for each in error.errors(include_url=False))
-            return Outcome(f"{tool.name} was not run: {problems}", is_error=True)
+            problems = []
+            for each in error.errors(include_url=False):
+                place = ".".join(map(str, each["loc"])) or "input"
+                text = each["msg"].removeprefix("Value error, ")
+                if each["type"] == "extra_forbidden" and len(each["loc"]) == 1:
+                    known = ", ".join(tool.input.model_fields) or "none"
+                    text = f"there is no such input; {tool.name} takes {known}"
+                problems.append(f"{place}: {text}")
+            return Outcome(f"{tool.name} was not run: {'; '.join(problems)}", is_error=True)
 
 
 def with_added(offered: list[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
@@ -133,11 +140,3 @@ def with_added(offered: list[dict[str, Any]], wanted: Sequence[dict[str, Any]]) 
     if too_many or any(tool["name"] in names or not tool.get("defer_loading") for tool in added):
         return None
     return [*offered, *added]
-
-
-def _explain(problem: Any, tool: Tool[Any]) -> str:  # noqa: ANN401  pydantic's own dictionary
-    """Return what is wrong with an input, and where it is unknown, which inputs there are."""
-    place = ".".join(map(str, problem["loc"])) or "input"
-    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
-        return f"{place}: there is no such input; {tool.name} takes {', '.join(tool.input.model_fields) or 'none'}"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')}"

@@ -129,7 +129,14 @@ async def _complete(context: Context, task_id: int, edit: tasks.TaskEdit) -> Out
     context.run_state.show_tool(doing, timeout)
     with agents.checking(team.agent(name)):
         finished = await shell.run_check(check.command, context.sandbox, context.survivors, team, name, context.now)
-        checked = await _bound(context, finished.checked)
+        checked, spec = finished.checked, context.run_state.spec
+        if spec.worktree is not None:
+            # Imported here because few agents have a worktree.
+            from crewboard.worktrees import changes
+
+            # What the check itself wrote belongs to the tree.
+            tree = await asyncio.to_thread(changes.tree_of, context.team, context.name, spec)
+            checked = checked.replace(tree=tree)
     agents.save_checked(team.agent(name), checked, roster.load(team).check)
     if checked.passed and _is_reviewed(context, before):
         handed = await _hand_over(context, task_id, edit, checked)
@@ -248,18 +255,6 @@ async def review_task(context: Context, given: TaskReview) -> Outcome:
     )  # fmt: skip
     reviews.settle(team, decided, context.now())
     return Outcome("; ".join([f"the work of {decided.from_} on task {given.task_id} is {decided.status}", *changed]))
-
-
-async def _bound(context: Context, checked: Checked) -> Checked:
-    """Return a check of this agent with the tree of its checkout: what the check itself wrote belongs to it."""
-    spec = context.run_state.spec
-    if spec.worktree is None:
-        return checked
-    # Imported here because few agents have a worktree.
-    from crewboard.worktrees import changes
-
-    tree = await asyncio.to_thread(changes.tree_of, context.team, context.name, spec)
-    return checked.replace(tree=tree)
 
 
 def _executes(context: Context, name: str) -> bool:

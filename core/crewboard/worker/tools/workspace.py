@@ -186,20 +186,6 @@ def _match_steps(pattern: tuple[str, ...], steps: tuple[str, ...]) -> bool:
     return fnmatch.fnmatchcase(steps[0], pattern[0]) and _match_steps(pattern[1:], steps[1:])
 
 
-def _open_folder(root: Path, steps: tuple[str, ...]) -> int:
-    """Open a folder below the root, never through a link. Make it if it is missing."""
-    folder = os.open(root, _FOLDER)
-    for step in steps:
-        try:
-            with contextlib.suppress(OSError):
-                os.mkdir(step, dir_fd=folder)
-            deeper = os.open(step, _FOLDER, dir_fd=folder)
-        finally:
-            os.close(folder)
-        folder = deeper
-    return folder
-
-
 class Workspace:
     """All files below the root, except `.crewboard`; of that, only the results can be read.
 
@@ -216,7 +202,16 @@ class Workspace:
         """The last walk left out what `.gitignore` files name."""
         self.unread: list[str] = []
         """The folders that the last walk could not read."""
-        self._base = _open_folder(Path(os.path.realpath(root)), Path(folder).parts)
+        self._base = os.open(os.path.realpath(root), _FOLDER)
+        # Below the root, never through a link.
+        for step in Path(folder).parts:
+            try:
+                with contextlib.suppress(OSError):
+                    os.mkdir(step, dir_fd=self._base)
+                deeper = os.open(step, _FOLDER, dir_fd=self._base)
+            finally:
+                os.close(self._base)
+            self._base = deeper
         self._results: int | None = None
         self._seen: dict[tuple[int, tuple[str, ...]], tuple[int, int, int]] = {}
 
