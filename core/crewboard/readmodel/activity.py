@@ -302,7 +302,20 @@ class ActivityReader:
         for event in self._tail.read_new():
             self._run, self._ended, changed = event.run, isinstance(event, RunEnded), True
             for line in describe(event):
-                self._add(event, line)
+                # An answer is one line: without the same text from the model, and without the mail about it.
+                if isinstance(event, Sent) and event.message.type in _TOLD_BY_ANSWER:
+                    continue
+                added, last = line, self.lines[-1] if self.lines else None
+                is_answer = last is not None and (last.kind, line.kind) == ("say", "answer")
+                if last is not None and is_answer and web.repeats(line.text, last.text):
+                    # Parts before the last one, of a reply that was continued or that used the web, are lines above.
+                    self._characters -= last.characters
+                    self.lines.pop()
+                    added = replace(last, kind="answer", ts=line.ts)
+                self.lines.append(added)
+                self._characters += added.characters
+                while len(self.lines) > 1 and (len(self.lines) > _MOST or self._characters > MOST_TEXT):
+                    self._characters -= self.lines.popleft().characters
         if changed:
             # The end of the journal's last run, or of a later one that wrote nothing to it.
             is_told = record is None or record.run < self._run or (record.run == self._run and self._ended)
@@ -323,21 +336,6 @@ class ActivityReader:
     def forgotten(self) -> int:
         """Return how many of the lines that were dropped another reader would find."""
         return min(self._forgotten, _MOST - len(self.lines))
-
-    def _add(self, event: Event, line: Activity) -> None:
-        """Add a line. An answer is one line: without the same text from the model, and without the mail about it."""
-        if isinstance(event, Sent) and event.message.type in _TOLD_BY_ANSWER:
-            return
-        last = self.lines[-1] if self.lines else None
-        if last is not None and (last.kind, line.kind) == ("say", "answer") and web.repeats(line.text, last.text):
-            # Parts before the last one, of a reply that was continued or that used the web, are lines above.
-            self._characters -= last.characters
-            self.lines.pop()
-            line = replace(last, kind="answer", ts=line.ts)
-        self.lines.append(line)
-        self._characters += line.characters
-        while len(self.lines) > 1 and (len(self.lines) > _MOST or self._characters > MOST_TEXT):
-            self._characters -= self.lines.popleft().characters
 
 
 def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:

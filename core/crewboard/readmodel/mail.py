@@ -348,7 +348,16 @@ class MailReader:
             # A message is in the mailbox before a journal tells of it: these are of others, or too old.
             self._forget_times_of(told - self._views.keys())
         if self.tail:
-            self._keep_newest()
+            # Drop the oldest if there are too many, and some more, so that the rows on a screen do not move each time.
+            oldest = next(iter(self._views.values()), None)
+            if oldest is not None and (len(self._views) > self._most or self.offset - oldest.end > self._most * 1024):
+                views, kept = list(self._views.values()), self._most * 3 // 4
+                too_far = bisect_right(views, self.offset - kept * 1024, key=lambda each: each.end)
+                # The newest is kept however long it is.
+                views = views[min(max(len(views) - kept, too_far), len(views) - 1) :]
+                self._views = {each.message.id: each for each in views}
+                self._answer, self.has_older = None, True
+                self._forget_times_of((self._picked.keys() | self._entered.keys()) - self._views.keys())
         if self._answer is None:
             self._answer = tuple(self._views.values())
         return self._answer
@@ -361,19 +370,6 @@ class MailReader:
             # A line without a time has that of its intake; here it was read later.
             message = replace(message, ts=first)
         return MessageView(message, first, entered, end)
-
-    def _keep_newest(self) -> None:
-        """Drop the oldest if there are too many, and some more, so that the rows on a screen do not move each time."""
-        oldest = next(iter(self._views.values()), None)
-        if oldest is None or (len(self._views) <= self._most and self.offset - oldest.end <= self._most * 1024):
-            return
-        views, kept = list(self._views.values()), self._most * 3 // 4
-        too_far = bisect_right(views, self.offset - kept * 1024, key=lambda each: each.end)
-        # The newest is kept however long it is.
-        views = views[min(max(len(views) - kept, too_far), len(views) - 1) :]
-        self._views = {each.message.id: each for each in views}
-        self._answer, self.has_older = None, True
-        self._forget_times_of((self._picked.keys() | self._entered.keys()) - self._views.keys())
 
     def _forget_times_of(self, idents: Iterable[str]) -> None:
         for ident in idents:

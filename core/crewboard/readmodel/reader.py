@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from crewboard.readmodel.mail import Unread, UnreadResults
 from crewboard.readmodel.needs import Damage, TeamEvidence, find_needs
 from crewboard.readmodel.processes import KernelProbe, Probe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
-from crewboard.readmodel.team import AgentView, HostView, Rest, SupervisorView, TeamView, answered_by_operator
+from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView, answered_by_operator
 from crewboard.records.agents import Cursor, McpState, Spec, State, Status, Work
 from crewboard.records.processes import HeldStarts
 from crewboard.records.requests import Request
@@ -287,7 +287,13 @@ class TeamReader:
         self._unreadable.clear()
         listed = self._config.get()
         if listed is None and not self._config.damaged:
-            return self._empty_view(now)
+            gone = self._followed
+            return TeamView(
+                name=self.team.path.name, path=self.team.path, root=self.team.root, description="",
+                plan_approver=OPERATOR, model_backend="api", supervisor=self._supervisor(now), agents=(), requests=(),
+                tasks=(), needs=(), now=now, is_deleted=gone is not None,
+                problem=f"the team {gone.name} was deleted" if gone is not None else None,
+            )  # fmt: skip
         config = listed or self._roster_from_files()
         # The files of the team:
         asked = tuple(sorted(self._requests.all(), key=lambda request: (request.created_at, request.id)))
@@ -299,7 +305,12 @@ class TeamReader:
         operator = self._operator.get() or OperatorState()
         to_operator, results = self._read_operator_mail(config, operator, answered_by_operator(asked))
         # The files of agents. Of each to be read, whether its lease is held: of `changed`, and of those that are new.
-        self._follow(config)
+        if config is not self._followed:
+            self._followed = config
+            # A roster that was edited by hand may name an agent twice.
+            names = dict.fromkeys(member.name for member in config.members)
+            self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in names}
+            self._usage = {name: usage for name, usage in self._usage.items() if name in names}
         held = {
             name: reader.note_lease(self._is_held(reader.directory), now)
             for name, reader in self._agents.items()
@@ -315,9 +326,25 @@ class TeamReader:
         agents, collisions = self._compare_agents()
         # The conclusions. Damage is last, because it is what the reads above could not read.
         shown_hosts = self._hosts.views(agents, now)
-        backend = self._model_backend(shown_hosts, marked=config.offline)
+        # As the hosts say that are up. Without any, as this machine knows: only the one that starts agents has the mark
+        # of the offline model, and an import is marked for all machines.
+        if up := [host for host in shown_hosts if host.is_up]:
+            is_offline = all(host.record.offline for host in up)
+        else:
+            is_offline = self._is_locked(self.team.model_lock) or self.team.has_model_mark() or config.offline
         present = store_operators.present(self.team)
-        damage = self._damage()
+        records = [record.key for record in (self._config, self._operator) if record.damaged]
+        broken = {
+            each.directory.lease for each in self._agents.values() if each.facts and each.facts.seen.lease_unreadable
+        }
+        leases = sorted(self._unreadable | broken, key=lambda lease: lease.name)
+        broken_records = [*records, *leases, *self._tasks.damaged, *self._requests.damaged]
+        boxes = self._mailboxes.items()
+        damage = (
+            *(damaged_file(record) for record in broken_records),
+            *(damaged_mail(self.team, f"mail of {name}", name, box.damaged) for name, box in boxes if box.damaged),
+            *(damage for reader in self._agents.values() for damage in reader.damage),
+        )
         evidence = TeamEvidence(
             requests=pending, only_operator=only_operator, supervisor=supervisor, failure=self._failure.get(),
             tasks=board, results=results if config.result_needs else (), damage=damage, collisions=collisions,
@@ -326,7 +353,7 @@ class TeamReader:
         shown = "its last good state" if listed else "the agents that have files"
         return TeamView(
             name=config.name, path=self.team.path, root=self.team.root, description=config.description,
-            plan_approver=config.plan_approver, model_backend=backend,
+            plan_approver=config.plan_approver, model_backend="offline" if is_offline else "api",
             supervisor=replace(supervisor, shared_bytes=self._shared), agents=agents, requests=pending, tasks=board,
             needs=find_needs(agents, evidence), asked=asked,
             unread={agent.name: agent.unread for agent in agents} | to_operator, budget=config.budget,
@@ -348,24 +375,6 @@ class TeamReader:
             results += mailbox.results(operator.needs)
         return unread, tuple(results)
 
-    def _model_backend(self, hosts: Sequence[HostView], *, marked: bool) -> str:
-        """Return what agents use: as the hosts say that are up, `api` if one does; without any, as this machine knows.
-
-        Only the machine that starts agents has the mark of the offline model; an import is `marked` for all machines.
-        """
-        if up := [host for host in hosts if host.is_up]:
-            return "offline" if all(host.record.offline for host in up) else "api"
-        serves = self._is_locked(self.team.model_lock)
-        return "offline" if serves or self.team.has_model_mark() or marked else "api"
-
-    def _empty_view(self, now: float) -> TeamView:
-        gone = self._followed
-        return TeamView(
-            name=self.team.path.name, path=self.team.path, root=self.team.root, description="", plan_approver=OPERATOR,
-            model_backend="api", supervisor=self._supervisor(now), agents=(), requests=(), tasks=(), needs=(), now=now,
-            problem=f"the team {gone.name} was deleted" if gone is not None else None, is_deleted=gone is not None,
-        )  # fmt: skip
-
     def _roster_from_files(self) -> Config:
         """Return a roster of the agents that have files, so that a damaged roster does not hide running agents."""
         names = sorted(self.team.agent_names())
@@ -375,16 +384,6 @@ class TeamReader:
             for name, spec in specs.items()
         ]
         return Config(name=self.team.path.name, members=members)
-
-    def _follow(self, config: Config) -> None:
-        """Keep a reader for each agent of the roster, in its order."""
-        if config is self._followed:
-            return
-        self._followed = config
-        # A roster that was edited by hand may name an agent twice.
-        names = dict.fromkeys(member.name for member in config.members)
-        self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in names}
-        self._usage = {name: usage for name, usage in self._usage.items() if name in names}
 
     def _read_agents(self, held: dict[str, bool], common: _Common, now: float) -> None:
         """Read the files of some agents and decide their views; decide all views anew if `common` changed."""
@@ -552,21 +551,6 @@ class TeamReader:
         except StorageError:
             self._unreadable.add(lease)
             return False
-
-    def _damage(self) -> tuple[Damage, ...]:
-        """Return all files and lines of the team that cannot be read."""
-        records = [record.key for record in (self._config, self._operator) if record.damaged]
-        broken = {
-            each.directory.lease for each in self._agents.values() if each.facts and each.facts.seen.lease_unreadable
-        }
-        leases = sorted(self._unreadable | broken, key=lambda lease: lease.name)
-        broken_records = [*records, *leases, *self._tasks.damaged, *self._requests.damaged]
-        boxes = self._mailboxes.items()
-        return (
-            *(damaged_file(record) for record in broken_records),
-            *(damaged_mail(self.team, f"mail of {name}", name, box.damaged) for name, box in boxes if box.damaged),
-            *(damage for reader in self._agents.values() for damage in reader.damage),
-        )
 
 
 def read_team(team: TeamDirectory) -> TeamView:

@@ -153,7 +153,13 @@ def announce(
         ]
         for number, (parts, runs) in enumerate(told, 1):
             ident = mailbox.derived_id("terminated", *parts, name)
-            message = mailbox.compose(SYSTEM, name, "teammate_terminated", _tell(runs), ident=ident, ts=now)
+            one, end = runs[0]
+            if len(runs) == 1:
+                text = f"{one.name} ended: {describe_exit(end)}"
+            else:
+                names = ", ".join(sorted(each.name for each, _ in runs))
+                text = f"host {_host_of(one)} was lost, and {len(runs)} agents ended with it: {names}; {end.evidence}"
+            message = mailbox.compose(SYSTEM, name, "teammate_terminated", text, ident=ident, ts=now)
             mailbox.send(team, message, durable=number == len(told))
     for agent, record in ended:
         agents.mark_finalized(agent, record)
@@ -191,15 +197,6 @@ def _notices(
             agents.share_notice(agent, each, notice)
         found[(notice,) if others else (first.name, record.run)] = runs
     return found
-
-
-def _tell(runs: Sequence[tuple[AgentDirectory, Exit]]) -> str:
-    """Return what a notice says of the runs that it is about."""
-    agent, record = runs[0]
-    if len(runs) == 1:
-        return f"{agent.name} ended: {describe_exit(record)}"
-    names = ", ".join(sorted(each.name for each, _ in runs))
-    return f"host {_host_of(agent)} was lost, and {len(runs)} agents ended with it: {names}; {record.evidence}"
 
 
 def _host_of(agent: AgentDirectory) -> str:

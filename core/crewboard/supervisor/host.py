@@ -497,7 +497,13 @@ class LocalHost:
             # Without the database, each may be at work.
             with self.supervisor.noting_failures(""):
                 statuses.update({name: each.status.get() for name, each in running.items()})
-            log.info("draining: %s", _describe_drain(statuses))
+            text = "takes no more agents, and runs none"
+            if statuses:
+                text = f"takes no more agents, and asks {', '.join(sorted(statuses))} to shut down"
+            if busy := sorted(name for name, status in statuses.items() if status is None or status.is_at_work):
+                text += f"; waits {SHUTDOWN_TIMEOUT:g} s at most for what is at work: {', '.join(busy)}"
+                text += "; Ctrl-C or SIGTERM ends all at once"
+            log.info("draining: %s", text)
             self.record = self.record.replace(draining=True)
             self._tell_now()
         self.supervisor.wake()
@@ -569,15 +575,3 @@ class UsageMeter:
             found[name] = Usage(cpu=percent, memory=sum(each.rss_bytes for each in readings), children=len(below))
         self._used, self._at = used, now
         return found
-
-
-def _describe_drain(workers: Mapping[str, Status | None]) -> str:
-    """Return in words what a host that ends waits for, and for how long."""
-    if not workers:
-        return "takes no more agents, and runs none"
-    text = f"takes no more agents, and asks {', '.join(sorted(workers))} to shut down"
-    busy = sorted(name for name, status in workers.items() if status is None or status.is_at_work)
-    if not busy:
-        return text
-    most = f"{SHUTDOWN_TIMEOUT:g} s"
-    return f"{text}; waits {most} at most for what is at work: {', '.join(busy)}; Ctrl-C or SIGTERM ends all at once"

@@ -117,7 +117,11 @@ class ChangeNotifier:
         if self._listener is None or not names:
             return
         if "" in names:
-            self._begin_again()
+            # Watch the folders that are there now, and let all look: events were lost, or a folder is gone.
+            self.stop()
+            if self._loop is not None:
+                self.start(self._loop)
+            self._on_team()
             return
         team = self._team
         folders = {name.rpartition("/")[0] for name in names}
@@ -136,13 +140,6 @@ class ChangeNotifier:
             self._on_spec(name)
         for agent in sorted(self._all_concerned(names)):
             self._wake_one(agent)
-
-    def _begin_again(self) -> None:
-        """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""
-        self.stop()
-        if self._loop is not None:
-            self.start(self._loop)
-        self._on_team()
 
     def _read_settings(self) -> dict[str, Any]:
         return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}

@@ -364,7 +364,8 @@ class Supervisor:
                 break
             self._next_pass = CALM_SWEEP_INTERVAL
             await self._reconcile_all()
-            if not self._is_calm():
+            if not self._notifier.is_working or self._has_waiting or self._hook.is_configured:
+                # No event tells all that a pass would find.
                 self.pass_again_in(SWEEP_INTERVAL)
             if time.monotonic() - started > _STABLE_AFTER:
                 self._forget_failure("")
@@ -420,10 +421,6 @@ class Supervisor:
             # Else it ends by itself.
             with contextlib.suppress(StorageError):
                 leases.free(lease, ref.pid, ref.ticks)
-
-    def _is_calm(self) -> bool:
-        """Return True if an event tells all that a pass would find."""
-        return self._notifier.is_working and not (self._has_waiting or self._hook.is_configured)
 
     def _is_needed(self) -> bool:
         if self.has_workers or self._ended or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
@@ -546,7 +543,16 @@ class Supervisor:
 
     def _supervise(self, watched: Watched, spec: Spec, worker: Ref) -> None:
         """Keep a living worker to its memory limit, end it if that is wanted, and wake it if no event does."""
-        self._limit_memory(watched, spec, worker)
+        limit = spec.flags.max_memory
+        in_cgroup = self._memory_groups.set_limit(watched.agent.name, watched.run, limit)
+        if limit is not None and not in_cgroup:
+            # No cgroup keeps it and its descendants below.
+            self.pass_again_in(MEMORY_INTERVAL)
+            used = process.resident_bytes(worker.pid)
+            if used > limit:
+                log.warning("%s uses %d bytes, more than its limit of %d", watched.agent.name, used, limit)
+                watched.over_memory = watched.run
+                self._launcher.signal(worker, signal.SIGKILL, tree=True)
         is_over = spec.want in ("stopped", "killed")
         if spec.parent is not None and not is_over and not leases.is_held(self._team.agent(spec.parent).lease):
             # An explorer ends with its agent, so that no process waits for its report.
@@ -568,19 +574,6 @@ class Supervisor:
         watched.told = spec
         if self._placement.has_lost_lease(watched):
             log.error("%s run %d lost its lease, so it is killed", watched.agent.name, watched.run)
-            self._launcher.signal(worker, signal.SIGKILL, tree=True)
-
-    def _limit_memory(self, watched: Watched, spec: Spec, worker: Ref) -> None:
-        """Kill a worker and its descendants if they use more memory than the agent's limit, unless a cgroup does."""
-        limit = spec.flags.max_memory
-        in_cgroup = self._memory_groups.set_limit(watched.agent.name, watched.run, limit)
-        if limit is None or in_cgroup:
-            return
-        self.pass_again_in(MEMORY_INTERVAL)
-        used = process.resident_bytes(worker.pid)
-        if used > limit:
-            log.warning("%s uses %d bytes, more than its limit of %d", watched.agent.name, used, limit)
-            watched.over_memory = watched.run
             self._launcher.signal(worker, signal.SIGKILL, tree=True)
 
     def _adopt(self, watched: Watched) -> None:
