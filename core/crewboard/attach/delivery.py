@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from crewboard.attach import formats, gate, places, teams
 from crewboard.errors import BadDataError, TryLaterError, UntrustedError, UsageError
@@ -91,7 +90,23 @@ def send(team: TeamDirectory, attached: AttachedTeam, to: str, text: str, now: f
     ident = mailbox.derived_id("letter", as_read.mark)
     message = mailbox.compose(OPERATOR, to, "message", text, ident=ident, ts=now)
     if address is None:
-        _put(here.inboxes(attached.team), member.name, letter)
+        # As Claude Code does: lock, read, write another file, rename.
+        folder = here.inboxes(attached.team)
+        if not _SAFE_NAME.fullmatch(member.name):
+            raise UsageError(f"{member.name!r} has no inbox that crewboard writes to")
+        path = folder / f"{member.name}.json"
+        with store_files.storage_errors(f"cannot write to {path}"):
+            _require_own(folder.parent)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            _require_own(folder)
+            with _locked(path):
+                try:
+                    found = json.loads(store_files.read_file(path) or b"[]")
+                except (ValueError, RecursionError):
+                    found = None
+                if not isinstance(found, list):
+                    raise BadDataError(f"{path} is damaged; nothing was sent")
+                store_files.replace_file(path, json.dumps([*found, letter], indent=2).encode())
         return message
     frame = {
         "msgV": 1,
@@ -179,25 +194,6 @@ def _locked(path: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             lock.rmdir()
-
-
-def _put(folder: Path, name: str, letter: dict[str, Any]) -> None:
-    """Append a letter to an inbox, as Claude Code does: lock, read, write another file, rename."""
-    if not _SAFE_NAME.fullmatch(name):
-        raise UsageError(f"{name!r} has no inbox that crewboard writes to")
-    path = folder / f"{name}.json"
-    with store_files.storage_errors(f"cannot write to {path}"):
-        _require_own(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        _require_own(folder)
-        with _locked(path):
-            try:
-                found = json.loads(store_files.read_file(path) or b"[]")
-            except (ValueError, RecursionError):
-                found = None
-            if not isinstance(found, list):
-                raise BadDataError(f"{path} is damaged; nothing was sent")
-            store_files.replace_file(path, json.dumps([*found, letter], indent=2).encode())
 
 
 def _require_own(folder: Path) -> None:

@@ -85,7 +85,23 @@ def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLA
     }
     call = str(event.get("tool_use_id") or mailbox.new_id())
     ident = f"plan-{mailbox.derived_id(author, call, 'plan')[:12]}"
-    return _plan_verdict(_ask(team, ident, "plan_approval", author, payload, limit, revised))
+    request = _ask(team, ident, "plan_approval", author, payload, limit, revised)
+    feedback = f"\nFeedback: {request.said}" if request.said else ""
+    by = request.decided_by
+    if request.status == "approved" and request.edited is not None:
+        text = (
+            f"The plan is approved with changes by {by}. Replace the text of your plan file by this version, word for "
+            f"word, and submit it again; it is approved then.{feedback}\n\n{request.edited}"
+        )
+        return Verdict(allowed=False, reason=text)
+    if request.status == "approved":
+        return Verdict(allowed=True, reason=f"The plan is approved by {by}.{feedback}{_explain_steps(request)}")
+    if request.status == "rejected":
+        notes = how_to_answer(request, in_text=True)
+        text = f"The plan is rejected by {by}.{feedback}\nRevise it and submit it again.{notes}"
+        return Verdict(allowed=False, reason=text)
+    why = "was not reviewed in time" if request.status == "expired" else "was withdrawn"
+    return Verdict(allowed=False, reason=f"The plan {why}. Do not carry it out; submit it again if it is needed.")
 
 
 def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = PERMISSION_LIMIT) -> Verdict | None:
@@ -222,7 +238,24 @@ def _ask(
         requests.ask(
             team, request_id, kind, author, OPERATOR, payload, time.time(), supersedes=supersedes, answers=answers
         )
-        return _wait(team, request_id, limit)
+        file = team.request(request_id).watch()
+        listener = select.poll()
+        # No event is asked for: that the reader has gone is always reported.
+        listener.register(1, 0)
+        deadline, parent = time.monotonic() + limit, os.getppid()
+        while time.monotonic() < deadline:
+            current = file.get()
+            if current is None:
+                raise BadDataError(f"{file.key} is gone")
+            if current.status != "pending":
+                return current
+            if listener.poll(_POLL * 1000) or os.getppid() != parent:
+                raise SystemExit(0)
+        expired = requests.close(team, request_id, "expired", SYSTEM, time.time())
+        closed = expired or requests.load(team, request_id)
+        if closed is None:
+            raise BadDataError(f"{file.key} is gone")
+        return closed
     except SystemExit:
         requests.close(team, request_id, "cancelled", SYSTEM, time.time())
         raise
@@ -232,48 +265,8 @@ def _ask(
             leases.release(held)
 
 
-def _wait(team: TeamDirectory, request_id: str, limit: float) -> Request:
-    file = team.request(request_id).watch()
-    listener = select.poll()
-    # No event is asked for: that the reader has gone is always reported.
-    listener.register(1, 0)
-    deadline, parent = time.monotonic() + limit, os.getppid()
-    while time.monotonic() < deadline:
-        current = file.get()
-        if current is None:
-            raise BadDataError(f"{file.key} is gone")
-        if current.status != "pending":
-            return current
-        if listener.poll(_POLL * 1000) or os.getppid() != parent:
-            raise SystemExit(0)
-    expired = requests.close(team, request_id, "expired", SYSTEM, time.time())
-    closed = expired or requests.load(team, request_id)
-    if closed is None:
-        raise BadDataError(f"{file.key} is gone")
-    return closed
-
-
 def _explain_steps(request: Request) -> str:
     """Return what the teammate is told of steps that are not approved; nothing else keeps it from them."""
     if request.terms is None or request.terms.is_empty:
         return ""
     return f"\n{request.terms.explain_steps('say so, and submit a plan of what is left if it is needed')}"
-
-
-def _plan_verdict(request: Request) -> Verdict:
-    feedback = f"\nFeedback: {request.said}" if request.said else ""
-    by = request.decided_by
-    if request.status == "approved" and request.edited is not None:
-        text = (
-            f"The plan is approved with changes by {by}. Replace the text of your plan file by this version, word for "
-            f"word, and submit it again; it is approved then.{feedback}\n\n{request.edited}"
-        )
-        return Verdict(allowed=False, reason=text)
-    if request.status == "approved":
-        return Verdict(allowed=True, reason=f"The plan is approved by {by}.{feedback}{_explain_steps(request)}")
-    if request.status == "rejected":
-        notes = how_to_answer(request, in_text=True)
-        text = f"The plan is rejected by {by}.{feedback}\nRevise it and submit it again.{notes}"
-        return Verdict(allowed=False, reason=text)
-    why = "was not reviewed in time" if request.status == "expired" else "was withdrawn"
-    return Verdict(allowed=False, reason=f"The plan {why}. Do not carry it out; submit it again if it is needed.")

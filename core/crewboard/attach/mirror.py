@@ -224,7 +224,17 @@ class Mirror:
         self._read_roster()
         self._find_transcripts()
         self._letters.take_answers([agent.name for agent in self._state.agents.values()])
-        self._read_inboxes()
+        try:
+            with os.scandir(self._places.inboxes(self._attached.team)) as entries:
+                found = sorted(Path(entry.path) for entry in entries if entry.name.endswith(".json"))
+        except OSError:
+            found = []
+        for path in found:
+            letters = self._read_changed(path, formats.inbox)
+            if letters is not None:
+                self._letters.see_inbox(
+                    self._name_of(path.stem), [(self._name_of(each.author), each) for each in letters]
+                )
         self._read_transcripts()
         self._read_tasks()
         self._read_processes()
@@ -423,19 +433,6 @@ class Mirror:
         )  # fmt: skip
         self._enrol(agent)
         return agent.key
-
-    def _read_inboxes(self) -> None:
-        try:
-            with os.scandir(self._places.inboxes(self._attached.team)) as entries:
-                found = sorted(Path(entry.path) for entry in entries if entry.name.endswith(".json"))
-        except OSError:
-            found = []
-        for path in found:
-            letters = self._read_changed(path, formats.inbox)
-            if letters is not None:
-                self._letters.see_inbox(
-                    self._name_of(path.stem), [(self._name_of(each.author), each) for each in letters]
-                )
 
     def _read_transcripts(self) -> None:
         for tail, record in transcripts.read_new(self._state.tails):
@@ -704,21 +701,18 @@ class MirrorThread:
         """Mirror until `stop` is called."""
         while not self._ended.is_set():
             self.refresh()
-            self._arm()
+            # Watch the folders that are there now. If the system grants no file events, only the sweep works.
+            folders = self.mirror.folders()
+            if self._events is None or not self._events.is_alive():
+                with contextlib.suppress(OSError, ImportError):
+                    self._events = FileEvents(
+                        str(self.mirror.team.path), lambda _: self._wake.set(), folders=self.mirror.folders
+                    )
+            elif folders != self._watched:
+                self._events.follow()
+            self._watched = folders
             self._ended.wait(GATHER)
             self._wake.wait(SWEEP)
         if self._events is not None:
             self._events.stop()
         self.mirror.close()
-
-    def _arm(self) -> None:
-        """Watch the folders that are there now. If the system grants no file events, only the sweep works."""
-        folders = self.mirror.folders()
-        if self._events is None or not self._events.is_alive():
-            with contextlib.suppress(OSError, ImportError):
-                self._events = FileEvents(
-                    str(self.mirror.team.path), lambda _: self._wake.set(), folders=self.mirror.folders
-                )
-        elif folders != self._watched:
-            self._events.follow()
-        self._watched = folders

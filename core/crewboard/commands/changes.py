@@ -19,7 +19,7 @@ from crewboard.records.agents import Worktree
 from crewboard.records.base import counted
 from crewboard.records.messages import Message
 from crewboard.records.requests import require_shown
-from crewboard.records.team import Acceptance, Collisions, How, Reviewed
+from crewboard.records.team import Acceptance, Collisions, How
 from crewboard.sandbox.sandbox import running_below
 from crewboard.store import leases, mailbox, operators, roster, tasks
 from crewboard.worktrees import checkout, collisions, merging, snapshot, workspaces
@@ -458,7 +458,14 @@ def merge_into_branch(
         raise UsageError(f"{branch!r} cannot name a branch") from None
     if repository.ref(f"refs/heads/{branch}") is not None:
         return merge(team, name, into=branch, message=message, sha256=sha256)
-    _require_new_name(repository, branch)
+    remotes = repository.git("remote").split()
+    if (
+        repository.ref(branch) is not None
+        or merging.full_name(repository, branch) != f"refs/heads/{branch}"
+        or _OF_GIT.match(branch) is not None
+        or any(f"{branch}/".startswith(f"{remote}/") for remote in remotes)
+    ):
+        raise UsageError(f"{branch} means something else to git in {repository.top}: choose another name")
     repository.git("branch", "--no-track", "--", branch, "HEAD")
     try:
         return merge(team, name, into=branch, message=message, sha256=sha256)
@@ -470,18 +477,6 @@ def merge_into_branch(
 
 _OF_GIT = re.compile(r"(?:refs|heads|tags|remotes)/|stash$|(?:.*_)?HEAD$")
 """Names that git itself reads as another ref than the branch."""
-
-
-def _require_new_name(repository: Repository, branch: str) -> None:
-    """Refuse a name for a new branch under which git or the user would find something else, such as `origin/main`."""
-    remotes = repository.git("remote").split()
-    if (
-        repository.ref(branch) is not None
-        or merging.full_name(repository, branch) != f"refs/heads/{branch}"
-        or _OF_GIT.match(branch) is not None
-        or any(f"{branch}/".startswith(f"{remote}/") for remote in remotes)
-    ):
-        raise UsageError(f"{branch} means something else to git in {repository.top}: choose another name")
 
 
 def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Acceptance:
@@ -743,24 +738,17 @@ def read_changes(
     setup = repository.ref(snapshot.setup_ref_of(team.directory, name))
     accepted = merging.accepted_base(team.directory, repository, name, head, taken, setup)
     merges = merging.merges_of(team.directory, name)
-    reviews = _unmerged_reviews(team, repository, name, head)
-    changes = changes_of(
-        repository, taken, name, branch, head=head, accepted=accepted, setup=setup, merges=merges, reviews=reviews
-    )
-    return changes, taken
-
-
-def _unmerged_reviews(team: Team, repository: Repository, name: str, tip: str) -> list[tuple[int, Reviewed]]:
-    """Return the approvals of an agent's work since its last merge into `tip`, oldest first, each with its task."""
     known = [
         (task.id, task.reviewed)
         for task in tasks.load_all(team.directory)
         if task.reviewed is not None and task.reviewed.of == name and task.reviewed.tree
     ]
-    if not known:
-        return []
-    since = merging.last_merge_at(team.directory, repository, name, tip)
-    return sorted((each for each in known if each[1].at > since), key=lambda each: each[1].at)
+    since = merging.last_merge_at(team.directory, repository, name, head) if known else 0
+    reviews = sorted((each for each in known if each[1].at > since), key=lambda each: each[1].at)
+    changes = changes_of(
+        repository, taken, name, branch, head=head, accepted=accepted, setup=setup, merges=merges, reviews=reviews
+    )
+    return changes, taken
 
 
 def _unmerged(team: Team, repository: Repository, name: str, base: str) -> Changes | None:

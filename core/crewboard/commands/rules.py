@@ -123,25 +123,6 @@ def add_rule(
     if tool not in RULE_TOOLS and not _MCP_TOOLS.fullmatch(tool):
         known = f"{', '.join(RULE_TOOLS)}, and those of MCP servers, such as {MCP_PREFIX}SERVER__*"
         raise UsageError(f"there are no rules about {tool!r}; tools: {known}")
-    _check_pattern(tool, pattern)
-    if effect == "allow" and tool in FILE_TOOLS and runs_on_your_machine(pattern):
-        raise UsageError(f"no rule allows a write of {pattern!r}, which runs on your machine; each one is asked for")
-    rule = Rule(
-        id=_new_rule_id(),
-        effect=effect,
-        agent=agent,
-        agent_type=agent_type,
-        tool=tool,
-        pattern=pattern,
-        at=team.now(),
-        by=team.operator,
-    )
-    roster.change(team.directory, lambda config: config.rules.append(rule))
-    _note_rule(team, rule)
-    return rule
-
-
-def _check_pattern(tool: str, pattern: str) -> None:
     if not pattern.strip() or len(pattern) > _MAX_PATTERN or not pattern.isprintable():
         raise UsageError(f"a pattern has 1 to {_MAX_PATTERN} characters, without control characters")
     if tool == "bash":
@@ -158,6 +139,21 @@ def _check_pattern(tool: str, pattern: str) -> None:
             )
     elif pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
         raise UsageError(f"{pattern!r} is no path from the workspace's root, such as src/**")
+    if effect == "allow" and tool in FILE_TOOLS and runs_on_your_machine(pattern):
+        raise UsageError(f"no rule allows a write of {pattern!r}, which runs on your machine; each one is asked for")
+    rule = Rule(
+        id=_new_rule_id(),
+        effect=effect,
+        agent=agent,
+        agent_type=agent_type,
+        tool=tool,
+        pattern=pattern,
+        at=team.now(),
+        by=team.operator,
+    )
+    roster.change(team.directory, lambda config: config.rules.append(rule))
+    _note_rule(team, rule)
+    return rule
 
 
 def _require_operator(team: Team) -> None:

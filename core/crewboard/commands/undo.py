@@ -147,7 +147,17 @@ def _without_assignment(
 ) -> tuple[str, str]:
     """Return an assignment, and the tree of the checkout without what was changed in it."""
     tree = put_back.tree_of(repository, present)
-    known = _snapshots(team.agent(name), present)
+    begins: dict[str, str] = {}
+    ends: dict[str, str] = {}
+    for event, _ in journal.read(team.agent(name).journal):
+        if isinstance(event, SnapshotTaken) and event.at == "begin":
+            begins.setdefault(event.assignment, event.commit)
+        elif isinstance(event, SnapshotTaken):
+            ends[event.assignment] = event.commit
+    following = [*list(begins.values())[1:], present]
+    known = {
+        ident: (begin, ends.get(ident, after)) for (ident, begin), after in zip(begins.items(), following, strict=True)
+    }
     if assignment not in (LAST, *known):
         raise UsageError(f"there are no snapshots of an assignment {assignment} of {name}")
     for ident in reversed(known) if assignment == LAST else [assignment]:
@@ -158,24 +168,6 @@ def _without_assignment(
         if without != tree or assignment != LAST:
             return ident, without
     raise UsageError(f"no assignment of {name} changed anything that is still there")
-
-
-def _snapshots(agent: AgentDirectory, present: str) -> dict[str, tuple[str, str]]:
-    """Return the snapshots at the begin and the end of each assignment, the newest last.
-
-    If a worker was killed before the end, the assignment ended where the next one began.
-    """
-    begins: dict[str, str] = {}
-    ends: dict[str, str] = {}
-    for event, _ in journal.read(agent.journal):
-        if isinstance(event, SnapshotTaken) and event.at == "begin":
-            begins.setdefault(event.assignment, event.commit)
-        elif isinstance(event, SnapshotTaken):
-            ends[event.assignment] = event.commit
-    following = [*list(begins.values())[1:], present]
-    return {
-        ident: (begin, ends.get(ident, after)) for (ident, begin), after in zip(begins.items(), following, strict=True)
-    }
 
 
 def tell(team: "Team", done: PutBack) -> None:

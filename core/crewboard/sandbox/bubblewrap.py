@@ -48,12 +48,23 @@ def rules(policy: Policy) -> dict[str, list[str]]:
     """Return the arguments by purpose, in the order that bubblewrap needs."""
     private = policy.host.private_entries(policy.root)
     tools = [path for path in policy.host.tools if path in private or is_below(path, private)]
+    # The team's files are hidden, except for the results that the file tools read, and the home of an engine. Others
+    # are hidden with their folder; but the workspace is visible wherever it is.
+    folders = [
+        path
+        for path in policy.team_folders()
+        if path.is_relative_to(policy.root) or not is_below(path, policy.host.hidden)
+    ]
+    shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
+    shown += [] if policy.home is None else _bind("--bind", policy.home)
+    shown += [] if policy.login is None else ["--ro-bind", str(policy.login[0]), str(policy.login[1])]
+    empty = [*folders, policy.concealed] if policy.concealed else folders
     found = {
         **_permanent(policy),
         "kept": _kept(policy, private) if policy.writes else [],
         # What is private in a home in the workspace, except for tools.
         "private": [*_cover(private), *_put_back(tools)],
-        "team": _team(policy),
+        "team": [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", empty)],
         "scratch": _bind("--bind", policy.scratch) if policy.scratch else [],
     }
     return {name: arguments for name, arguments in found.items() if arguments}
@@ -205,18 +216,3 @@ def _kept(policy: Policy, private: list[Path]) -> list[str]:
         outermost, "--ro-bind"
     )
     return [part for path, option in sorted(mounts.items()) for part in _bind(option, path)]
-
-
-def _team(policy: Policy) -> list[str]:
-    """Hide the team's files, except for the results that the file tools read, and the home of an engine."""
-    # Others are hidden with their folder; but the workspace is visible wherever it is.
-    folders = [
-        path
-        for path in policy.team_folders()
-        if path.is_relative_to(policy.root) or not is_below(path, policy.host.hidden)
-    ]
-    shown = [] if policy.results is None else _bind("--ro-bind-try", policy.results)
-    shown += [] if policy.home is None else _bind("--bind", policy.home)
-    shown += [] if policy.login is None else ["--ro-bind", str(policy.login[0]), str(policy.login[1])]
-    empty = [*folders, policy.concealed] if policy.concealed else folders
-    return [*_over("--tmpfs", folders), *shown, *_over("--remount-ro", empty)]

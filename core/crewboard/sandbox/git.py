@@ -97,24 +97,21 @@ class GitFiles:
         for path, is_folder in self.missing:
             # Where this user cannot create it, neither can an agent.
             with contextlib.suppress(OSError):
-                _make_empty(root, path, is_folder=is_folder)
-
-
-def _make_empty(root: Path, path: Path, *, is_folder: bool) -> None:
-    folder = os.open(root, _FOLDER)
-    try:
-        steps = path.relative_to(root).parts
-        for step in steps if is_folder else steps[:-1]:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(step, 0o755, dir_fd=folder)
-            # Step by step, because an agent of another command could replace a folder with a link.
-            deeper = os.open(step, _FOLDER, dir_fd=folder)
-            os.close(folder)
-            folder = deeper
-        if not is_folder:
-            os.close(os.open(steps[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=folder))
-    finally:
-        os.close(folder)
+                folder = os.open(root, _FOLDER)
+                try:
+                    steps = path.relative_to(root).parts
+                    for step in steps if is_folder else steps[:-1]:
+                        with contextlib.suppress(FileExistsError):
+                            os.mkdir(step, 0o755, dir_fd=folder)
+                        # Step by step, because an agent of another command could replace a folder with a link.
+                        deeper = os.open(step, _FOLDER, dir_fd=folder)
+                        os.close(folder)
+                        folder = deeper
+                    if not is_folder:
+                        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                        os.close(os.open(steps[-1], flags, 0o644, dir_fd=folder))
+                finally:
+                    os.close(folder)
 
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -201,7 +198,14 @@ class _Search:
 
     def _directory(self, git: Path) -> None:
         entries = {entry.name: entry for entry in _listed(git)}
-        fixed = [entry for name, entry in entries.items() if not _is_data(name) and name != _REDIRECT]
+        fixed = [
+            entry
+            for name, entry in entries.items()
+            if name not in _DATA
+            and not name.startswith(_DATA_PREFIXES)
+            and not name.endswith(_DATA_SUFFIXES)
+            and name != _REDIRECT
+        ]
         for entry in fixed:
             self.kept[Path(entry.path)] = None
             if entry.is_symlink():
@@ -237,17 +241,6 @@ class _Search:
                     self._keep(tree / Path(value).expanduser(), is_folder=True)
                 else:
                     self._programs(name, value, tree)
-
-    def _programs(self, name: str, value: str, tree: Path) -> None:
-        """Keep the files that the words of a setting name: filters, monitors, aliases with their scripts."""
-        for word in _words(value):
-            # Text, not Path: this is done for each setting before each command.
-            path = os.path.join(tree, os.path.expanduser(word.lstrip("!")))  # noqa: PTH111, PTH118
-            if os.path.isfile(path):  # noqa: PTH113
-                self._keep(Path(path), is_folder=False)
-            elif "/" in word and _RUNS.fullmatch(name) and not os.path.lexists(path):
-                real = Path(os.path.realpath(path))
-                self.programs |= {real: None} if self._is_inside(real) else {}
 
     def _keep(self, path: Path, *, is_folder: bool) -> None:
         """Keep a file or folder that may be missing or outside the workspace, which is not the agents' to write."""
@@ -287,10 +280,6 @@ def held_folders(paths: list[Path], root: Path) -> list[Path]:
             found.add(folder)
             folder = os.path.dirname(folder)  # noqa: PTH120
     return [Path(folder) for folder in sorted(found)]
-
-
-def _is_data(name: str) -> bool:
-    return name in _DATA or name.startswith(_DATA_PREFIXES) or name.endswith(_DATA_SUFFIXES)
 
 
 def _mode(path: str | Path) -> int:
@@ -443,7 +432,12 @@ def _parse_index(data: bytes, hash_length: int) -> Iterator[str]:
             (flags,) = struct.unpack_from(">H", data, at)
             at += 4 if flags & 0x4000 else 2
             if version == 4:  # noqa: PLR2004
-                cut, at = _number(data, at)
+                # A number of variable length.
+                cut = data[at] & 0x7F
+                while data[at] & 0x80:
+                    at += 1
+                    cut = ((cut + 1) << 7) | (data[at] & 0x7F)
+                at += 1
                 end = data.index(b"\0", at)
                 name = name[: len(name) - cut] + data[at:end]
                 at = end + 1
@@ -453,15 +447,6 @@ def _parse_index(data: bytes, hash_length: int) -> Iterator[str]:
                 at = begin + (end - begin + 8) // 8 * 8
             if mode == _GITLINK:
                 yield name.decode("utf-8", "surrogateescape")
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number of variable length, and where it ends."""
-    value = data[at] & 0x7F
-    while data[at] & 0x80:
-        at += 1
-        value = ((value + 1) << 7) | (data[at] & 0x7F)
-    return value, at + 1
 
 
 class GitGuard:

@@ -105,7 +105,15 @@ class Child:
             self._report = _read_report(about, self._said)
             # With the first process of a namespace, all others in it end.
             for first in [self._report["child-pid"]] if "child-pid" in self._report else self._unreported():
-                await _reap(first)
+                if _is_ours(first):
+                    import asyncio
+
+                    # Until we reap it, no other process can have its pid.
+                    os.kill(first, signal.SIGKILL)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(REAP_TIMEOUT):
+                            await _ended(first)
+                    reap(first)
 
     def _unreported(self) -> list[int]:
         """Return what became our child when bubblewrap was killed by another process before its report."""
@@ -158,21 +166,6 @@ def _read_report(about: int, said: bytes) -> dict[str, int]:
     except (OSError, ValueError):
         return {}
     return told
-
-
-async def _reap(pid: int) -> None:
-    """End and reap a process that became our child when bubblewrap ended."""
-    if not _is_ours(pid):
-        # Another process reaps it, and it ends with bubblewrap (--die-with-parent).
-        return
-    import asyncio
-
-    # Until we reap it, no other process can have its pid.
-    os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(REAP_TIMEOUT):
-            await _ended(pid)
-    reap(pid)
 
 
 def reap(pid: int) -> None:

@@ -54,27 +54,22 @@ def sweep() -> None:
     """Remove the folders of this user's workers that were killed, and end what these left."""
     for path in _place().glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            _remove_if_left(path)
+            named, found = _NAME.match(path.name), path.lstat()
+            if named is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                continue
+            if process.start_ticks(int(named[1])) != int(named[2]):
+                lock = _open(path)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # First, so that as long as there is such a process, there is the folder that names it.
+                    process.kill_marked([process.mark(int(named[1]), int(named[2]))])
+                    remove_tree(path)
+                finally:
+                    os.close(lock)
 
 
 def _place() -> Path:
     return Path(os.path.realpath(tempfile.gettempdir()))
-
-
-def _remove_if_left(path: Path) -> None:
-    named, found = _NAME.match(path.name), path.lstat()
-    if named is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        return
-    if process.start_ticks(int(named[1])) == int(named[2]):
-        return  # it lives, and may be about to take its lock
-    lock = _open(path)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # First, so that as long as there is such a process, there is the folder that names it.
-        process.kill_marked([process.mark(int(named[1]), int(named[2]))])
-        remove_tree(path)
-    finally:
-        os.close(lock)
 
 
 def remove_tree(path: Path, timeout: float | None = None) -> None:

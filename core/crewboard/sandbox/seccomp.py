@@ -224,7 +224,14 @@ def program(rules: tuple[Rule, ...]) -> bytes:
     for rule in rules:
         number = _NUMBERS[rule.call][column]
         if number is not None:
-            body = _body(rule)
+            if rule.argument is None:
+                body = [_refuse(rule.error)]
+            else:
+                verdicts = [_refuse(rule.error), (_RETURN, 0, 0, _ALLOW)]
+                otherwise, matched = verdicts if rule.unless else reversed(verdicts)
+                tests = [(_EQUAL, len(rule.values) - index, 0, value) for index, value in enumerate(rule.values)]
+                load = (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * rule.argument)
+                body = [load, (_AND, 0, 0, rule.mask), *tests, otherwise, matched]
             code += [(_EQUAL, 0, len(body), number), *body]
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in code)
@@ -232,14 +239,3 @@ def program(rules: tuple[Rule, ...]) -> bytes:
 
 def _refuse(error: int) -> tuple[int, int, int, int]:
     return (_RETURN, 0, 0, _REFUSE | error)
-
-
-def _body(rule: Rule) -> list[tuple[int, int, int, int]]:
-    """Return the steps that decide about one call; each path ends in a verdict."""
-    if rule.argument is None:
-        return [_refuse(rule.error)]
-    verdicts = [_refuse(rule.error), (_RETURN, 0, 0, _ALLOW)]
-    otherwise, matched = verdicts if rule.unless else reversed(verdicts)
-    tests = [(_EQUAL, len(rule.values) - index, 0, value) for index, value in enumerate(rule.values)]
-    load = (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * rule.argument)
-    return [load, (_AND, 0, 0, rule.mask), *tests, otherwise, matched]
