@@ -229,24 +229,20 @@ def keep_content(agent: AgentDirectory, data: bytes) -> str:
             # It is the newest again.
             os.utime(agent.kept / name)
             return name
-        _make_room(agent, len(data))
+        with os.scandir(agent.kept) as entries:
+            known = sorted((each.stat().st_mtime, each.stat().st_size, each.path) for each in entries)
+        total = sum(each[1] for each in known) + len(data)
+        shared = set(_shared_media(agent)) if total > MAX_KEPT else set()
+        for _, length, path in known:
+            if total <= MAX_KEPT:
+                break
+            os.unlink(path)
+            total -= length
+            oldest = os.path.basename(path)
+            if oldest in shared:
+                agent.media.below(oldest).remove()
     files.replace_file(agent.kept / name, data, durable=True)
     return name
-
-
-def _make_room(agent: AgentDirectory, size: int) -> None:
-    with os.scandir(agent.kept) as entries:
-        known = sorted((each.stat().st_mtime, each.stat().st_size, each.path) for each in entries)
-    total = sum(each[1] for each in known) + size
-    shared = set(_shared_media(agent)) if total > MAX_KEPT else set()
-    for _, length, path in known:
-        if total <= MAX_KEPT:
-            break
-        os.unlink(path)
-        total -= length
-        name = os.path.basename(path)
-        if name in shared:
-            agent.media.below(name).remove()
 
 
 def _shared_media(agent: AgentDirectory) -> list[str]:

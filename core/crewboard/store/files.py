@@ -417,7 +417,15 @@ def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
     require_own_team(path)
     require_ownership()
     try:
-        _write_new_file(temporary, data, durable=durable)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN_FLAGS, _FILE_MODE)
+        try:
+            _make_private(fd, _FILE_MODE)
+            while data:
+                data = data[_write_some(fd, data) :]
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
         require_ownership()
         os.replace(temporary, path)
     except OSError as error:
@@ -430,18 +438,6 @@ def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         sync_folder(folder or ".")
-
-
-def _write_new_file(path: StrPath, data: bytes, *, durable: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN_FLAGS, _FILE_MODE)
-    try:
-        _make_private(fd, _FILE_MODE)
-        while data:
-            data = data[_write_some(fd, data) :]
-        if durable:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def sync_folder(path: StrPath) -> None:

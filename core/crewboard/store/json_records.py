@@ -220,27 +220,24 @@ class CachedFolder(Generic[R]):
     def _refresh(self) -> None:
         try:
             with self._folder.store.glance(self._folder.name):
-                self._look()
+                version = self._folder.changed()
+                if version is None:
+                    self._files, self._intact, self._version, self._unreadable = {}, {}, None, False
+                elif version != self._version or time.monotonic() - self._looked >= _RECHECK_INTERVAL:
+                    names = sorted(
+                        name for name in self._folder.names() if name.endswith(".json") and not name.startswith(".")
+                    )
+                    self._unreadable = False
+                    records = {name: self._folder.record(name.removesuffix(".json")) for name in names}
+                    files = {name: self._files.get(name) or record.watch() for name, record in records.items()}
+                    found = {name: file.get() for name, file in files.items()}
+                    self._intact = {
+                        name: record for name, record in found.items() if record is not None and not files[name].damaged
+                    }
+                    self._files, self._version, self._looked = files, version, time.monotonic()
         except StorageError:
             # What was read before is better than nothing.
             self._version, self._unreadable = None, True
-
-    def _look(self) -> None:
-        version = self._folder.changed()
-        if version is None:
-            self._files, self._intact, self._version, self._unreadable = {}, {}, None, False
-            return
-        if version == self._version and time.monotonic() - self._looked < _RECHECK_INTERVAL:
-            return
-        names = sorted(name for name in self._folder.names() if name.endswith(".json") and not name.startswith("."))
-        self._unreadable = False
-        records = {name: self._folder.record(name.removesuffix(".json")) for name in names}
-        files = {name: self._files.get(name) or record.watch() for name, record in records.items()}
-        found = {name: file.get() for name, file in files.items()}
-        self._intact = {
-            name: record for name, record in found.items() if record is not None and not files[name].damaged
-        }
-        self._files, self._version, self._looked = files, version, time.monotonic()
 
 
 @lru_cache(maxsize=_MAX_CACHED_FOLDERS)

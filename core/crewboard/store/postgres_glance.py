@@ -153,7 +153,11 @@ class Copy:
                 elif kind != "gone":
                     place = f"{folder}/{name}" if folder else name
                     self._keep(Row(kind, place, ident, number, Version(at, size, ident, number), body))
-            self._note_ends_of_leases()
+            # Time alone ends a lease, too.
+            for lease in self._leases.values():
+                if (lease.version.at > self._now) != lease.is_held:
+                    lease.is_held = not lease.is_held
+                    self._tell(lease.place)
             while len(self._news) > _MAX_NEWS:
                 self._news_after = self._news.popleft()[0]
 
@@ -198,13 +202,6 @@ class Copy:
         folder = row.place.rpartition("/")[0]
         self._inside[folder].pop(row.id, None)
         self._versions.pop(folder, None)
-
-    def _note_ends_of_leases(self) -> None:
-        """Note which leases are held, and tell of those for which that changed: also time alone ends one."""
-        for row in self._leases.values():
-            if (row.version.at > self._now) != row.is_held:
-                row.is_held = not row.is_held
-                self._tell(row.place)
 
     def _tell(self, name: str) -> None:
         # At the first look, all is new.

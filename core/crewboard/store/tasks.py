@@ -287,7 +287,12 @@ def update(
     if changed.status == "in_progress":
         _check_no_other_in_progress(team, changed)
     if blocked_by is not None:
-        changed.blocked_by = _checked_blockers(team, changed, blocked_by)
+        if changed.status != "pending":
+            raise UsageError(
+                f"task {changed.id} is {changed.status.replace('_', ' ')}; only a pending task can be blocked"
+            )
+        check_blockers(changed.id, blocked_by, {each.id: each for each in load_all(team)})
+        changed.blocked_by = list(dict.fromkeys(blocked_by))
     return _save(team, changed, now)
 
 
@@ -509,18 +514,6 @@ def _check_no_other_in_progress(team: TeamDirectory, task: Task) -> None:
             raise TryLaterError(f"{task.owner} has task {other.id} in progress; one at a time")
 
 
-def _checked_blockers(team: TeamDirectory, task: Task, blocked_by: list[int]) -> list[int]:
-    """Return the tasks that must be completed before this one may be claimed, each once.
-
-    Raises:
-        UsageError: The task is not pending, a blocking task does not exist, or they would wait for each other.
-    """
-    if task.status != "pending":
-        raise UsageError(f"task {task.id} is {task.status.replace('_', ' ')}; only a pending task can be blocked")
-    check_blockers(task.id, blocked_by, {each.id: each for each in load_all(team)})
-    return list(dict.fromkeys(blocked_by))
-
-
 def check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) -> None:
     """Check that a task can be blocked by the tasks `blocked_by`; `tasks` are all tasks by id.
 
@@ -532,20 +525,15 @@ def check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) 
             raise UsageError(f"task {task_id} cannot wait for itself")
         if blocker not in tasks:
             raise UsageError(f"task {task_id} cannot be blocked by {blocker}: there is no task {blocker}")
-        if task_id in _all_blockers(blocker, tasks):
+        found: set[int] = set()
+        ahead = [blocker]
+        while ahead:
+            task = tasks.get(ahead.pop())
+            fresh = set(task.blocked_by) - found if task is not None else set()
+            found |= fresh
+            ahead += fresh
+        if task_id in found:
             raise UsageError(f"task {blocker} already waits for task {task_id}; neither could ever start")
-
-
-def _all_blockers(task_id: int, tasks: dict[int, Task]) -> set[int]:
-    """Return the ids that a task waits for, directly or indirectly. Terminates even if the files contain a cycle."""
-    found: set[int] = set()
-    ahead = [task_id]
-    while ahead:
-        task = tasks.get(ahead.pop())
-        fresh = set(task.blocked_by) - found if task is not None else set()
-        found |= fresh
-        ahead += fresh
-    return found
 
 
 @under_lock(_LOCK)

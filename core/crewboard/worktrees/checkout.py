@@ -76,21 +76,17 @@ def prepare(
         saved = kept(team, repository, name, before.base) if before else None
         made = make(team, name, base, saved, copy)
         note = f"{name} works on {made.branch} in {team.worktree(name)}, at {made.base[:10]}"
-        return Prepared(made if before is None or saved is None else before, f"{note}{_left_behind(repository, base)}")
+        if base is None:
+            # A worktree that begins at HEAD does not have the uncommitted changes of the user.
+            changed = repository.in_working_tree("status", "--porcelain", "--untracked-files=no").splitlines()
+            if changed:
+                note += f"; your uncommitted changes in {counted(len(changed), 'file')} are not in it"
+        return Prepared(made if before is None or saved is None else before, note)
     if base is not None and repository.commit(base) != before.base:
         raise UsageError(
             f"the worktree of {name} began at {before.base[:10]}; discard it first, or choose another name"
         )
     return Prepared(before)
-
-
-def _left_behind(repository: Repository, base: str | None) -> str:
-    """Describe the uncommitted changes of the user, which a worktree that begins at HEAD does not have."""
-    if base is not None:
-        return ""
-    changed = repository.in_working_tree("status", "--porcelain", "--untracked-files=no").splitlines()
-    files = counted(len(changed), "file")
-    return f"; your uncommitted changes in {files} are not in it" if changed else ""
 
 
 def make(
@@ -152,7 +148,21 @@ def make_of(
                 repository.keep(base_ref_of(team, name), place.head)
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
-                objects = _fill(repository, new, target, branch_of(team, name), place.head, place.tree)
+                branch = branch_of(team, name)
+                own = initialize(repository, new, "--initial-branch", branch)
+                borrowed = None if repository.borrows else repository.objects
+                if borrowed is None:
+                    # The folders that a repository borrows from are not shown to agents: one could have named any
+                    # folder there.
+                    into, wanted = str(own.objects / "pack/pack"), f"{place.head}\n{place.tree}\n"
+                    repository.git("pack-objects", "--quiet", "--revs", into, stdin=wanted)
+                else:
+                    path = os.path.relpath(borrowed, target / ".git/objects")
+                    (own.objects / "info/alternates").write_bytes(os.fsencode(path) + b"\n")
+                copy_settings(repository, own)
+                own.git("update-ref", f"refs/heads/{branch}", place.head)
+                own.in_working_tree("read-tree", "-m", "-u", place.tree, environment=UNTOUCHED)
+                objects = borrowed
                 # A link in the place of the folder, which a snapshot could contain, is left.
                 if (below := new / place.below).resolve() == below:
                     with contextlib.suppress(FileExistsError):
@@ -246,22 +256,3 @@ def _copy_entry(folder: int, name: str, target: Path) -> None:
         with os.fdopen(fd, "rb") as content, target.open("wb") as copy:
             shutil.copyfileobj(content, copy)
         target.chmod(stat.S_IMODE(found.st_mode))
-
-
-def _fill(repository: Repository, new: Path, target: Path, branch: str, start: str, tree: str) -> Path | None:
-    """Make a checkout of `tree` in the folder `new`, which is renamed to `target`, with a branch at `start`.
-
-    Return the folder of objects that it borrows.
-    """
-    own = initialize(repository, new, "--initial-branch", branch)
-    borrowed = None if repository.borrows else repository.objects
-    if borrowed is None:
-        # The folders that a repository borrows from are not shown to agents: one could have named any folder there.
-        repository.git("pack-objects", "--quiet", "--revs", str(own.objects / "pack/pack"), stdin=f"{start}\n{tree}\n")
-    else:
-        path = os.path.relpath(borrowed, target / ".git/objects")
-        (own.objects / "info/alternates").write_bytes(os.fsencode(path) + b"\n")
-    copy_settings(repository, own)
-    own.git("update-ref", f"refs/heads/{branch}", start)
-    own.in_working_tree("read-tree", "-m", "-u", tree, environment=UNTOUCHED)
-    return borrowed

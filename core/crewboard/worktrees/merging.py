@@ -478,25 +478,24 @@ class Mover:
             raise
         try:
             if move.files:
-                self._follow(move)
+                # The working tree and the index follow the branch. All else in them stays as it is.
+                copy, staging = self._copy_of_index(move), self._staging(move)
+                # What is missing in a working tree is no reason to refuse, and only what is new is written.
+                self._git("read-tree", "-m", "-u", move.old, move.new, index=copy, instead=staging)
+                check = self._copy_of_index(move, "check")
+                self._git("read-tree", "-m", "-u", "-n", move.old, move.new, index=check)
+                changed = {
+                    path: new for path, (_, new) in entries_between(self._repository, move.old, move.new).items()
+                }
+                self._unlink(path for path, (mode, _) in changed.items() if mode == ABSENT)
+                self._put(staging, changed)
+                self._refresh(copy)
+                copy.replace(self._repository.directory / "index")
             self._change_ref(move)
         except BaseException:
             self.recover(failed=True)
             raise
         self._finish(move)
-
-    def _follow(self, move: Move) -> None:
-        """Let the working tree and the index follow the branch. All else in them stays as it is."""
-        copy, staging = self._copy_of_index(move), self._staging(move)
-        # What is missing in a working tree is no reason to refuse, and only what is new is written.
-        self._git("read-tree", "-m", "-u", move.old, move.new, index=copy, instead=staging)
-        check = self._copy_of_index(move, "check")
-        self._git("read-tree", "-m", "-u", "-n", move.old, move.new, index=check)
-        changed = {path: new for path, (_, new) in entries_between(self._repository, move.old, move.new).items()}
-        self._unlink(path for path, (mode, _) in changed.items() if mode == ABSENT)
-        self._put(staging, changed)
-        self._refresh(copy)
-        copy.replace(self._repository.directory / "index")
 
     def _staging(self, move: Move) -> Path:
         """Return a new folder next to the index, for files that are complete before they get to their places."""
@@ -529,7 +528,21 @@ class Mover:
             return
         tip = self._repository.ref(f"{move.ref}^{{commit}}")
         if not failed:
-            self._remove_ref_locks(move, tip)
+            # Remove the locks that our git left when it was killed. Another git's are left. Git writes the new commit
+            # into the lock of the branch, so that ours is known by it. That of HEAD is empty, and ours is there until
+            # just after the branch has moved; another git's is gone in a moment.
+            lock, head = self._ref_locks(move)
+            is_ours = tip == move.new
+            with contextlib.suppress(OSError):
+                if lock.read_text().strip() in (move.new, move.old):
+                    is_ours = True
+                    lock.unlink()
+            with contextlib.suppress(OSError):
+                found = head.stat()
+                if is_ours and not found.st_size:
+                    time.sleep(_MOMENT)
+                    if os.path.samestat(found, head.stat()):
+                        head.unlink()
         if tip is not None and is_ancestor(self._repository, move.new, tip) and (tip != move.old):
             self._finish(move)
             return
@@ -537,7 +550,26 @@ class Mover:
         checked_out = "HEAD" if branch is None else f"refs/heads/{branch}"
         if move.files and (failed or tip == move.old) and move.ref == checked_out:
             self._lock_index(move)
-            self._take_back(move)
+            # Restore the old content of each file that is new or missing. Another content is the user's: it stays.
+            entries = entries_between(self._repository, move.old, move.new)
+            as_old = self._unchanged(self._index_of(move, "old", entries, 0), entries, 0)
+            as_new = self._unchanged(self._index_of(move, "new", entries, 1), entries, 1)
+            restore = {
+                path: old
+                for path, (old, _) in entries.items()
+                if path not in as_old and (path in as_new or self._is_missing(path, entries))
+            }
+            self._unlink(path for path, (mode, _) in restore.items() if mode == ABSENT)
+            # A folder is left only if it has files of the user.
+            present = {path: old for path, old in restore.items() if not _is_folder(self._repository.top / path)}
+            # The attributes of all files say how these are written.
+            whole, staging = self._path(move, "whole"), self._staging(move)
+            whole.unlink(missing_ok=True)
+            self._git("read-tree", move.old, index=whole)
+            names = "".join(f"{path}\0" for path, (mode, _) in present.items() if mode not in (ABSENT, SUBMODULE))
+            self._git("checkout-index", "-f", "-z", "--stdin", index=whole, stdin=names, instead=staging)
+            self._put(staging, present)
+            self._restore_index(move, entries)
         self._remove_files_of(move)
         self._save(move=None)
 
@@ -545,25 +577,6 @@ class Mover:
         """Return the locks that git holds while it moves the branch: that of the branch and that of HEAD."""
         place = self._repository.directory if move.ref == "HEAD" else self._repository.common
         return place / f"{move.ref}.lock", self._repository.directory / "HEAD.lock"
-
-    def _remove_ref_locks(self, move: Move, tip: str | None) -> None:
-        """Remove the locks that our git left when it was killed. Another git's are left.
-
-        Git writes the new commit into the lock of the branch, so that ours is known by it. That of HEAD is empty, and
-        ours is there until just after the branch has moved; another git's is gone in a moment.
-        """
-        lock, head = self._ref_locks(move)
-        is_ours = tip == move.new
-        with contextlib.suppress(OSError):
-            if lock.read_text().strip() in (move.new, move.old):
-                is_ours = True
-                lock.unlink()
-        with contextlib.suppress(OSError):
-            found = head.stat()
-            if is_ours and not found.st_size:
-                time.sleep(_MOMENT)
-                if os.path.samestat(found, head.stat()):
-                    head.unlink()
 
     def _finish(self, move: Move) -> None:
         self._remove_files_of(move)
@@ -648,28 +661,6 @@ class Mover:
                 if lock.exists():
                     raise TryLaterError(_locked(self._repository, lock)) from error
             raise TryLaterError(f"{move.ref} was changed by another program meanwhile: {error}") from error
-
-    def _take_back(self, move: Move) -> None:
-        """Restore the old content of each file that is new or missing. Another content is the user's: it stays."""
-        entries = entries_between(self._repository, move.old, move.new)
-        as_old = self._unchanged(self._index_of(move, "old", entries, 0), entries, 0)
-        as_new = self._unchanged(self._index_of(move, "new", entries, 1), entries, 1)
-        restore = {
-            path: old
-            for path, (old, _) in entries.items()
-            if path not in as_old and (path in as_new or self._is_missing(path, entries))
-        }
-        self._unlink(path for path, (mode, _) in restore.items() if mode == ABSENT)
-        # A folder is left only if it has files of the user.
-        present = {path: old for path, old in restore.items() if not _is_folder(self._repository.top / path)}
-        # The attributes of all files say how these are written.
-        whole, staging = self._path(move, "whole"), self._staging(move)
-        whole.unlink(missing_ok=True)
-        self._git("read-tree", move.old, index=whole)
-        names = "".join(f"{path}\0" for path, (mode, _) in present.items() if mode not in (ABSENT, SUBMODULE))
-        self._git("checkout-index", "-f", "-z", "--stdin", index=whole, stdin=names, instead=staging)
-        self._put(staging, present)
-        self._restore_index(move, entries)
 
     def _restore_index(self, move: Move, entries: dict[str, tuple[Entry, Entry]]) -> None:
         copy = self._copy_of_index(move)

@@ -112,7 +112,21 @@ class Tree:
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
-                _copy(source, folder, _name(path))
+                # Into another file system.
+                temporary = f".{secrets.token_hex(4)}.crewboard-tmp"
+                try:
+                    if source.is_symlink():
+                        os.symlink(source.readlink(), temporary, dir_fd=folder)
+                    else:
+                        with os.fdopen(os.open(temporary, _NEW_FILE, 0o600, dir_fd=folder), "wb") as file:
+                            file.write(source.read_bytes())
+                            os.fchmod(file.fileno(), stat.S_IMODE(source.stat().st_mode))
+                    os.replace(temporary, _name(path), src_dir_fd=folder, dst_dir_fd=folder)
+                except OSError:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(temporary, dir_fd=folder)
+                    raise
+                source.unlink()
 
     def remove(self, path: str, folders: int, keep: str = "") -> None:
         """Remove a file or link, and at most this many of the folders above it that are empty then, but not `keep`.
@@ -139,7 +153,8 @@ class Tree:
 
     @contextmanager
     def _opened(self, steps: list[str], path: str, *, make: bool) -> Iterator[int]:
-        if not all(_is_plain(step) for step in path.split("/")):
+        # A part leads down, and not into a repository's own files.
+        if any(step in ("", ".", "..") or step.lower() == ".git" or "\0" in step for step in path.split("/")):
             raise BadDataError(f"{path!r} is no name of a file to put back")
         fd = os.dup(self._fd)
         try:
@@ -160,31 +175,8 @@ class Tree:
             os.close(fd)
 
 
-def _is_plain(step: str) -> bool:
-    """Return True if a part of a path leads down, and not into a repository's own files."""
-    return step not in ("", ".", "..") and step.lower() != ".git" and "\0" not in step
-
-
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _copy(source: Path, folder: int, name: str) -> None:
-    """Move a file or link into an open folder of another file system."""
-    temporary = f".{secrets.token_hex(4)}.crewboard-tmp"
-    try:
-        if source.is_symlink():
-            os.symlink(source.readlink(), temporary, dir_fd=folder)
-        else:
-            with os.fdopen(os.open(temporary, _NEW_FILE, 0o600, dir_fd=folder), "wb") as file:
-                file.write(source.read_bytes())
-                os.fchmod(file.fileno(), stat.S_IMODE(source.stat().st_mode))
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=folder)
-        raise
-    source.unlink()
 
 
 @dataclass(frozen=True)

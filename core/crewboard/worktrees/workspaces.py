@@ -437,7 +437,15 @@ def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
             repository = _open(team)
             _bring_base(team, repository, worktree.base)
             repository.git("update-ref", "refs/heads/base", worktree.base)
-            _tidy(team, repository)
+            # Agents that were removed may have been so on another machine.
+            known = set(roster.load(team).names)
+            for mark in team.worktrees.glob("*.run"):
+                if mark.stem not in known and not leases.is_held(team.agent(mark.stem).lease):
+                    checkout.remove(team, mark.stem)
+                    _forget_refs(team, repository, mark.stem)
+            # One of 256 folders, as git estimates. Objects that no ref keeps stay: a checkout may borrow them.
+            if sum(1 for _ in (repository.objects / "17").glob("*")) > _MOST_LOOSE // 256:
+                repository.git("repack", "-d", "-l", "--quiet")
             found = newest(team, name)
             if found is not None and not (mine := _is_here(team, name, before)):
                 _bring_work(team, repository, name, found)
@@ -457,21 +465,6 @@ def _open(team: TeamDirectory) -> Repository:
     except NoRepositoryError:
         pushed = load(team)
         return make_workspace(team, pushed.hash_name if pushed is not None else "sha1")
-
-
-def _tidy(team: TeamDirectory, repository: Repository) -> None:
-    """Remove checkouts of agents that were removed, which may have been done on another machine; pack many objects.
-
-    Nothing that a checkout borrows goes away: objects that no ref keeps stay.
-    """
-    known = set(roster.load(team).names)
-    for mark in team.worktrees.glob("*.run"):
-        if mark.stem not in known and not leases.is_held(team.agent(mark.stem).lease):
-            checkout.remove(team, mark.stem)
-            _forget_refs(team, repository, mark.stem)
-    # One of 256 folders, as git estimates.
-    if sum(1 for _ in (repository.objects / "17").glob("*")) > _MOST_LOOSE // 256:
-        repository.git("repack", "-d", "-l", "--quiet")
 
 
 def _forget_refs(team: TeamDirectory, repository: Repository, name: str) -> None:
