@@ -174,7 +174,14 @@ def redact(text: str) -> str:
         if value in text:
             text = text.replace(value, hidden(value))
     if "-----BEGIN " in text:
-        text = _redact_pem(text)
+        # What else stands between the marks is no key, so it stays.
+        pieces: list[str] = []
+        at = 0
+        for begin in _compiled(_PEM_BEGIN).finditer(text):
+            for first, last in _key_lines(text, begin.end()):
+                pieces += [text[at:first], hidden(text[first:last])]
+                at = last
+        text = "".join([*pieces, text[at:]])
     return _compiled(_KEY).sub(lambda found: hidden(found[0]), text) if any(hint in text for hint in _HINTS) else text
 
 
@@ -185,17 +192,6 @@ def hidden_lines(text: str) -> dict[int, str]:
         return {}
     pairs = zip(text.split("\n"), redacted.split("\n"), strict=True)
     return {at: shown for at, (line, shown) in enumerate(pairs) if shown != line}
-
-
-def _redact_pem(text: str) -> str:
-    """Return `text` without the lines of private keys. What else stands between the marks is no key, so it stays."""
-    pieces: list[str] = []
-    at = 0
-    for begin in _compiled(_PEM_BEGIN).finditer(text):
-        for first, last in _key_lines(text, begin.end()):
-            pieces += [text[at:first], hidden(text[first:last])]
-            at = last
-    return "".join([*pieces, text[at:]])
 
 
 def _key_lines(text: str, at: int) -> Iterator[tuple[int, int]]:

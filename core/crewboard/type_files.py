@@ -508,7 +508,16 @@ def write_new(root: Path, name: str, like: AgentType, description: str) -> Path:
     try:
         # The file must be one that can be used.
         _parse(text.encode(), str(path))
-        _create(root, FOLDERS[0], path.name, text.encode())
+        folder = FOLDERS[0]
+        # Made if it is missing; no link is followed on the way.
+        above, _, last = folder.rpartition("/")
+        for parent, child in (("", above), (above, last)):
+            with open_folder(root, parent or ".") as opened, contextlib.suppress(FileExistsError):
+                os.mkdir(child, 0o700, dir_fd=opened)
+        with open_folder(root, folder) as opened:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(path.name, flags, 0o644, dir_fd=opened), "wb") as file:
+                file.write(text.encode())
     except BadDataError as error:
         raise UsageError(f"no file was written for the type {name}: {error}") from error
     except FileExistsError as error:
@@ -516,22 +525,6 @@ def write_new(root: Path, name: str, like: AgentType, description: str) -> Path:
     except OSError as error:
         raise StorageError(f"cannot write {path}: {_reason(error)}") from error
     return path
-
-
-def _create(root: Path, folder: str, name: str, data: bytes) -> None:
-    """Create a file in a folder below the root, which is made if it is missing; follow no link on the way.
-
-    Raises:
-        OSError: There is such a file, or it cannot be written.
-    """
-    above, _, last = folder.rpartition("/")
-    for parent, child in (("", above), (above, last)):
-        with open_folder(root, parent or ".") as opened, contextlib.suppress(FileExistsError):
-            os.mkdir(child, 0o700, dir_fd=opened)
-    with open_folder(root, folder) as opened:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(name, flags, 0o644, dir_fd=opened), "wb") as file:
-            file.write(data)
 
 
 def _template(name: str, like: AgentType, description: str) -> str:
@@ -542,6 +535,9 @@ def _template(name: str, like: AgentType, description: str) -> str:
     denied = ", ".join(f"{_DENIED_AS.get(each.tool, each.tool)}({each.pattern})" for each in like.denied)
     mode = "plan" if like.plan else {"all": "default", "commands": "acceptEdits"}.get(like.asks, "")
     alias = next((short for short, model in models.ALIASES.items() if model == like.model), like.model)
+    names = [each.removeprefix(MCP_PREFIX).removesuffix("__*") for each in like.mcp]
+    # The servers whose tools a type may use, all of them.
+    servers = "" if any("!" in each or "__" in each for each in names) else ", ".join(names)
     return "\n".join([
         "---",
         f"name: {name}",
@@ -561,17 +557,11 @@ def _template(name: str, like: AgentType, description: str) -> str:
         _line("engine", like.engine, "claude | codex | acp:COMMAND"),
         _line("maxTurns", str(like.max_turns or ""), "30"),
         _line("isolation", "worktree" if like.worktree else "", "worktree"),
-        _line("mcp", _server_names(like), "names of MCP servers of .mcp.json; * for all"),
+        _line("mcp", servers, "names of MCP servers of .mcp.json; * for all"),
         _line("skills", ", ".join(like.skills), "names of .claude/skills, which it has from the beginning"),
         "---",
         f"{like.prompt}\n",
     ])  # fmt: skip
-
-
-def _server_names(like: AgentType) -> str:
-    """Return the MCP servers whose tools a type may use, all of them; an empty text if it may use only some tools."""
-    names = [each.removeprefix(MCP_PREFIX).removesuffix("__*") for each in like.mcp]
-    return ", ".join(names) if not any("!" in name or "__" in name for name in names) else ""
 
 
 _DENIED_AS = {"files": "edit_file"}

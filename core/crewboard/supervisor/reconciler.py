@@ -364,8 +364,7 @@ class Supervisor:
                 break
             self._next_pass = CALM_SWEEP_INTERVAL
             await self._reconcile_all()
-            if not self._notifier.is_working or self._has_waiting or self._hook.is_configured:
-                # No event tells all that a pass would find.
+            if not self._is_calm():
                 self.pass_again_in(SWEEP_INTERVAL)
             if time.monotonic() - started > _STABLE_AFTER:
                 self._forget_failure("")
@@ -421,6 +420,10 @@ class Supervisor:
             # Else it ends by itself.
             with contextlib.suppress(StorageError):
                 leases.free(lease, ref.pid, ref.ticks)
+
+    def _is_calm(self) -> bool:
+        """Return True if an event tells all that a pass would find."""
+        return self._notifier.is_working and not (self._has_waiting or self._hook.is_configured)
 
     def _is_needed(self) -> bool:
         if self.has_workers or self._ended or ((self._has_queue or self._hook.is_waiting) and not self._leaving):

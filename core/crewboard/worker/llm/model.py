@@ -553,13 +553,7 @@ class Model:
         if found.malformed and is_first:
             # By chance the next one may be whole. If not, the model is told.
             return Refusal(f"the reply was malformed: {found.malformed}", retry=True, may_be_outage=False)
-        # Thinking that does not fit, and was shown to the model all the same, has the same reason and another type.
-        changes = coming.said.get("input_transformations")
-        self.thinking_was_dropped = isinstance(changes, list) and any(
-            isinstance(change, dict)
-            and (change.get("type"), change.get("reason")) == ("thinking_dropped", "prefix_binding_mismatch")
-            for change in changes
-        )
+        self.thinking_was_dropped = _dropped_thinking(coming.said.get("input_transformations"))
         said, details, ident = (coming.said.get(name) for name in ("model", "stop_details", "id"))
         model = said if isinstance(said, str) and said else run_state.spec.model
         # The API does not bill a refusal before it wrote anything.
@@ -686,6 +680,18 @@ def _plain_ids(block: dict[str, Any]) -> dict[str, str]:
         for name, ident in given.items()
         if _PLAIN_ID.fullmatch(ident) is None
     }
+
+
+def _dropped_thinking(changes: object) -> bool:
+    """Return True if a reply says that thinking of the request was left out because of its prefix.
+
+    Thinking that does not fit, and was shown to the model all the same, has the same reason and another type.
+    """
+    return isinstance(changes, list) and any(
+        isinstance(change, dict)
+        and (change.get("type"), change.get("reason")) == ("thinking_dropped", "prefix_binding_mismatch")
+        for change in changes
+    )
 
 
 def _cache_miss(said: Mapping[str, Any]) -> CacheMiss | None:
