@@ -242,6 +242,17 @@ class _Search:
                 else:
                     self._programs(name, value, tree)
 
+    def _programs(self, name: str, value: str, tree: Path) -> None:
+        """Keep the files that the words of a setting name: filters, monitors, aliases with their scripts."""
+        for word in _words(value):
+            # Text, not Path: this is done for each setting before each command.
+            path = os.path.join(tree, os.path.expanduser(word.lstrip("!")))  # noqa: PTH111, PTH118
+            if os.path.isfile(path):  # noqa: PTH113
+                self._keep(Path(path), is_folder=False)
+            elif "/" in word and _RUNS.fullmatch(name) and not os.path.lexists(path):
+                real = Path(os.path.realpath(path))
+                self.programs |= {real: None} if self._is_inside(real) else {}
+
     def _keep(self, path: Path, *, is_folder: bool) -> None:
         """Keep a file or folder that may be missing or outside the workspace, which is not the agents' to write."""
         lexical = Path(os.path.normpath(path))
