@@ -93,9 +93,17 @@ def read_hook(path: Path) -> Hook | None:
     inside = [part for part in command[1:] if part.startswith("/") and Path(part).exists()]
     if program is None or not all(map(programs.is_own, map(Path, inside))):
         raise ValueError(f"{path}: {' '.join(command)} is not there, is in a workspace, or other users can change it")
+    quiet, hours_given = None, given.get("quiet")
+    if hours_given is not None:
+        parts = hours_given.split("-") if isinstance(hours_given, str) else []
+        ends = [_MINUTES.fullmatch(part.strip()) for part in parts]
+        hours = [int(found[1]) * 60 + int(found[2]) for found in ends if found is not None]
+        if len(ends) != len(hours) or len(hours) != 2:  # noqa: PLR2004  a beginning and an end
+            raise ValueError(f'{path}: quiet must be two times of the day, such as "22:00-07:00"')
+        quiet = hours[0], hours[1]
     return Hook(
         (str(program), *command[1:]),
-        _quiet_hours(path, given.get("quiet")),
+        quiet,
         60 * _number(path, "remind_after", given.get("remind_after", 0)),
         _number(path, "timeout", given.get("timeout", HOOK_TIMEOUT)),
     )
@@ -105,16 +113,6 @@ def _number(path: Path, name: str, given: object) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < _LARGEST_NUMBER:
         raise ValueError(f"{path}: {name} must be a positive number")
     return float(given)
-
-
-def _quiet_hours(path: Path, given: object) -> tuple[int, int] | None:
-    if given is None:
-        return None
-    ends = [_MINUTES.fullmatch(part.strip()) for part in given.split("-")] if isinstance(given, str) else []
-    hours = [int(found[1]) * 60 + int(found[2]) for found in ends if found is not None]
-    if len(ends) != len(hours) or len(hours) != 2:  # noqa: PLR2004  a beginning and an end
-        raise ValueError(f'{path}: quiet must be two times of the day, such as "22:00-07:00"')
-    return hours[0], hours[1]
 
 
 def events_due(
@@ -191,20 +189,6 @@ class HookRunner:
         if hook is None or self._running is not None:
             self.is_waiting = hook is not None
             return
-        needs = self._needs()
-        if needs is None:
-            return
-        told = self._told.get() or ToldNeeds()
-        events, after = events_due(told, needs, hook, self._clock())
-        if events:
-            self._team.told.save(after)
-            self._run(hook, events)
-        known = after.needs
-        reminds = hook.remind_after and not all(each.reminded for each in known.values())
-        self.is_waiting = bool(events or reminds or known.keys() != needs.keys())
-
-    def _needs(self) -> dict[str, dict[str, Any]] | None:
-        """Return the present needs by what identifies each; None if they cannot be read reliably."""
         # Loaded here, because most supervisors need no read model.
         from crewboard.readmodel import as_json
         from crewboard.readmodel.processes import NoUsageProbe
@@ -214,12 +198,20 @@ class HookRunner:
         self._reader = self._reader or TeamReader(self._team, clock=self._clock, probe=probe)
         view = self._reader.read()
         if view.problem is not None:
-            return None
+            return
         where = {"team": view.name, "root": str(view.root)}
         with self._team.store.glance():
-            told = {need.key: as_json.need(need, self._team) for need in view.needs}
+            found = {need.key: as_json.need(need, self._team) for need in view.needs}
         # A hook shows them as they are, for example on a desktop.
-        return {key: {**where, **visible_values(redact_values(need))} for key, need in told.items()}
+        needs = {key: {**where, **visible_values(redact_values(need))} for key, need in found.items()}
+        told = self._told.get() or ToldNeeds()
+        events, after = events_due(told, needs, hook, self._clock())
+        if events:
+            self._team.told.save(after)
+            self._run(hook, events)
+        known = after.needs
+        reminds = hook.remind_after and not all(each.reminded for each in known.values())
+        self.is_waiting = bool(events or reminds or known.keys() != needs.keys())
 
     def _run(self, hook: Hook, events: list[dict[str, Any]]) -> None:
         environment = {name: value for name, value in os.environ.items() if not is_secret(name)}

@@ -200,7 +200,14 @@ class LocalHost:
         watched = self.supervisor.watched
         self._claims = self._claimed()
         for name in list(self._claims):
-            if self._is_claim_over(name):
+            one, claim = self.supervisor.watch(name), self._claims[name]
+            spec = one.spec.get()
+            if spec is None or claim.run > spec.run:
+                # The spec follows a claim at once.
+                is_over = store_hosts.now(self._team) - claim.at > START_TIMEOUT
+            else:
+                is_over = claim.run < spec.run or claim.run <= last_run(one) or spec.want in ("stopped", "killed")
+            if is_over:
                 store_hosts.begun(self._team, self.name, name)
                 del self._claims[name]
         self.claim_soon()
@@ -212,22 +219,29 @@ class LocalHost:
             if not is_busy and not self._is_own_end(each.status.get(), each.exit.get()):
                 del watched[name]
         if self._drain_until is not None:
-            self._continue_drain(self._drain_until)
+            # Give back what has not begun; ask each worker once to shut down, and end those that are left in the end.
+            running = {name: each for name, each in self.supervisor.watched.items() if each.ref is not None}
+            store_hosts.give_back(self._team, self.name, but=running)
+            for name in self._claims.keys() - running.keys():
+                self.supervisor.watched[name].start = None
+            self._claims = {name: run for name, run in self._claims.items() if name in running}
+            for name, agent in running.items():
+                if name not in self._asked:
+                    self._asked.add(name)
+                    ident = f"shutdown-{mailbox.new_id()[:12]}"
+                    payload: dict[str, JsonValue] = {"reason": f"because the host {self.name} ends"}
+                    requests.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
+                    self.supervisor.wake_worker(agent)
+                if time.monotonic() >= self._drain_until and agent.term_at is None:
+                    self._drained.add((name, agent.run))
+                    self.supervisor.terminate(agent)
+            self.supervisor.pass_again_in(max(self._drain_until - time.monotonic(), 0.1))
 
     # What begins here.
 
     def _claimed(self) -> dict[str, WantedRun]:
         """Return the runs that this host claimed and that have not begun, by agent."""
         return {run.agent: run for run in store_hosts.claimed(self._team, self.name)}
-
-    def _is_claim_over(self, name: str) -> bool:
-        """Return True if a claimed run began, was replaced, or must no longer begin."""
-        watched, claim = self.supervisor.watch(name), self._claims[name]
-        spec = watched.spec.get()
-        if spec is None or claim.run > spec.run:
-            # The spec follows a claim at once.
-            return store_hosts.now(self._team) - claim.at > START_TIMEOUT
-        return claim.run < spec.run or claim.run <= last_run(watched) or spec.want in ("stopped", "killed")
 
     def claim_soon(self) -> None:
         """Claim runs after a time that is longer the more agents run here: the emptier host is quicker."""
@@ -507,25 +521,6 @@ class LocalHost:
             self.record = self.record.replace(draining=True)
             self._tell_now()
         self.supervisor.wake()
-
-    def _continue_drain(self, until: float) -> None:
-        """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
-        running = {name: each for name, each in self.supervisor.watched.items() if each.ref is not None}
-        store_hosts.give_back(self._team, self.name, but=running)
-        for name in self._claims.keys() - running.keys():
-            self.supervisor.watched[name].start = None
-        self._claims = {name: run for name, run in self._claims.items() if name in running}
-        for name, watched in running.items():
-            if name not in self._asked:
-                self._asked.add(name)
-                ident = f"shutdown-{mailbox.new_id()[:12]}"
-                payload: dict[str, JsonValue] = {"reason": f"because the host {self.name} ends"}
-                requests.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
-                self.supervisor.wake_worker(watched)
-            if time.monotonic() >= until and watched.term_at is None:
-                self._drained.add((name, watched.run))
-                self.supervisor.terminate(watched)
-        self.supervisor.pass_again_in(max(until - time.monotonic(), 0.1))
 
 
 def describe(name: str, slots: int, labels: list[str], root: Path | None = None) -> Host:

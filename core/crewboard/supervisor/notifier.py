@@ -138,14 +138,6 @@ class ChangeNotifier:
             self._on_start()
         for name in [folder.removeprefix("agents/") for folder in folders if folder.startswith("agents/")]:
             self._on_spec(name)
-        for agent in sorted(self._all_concerned(names)):
-            self._wake_one(agent)
-
-    def _read_settings(self) -> dict[str, Any]:
-        return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}
-
-    def _all_concerned(self, names: set[str]) -> set[str]:
-        """Return the agents that changes concern. However many tasks there are, a database is asked once."""
         found = set[str]()
         is_mail = all(name.startswith("inbox/") for name in names)
         try:
@@ -155,7 +147,11 @@ class ChangeNotifier:
         except StorageError as error:
             log.warning("all workers look at what changed: %s", error)
             self._wake_all()
-        return found
+        for agent in sorted(found):
+            self._wake_one(agent)
+
+    def _read_settings(self) -> dict[str, Any]:
+        return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}
 
     def _concerned(self, name: str) -> set[str]:
         """Return the agents that what is stored under a name concerns."""

@@ -357,7 +357,22 @@ class Supervisor:
             self._wake.clear()
             self._notifier.check()
             if not leases.has(self._lock):
-                await self._end_lost_workers()
+                log.error("%s was removed, moved or replaced; ending", self._team.supervisor_lock)
+                workers = [
+                    (each.ref, each.agent.lease) for each in self.watched.values() if each.ref and not holds_lease(each)
+                ]
+                lost = [ref for ref, _ in workers]
+                for ref in lost:
+                    self._launcher.signal(ref, signal.SIGTERM)
+                deadline = time.monotonic() + KILL_GRACE
+                # A worker that was adopted is no child, so no event tells that it ended.
+                while time.monotonic() < deadline and any(process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOST_POLL)
+                for ref, lease in workers:
+                    self._launcher.signal(ref, signal.SIGKILL, tree=True)
+                    # Else it ends by itself.
+                    with contextlib.suppress(StorageError):
+                        leases.free(lease, ref.pid, ref.ticks)
                 break
             if not self._is_reachable():
                 log.error("the control socket was removed; ending, so that another supervisor can listen")
@@ -403,23 +418,6 @@ class Supervisor:
     def pass_again_in(self, seconds: float) -> None:
         """Make the next pass come after this time at the latest."""
         self._next_pass = min(self._next_pass, max(seconds, 0.01))
-
-    async def _end_lost_workers(self) -> None:
-        """End the workers that lost their leases too. They end by themselves unless they hang."""
-        log.error("%s was removed, moved or replaced; ending", self._team.supervisor_lock)
-        workers = [(each.ref, each.agent.lease) for each in self.watched.values() if each.ref and not holds_lease(each)]
-        lost = [ref for ref, _ in workers]
-        for ref in lost:
-            self._launcher.signal(ref, signal.SIGTERM)
-        deadline = time.monotonic() + KILL_GRACE
-        # A worker that was adopted is no child, so no event tells that it ended.
-        while time.monotonic() < deadline and any(process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
-            await asyncio.sleep(_LOST_POLL)
-        for ref, lease in workers:
-            self._launcher.signal(ref, signal.SIGKILL, tree=True)
-            # Else it ends by itself.
-            with contextlib.suppress(StorageError):
-                leases.free(lease, ref.pid, ref.ticks)
 
     def _is_calm(self) -> bool:
         """Return True if an event tells all that a pass would find."""
@@ -496,7 +494,24 @@ class Supervisor:
                     shown_at = time.monotonic()
             candidates = wanted + self._finalize_ended()
         with self.noting_failures(""):
-            await self._start_in_turn(sorted(candidates))
+            living = {name for name, watched in self.watched.items() if watched.ref}
+            waiting: list[Candidate] = []
+            reason: str | None = None
+            for each in sorted(candidates):
+                if each.attempt:
+                    self.pass_again_in(each.due - hosts.now(self._team))
+                    waiting.append(each)
+                    continue
+                reason = reason or (self._placement.queue.cap_reached(living, each.name) if each.provided else None)
+                if reason is not None or not each.provided:
+                    waiting.append(each)
+                    continue
+                living.add(each.name)
+                with self.noting_failures(each.name):
+                    await self._start(self.watched[each.name], each.run)
+            waiting = self._placement.queue.hold(waiting, reason)
+            self._has_waiting = bool(waiting)
+            self._has_queue = any(each.provided for each in waiting)
         self._memory_groups.sweep()
         with self.noting_failures(""):
             reviews.reconcile(self._team, hosts.now(self._team))
@@ -632,27 +647,6 @@ class Supervisor:
         is_put_off = held.due > hosts.now(self._team)
         due, attempt = (held.due, held.attempt) if is_put_off else (0, 0)
         return Candidate(spec.at, watched.agent.name, spec.run, provided, due, attempt)
-
-    async def _start_in_turn(self, candidates: list[Candidate]) -> None:
-        """Start the runs that should begin, in the order they were asked for; queue the rest once a cap is reached."""
-        living = {name for name, watched in self.watched.items() if watched.ref}
-        waiting: list[Candidate] = []
-        reason: str | None = None
-        for each in candidates:
-            if each.attempt:
-                self.pass_again_in(each.due - hosts.now(self._team))
-                waiting.append(each)
-                continue
-            reason = reason or (self._placement.queue.cap_reached(living, each.name) if each.provided else None)
-            if reason is not None or not each.provided:
-                waiting.append(each)
-                continue
-            living.add(each.name)
-            with self.noting_failures(each.name):
-                await self._start(self.watched[each.name], each.run)
-        waiting = self._placement.queue.hold(waiting, reason)
-        self._has_waiting = bool(waiting)
-        self._has_queue = any(each.provided for each in waiting)
 
     async def _start(self, watched: Watched, run: int) -> None:
         """Start a run exactly once, with the environment of its start request."""
