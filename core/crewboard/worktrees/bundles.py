@@ -125,7 +125,23 @@ def bring(
         try:
             for each in bundles[begin:]:
                 with _read(team, each) as file:
-                    _take_in(repository, each, file)
+                    if not file.readline(_LONGEST_LINE).startswith(b"# v"):
+                        raise BadDataError(f"the bundle {each.id} is damaged: it does not begin as one")
+                    while (line := file.readline(_LONGEST_LINE)) != b"\n":
+                        if not line:
+                            raise BadDataError(f"the bundle {each.id} is damaged: it has no objects")
+                    start = file.tell()
+                    head = file.read(_PACK_HEADER)
+                    if len(head) < _PACK_HEADER or head[:4] != b"PACK":
+                        raise BadDataError(f"the bundle {each.id} is damaged: it has no objects")
+                    # git gets the descriptor, of which more was read here. It
+                    # checks the objects of a bundle itself only in its newest versions.
+                    os.lseek(file.fileno(), start, os.SEEK_SET)
+                    limit = f"--max-input-size={LIMIT}"
+                    try:
+                        repository.take_in(file.fileno(), int.from_bytes(head[8:], "big"), limit, seconds=TIMEOUT)
+                    except GitFailedError as error:
+                        raise BadDataError(f"the bundle {each.id} was refused: {error}") from error
         except _GoneError:
             continue
         return
@@ -144,26 +160,6 @@ def _read(team: TeamDirectory, bundle: Bundle) -> Iterator[IO[bytes]]:
             file.write(part)
         file.seek(0)
         yield file
-
-
-def _take_in(repository: Repository, bundle: Bundle, file: IO[bytes]) -> None:
-    """Take in the objects of a bundle. git itself checks those of a bundle in its newest versions alone."""
-    if not file.readline(_LONGEST_LINE).startswith(b"# v"):
-        raise BadDataError(f"the bundle {bundle.id} is damaged: it does not begin as one")
-    while (line := file.readline(_LONGEST_LINE)) != b"\n":
-        if not line:
-            raise BadDataError(f"the bundle {bundle.id} is damaged: it has no objects")
-    begin = file.tell()
-    head = file.read(_PACK_HEADER)
-    if len(head) < _PACK_HEADER or head[:4] != b"PACK":
-        raise BadDataError(f"the bundle {bundle.id} is damaged: it has no objects")
-    # git gets the descriptor, of which more was read here.
-    os.lseek(file.fileno(), begin, os.SEEK_SET)
-    limit = f"--max-input-size={LIMIT}"
-    try:
-        repository.take_in(file.fileno(), int.from_bytes(head[8:], "big"), limit, seconds=TIMEOUT)
-    except GitFailedError as error:
-        raise BadDataError(f"the bundle {bundle.id} was refused: {error}") from error
 
 
 def _part(ident: str, number: int) -> str:

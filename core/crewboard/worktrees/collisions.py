@@ -35,7 +35,28 @@ def update(team: TeamDirectory, now: float) -> Collisions:
         if writable:
             held.enter_context(store_files.locked(team.local_lock("collisions")))
         known = team.collisions.load_or_none() or Collisions()
-        found = _compare(team, repository, known, now)
+        lines = repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/crew").splitlines()
+        refs = dict(line.split(" ", 1) for line in lines)
+        head = repository.commit("HEAD")
+        accepted = merging.load(team).acceptances
+        unmerged = {}
+        for name in roster.load(team).names:
+            spec = team.agent(name).spec.load_or_none()
+            commit = refs.get(snapshot.ref_of(team, name))
+            if spec is None or spec.worktree is None or commit is None:
+                continue
+            setup = refs.get(snapshot.setup_ref_of(team, name))
+            last_merged = refs.get(merged_ref_of(team, name))
+            mine = (f"{each.id}:{each.undone or ''}:{each.discarded:d}" for each in accepted if each.agent == name)
+            state = " ".join((commit, head, setup or "-", last_merged or "-", *mine))
+            before = known.unmerged.get(name)
+            unmerged[name] = (
+                before
+                if before is not None and (before.commit, before.state) == (commit, state)
+                else _unmerged(team, repository, name, spec.worktree, head, setup, state)
+            )
+        pairs = [_merge(repository, names, unmerged, known, now) for names in combinations(sorted(unmerged), 2)]
+        found = Collisions(unmerged=unmerged, pairs=[pair for pair in pairs if pair is not None])
         if writable and found != known:
             team.collisions.save(found)
     return found
@@ -48,31 +69,6 @@ def partners(found: Collisions, name: str) -> tuple[str, ...]:
         for pair in found.pairs
         if pair.files and name in pair.agents
     )
-
-
-def _compare(team: TeamDirectory, repository: Repository, known: Collisions, now: float) -> Collisions:
-    lines = repository.git("for-each-ref", "--format=%(refname) %(objectname)", "refs/crew").splitlines()
-    refs = dict(line.split(" ", 1) for line in lines)
-    head = repository.commit("HEAD")
-    accepted = merging.load(team).acceptances
-    unmerged = {}
-    for name in roster.load(team).names:
-        spec = team.agent(name).spec.load_or_none()
-        commit = refs.get(snapshot.ref_of(team, name))
-        if spec is None or spec.worktree is None or commit is None:
-            continue
-        setup = refs.get(snapshot.setup_ref_of(team, name))
-        last_merged = refs.get(merged_ref_of(team, name))
-        mine = (f"{each.id}:{each.undone or ''}:{each.discarded:d}" for each in accepted if each.agent == name)
-        state = " ".join((commit, head, setup or "-", last_merged or "-", *mine))
-        before = known.unmerged.get(name)
-        unmerged[name] = (
-            before
-            if before is not None and (before.commit, before.state) == (commit, state)
-            else _unmerged(team, repository, name, spec.worktree, head, setup, state)
-        )
-    pairs = [_merge(repository, names, unmerged, known, now) for names in combinations(sorted(unmerged), 2)]
-    return Collisions(unmerged=unmerged, pairs=[pair for pair in pairs if pair is not None])
 
 
 def _unmerged(

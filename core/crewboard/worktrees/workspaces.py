@@ -174,7 +174,21 @@ def _require_related(team: TeamDirectory, repository: Repository) -> None:
 
 def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url: str | None) -> Workspace:
     head = repository.commit("HEAD")
-    commit = _commit_of_all(repository, head)
+    with tempfile.TemporaryDirectory(prefix="crewboard-index-") as temporary:
+        index = Path(temporary, "index")
+        with contextlib.suppress(FileNotFoundError):
+            index.write_bytes((repository.directory / "index").read_bytes())
+            # By its time git knows which files may have changed in the same second.
+            found = (repository.directory / "index").stat()
+            os.utime(index, ns=(found.st_atime_ns, found.st_mtime_ns))
+        environment = {"GIT_INDEX_FILE": str(index)}
+        excluded = f":(exclude,top,glob)**/{HOME}/**"
+        repository.in_working_tree("add", "--all", "--", ":/", excluded, environment=environment)
+        tree = repository.in_working_tree("write-tree", environment=environment)
+    if tree == repository.git("rev-parse", f"{head}^{{tree}}"):
+        commit = head
+    else:
+        commit = repository.git("commit-tree", tree, "-p", head, "-m", "Uncommitted files", environment=FIXED_AUTHOR)
     repository.keep(f"{_BASES}{commit}", commit)
     if url is not None:
         _require_at(repository, url, head)
@@ -201,27 +215,6 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
     if made is not None:
         bundles.sweep(team, _OWNER, pushed.bundles)
     return pushed
-
-
-def _commit_of_all(repository: Repository, head: str) -> str:
-    """Return a commit of all files that git does not ignore; `head` if they are those of it.
-
-    The index of the user is copied, so that only files that changed are read.
-    """
-    with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
-        index = Path(folder, "index")
-        with contextlib.suppress(FileNotFoundError):
-            index.write_bytes((repository.directory / "index").read_bytes())
-            # By its time git knows which files may have changed in the same second.
-            found = (repository.directory / "index").stat()
-            os.utime(index, ns=(found.st_atime_ns, found.st_mtime_ns))
-        environment = {"GIT_INDEX_FILE": str(index)}
-        excluded = f":(exclude,top,glob)**/{HOME}/**"
-        repository.in_working_tree("add", "--all", "--", ":/", excluded, environment=environment)
-        tree = repository.in_working_tree("write-tree", environment=environment)
-    if tree == repository.git("rev-parse", f"{head}^{{tree}}"):
-        return head
-    return repository.git("commit-tree", tree, "-p", head, "-m", "Uncommitted files", environment=FIXED_AUTHOR)
 
 
 def _require_at(repository: Repository, url: str, head: str) -> None:
