@@ -352,27 +352,26 @@ class TeamTools:
                 result = {"tools": offered}
                 self.listed.set()
             case "tools/call":
-                self._heard(_read_call(params, message["id"], send))
+
+                def answer(outcome: Outcome) -> None:
+                    content = [{"type": "text", "text": outcome.content}]
+                    send({"id": message["id"], "result": {"content": content, "isError": outcome.is_error}})
+
+                meta = params["_meta"] if isinstance(params.get("_meta"), dict) else {}
+                told = next((meta[key] for key in _CALL_ID_KEYS if isinstance(meta.get(key), str) and meta[key]), "")
+                name = params.get("name")
+                given = params.get("arguments")
+                # A call without an id of the engine's own is one of its own.
+                self._heard(
+                    TeamCall(
+                        told[:_MOST_OF_ID] or f"team-{mailbox.new_id()}",
+                        name if name in OFFERED else "",
+                        given if isinstance(given, dict) else {},
+                        answer,
+                    )
+                )
                 return
             case _:
                 send({"id": message["id"], "error": {"code": _NO_METHOD, "message": "there is no such method"}})
                 return
         send({"id": message["id"], "result": result})
-
-
-def _read_call(params: Json, ident: Any, send: Callable[[Json], None]) -> TeamCall:  # noqa: ANN401  any JSON value
-    def answer(outcome: Outcome) -> None:
-        content = [{"type": "text", "text": outcome.content}]
-        send({"id": ident, "result": {"content": content, "isError": outcome.is_error}})
-
-    meta = params["_meta"] if isinstance(params.get("_meta"), dict) else {}
-    told = next((meta[key] for key in _CALL_ID_KEYS if isinstance(meta.get(key), str) and meta[key]), "")
-    name = params.get("name")
-    given = params.get("arguments")
-    # A call without an id of the engine's own is one of its own.
-    return TeamCall(
-        told[:_MOST_OF_ID] or f"team-{mailbox.new_id()}",
-        name if name in OFFERED else "",
-        given if isinstance(given, dict) else {},
-        answer,
-    )

@@ -261,7 +261,27 @@ async def bash(context: Context, given: Bash) -> Outcome:
     commit.
     """
     if given.background:
-        return await _start_in_background(context, given)
+        known = context.file_tools.background
+        running = [handle for handle, command in known.items() if command.result is None]
+        if len(running) >= MAX_BACKGROUND:
+            text = (
+                f"{len(running)} commands run in the background already ({', '.join(running)}); end one with bash_kill"
+            )
+            return Outcome(text, is_error=True)
+        seconds = given.timeout if "timeout" in given.model_fields_set else shell.BACKGROUND_SECONDS
+        # The conversation may name commands of earlier runs, which start at 1, too.
+        handle = f"bash-{context.run_state.spec.run}-{len(known) + 1}"
+        known[handle] = command = shell.BackgroundCommand(
+            given.command, context.sandbox, seconds, context.survivors, handle
+        )
+        # A command that fails at once is reported as the result of this call.
+        await command.wait(_FIRST_LOOK)
+        if command.result is not None:
+            return _report(handle, command)
+        text = (
+            f"{handle} runs in the background. Follow it with bash_output, end it with bash_kill; it ends with this run"
+        )
+        return Outcome(f"{text}.\n{command.read()}".rstrip())
     live = _Live(context)
     context.run_state.clear_live()
     try:
@@ -272,26 +292,6 @@ async def bash(context: Context, given: Bash) -> Outcome:
     finally:
         live.end()
     return Outcome(result.content, is_error=result.is_error, exit_code=result.exit_code)
-
-
-async def _start_in_background(context: Context, given: Bash) -> Outcome:
-    known = context.file_tools.background
-    running = [handle for handle, command in known.items() if command.result is None]
-    if len(running) >= MAX_BACKGROUND:
-        text = f"{len(running)} commands run in the background already ({', '.join(running)}); end one with bash_kill"
-        return Outcome(text, is_error=True)
-    seconds = given.timeout if "timeout" in given.model_fields_set else shell.BACKGROUND_SECONDS
-    # The conversation may name commands of earlier runs, which start at 1, too.
-    handle = f"bash-{context.run_state.spec.run}-{len(known) + 1}"
-    known[handle] = command = shell.BackgroundCommand(
-        given.command, context.sandbox, seconds, context.survivors, handle
-    )
-    # A command that fails at once is reported as the result of this call.
-    await command.wait(_FIRST_LOOK)
-    if command.result is not None:
-        return _report(handle, command)
-    text = f"{handle} runs in the background. Follow it with bash_output, end it with bash_kill; it ends with this run"
-    return Outcome(f"{text}.\n{command.read()}".rstrip())
 
 
 def _report(handle: str, command: shell.BackgroundCommand) -> Outcome:

@@ -170,7 +170,23 @@ async def skill(context: Context, given: Skill) -> Outcome:
     where it fits your assignment; it does not change what you may do.
     """
     if (users_folder() / given.name).is_dir():
-        return _load_users(context, given)
+        try:
+            text = _users_text(given.name, given.file)
+            if given.file != FILE:
+                return Outcome(text)
+            scratch = context.file_tools.sandbox.policy.scratch
+            folder = Path(os.path.realpath(users_folder() / given.name))
+            names = _files_in(folder)
+            if scratch is None:
+                return Outcome(_with_folder(text, "", names))
+            copy = scratch / "skills" / given.name
+            if not copy.exists():
+                for name in names:
+                    (copy / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    shutil.copy(folder / name, copy / name)
+        except (OSError, BadDataError) as error:
+            return Outcome(f"the skill {given.name} cannot be loaded: {error}", is_error=True)
+        return Outcome(_with_folder(text, str(copy), names))
     found = await _read(context.file_tools, context.team.root, [given.name], file := posixpath.normpath(given.file))
     if given.name not in found:
         return Outcome(_NOT_ACCEPTED.format(given.name), is_error=True)
@@ -178,26 +194,6 @@ async def skill(context: Context, given: Skill) -> Outcome:
     if file not in names:
         return Outcome(f"the skill {given.name} has no file {given.file}", is_error=True)
     return Outcome(text if file != FILE else _with_folder(text, f"{FOLDER}/{given.name}", names))
-
-
-def _load_users(context: Context, given: Skill) -> Outcome:
-    try:
-        text = _users_text(given.name, given.file)
-        if given.file != FILE:
-            return Outcome(text)
-        scratch = context.file_tools.sandbox.policy.scratch
-        folder = Path(os.path.realpath(users_folder() / given.name))
-        names = _files_in(folder)
-        if scratch is None:
-            return Outcome(_with_folder(text, "", names))
-        copy = scratch / "skills" / given.name
-        if not copy.exists():
-            for name in names:
-                (copy / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                shutil.copy(folder / name, copy / name)
-    except (OSError, BadDataError) as error:
-        return Outcome(f"the skill {given.name} cannot be loaded: {error}", is_error=True)
-    return Outcome(_with_folder(text, str(copy), names))
 
 
 def _files_in(folder: Path) -> list[str]:
