@@ -76,9 +76,19 @@ def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLA
         elif revised.edited.split() == plan.split():
             reason = f"This is the plan as {revised.decided_by} edited it.{_explain_steps(revised)}"
             return Verdict(allowed=True, reason=reason)
+    # The files of the workspace that it names: those that exist, and others in backticks.
+    found: dict[str, None] = {}
+    cwd = Path(str(event.get("cwd") or team.root))
+    for quoted, plain in _PATH.findall(plan):
+        file = os.path.relpath(os.path.normpath(cwd / (quoted or plain).removesuffix(".")), team.root)
+        looks_new = bool(quoted) and "." in os.path.basename(file) and not quoted.startswith("-")  # noqa: PTH119
+        if not file.startswith("..") and len(file) <= _MAX_PATH and (looks_new or (team.root / file).is_file()):
+            found[file] = None
+        if len(found) == _MAX_FILES:
+            break
     payload: dict[str, JsonValue] = {
         "plan": plan,
-        "files": list(_files_in(plan, team.root, Path(str(event.get("cwd") or team.root)))),
+        "files": list(found),
         "commands": [],
         "risk": "",
         "revision": int(str(revised.payload.get("revision", 1))) + 1 if revised is not None else 1,
@@ -169,19 +179,6 @@ def cancel_abandoned(team: TeamDirectory, now: float) -> None:
 
 def _lease(team: TeamDirectory, request_id: str) -> Key:
     return team.lease(f"hook-{request_id}")
-
-
-def _files_in(plan: str, root: Path, cwd: Path) -> dict[str, None]:
-    """Return the files of the workspace that a plan names: those that exist, and others in backticks."""
-    found: dict[str, None] = {}
-    for quoted, plain in _PATH.findall(plan):
-        path = os.path.relpath(os.path.normpath(cwd / (quoted or plain).removesuffix(".")), root)
-        looks_new = bool(quoted) and "." in os.path.basename(path) and not quoted.startswith("-")  # noqa: PTH119
-        if not path.startswith("..") and len(path) <= _MAX_PATH and (looks_new or (root / path).is_file()):
-            found[path] = None
-        if len(found) == _MAX_FILES:
-            break
-    return found
 
 
 def _diff(tool: str, call: dict[str, Any]) -> str | None:

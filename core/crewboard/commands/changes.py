@@ -341,7 +341,21 @@ def _ready_to_merge(team: Team, name: str, message: str | None, *, now: bool, un
             commit = f" (commit {last.detail})" if last.detail else ""
             raise BadDataError(f"the work of {name} was discarded{commit}; there is nothing to merge")
     if not unchecked:
-        _require_checked(team, name)
+        checked = last_checked(team, name)
+        if checked is not None and not checked.passed:
+            at = time.strftime("%Y-%m-%d %H:%M", time.localtime(checked.at))
+            tail = last_lines(team, checked)
+            if team.by == OPERATOR:
+                again = f"`{command_for(team, f'check {name}')}` runs it again, " if has_check(team, name) else ""
+                remedy = f"{again}`{command_for(team, f'merge {name} --unchecked')}` merges it anyway"
+            # A lead has no commands.
+            else:
+                remedy = f"have {name} make it pass; only the operator merges work whose check failed"
+            raise BadDataError(
+                f"the check `{checked.command}` of {name} failed last, at {at}; {remedy}; "
+                f"its output is in {team.directory.path / checked.result}"
+                + (f", and ends with:\n{tail}" if tail else "")
+            )
     if not now:
         # A lead merges with a tool, which has no options.
         remedy = "wait for it, or take the last snapshot with --now" if team.by == OPERATOR else "wait until it idles"
@@ -769,23 +783,6 @@ def _base(team: Team, repository: Repository, name: str) -> str:
     # A commit of the agent must not be taken for one that it began at: its work would count as merged.
     head, last = repository.commit("HEAD"), repository.ref(snapshot.ref_of(team.directory, name))
     return (merge_base(repository, head, last) if last else None) or head
-
-
-def _require_checked(team: Team, name: str) -> None:
-    checked = last_checked(team, name)
-    if checked is not None and not checked.passed:
-        at = time.strftime("%Y-%m-%d %H:%M", time.localtime(checked.at))
-        tail = last_lines(team, checked)
-        if team.by == OPERATOR:
-            again = f"`{command_for(team, f'check {name}')}` runs it again, " if has_check(team, name) else ""
-            remedy = f"{again}`{command_for(team, f'merge {name} --unchecked')}` merges it anyway"
-        # A lead has no commands.
-        else:
-            remedy = f"have {name} make it pass; only the operator merges work whose check failed"
-        raise BadDataError(
-            f"the check `{checked.command}` of {name} failed last, at {at}; {remedy}; "
-            f"its output is in {team.directory.path / checked.result}" + (f", and ends with:\n{tail}" if tail else "")
-        )
 
 
 def require_idle(team: Team, name: str, remedy: str) -> None:

@@ -23,7 +23,7 @@ from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import NAME_RULE, check_team, is_name
 from crewboard.protocol import supervisor_client
 from crewboard.records.agents import HireOptions, Spec
-from crewboard.records.processes import Host, Lease, Supervisor, WantedRun
+from crewboard.records.processes import Lease, Supervisor, WantedRun
 from crewboard.store import agents, hosts, leases, roster
 from crewboard.store.agents import START_TIMEOUT
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
@@ -116,7 +116,21 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
             raise UsageError(f"{each!r} cannot name a host or a label: {NAME_RULE}")
     roster.require_own_agents(directory)
     known = hosts.load_all(directory)
-    _require_free(directory, name, known)
+    # A name that is taken on another machine is found by the host itself, which waits in case that one was killed.
+    holder = leases.holder(directory.supervisor_lock, Supervisor)
+    for host in known:
+        if not process.is_same(host.pid, host.boot_id, host.start_ticks):
+            continue
+        if holder is not None and (holder.pid, holder.start_ticks) == (host.pid, host.start_ticks):
+            raise TryLaterError(
+                f"the host {host.name} (process {host.pid}) runs in {directory.path} already: end it with "
+                f"`kill {host.pid}`, or give this one a folder of its own, `crewboard --root DIR`"
+            )
+        if host.name == name and hosts.is_up(directory, name):
+            raise UsageError(
+                f"a host {name} is up on this machine, process {host.pid}: choose another --name, or end it "
+                f"with `kill {host.pid}`"
+            )
     offline = [host.name for host in known if host.offline]
     if offline and not team.offline:
         raise UsageError(
@@ -130,27 +144,6 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
     return [
         sys.executable, "-I", "-m", "crewboard.supervisor", str(directory.path), "--host", name, str(slots), *labels
     ]  # fmt: skip
-
-
-def _require_free(team: TeamDirectory, name: str, known: list[Host]) -> None:
-    """Refuse a second host in this folder, and one with the name of another that runs on this machine.
-
-    A name that is taken on another machine is found by the host itself, which waits in case that one was killed.
-    """
-    holder = leases.holder(team.supervisor_lock, Supervisor)
-    for host in known:
-        if not process.is_same(host.pid, host.boot_id, host.start_ticks):
-            continue
-        if holder is not None and (holder.pid, holder.start_ticks) == (host.pid, host.start_ticks):
-            raise TryLaterError(
-                f"the host {host.name} (process {host.pid}) runs in {team.path} already: end it with "
-                f"`kill {host.pid}`, or give this one a folder of its own, `crewboard --root DIR`"
-            )
-        if host.name == name and hosts.is_up(team, name):
-            raise UsageError(
-                f"a host {name} is up on this machine, process {host.pid}: choose another --name, or end it "
-                f"with `kill {host.pid}`"
-            )
 
 
 def end_supervisor(team: TeamDirectory) -> None:

@@ -317,25 +317,22 @@ def write_out(team: Team, text: str) -> str | None:
     except BadDataError as error:
         raise UsageError(f"/{found[1]} cannot be used: {error}") from error
     arguments = (found[2] or "").strip()
-    written = _filled_in(body.strip(), arguments)
-    if not written or len(written) > _MOST_WRITTEN:
-        raise UsageError(f"/{found[1]} cannot be used: it is empty, or has more than {_MOST_WRITTEN} characters")
-    # It must not address another agent than the one it is written to.
-    return f"@{written}" if written.startswith("@") else written
-
-
-def _filled_in(body: str, arguments: str) -> str:
-    """Return a text with the arguments in their places, or at its end if it has none."""
+    text = body.strip()
     try:
         words = shlex.split(arguments)
     except ValueError:
         words = arguments.split()
-    if not _PLACE.search(body):
-        return f"{body}\n\n{arguments}".strip()
+    if not _PLACE.search(text):
+        written = f"{text}\n\n{arguments}".strip()
+    else:
 
-    def fill(place: re.Match[str]) -> str:
-        if place[1] == "ARGUMENTS":
-            return arguments
-        return words[int(place[1]) - 1] if int(place[1]) <= len(words) else ""
+        def fill(place: re.Match[str]) -> str:
+            if place[1] == "ARGUMENTS":
+                return arguments
+            return words[int(place[1]) - 1] if int(place[1]) <= len(words) else ""
 
-    return _PLACE.sub(fill, body)
+        written = _PLACE.sub(fill, text)
+    if not written or len(written) > _MOST_WRITTEN:
+        raise UsageError(f"/{found[1]} cannot be used: it is empty, or has more than {_MOST_WRITTEN} characters")
+    # It must not address another agent than the one it is written to.
+    return f"@{written}" if written.startswith("@") else written

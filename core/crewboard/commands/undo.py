@@ -73,7 +73,18 @@ def undo_file_tools(
         with Tree(Path(os.path.realpath(team.directory.root))) as tree:
             contents = _contents(team, agent, tree, changed)
             if not dry_run:
-                _reverse(agent, tree, changed, contents)
+                for each in changed:
+                    content, there = contents[each.path], tree.stat(each.path)
+                    # One that is as before already was put back by a call that was killed, or by the user.
+                    if there is None or _hash(tree.read(each.path)) not in each.results - {each.before}:
+                        continue
+                    if content is None:
+                        tree.remove(each.path, each.folders)
+                        continue
+                    with tempfile.NamedTemporaryFile(dir=agent.kept, prefix=".", suffix=".tmp", delete=False) as new:
+                        new.write(content)
+                        os.fchmod(new.fileno(), stat.S_IMODE(there.st_mode) & 0o777)
+                    tree.put(each.path, Path(new.name))
         found = PutBack(name, tuple(PutBackFile(each.path, each.before is None) for each in changed), ident)
         if not dry_run:
             done |= {change.id for each in changed for change in each.changes}
@@ -271,21 +282,6 @@ def _contents(team: "Team", agent: AgentDirectory, tree: Tree, changed: Iterable
     if problems:
         raise BadDataError(f"nothing was put back, because this cannot be: {', '.join(problems)}")
     return contents
-
-
-def _reverse(agent: AgentDirectory, tree: Tree, changed: Iterable[_Changed], contents: dict[str, bytes | None]) -> None:
-    for each in changed:
-        content, found = contents[each.path], tree.stat(each.path)
-        # One that is as before already was put back by a call that was killed, or by the user.
-        if found is None or _hash(tree.read(each.path)) not in each.results - {each.before}:
-            continue
-        if content is None:
-            tree.remove(each.path, each.folders)
-            continue
-        with tempfile.NamedTemporaryFile(dir=agent.kept, prefix=".", suffix=".tmp", delete=False) as new:
-            new.write(content)
-            os.fchmod(new.fileno(), stat.S_IMODE(found.st_mode) & 0o777)
-        tree.put(each.path, Path(new.name))
 
 
 def _hash(content: bytes | None) -> str | None:
