@@ -271,7 +271,16 @@ def _explain_missing(text: str, piece: Replacement) -> str:
     if done:
         number = line_of(text, text.find(piece.new))
         return f"The new text is in the file already, from line {number}: this change may be made."
-    like = _most_alike(lines, wanted)
+    from difflib import SequenceMatcher
+
+    longest = max(range(min(len(wanted), 200)), key=lambda at: len(wanted[at].strip()))
+    matcher = SequenceMatcher(b=wanted[longest].strip()[:_MAX_LINE], autojunk=False)
+    best, score = None, _LIKE
+    for at, line in enumerate(lines[:MAX_COMPARED]):
+        matcher.set_seq1(line.strip()[:_MAX_LINE])
+        if matcher.real_quick_ratio() > score and matcher.quick_ratio() > score and (now := matcher.ratio()) > score:
+            best, score = at, now
+    like = None if best is None else max(0, best - longest)
     if like is None:
         return f"Nothing in the file ({len(lines)} lines) is like it; read the file again, or search it with grep."
     return f"The lines most like it are these; read the file again:\n{_numbered(lines, like, len(wanted))}"
@@ -285,20 +294,6 @@ def _find_lines(lines: Sequence[str], wanted: Sequence[str], *, strip: bool) -> 
     if len(part) == 1:
         return next((at for at, line in enumerate(text) if part[0] in line), None)
     return next((at for at in range(len(text) - len(part) + 1) if text[at : at + len(part)] == part), None)
-
-
-def _most_alike(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
-    """Return the index of the line where a text most likely begins; None if no line is like its longest one."""
-    from difflib import SequenceMatcher
-
-    longest = max(range(min(len(wanted), 200)), key=lambda at: len(wanted[at].strip()))
-    matcher = SequenceMatcher(b=wanted[longest].strip()[:_MAX_LINE], autojunk=False)
-    best, score = None, _LIKE
-    for at, line in enumerate(lines[:MAX_COMPARED]):
-        matcher.set_seq1(line.strip()[:_MAX_LINE])
-        if matcher.real_quick_ratio() > score and matcher.quick_ratio() > score and (now := matcher.ratio()) > score:
-            best, score = at, now
-    return None if best is None else max(0, best - longest)
 
 
 def _numbered(lines: Sequence[str], start: int, count: int) -> str:

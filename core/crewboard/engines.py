@@ -275,7 +275,18 @@ def choose(text: str, workspace: Path | None) -> Engine:
     if text.startswith(OTHER) and workspace is None:
         raise UsageError(f"the hosts of a team start the engines {' and '.join(KNOWN)}, and no other one")
     if workspace is not None and text.startswith(OTHER):
-        return _choose_other(text, workspace)
+        try:
+            words = shlex.split(text.removeprefix(OTHER))
+        except ValueError as error:
+            raise UsageError(f"the command of the engine {text!r} cannot be read: {error}") from None
+        if not words:
+            raise UsageError("acp: needs the command of an engine, such as 'acp:gemini --experimental-acp'")
+        name = words[0]
+        program = programs.find_user_program(name) if "/" in name else programs.find_program(name, workspace)
+        if program is None:
+            why = programs.passed_over(name) or f"there is no program {name}"
+            raise UsageError(f"the engine {text!r} cannot be used: {why}")
+        return Engine(name="acp", command=[str(program), *words[1:]])
     engine = KNOWN.get(text)
     if engine is None:
         names = ", ".join(KNOWN)
@@ -304,18 +315,3 @@ def is_same(text: str, engine: Engine | None, workspace: Path) -> bool:
         # Its program may have moved since the agent was hired.
         return engine is not None and engine.name == text
     return choose(text, workspace) == engine
-
-
-def _choose_other(text: str, workspace: Path) -> Engine:
-    try:
-        words = shlex.split(text.removeprefix(OTHER))
-    except ValueError as error:
-        raise UsageError(f"the command of the engine {text!r} cannot be read: {error}") from None
-    if not words:
-        raise UsageError("acp: needs the command of an engine, such as 'acp:gemini --experimental-acp'")
-    name = words[0]
-    found = programs.find_user_program(name) if "/" in name else programs.find_program(name, workspace)
-    if found is None:
-        why = programs.passed_over(name) or f"there is no program {name}"
-        raise UsageError(f"the engine {text!r} cannot be used: {why}")
-    return Engine(name="acp", command=[str(found), *words[1:]])
