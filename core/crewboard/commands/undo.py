@@ -8,7 +8,6 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +70,22 @@ def undo_file_tools(
         chosen = None if assignment == LAST else assignment
         ident, changed = _chosen(name, _by_assignment(agent, done), chosen, path)
         with Tree(Path(os.path.realpath(team.directory.root))) as tree:
-            contents = _contents(team, agent, tree, changed)
+            contents, problems = {}, []
+            for each in changed:
+                content = None if each.before is None else agents.kept_content(agent, each.before)
+                contents[each.path] = content
+                try:
+                    problem = each.problem
+                    if not problem and (present := _hash(tree.read(each.path))) not in {*each.results, each.before}:
+                        problem = _changed_by(team, agent.path.name, each.path, present)
+                    elif not problem and _hash(content) != each.before:
+                        problem = "its old content is not kept any more"
+                except BadDataError as error:
+                    problem = str(error)
+                if problem:
+                    problems.append(f"{each.path} ({problem})")
+            if problems:
+                raise BadDataError(f"nothing was put back, because this cannot be: {', '.join(problems)}")
             if not dry_run:
                 for each in changed:
                     content, there = contents[each.path], tree.stat(each.path)
@@ -261,27 +275,6 @@ def _changed_by(team: "Team", name: str, path: str, content: str | None) -> str:
         if last is not None and content in last.results:
             return f"{other} changed it since; `{command_for(team, f'undo {other}')}` first"
     return "it was changed since"
-
-
-def _contents(team: "Team", agent: AgentDirectory, tree: Tree, changed: Iterable[_Changed]) -> dict[str, bytes | None]:
-    """Return what was in each file. Refuse to lose what something else wrote into one since."""
-    contents, problems = {}, []
-    for each in changed:
-        content = None if each.before is None else agents.kept_content(agent, each.before)
-        contents[each.path] = content
-        try:
-            problem = each.problem
-            if not problem and (present := _hash(tree.read(each.path))) not in {*each.results, each.before}:
-                problem = _changed_by(team, agent.path.name, each.path, present)
-            elif not problem and _hash(content) != each.before:
-                problem = "its old content is not kept any more"
-        except BadDataError as error:
-            problem = str(error)
-        if problem:
-            problems.append(f"{each.path} ({problem})")
-    if problems:
-        raise BadDataError(f"nothing was put back, because this cannot be: {', '.join(problems)}")
-    return contents
 
 
 def _hash(content: bytes | None) -> str | None:

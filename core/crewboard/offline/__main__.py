@@ -34,21 +34,17 @@ def main(argv: list[str] | None = None) -> int:
         lock = leases.take(team.model_lock)
         if lock is None:
             return 0
-        service = _service()
+        pace, faults = os.environ.get(env.OFFLINE_PACE, "1"), os.environ.get(env.OFFLINE_FAULTS)
+        try:
+            service = Service(max(0.0, float(pace)), Faults(file=Path(faults).resolve() if faults else None))
+        except ValueError as error:
+            raise UsageError(f"{env.OFFLINE_PACE} is a number, not {pace!r}") from error
         os.chdir("/")
         asyncio.run(_serve(service, team, lock, args.grace, args.look))
     except CrewboardError as error:
         sys.stderr.write(f"offline model: {error}\n")
         return error.exit_code
     return 0
-
-
-def _service() -> Service:
-    pace, faults = os.environ.get(env.OFFLINE_PACE, "1"), os.environ.get(env.OFFLINE_FAULTS)
-    try:
-        return Service(max(0.0, float(pace)), Faults(file=Path(faults).resolve() if faults else None))
-    except ValueError as error:
-        raise UsageError(f"{env.OFFLINE_PACE} is a number, not {pace!r}") from error
 
 
 async def _serve(service: Service, team: TeamDirectory, lock: Held, grace: float, look: float) -> None:

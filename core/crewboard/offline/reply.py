@@ -100,7 +100,8 @@ class PromptCache:
                 written = total
                 an_hour = total if ttl == "1h" else an_hour
                 near = range(len(digests) - 1, max(-1, len(digests) - 2 - _LOOK_BACK), -1)
-                found = next((at for at in near if self._is_kept(digests[at], now)), None)
+                kept = (at for at in near if digests[at] in self._stored and self._stored[digests[at]][0] > now)
+                found = next(kept, None)
                 used[digest.digest()] = _KEPT_SECONDS[ttl]
                 if found is not None:
                     read = max(read, sizes[found])
@@ -118,9 +119,6 @@ class PromptCache:
             "ephemeral_1h_input_tokens": max(read, an_hour) - read,
             "cache_read_input_tokens": read,
         }
-
-    def _is_kept(self, digest: bytes, now: float) -> bool:
-        return digest in self._stored and self._stored[digest][0] > now
 
 
 def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, str | None]]:

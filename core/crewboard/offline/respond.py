@@ -44,7 +44,6 @@ from crewboard.offline.conversation import (
 from crewboard.offline.phrasebook import (
     ForUnknown,
     Order,
-    Step,
     book,
     has_addressee,
     names_in,
@@ -167,7 +166,12 @@ class _Work:
         phrase, made = order.phrase, list[Done]()
         words = {**_facts(self.talk, order), **order.words}
         for step in phrase.steps:
-            for more in _each(step, words, made):
+            each_time = [words]
+            if step.each:
+                source = [done for done in made if done.tool == step.each][-1:]
+                found = entries(source[0]) if source else paths_in(words.get(step.each, ""))
+                each_time = [{**words, "path": path} for path in found[:_MOST_FILES_READ]]
+            for more in each_time:
                 done = yield Call(step.tool, _inputs(step.input, more), fill(step.say, made, more))
                 if done.unavailable or not (done.ok or step.each):
                     return _refused(done)
@@ -236,13 +240,6 @@ _CHECKS = {"py": "python3 -m py_compile", "json": "python3 -m json.tool", "sh": 
 """Commands that check a file of a kind, by the ending of its name."""
 
 
-def _each(step: Step, words: dict[str, str], made: list[Done]) -> Iterator[dict[str, str]]:
-    """Yield the words for each time that a step is taken."""
-    source = [done for done in made if done.tool == step.each][-1:]
-    found = entries(source[0]) if source else paths_in(words.get(step.each, ""))
-    yield from [{**words, "path": path} for path in found[:_MOST_FILES_READ]] if step.each else [words]
-
-
 def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     """Return the reply to a request."""
     if talk.wants_summary:
@@ -274,7 +271,14 @@ def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
     reply = reply_of(answer or _status(talk), speed=_SPEED)
     if work.missed and not work.understood:
         reply = replace(reply, stop_details={"type": "refusal", "category": None, "explanation": NOT_UNDERSTOOD})
-    return replace(reply, content=[*_searches(queries), *_citing(reply.content, queries)]) if queries else reply
+    if not queries:
+        return reply
+    cited = [
+        {"type": "web_search_result_location", **_found(query), "cited_text": "made this result up"}
+        for query in queries
+    ]
+    citing = [{**block, "citations": cited} for block in reply.content]
+    return replace(reply, content=[*_searches(queries), *citing])
 
 
 def _is_asked_to_leave(talk: Conversation) -> bool:
@@ -299,15 +303,6 @@ def _searches(queries: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield {"type": "server_tool_use", "id": ident, "name": web.SEARCH, "input": {"query": query}}
         found = [{"type": "web_search_result", **_found(query), "page_age": None}]
         yield {"type": f"{web.SEARCH}_tool_result", "tool_use_id": ident, "content": found}
-
-
-def _citing(content: list[dict[str, Any]], queries: Sequence[str]) -> list[dict[str, Any]]:
-    """Return blocks of text that cite what was found."""
-    cited = [
-        {"type": "web_search_result_location", **_found(query), "cited_text": "made this result up"}
-        for query in queries
-    ]
-    return [{**block, "citations": cited} for block in content]
 
 
 def _in_transcript(entry: Entry) -> str:

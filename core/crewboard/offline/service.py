@@ -186,7 +186,10 @@ class Service:
             await client.begin_stream({"request-id": request_id})
         pieces = 0
         for event in stream:
-            if fault and _breaks_here(fault, event, pieces):
+            # After so many pieces, and in any case before it says that it is whole.
+            is_last = event.data["type"] == "message_delta"
+            breaks = fault is not None and (is_last or (event.counts and pieces >= fault.after))
+            if fault and breaks and fault.kind in {"cut", "clean_cut", "error_event"}:
                 return await (misbehave_in_stream(fault, client) if asked.stream else client.cut())
             if pause := fault.seconds if fault and fault.kind == "drip" else event.pause:
                 await client.flush()
@@ -195,12 +198,6 @@ class Service:
                 client.write(event.encode())
             pieces += event.counts
         return await (client.end_stream() if asked.stream else client.answer(200, whole, {"request-id": request_id}))
-
-
-def _breaks_here(fault: Fault, event: Event, pieces: int) -> bool:
-    """Return True if the stream breaks: after so many pieces, and in any case before it says that it is whole."""
-    breaking = fault.kind in {"cut", "clean_cut", "error_event"}
-    return breaking and (event.data["type"] == "message_delta" or (event.counts and pieces >= fault.after))
 
 
 def _check_headers(incoming: Incoming) -> None:

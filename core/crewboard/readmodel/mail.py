@@ -333,7 +333,16 @@ class MailReader:
         self._most = most
         if self._journal.restarted():
             self._forget_times()
-        told = self._read_journal()
+        told = set[str]()
+        for event in self._journal.read_new():
+            if isinstance(event, Intake):
+                self._picked.update((message.id, event.ts) for message in event.messages)
+                self._entered.update((ident, event.ts) for ident in event.entered)
+                told.update((message.id for message in event.messages), event.entered)
+                self._note_prompt(event)
+            elif isinstance(event, ToolStart | ToolResult):
+                self._entered.update((ident, event.ts) for ident in event.consumed)
+                told.update(event.consumed)
         batch = self._mailbox.read_new(self._views.keys())
         self.damaged += batch.damaged
         new = [entry for entry in batch.entries if self.author in (None, entry[0].from_)]
@@ -391,20 +400,6 @@ class MailReader:
                 event.prompt_from, self.name, "prompt", event.prompt, ident=event.assignment, ts=event.ts
             )
             self.prompts = (*self.prompts, MessageView(prompt, event.ts, event.ts))
-
-    def _read_journal(self) -> set[str]:
-        """Return the ids of the messages that new events of the journal tell of."""
-        told = set[str]()
-        for event in self._journal.read_new():
-            if isinstance(event, Intake):
-                self._picked.update((message.id, event.ts) for message in event.messages)
-                self._entered.update((ident, event.ts) for ident in event.entered)
-                told.update((message.id for message in event.messages), event.entered)
-                self._note_prompt(event)
-            elif isinstance(event, ToolStart | ToolResult):
-                self._entered.update((ident, event.ts) for ident in event.consumed)
-                told.update(event.consumed)
-        return told
 
 
 def question_in(feedback: str | None) -> str | None:

@@ -208,7 +208,13 @@ def run_host(team: TeamDirectory, record: Host) -> int:
         if not team.config.exists():
             raise UsageError(f"the team {team.path.name} was removed from its database; the host ends")
         roster.require_own_agents(team)
-        lock = _take_folder(team)
+        lock = leases.take(team.supervisor_lock)
+        if lock is None:
+            holder = leases.holder(team.supervisor_lock, SupervisorInfo)
+            who = f"process {holder.pid}" if holder is not None else "another process"
+            raise TryLaterError(
+                f"{who} is the supervisor or a host of {team.path} already; use another --root, or stop it"
+            )
         files.require_before_writing(lambda: leases.require(lock))
         process.adopt_orphans()
         files.remove_stale_files(team.path)
@@ -254,20 +260,6 @@ def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:
             away = outage.seconds if said or outage.is_on else 0.0
             outage.end()
             return away
-
-
-def _take_folder(team: TeamDirectory) -> Held:
-    """Take the lock of this machine's folder of the team.
-
-    Raises:
-        TryLaterError: Another supervisor or host has it.
-    """
-    lock = leases.take(team.supervisor_lock)
-    if lock is None:
-        holder = leases.holder(team.supervisor_lock, SupervisorInfo)
-        who = f"process {holder.pid}" if holder is not None else "another process"
-        raise TryLaterError(f"{who} is the supervisor or a host of {team.path} already; use another --root, or stop it")
-    return lock
 
 
 def _take_name(team: TeamDirectory, record: Host) -> Held:

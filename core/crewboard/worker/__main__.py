@@ -138,25 +138,6 @@ def _run(run_state: RunState, before: int) -> tuple[int, str]:
     return ExitCode.INTERNAL, "internal"
 
 
-def _record_start(agent: AgentDirectory, spec: Spec) -> RunState:
-    """Write to journal and status that the run began."""
-    run_state = RunState(agent, spec)
-    me = run_state.status
-    # How the previous run ended, if its worker could not write that to the journal.
-    ended = agent.exit.load_or_none()
-    if ended is not None and ended.run == run_state.conversation.ended_run:
-        ended = None
-    run_state.append(
-        RunStarted(
-            ts=run_state.now(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
-            prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
-            before=ended, flags=spec.flags, fence_key=secrets.token_hex(16), offline=me.offline,
-        )
-    )  # fmt: skip
-    run_state.show("starting")
-    return run_state
-
-
 def _end_at_once() -> None:
     """End this process and all that it started at once, and write nothing: another worker may soon have its run."""
     for pid in process.descendants(os.getpid()):
@@ -180,7 +161,20 @@ def main(path: Path) -> int:
         redaction.register_secrets(os.environ)
         sys.stderr = cast("TextIO", redaction.RedactedStream(sys.stderr))
         before = agents.last_run(agent)
-        run_state = _record_start(agent, spec)
+        run_state = RunState(agent, spec)
+        me = run_state.status
+        # How the previous run ended, if its worker could not write that to the journal.
+        ended = agent.exit.load_or_none()
+        if ended is not None and ended.run == run_state.conversation.ended_run:
+            ended = None
+        run_state.append(
+            RunStarted(
+                ts=run_state.now(), pid=me.pid, type=spec.type, model=spec.model, fresh=run_state.fresh,
+                prompt_id=spec.prompt_id, mail_from=spec.mail_from, boot_id=me.boot_id, start_ticks=me.start_ticks,
+                before=ended, flags=spec.flags, fence_key=secrets.token_hex(16), offline=me.offline,
+            )
+        )  # fmt: skip
+        run_state.show("starting")
         # The conversation stays for the whole run, so the collector need not look at it again.
         gc.freeze()
     except CrewboardError as error:

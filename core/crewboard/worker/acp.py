@@ -456,7 +456,15 @@ class Engine:
         elif "id" in message:
             self._take_request(message)
         elif message["method"] == "session/update":
-            self._update(_object(message.get("params")))
+            params = _object(message.get("params"))
+            if self.session and params.get("sessionId") != self.session:
+                return
+            if (update := read_update(_object(params.get("update")))) is not None:
+                if isinstance(update, Call) and update.status in OVER:
+                    # One that has ended waits for no permission, whether or not that was withdrawn.
+                    for ask in [each for each in self._asked if each.call.id == update.id]:
+                        self._give_up(ask)
+                self.news.put_nowait(update)
         elif message["method"] == "$/cancel_request":
             ident = _object(message.get("params")).get("requestId")
             for ask in [each for each in self._asked if each.id == ident]:
@@ -480,16 +488,6 @@ class Engine:
             waiting.set_exception(EngineError(text, code if isinstance(code, int) else 0, kind))
         else:
             waiting.set_result(_object(message.get("result")))
-
-    def _update(self, params: Json) -> None:
-        if self.session and params.get("sessionId") != self.session:
-            return
-        if (update := read_update(_object(params.get("update")))) is not None:
-            if isinstance(update, Call) and update.status in OVER:
-                # One that has ended waits for no permission, whether or not that was withdrawn.
-                for ask in [each for each in self._asked if each.call.id == update.id]:
-                    self._give_up(ask)
-            self.news.put_nowait(update)
 
     def _take_request(self, message: Json) -> None:
         params = _object(message.get("params"))

@@ -112,13 +112,6 @@ def _tools_in(block: Block) -> list[str]:
     return [part["tool_name"] for part in parts if part["type"] == "tool_reference"]
 
 
-def _body_of(message: Message) -> str:
-    """Return the text of a message for the model: what it must review behind its request id, no text as its type."""
-    if message.type in ASKS_FOR_REVIEW:
-        return f"request_id: {message.metadata.get('request_id')}\n\n{message.content}"
-    return message.content if message.content.strip() else f"({message.type})"
-
-
 _INSTRUCTS = "crewboard_instructs"
 """Marks an instruction of crewboard, in `entries` alone."""
 
@@ -168,17 +161,6 @@ def _waiting_calls(blocks: Iterable[Block]) -> set[str]:
     done = {block.get("tool_use_id") for block in blocks}
     calls = {str(block.get("id")) for block in blocks if block.get("type") == "server_tool_use"}
     return calls - done
-
-
-def _drop_given_up(turns: list[dict[str, Any]]) -> None:
-    """Remove calls of the API's own tools that were given up, because an interrupt entered beside the results of ours.
-
-    While such a call waits, the API takes nothing beside these results: page `server-tools` of its documents.
-    """
-    for turn, after in itertools.pairwise(turns):
-        if turn["role"] == "assistant" and any(block["type"] != "tool_result" for block in after["content"]):
-            waiting = _waiting_calls(turn["content"])
-            turn["content"] = [block for block in turn["content"] if block.get("id") not in waiting]
 
 
 def _with_instructions(turns: list[dict[str, Any]], *, own: bool) -> list[dict[str, Any]]:
@@ -589,7 +571,10 @@ class Conversation:
             self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt, self.key))
         for message in entering:
             self._undefer(message.id)
-            self._add_text(delimit(message.from_, message.type, message.id, _body_of(message), self.key))
+            text = message.content if message.content.strip() else f"({message.type})"
+            if message.type in ASKS_FOR_REVIEW:
+                text = f"request_id: {message.metadata.get('request_id')}\n\n{message.content}"
+            self._add_text(delimit(message.from_, message.type, message.id, text, self.key))
             self.entries += [("user", _block_of(each)) for each in message.attachments]
         said = [*event.notices, *event.instructions]
         texts = [delimit(SYSTEM, "notice", f"{event.ts:.3f}-{at}", text, self.key) for at, text in enumerate(said)]
@@ -872,7 +857,13 @@ class Conversation:
         for turn in turns:
             if turn["role"] == "user":
                 turn["content"].sort(key=lambda block: block["type"] != "tool_result")
-        _drop_given_up(turns)
+        # Remove calls of the API's own tools that were given up, because an interrupt entered beside the results of
+        # ours. While such a call waits, the API takes nothing beside these results: page `server-tools` of its
+        # documents.
+        for turn, after in itertools.pairwise(turns):
+            if turn["role"] == "assistant" and any(block["type"] != "tool_result" for block in after["content"]):
+                waiting = _waiting_calls(turn["content"])
+                turn["content"] = [block for block in turn["content"] if block.get("id") not in waiting]
         return _with_instructions(turns, own=self.opening is not None and self.opening.instructs)
 
     def _as_sent(self, block: Block) -> Block:

@@ -205,22 +205,19 @@ class ReplyStream:
         place = self._begin(index, {"type": kind}) if place is None else place
         if kind == "input_json":
             more = piece.get("partial_json")
-            self._add_input(place, more if isinstance(more, str) else "" if more is None else json.dumps(more))
+            more = more if isinstance(more, str) else "" if more is None else json.dumps(more)
+            so_far = self.inputs.get(place, "")
+            if more:
+                repeats = not so_far or (place in self._repeated and more.startswith(self._repeated[place]))
+                if repeats and len(more) <= MAX_INPUT:
+                    self._repeated[place] = more
+                else:
+                    self._repeated.pop(place, None)
+                if len(so_far) <= MAX_INPUT:
+                    self.inputs[place] = so_far + more
             return "", ""
         _add_piece(self.blocks[place], piece)
         return (kind, str(piece.get(kind) or "")) if kind in _TEXTS else ("", "")
-
-    def _add_input(self, place: int, more: str) -> None:
-        text = self.inputs.get(place, "")
-        if not more:
-            return
-        repeats = not text or (place in self._repeated and more.startswith(self._repeated[place]))
-        if repeats and len(more) <= MAX_INPUT:
-            self._repeated[place] = more
-        else:
-            self._repeated.pop(place, None)
-        if len(text) <= MAX_INPUT:
-            self.inputs[place] = text + more
 
     @property
     def used(self) -> Tokens:

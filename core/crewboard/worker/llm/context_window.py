@@ -313,7 +313,16 @@ class ContextWindow:
             return False
         run_state.show("working", "summarises the conversation")
         most = int(self._usual * _TRANSCRIPT_SHARE * self._characters_per_token)
-        reply = await self._ask_in_conversation(shown) or await self._ask_about_transcript(shown, most)
+        reply = await self._ask_in_conversation(shown)
+        if reply is None:
+            # Asked about the first entries as a text, without its middle.
+            transcript = conversation.transcript(shown)
+            longest = min(most, int(len(transcript) * self._part))
+            text = f"{_INSTRUCTIONS.format('below')}\n\n{elide_middle(transcript, longest, longest // 3)}"
+            request = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+            reply = await self._model.reply(
+                _SYSTEM, [], request, self.max_reply, may_exceed=lambda _: self._too_large is not None
+            )
         # A reply that is continued is quoted, with all its parts.
         if self._too_large is None and not conversation.is_cut_off:
             covers = conversation.newest_turns(int(self._usual * KEPT_SHARE * self._characters_per_token))
@@ -354,13 +363,3 @@ class ContextWindow:
         # It went on with the work, which must not be kept: its calls are not run.
         run_state.append(BrokenReply(ts=run_state.now(), usage=reply.usage, model=reply.model, cost_usd=reply.cost_usd))
         return None
-
-    async def _ask_about_transcript(self, shown: int, most: int) -> Reply:
-        """Return a summary of the first `shown` entries as a text of at most `most` characters, without its middle."""
-        transcript = self._run_state.conversation.transcript(shown)
-        longest = min(most, int(len(transcript) * self._part))
-        text = f"{_INSTRUCTIONS.format('below')}\n\n{elide_middle(transcript, longest, longest // 3)}"
-        request = [{"role": "user", "content": [{"type": "text", "text": text}]}]
-        return await self._model.reply(
-            _SYSTEM, [], request, self.max_reply, may_exceed=lambda _: self._too_large is not None
-        )

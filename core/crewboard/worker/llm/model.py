@@ -669,17 +669,16 @@ def _with_plain_ids(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message in which ids of calls have only characters that the API takes, the same ones each time."""
     if not isinstance(message["content"], list):
         return message
-    return {**message, "content": [{**block, **_plain_ids(block)} for block in message["content"]]}
-
-
-def _plain_ids(block: dict[str, Any]) -> dict[str, str]:
-    """Return the ids of a block that must be replaced, by the names of their fields."""
-    given = {name: block[name] for name in ("id", "tool_use_id") if name in block}
-    return {
-        name: f"toolu_{hashlib.sha256(ident.encode()).hexdigest()[:24]}"
-        for name, ident in given.items()
-        if _PLAIN_ID.fullmatch(ident) is None
-    }
+    content = []
+    for block in message["content"]:
+        given = {name: block[name] for name in ("id", "tool_use_id") if name in block}
+        plain = {
+            name: f"toolu_{hashlib.sha256(ident.encode()).hexdigest()[:24]}"
+            for name, ident in given.items()
+            if _PLAIN_ID.fullmatch(ident) is None
+        }
+        content.append({**block, **plain})
+    return {**message, "content": content}
 
 
 def _dropped_thinking(changes: object) -> bool:

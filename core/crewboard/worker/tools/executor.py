@@ -86,19 +86,20 @@ class ToolExecutor:
             for start in range(0, len(blocks), most):
                 self._interrupts.check_leave()
                 together = blocks[start : start + most]
-                await (self._run_together(together) if len(together) > 1 else self._run_one(together[0]))
-
-    async def _run_one(self, block: Block) -> None:
-        ready = await self._prepare(block)
-        if isinstance(ready, _Done):
-            self.result(block, ready.outcome, ready.seconds)
-            return
-        tool, given = ready
-        self._run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.timeout(tool, given))
-        work = self._run(block, tool, given)
-        done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
-        # Before the result: what the conversation believes must not be lost with this host.
-        self.result(block, done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
+                if len(together) > 1:
+                    await self._run_together(together)
+                    continue
+                ready = await self._prepare(together[0])
+                if isinstance(ready, _Done):
+                    self.result(together[0], ready.outcome, ready.seconds)
+                    continue
+                tool, given = ready
+                call = describe_call(tool.name, together[0]["input"])
+                self._run_state.show_tool(call, ToolRegistry.timeout(tool, given))
+                work = self._run(together[0], tool, given)
+                done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
+                # Before the result: what the conversation believes must not be lost with this host.
+                self.result(together[0], done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
 
     async def _run_together(self, blocks: list[Block]) -> None:
         """Run calls at once. Each result is journalled as soon as those before it are."""
