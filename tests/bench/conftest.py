@@ -12,7 +12,7 @@ from crewboard.commands.context import Team
 from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from tests.bench.figures import REPORT, Figures
-from tests.cli.files import alive, enlist
+from tests.cli.files import alive, enlist, resting
 
 _FIGURES = Figures()
 
@@ -32,8 +32,9 @@ def idle(tmp_path: Path) -> Iterator[Team]:
         lock = leases.take(team.directory.supervisor_lock)
         assert lock is not None
         stack.callback(os.close, lock.descriptor)
+        process = stack.enter_context(resting())
         for number in range(30):
-            enlist(team, f"agent{number}", "explore", pid=os.getpid(), since=time.time() - 2 * 86_400)
+            enlist(team, f"agent{number}", "explore", since=time.time() - 2 * 86_400, **process)
             stack.enter_context(alive(team, f"agent{number}"))
         yield team
 

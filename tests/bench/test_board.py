@@ -26,7 +26,7 @@ from tests.bench.baselines import KEY_APP, echo
 from tests.bench.figures import Figures, median
 from tests.bench.terminal import WAIT_TIMEOUT, rest, terminal
 from tests.bench.test_screen import BETWEEN, BOARD, TOLERANCE
-from tests.cli.files import alive, enlist, enlist_all, set_status
+from tests.cli.files import alive, enlist, enlist_all, resting, set_doing
 from tests.cli.shell import COMMAND, clean_environment
 from tests.crew import eventually
 
@@ -81,19 +81,12 @@ def team(tmp_path: Path) -> Team:
     return Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
 
 
-def sleeper(stack: ExitStack) -> int:
-    """Start a process without children for agents to name as theirs; that of another would be busy by itself."""
-    child = subprocess.Popen(["sleep", "infinity"])
-    stack.callback(child.wait)
-    stack.callback(child.kill)
-    return child.pid
-
-
 def crowd(team: Team, count: int, stack: ExitStack, state: str = "working") -> list[str]:
     """Make agents that look busy in their files, sorted as the roster sorts them; others rest since two days."""
     names = [f"agent{number:04}" for number in range(count)]
     since = time.time() - (0 if state == "working" else 2 * 86_400)
-    enlist_all(team, names, "explore", state=state, doing="thinking", since=since, pid=sleeper(stack))
+    process = stack.enter_context(resting())
+    enlist_all(team, names, "explore", state=state, doing="thinking", since=since, **process)
     for name in names:
         stack.enter_context(alive(team, name))
     return names
@@ -163,7 +156,7 @@ def test_thirty_agents(figures: Figures, team: Team, stack: ExitStack) -> None:
             time.sleep(BETWEEN)
             words = f"mark{number:04}"
             began = time.perf_counter()
-            set_status(team, names[number % 10], state="working", doing=words, since=time.time())
+            set_doing(team, names[number % 10], words, time.time())
             board.expect_exact(words)
             took.append((time.perf_counter() - began) * 1e3)
     figures.add("a change to the terminal, 30 agents, median", median(took), "ms", target=15)
@@ -333,7 +326,7 @@ def test_a_busy_team(figures: Figures, team: Team, stack: ExitStack) -> None:
         process, began = psutil.Process(board.pid), time.monotonic()
         before = process.cpu_times()
         for number in range(BUSY):
-            set_status(team, names[number % 20], state="working", doing=f"step {number}", since=time.time())
+            set_doing(team, names[number % 20], f"step {number}", time.time())
             rest(board, 1 / CHANGES_A_SECOND)
         after = process.cpu_times()
     used = after.user + after.system - before.user - before.system
@@ -357,7 +350,8 @@ def test_two_thousand_agents(figures: Figures, team: Team, stack: ExitStack) -> 
 
 def test_ages_that_look_the_same_are_not_painted(figures: Figures, team: Team, stack: ExitStack) -> None:
     names = crowd(team, 29, stack, "idle")
-    enlist(team, "busy", "explore", state="working", doing="thinking", since=time.time(), pid=sleeper(stack))
+    process = stack.enter_context(resting())
+    enlist(team, "busy", "explore", state="working", doing="thinking", since=time.time(), **process)
     stack.enter_context(alive(team, "busy"))
     with terminal(BOARD, team.directory.root, clean_environment()) as board:
         board.expect_exact(names[0])

@@ -13,7 +13,7 @@ from crewboard.store.layout import TeamDirectory
 from tests.bench.baselines import EMPTY_APP, EMPTY_WORDS
 from tests.bench.figures import Figures, median
 from tests.bench.terminal import painted_ms, rest, terminal
-from tests.cli.files import alive, enlist, set_status
+from tests.cli.files import alive, enlist, resting, set_doing
 from tests.cli.shell import COMMAND, clean_environment
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
@@ -32,9 +32,10 @@ BEHIND = 7.0
 def team(tmp_path: Path) -> Iterator[Team]:
     """Make a team with one agent that looks busy in its files."""
     team = Team(TeamDirectory(tmp_path / ".crewboard" / "default")).ensure()
-    enlist(team, "scout", "explore")
-    with alive(team, "scout"):
-        yield team
+    with resting() as process:
+        enlist(team, "scout", "explore", **process)
+        with alive(team, "scout"):
+            yield team
 
 
 def test_the_first_paint(figures: Figures, idle: Team) -> None:
@@ -62,7 +63,7 @@ def test_from_a_file_to_the_screen(figures: Figures, team: Team) -> None:
             time.sleep(BETWEEN)
             words = f"mark{number:04}"
             began = time.perf_counter()
-            set_status(team, "scout", state="working", doing=words, since=time.time())
+            set_doing(team, "scout", words, time.time())
             board.expect_exact(words)
             took.append((time.perf_counter() - began) * 1e3)
     figures.add("a change of status to the terminal, median", median(took), "ms", target=20)

@@ -1,7 +1,10 @@
 """Agents that are only files, for tests that need no worker."""
 
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+
+from msgspec.structs import replace
 
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
@@ -10,6 +13,7 @@ from crewboard.records.base import JsonValue, convert
 from crewboard.records.requests import Request, RequestType
 from crewboard.records.team import Config, Member
 from crewboard.store import agents, leases, roster
+from crewboard.unix import process
 
 
 def enlist(team: Team, name: str, kind: str = "code", **status: object) -> None:
@@ -40,6 +44,28 @@ def set_status(team: Team, name: str, **status: object) -> None:
     """Write the status as a worker would."""
     whole = {"run": 1, "pid": 1, "state": "idle", "since": 1, **status}
     team.directory.agent(name).status.save(convert(whole, Status))
+
+
+def set_doing(team: Team, name: str, doing: str, since: float) -> None:
+    """Write that an agent works on something else now, in the same process."""
+    status = team.directory.agent(name).status
+    before = status.load()
+    assert before is not None
+    status.save(replace(before, state="working", doing=doing, since=since))
+
+
+@contextmanager
+def resting() -> Iterator[dict[str, object]]:
+    """Start a process that does nothing; yield the fields by which agents name it as theirs in their status.
+
+    Another one, as that of the tests, uses processor time, which is shown and so costs the dashboard time.
+    """
+    with subprocess.Popen(["sleep", "infinity"]) as child:
+        try:
+            ticks = process.start_ticks(child.pid)
+            yield {"pid": child.pid, "start_ticks": ticks, "boot_id": process.boot_id()}
+        finally:
+            child.kill()
 
 
 @contextmanager
