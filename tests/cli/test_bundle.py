@@ -50,6 +50,33 @@ from crewboard_tui.cli import main
 main()
 """
 
+PATTERNS = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from crewboard_tui.bundle import Bundle
+begun = Bundle(sys.argv[1])
+begun.begin()
+import re._parser
+parse, parsed = re._parser.parse, []
+re._parser.parse = lambda pattern, flags: parsed.append(pattern) or parse(pattern, flags)
+from planet import moon
+moon.later()
+before = parsed.copy()
+begun.end()
+import threading
+[each.join() for each in threading.enumerate() if each.name == "crewboard-bundle"]
+found = moon.NAME.match("IO and more")
+print(before, found["name"], moon.NAME, moon.BYTES.findall(b"a1b2"), re._compiler.compile.__qualname__)
+"""
+
+MOON = """
+import re
+NAME = re.compile("(?P<name>[a-z]+)(?= and)", re.IGNORECASE)
+BYTES = re.compile(b"[0-9]")
+def later():
+    re.compile(" ".join(["my", "secret"]))
+"""
+
 
 class Starts:
     """Starts of a program whose modules are a package with one module, and are found in a bundle."""
@@ -61,9 +88,9 @@ class Starts:
         self.moon.write_text("NAME = 'Io'\n")
         self._folder = folder
 
-    def __call__(self, *options: str, file: Path | None = None) -> tuple[str, str]:
+    def __call__(self, *options: str, file: Path | None = None, program: str = START) -> tuple[str, str]:
         """Return which of the two modules came from the bundle with what the program is, and how they look else."""
-        command = [sys.executable, "-I", *options, "-c", START, str(file or self.file), str(self._folder)]
+        command = [sys.executable, "-I", *options, "-c", program, str(file or self.file), str(self._folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
         assert done.stderr == ""
         first, _, rest = done.stdout.partition("\n")
@@ -113,6 +140,16 @@ def test_a_bundle_that_does_not_fit_is_replaced(harm: str, starts: Starts) -> No
     starts.file.write_bytes(harmed[harm])
     assert starts()[0] == "False False Io"
     assert starts()[0] == "True True Io"
+
+
+def test_the_patterns_of_its_modules_are_compiled_once(starts: Starts) -> None:
+    starts.moon.write_text(MOON)
+    (first, _), (second, _) = (starts(program=PATTERNS) for _ in range(2))
+    rest = "IO re.compile('(?P<name>[a-z]+)(?= and)', re.IGNORECASE) [b'1', b'2'] compile"
+    assert first == f"['(?P<name>[a-z]+)(?= and)', b'[0-9]', 'my secret'] {rest}"
+    # What is compiled later may follow from what the user has, and is in no file.
+    assert second == f"['my secret'] {rest}"
+    assert b"my secret" not in starts.file.read_bytes()
 
 
 def test_a_module_of_the_folder_where_the_user_is_stays_out_of_it(starts: Starts, tmp_path: Path) -> None:

@@ -5,21 +5,30 @@ file of all code objects, in which each constant stands once, takes a third of t
 beside it is: who may write the one may write the other. As bytecode, it tells of each module the time and the size of
 the source: a module that has changed is loaded from its own file, and the bundle is then written again. A module of the
 folder that `python -m` puts first is never in it: that folder is wherever the user is.
+
+Beside them are the regular expressions that these modules compile, which takes a twentieth of a start: each with the
+code that `re` made of it. `re` has no public way to store that. What is compiled later may hold a secret, and is not
+kept.
 """
 
 import marshal
 import os
+import re._compiler as compiler  # type: ignore[import-not-found]
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import Any
 
 Entry = tuple[str, str, tuple[int, int] | None, bool, CodeType]
 """Of a module: source, bytecode, time and size of the source, True if it is a package, and code."""
 
 Place = tuple[str, str, str, bool]
 """The name, the source and the bytecode of a module, and True if it is a package."""
+
+Pattern = tuple[str | bytes, int]
+"""A regular expression and its flags."""
 
 
 class Loader(SourceFileLoader):
@@ -42,16 +51,25 @@ class Bundle:
         self._file = file
         self._before = frozenset(sys.modules)
         self._found: dict[str, Entry] = {}
+        self._patterns: dict[Pattern, tuple[Any, ...]] = {}
+        self._asked: list[Pattern] = []
+        """The regular expressions that modules have compiled since `begin`."""
         self._is_current = False
 
     def begin(self) -> None:
         """Find modules in the file first, if it was written for this interpreter and these folders of modules."""
+        # Imported here, because other commands import this module, too.
+        import mmap
+
         with suppress(OSError, EOFError, ValueError, TypeError), open(self._file, "rb") as file:  # noqa: PTH123
-            data, header = file.read(), _header()
-            if data.startswith(header):
-                self._found = marshal.loads(memoryview(data)[len(header) :])  # noqa: S302  trusted as bytecode is
+            # Reading the file would take a tenth of this: it is a copy of many pages.
+            data, header = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), _header()
+            if data[: len(header)] == header:
+                stored = marshal.loads(memoryview(data)[len(header) :])  # noqa: S302  trusted as bytecode is
+                self._found, self._patterns = stored
                 self._is_current = True
         sys.meta_path.insert(0, self)
+        compiler.compile = self._compile
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None, /
@@ -69,22 +87,46 @@ class Bundle:
         spec.has_location, spec.cached = True, bytecode
         return spec
 
+    def _compile(self, pattern: str | bytes, flags: int = 0) -> object:
+        """Compile a regular expression for `re`, which keeps what it gets: from its code, if the file has that."""
+        if type(pattern) in (str, bytes) and _is_loading():
+            self._asked.append((pattern, int(flags)))
+            if made_of := self._patterns.get((pattern, flags)):
+                return compiler._sre.compile(*made_of)  # noqa: SLF001
+        return _compile(pattern, flags)
+
     def end(self) -> None:
         """Find modules as Python does. Have the file written if it did not fit: with what was loaded since `begin`."""
         sys.meta_path.remove(self)
+        compiler.compile = _compile
         self._found.clear()
+        self._patterns.clear()
         if self._is_current or sys.dont_write_bytecode or sys.pycache_prefix:
             return
         # Where the user may not write, each start loads the modules one by one.
         if not os.access(os.path.dirname(self._file), os.W_OK):  # noqa: PTH120
             return
         loaded = [module for name, module in sys.modules.copy().items() if name not in self._before]
-        request = marshal.dumps((self._file, _header(), [each for module in loaded if (each := _place(module))]))
+        places = [each for module in loaded if (each := _place(module))]
+        request = marshal.dumps((self._file, _header(), places, self._asked))
         # Not imported above: so these are in the bundle too.
         import threading
 
         # The end of the dashboard does not wait for it: half a request is none, and the next start makes it again.
         threading.Thread(target=_have_written, args=(request,), name="crewboard-bundle", daemon=True).start()
+
+
+_compile = compiler.compile
+
+
+def _is_loading() -> bool:
+    """Return True if a module is being loaded: by then, no text of the user can have got into a regular expression."""
+    frame = sys._getframe()  # noqa: SLF001
+    while (above := frame.f_back) is not None:
+        frame = above
+        if frame.f_code.co_name == "exec_module" and frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+    return False
 
 
 def begin() -> None:
@@ -147,7 +189,7 @@ def write(request: bytes) -> None:
     """Write the bundle that is asked for, so that only its owner may change it, as Python writes bytecode."""
     import tempfile
 
-    file, header, places = marshal.loads(request)  # noqa: S302  from the dashboard that has started this process
+    file, header, places, asked = marshal.loads(request)  # noqa: S302  from the dashboard that started this process
     entries: dict[str, Entry] = {}
     for name, source, bytecode, is_package in places:
         # Before the code is read: if it changes meanwhile, the entry does not fit.
@@ -157,12 +199,27 @@ def write(request: bytes) -> None:
     handle, new = tempfile.mkstemp(prefix=f"{os.path.basename(file)}.", dir=os.path.dirname(file))  # noqa: PTH119, PTH120
     try:
         with open(handle, "wb") as made:  # noqa: PTH123
-            made.write(header + marshal.dumps(entries))
+            made.write(header + marshal.dumps((entries, _codes_of(asked))))
         os.chmod(new, 0o644)  # noqa: PTH101
         os.replace(new, file)  # noqa: PTH105
     finally:
         with suppress(FileNotFoundError):
             os.unlink(new)  # noqa: PTH108
+
+
+def _codes_of(asked: Sequence[Pattern]) -> dict[Pattern, tuple[Any, ...]]:
+    """Return of each regular expression the arguments with which `re` calls its engine."""
+    found: dict[Pattern, tuple[Any, ...]] = {}
+    engine = compiler._sre  # noqa: SLF001
+
+    def keep(pattern: str | bytes, flags: int, code: Sequence[int], *groups: object) -> None:
+        # Some of these numbers are of a kind that has a name, too.
+        found[pattern, asked_flags] = (pattern, int(flags), [int(each) for each in code], *groups)
+
+    compiler._sre = SimpleNamespace(**{**vars(engine), "compile": keep})  # noqa: SLF001
+    for pattern, asked_flags in asked:
+        _compile(pattern, asked_flags)
+    return found
 
 
 if __name__ == "__main__":
