@@ -31,13 +31,20 @@ print(planet.__file__, planet.__cached__, planet.__path__, planet.__package__, p
 print(inspect.getsource(planet.moon), importlib.resources.files("planet") / "moon.py")
 """
 
+COUNT = """
+import re._parser
+parse, parsed = re._parser.parse, []
+re._parser.parse = lambda *given: parsed.append(given) or parse(*given)
+"""
+
 LOADERS = """
+compiled = len(parsed)
 begun.end()
 import threading
 [each.join() for each in threading.enumerate() if each.name == "crewboard-bundle"]
 specs = [getattr(module, "__spec__", None) for name, module in sys.modules.items() if name not in begun._before]
 found = [type(spec.loader).__name__ for spec in specs if spec is not None]
-print(found.count("Loader"), found.count("SourceFileLoader"))
+print(found.count("Loader"), found.count("SourceFileLoader"), compiled)
 """
 
 BEGUN = """
@@ -192,10 +199,13 @@ def test_no_bundle_is_written_where_no_bytecode_is(starts: Starts) -> None:
 
 def test_all_modules_of_the_first_picture_are_in_one_file(shell: Cli, tmp_path: Path) -> None:
     begin = f"from crewboard_tui.bundle import Bundle\nbegun = Bundle({str(tmp_path / 'all')!r})\nbegun.begin()\n"
-    counts = [loaded(begin + PICTURE + LOADERS, set(), shell).stdout.split() for _ in range(2)]
+    counts = [loaded(COUNT + begin + PICTURE + LOADERS, set(), shell).stdout.split() for _ in range(2)]
     assert counts[0][0] == counts[1][1] == "0"
     assert counts[0][1] == counts[1][0]
     assert int(counts[1][0]) > 300
+    # Nor are their regular expressions compiled again.
+    assert int(counts[0][2]) > 80
+    assert counts[1][2] == "0"
 
 
 @pytest.mark.files_only("psycopg loads more")
