@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from crewboard import engines, operations, redaction, type_files
+from crewboard import engines, env, operations, redaction, type_files
 from crewboard.agent_types import AgentType
 from crewboard.commands import answers, control, messages, stop, tasks
 from crewboard.commands import hire as hiring
@@ -68,12 +68,10 @@ FAKE = Path(__file__).with_name("fake_engine.py")
 ON_PATH = Path(__file__).parents[1] / "data" / "engines"
 
 
-pytestmark = pytest.mark.linux("sandbox")
-
-
 @pytest.fixture(autouse=True)
 def _boxed(tmp_path: Path) -> None:
-    system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(tmp_path, writes=False)))
+    if not env.is_posix():
+        system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(tmp_path, writes=False)))
 
 
 def command(*options: str) -> str:
@@ -81,10 +79,22 @@ def command(*options: str) -> str:
 
 
 def spawn(
-    crew: Crew, name: str, prompt: str, *options: str, kind: str = "code", engine: str = "", **flags: Any
+    crew: Crew,
+    name: str,
+    prompt: str,
+    *options: str,
+    kind: str = "code",
+    engine: str = "",
+    given: frozenset[str] | None = None,
+    **flags: Any,
 ) -> hiring.Assignment:
     engine = engine or command(*options)
-    return hiring.spawn(crew.team, hiring.Hire(name, kind, prompt, flags=HireOptions(**flags), engine=engine))
+    if env.is_posix() and engine.startswith(engines.OTHER):
+        # Without a sandbox an engine has the user's home; its own one is where the tests look.
+        flags.setdefault("unsafe_no_sandbox", True)
+        engine = f"{engines.OTHER}env {shlex.quote(f'HOME={home(crew, name)}')} {engine.removeprefix(engines.OTHER)}"
+    hire = hiring.Hire(name, kind, prompt, flags=HireOptions(**flags), engine=engine, given=given)
+    return hiring.spawn(crew.team, hire)
 
 
 def home(crew: Crew, name: str) -> Path:
@@ -224,6 +234,7 @@ def known(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", crew.environment["PATH"])
 
 
+@pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @of_engines
 def test_usage_is_counted_as_far_as_it_is_told(crew: Crew) -> None:
@@ -269,6 +280,7 @@ def test_a_yes_is_to_one_call_whatever_the_engine_calls_it(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("plan", [True, False])
 def test_an_engine_starts_again_to_carry_out_the_plan_as_edited(crew: Crew, *, plan: bool) -> None:
@@ -280,6 +292,7 @@ def test_an_engine_starts_again_to_carry_out_the_plan_as_edited(crew: Crew, *, p
     assert "Second." in told(crew, "e")
 
 
+@pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 def test_a_later_plan_that_is_rejected_closes_the_project_again(crew: Crew) -> None:
     prompt = "[[plan First.; insist Second.; force a.txt late; say done]]"
@@ -335,6 +348,7 @@ def test_rules_decide_and_nothing_is_allowed_for_ever(crew: Crew) -> None:
         assert not (home(crew, name) / "allowed-always").exists()
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
     (crew.root / "secret").write_text("x")
@@ -352,6 +366,7 @@ def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
     assert crew.see("reader").status.sandbox == "bubblewrap"
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
@@ -387,6 +402,7 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_no_plan_is_asked_about_before_its_text_is_there(crew: Crew) -> None:
@@ -400,6 +416,7 @@ def test_no_plan_is_asked_about_before_its_text_is_there(crew: Crew) -> None:
     assert crew.answer(assignment).text == "done"
 
 
+@pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("engine", ["", "codex"])
 def test_a_plan_that_is_submitted_opens_the_same_gate(crew: Crew, engine: str) -> None:
@@ -437,6 +454,7 @@ engine_turn._PATIENCE_LEFT = engines._ANY.patience
 """Code that lets an engine give up each call at once."""
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_plan_waits_longer_than_the_engine_does(crew: Crew, *, is_killed: bool) -> None:
     prompt = "[[submit First.; submit Second.; force a.txt x; say done]]"
@@ -462,6 +480,7 @@ def test_a_plan_waits_longer_than_the_engine_does(crew: Crew, *, is_killed: bool
     assert asked == ["rejected", *(["cancelled"] if is_killed else []), "approved"]
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_the_project_is_closed_while_a_later_plan_waits(crew: Crew) -> None:
@@ -480,6 +499,7 @@ def test_the_project_is_closed_while_a_later_plan_waits(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_a_plan_that_is_submitted_again_is_asked_about_again(crew: Crew) -> None:
@@ -498,6 +518,7 @@ def test_a_plan_that_is_submitted_again_is_asked_about_again(crew: Crew) -> None
     assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 def test_a_plan_that_cannot_be_submitted_is_refused(crew: Crew) -> None:
     prompt = (
@@ -514,6 +535,7 @@ def test_a_plan_that_cannot_be_submitted_is_refused(crew: Crew) -> None:
     assert len(of(crew, "e", EngineSession)) == 1
 
 
+@pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @of_engines
 def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
@@ -522,6 +544,7 @@ def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
     assert [(each.name, each.file) for each in of(crew, "e", ToolStart)][-1] == ("write_file", "a.txt")
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
@@ -540,6 +563,7 @@ def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     )
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_an_engine_is_refused_what_only_a_held_step_names(crew: Crew) -> None:
@@ -574,7 +598,7 @@ def test_another_command_is_another_engine(crew: Crew) -> None:
 
 
 def again(crew: Crew, engine: str) -> hiring.Assignment:
-    return hiring.spawn(crew.team, hiring.Hire("e", "code", "[[say two]]", engine=engine, given=frozenset()))
+    return spawn(crew, "e", "[[say two]]", engine=engine, given=frozenset())
 
 
 TRIES = """
@@ -589,6 +613,7 @@ engine_turn.Turn._steer = steer
 """Code that leaves a mark when a worker would send mail into a turn."""
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.parametrize("how", ["", "--no-steering", "--declines"])
 def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None:
     with patched(TRIES):
@@ -621,6 +646,7 @@ def test_an_engine_may_ask_before_it_takes_mail(crew: Crew) -> None:
     assert letter.id in crew.answer(assignment).answers
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
 def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
@@ -634,6 +660,7 @@ def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
     assert [each.status for each in requests.load_all(crew.directory)] == ["approved"]
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.parametrize(
     ("step", "options", "point"),
@@ -660,6 +687,7 @@ def test_mail_waits_for_what_an_engine_is_about_to_ask(crew: Crew, step: str, op
     assert sent < next(at for at, each in enumerate(events) if isinstance(each, ToolResult))
 
 
+@pytest.mark.linux("fork")
 @of_engines
 def test_mail_waits_until_an_engine_has_its_prompt(crew: Crew) -> None:
     with patched(TRIES):
@@ -692,6 +720,7 @@ engine_turn.Turn._hear = hear
 """Code that lets a worker hear what an engine tells when a test wants."""
 
 
+@pytest.mark.linux("fork")
 @of_engines
 def test_mail_enters_no_turn_before_all_of_it_is_heard(crew: Crew) -> None:
     with patched(SLOW_EAR):
@@ -724,6 +753,7 @@ interrupts.Interrupts.pending_interrupts = look
 """Code that wakes a worker once for a letter, leaves a mark then, and lets it look at no other time."""
 
 
+@pytest.mark.linux("fork")
 @of_engines
 def test_mail_enters_a_turn_although_more_is_told_meanwhile(crew: Crew) -> None:
     with patched(SLOW_EAR + WOKEN_ONCE):
@@ -783,6 +813,7 @@ def test_a_question_that_outlasts_its_turn_is_closed(crew: Crew, step: str) -> N
     assert letter.id in crew.answer_to("e", second.id).answers
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_a_plan_waits_on_when_its_engine_is_gone(crew: Crew) -> None:
@@ -859,6 +890,7 @@ engine.EngineLife._cancel.__defaults__ = (0.5,)
 MESSAGE = 'team send_message {"to": "operator", "content": "meanwhile"}'
 
 
+@pytest.mark.linux("fork")
 @of_engines
 def test_a_decision_cuts_off_no_call_of_the_team(crew: Crew) -> None:
     with patched(SLOW_TOOL):
@@ -875,6 +907,7 @@ def test_a_decision_cuts_off_no_call_of_the_team(crew: Crew) -> None:
     assert results(crew, "e") == [["send_message", "sent to operator", False]]
 
 
+@pytest.mark.linux("fork")
 @of_engines
 def test_an_interrupt_closes_a_question_during_a_call_of_the_team(crew: Crew) -> None:
     with patched(LOADS + SLOW_TOOL):
@@ -895,6 +928,7 @@ engine_turn.run_team_tool = broken
 """
 
 
+@pytest.mark.linux("fork")
 @of_engines
 def test_a_tool_that_cannot_be_kept_ends_the_run_also_during_a_question(crew: Crew) -> None:
     with patched(BROKEN_TOOL):
@@ -920,6 +954,7 @@ def test_mail_on_its_way_into_a_turn_is_not_doubled(crew: Crew) -> None:
     assert len(of(crew, "e", EngineSession)) == 1
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.parametrize("point", ["store", "model"])
 @pytest.mark.usefixtures("loads")
@@ -1000,6 +1035,7 @@ journal.append = append_later
 """Code that lets a worker write the end of a turn that was cancelled only at its second try."""
 
 
+@pytest.mark.linux("fork")
 def test_a_turn_whose_end_is_written_late_is_counted_once(crew: Crew) -> None:
     with patched(DISK_FULL_ONCE):
         spawn(crew, "e", "[[say before; wait here; say after]]")
@@ -1028,6 +1064,7 @@ inbox.take_in = take_late
 """Code that sends an interrupt just when a worker has seen that there is none, and takes in other mail."""
 
 
+@pytest.mark.linux("fork")
 @of_engines
 def test_an_interrupt_that_comes_behind_mail_cancels_the_turn(crew: Crew) -> None:
     with patched(INTERRUPTED_LATE):
@@ -1052,6 +1089,7 @@ POINTS = ("new", "store", "model", "here", "load", "end")
 before the model answers, in a tool, while the session is loaded again, before the end of the turn is told."""
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("killed", ["worker", "engine"])
 @pytest.mark.parametrize("point", POINTS)
@@ -1081,6 +1119,7 @@ def test_no_letter_is_lost_or_doubled_by_a_kill(crew: Crew, point: str, killed: 
     eventually(lambda: processes(crew, "e") == [], "no process of the engine")
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("killed", ["worker", "engine"])
 def test_a_letter_that_the_session_lacks_is_sent_again(crew: Crew, killed: str) -> None:
@@ -1116,6 +1155,7 @@ def kill(crew: Crew, which: str, point: str) -> None:
         hiring.resume(crew.team, "e")
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_what_an_engine_asked_before_it_was_killed_is_asked_no_more(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[say begin; run touch a.txt; say done]]")
@@ -1131,6 +1171,7 @@ def test_what_an_engine_asked_before_it_was_killed_is_asked_no_more(crew: Crew) 
     assert "was not permitted" not in told(crew, "e")
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[wait here; say done]]", "--no-load")
@@ -1141,6 +1182,7 @@ def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
     assert "Your earlier session could not be loaded again" in told(crew, "e")
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 def test_the_engine_of_a_type_runs_once_its_file_is_accepted(crew: Crew) -> None:
     folder = crew.root / ".crewboard" / "agents"
@@ -1203,6 +1245,7 @@ def test_another_engine_is_not_trusted_to_load(crew: Crew) -> None:
     assert not (home(crew, "e") / "loaded").exists()
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) -> None:
     answer = crew.answer(spawn(crew, "e", "hello", "--die-at-prompt"))
@@ -1213,6 +1256,7 @@ def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) ->
     assert once.text == "still here"
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("step", ["lose", "drop"])
@@ -1223,6 +1267,7 @@ def test_an_engine_that_lost_its_program_is_started_again(crew: Crew, step: str)
     assert told(crew, "e").count(f'id="{assignment.id}"') == 1
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("error", ["The Claude Agent process exited unexpectedly.", "Internal error"])
@@ -1237,6 +1282,7 @@ def test_a_session_that_does_not_load_at_once_is_kept(crew: Crew, error: str) ->
     assert told(crew, "e").count(f'id="{second.id}"') == 1
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_session_that_ends_the_engine_at_each_load_is_given_up(crew: Crew) -> None:
     assert crew.answer(spawn(crew, "e", "[[say one]]", "--die-at-load")).text == "one"
@@ -1251,6 +1297,7 @@ def test_a_session_that_ends_the_engine_at_each_load_is_given_up(crew: Crew) -> 
     assert "Your earlier session could not be loaded again" in told(crew, "e")
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_session_whose_loads_are_killed_is_kept(crew: Crew) -> None:
     assert crew.answer(spawn(crew, "e", "[[say one]]", "--killed-loads", "4")).text == "one"
@@ -1263,6 +1310,7 @@ def test_a_session_whose_loads_are_killed_is_kept(crew: Crew) -> None:
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
 
 
+@pytest.mark.linux("fork")
 def test_a_letter_that_is_stored_and_not_replayed_is_not_doubled(crew: Crew) -> None:
     with patched(STORED):
         assert crew.answer(spawn(crew, "e", "[[say one]]", "--forgets")).text == "one"
@@ -1274,6 +1322,7 @@ def test_a_letter_that_is_stored_and_not_replayed_is_not_doubled(crew: Crew) -> 
     assert told(crew, "e").count(f'id="{second.id}"') == 1
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
 def test_an_engine_that_worked_keeps_its_work_whatever_ends_it(crew: Crew) -> None:
@@ -1287,6 +1336,7 @@ def test_an_engine_that_worked_keeps_its_work_whatever_ends_it(crew: Crew) -> No
     assert not [each.error for each in of(crew, "e", Answer) if each.error]
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("own_words")
 def test_a_turn_whose_stream_broke_is_taken_again(crew: Crew) -> None:
@@ -1300,6 +1350,7 @@ def test_a_turn_whose_stream_broke_is_taken_again(crew: Crew) -> None:
     assert [told(crew, "e").count(f'id="{each}"') for each in (assignment.id, letter.id)] == [1, 1]
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("own_words")
 def test_an_error_in_an_engines_own_words_is_no_result(crew: Crew) -> None:
@@ -1309,6 +1360,7 @@ def test_an_error_in_an_engines_own_words_is_no_result(crew: Crew) -> None:
     assert answer.error.endswith("the conversation is too long")
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("own_words")
 def test_a_remark_of_an_engine_is_no_part_of_its_result(crew: Crew) -> None:
@@ -1339,6 +1391,7 @@ def letters(crew: Crew, name: str, text: str) -> int:
     return [each.content for each in mailbox.read(crew.directory, name).messages].count(text)
 
 
+@pytest.mark.linux("sandbox")
 def test_an_engine_uses_the_tools_of_the_team(crew: Crew) -> None:
     first = tasks.add_task(crew.team, "one")
     prompt = (
@@ -1490,6 +1543,7 @@ engine_turn.Turn._wait_for_tool = impatient
 """Code that lets an engine give up its first call at once."""
 
 
+@pytest.mark.linux("fork")
 @of_engines
 def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None:
     question = 'team ask_operator {"question": "which?"}'
@@ -1578,6 +1632,7 @@ CallLog.end = held
 """Code that lets a worker hang between a letter and the record of the call that sent it."""
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.parametrize(("victim", "point"), [("worker", "end"), ("worker", "result"), ("engine", "result")])
 def test_a_letter_of_an_engine_is_sent_once_whatever_is_killed(crew: Crew, victim: str, point: str) -> None:
     letter = 'team send_message {"to": "operator", "content": "hello"}'
@@ -1594,6 +1649,7 @@ def test_a_letter_of_an_engine_is_sent_once_whatever_is_killed(crew: Crew, victi
     assert not any("<data" in said for _, said, _ in results(crew, "e"))
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_letter_of_a_later_turn_is_no_repeated_one(crew: Crew) -> None:
     given = 'send_message {"to": "operator", "content": "hello"}'
@@ -1615,6 +1671,7 @@ def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
     assert "Authentication required" in answer.error
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
 def test_work_goes_on_when_a_usage_limit_is_over(crew: Crew) -> None:
@@ -1628,6 +1685,7 @@ def test_work_goes_on_when_a_usage_limit_is_over(crew: Crew) -> None:
     assert (crew.see("e").status.retry_at, crew.see("e").status.outage_since) == (None, None)
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_usage_limit_is_a_need_with_its_end(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[limit 432000; say done]]")
@@ -1647,6 +1705,7 @@ def test_a_usage_limit_is_a_need_with_its_end(crew: Crew) -> None:
     assert "outage" not in [each.kind for each in crew.view().needs]
 
 
+@pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_usage_limit_is_known_by_its_kind_whatever_it_says(crew: Crew) -> None:
     spawn(crew, "e", "[[limit 432000 Your session has ended: you've hit its limit; say done]]")
@@ -1676,6 +1735,7 @@ def test_a_usage_limit_that_ends_in_years_is_an_outage(crew: Crew) -> None:
     assert crew.answer(assignment).code == ExitCode.API_UNAVAILABLE
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 def test_the_engine_of_another_program_gets_the_network_of_its_lead(crew: Crew) -> None:
     """An agent cannot ask for it, and it reaches its model no other way."""
@@ -1708,6 +1768,7 @@ def outputs(crew: Crew, count: int) -> list[ToolResult]:
     return eventually(all_ran, f"{count} commands being run")
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("user", "known")
 def test_the_login_is_lent_and_the_home_is_its_own(user: Path, crew: Crew) -> None:
@@ -1759,6 +1820,7 @@ except OSError:
 """
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("user", "known")
 def test_a_gateway_for_a_login_is_reached(user: Path, crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
@@ -1873,6 +1935,7 @@ def api() -> Iterator[http.server.ThreadingHTTPServer]:
         thread.join()
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_the_key_stays_outside_and_the_api_alone_is_reached(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
@@ -1909,6 +1972,7 @@ urllib.request.urlopen(urllib.request.Request(url + "/responses", b"{}", head), 
 PRICES = '[["gpt-6.1-sol"]]\ninput = 1.0\noutput = 10.0\ncache_read = 0.1\ncache_write = 0.0\n'
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_tokens_that_the_engine_does_not_tell_are_counted(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
@@ -1953,6 +2017,7 @@ done
 """
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_a_reply_that_outlasts_its_turn_is_counted(crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
@@ -1979,6 +2044,7 @@ WAIT = "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
 """A command during which an engine does not end its turn."""
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("is_stopped", [False, True])
@@ -2010,6 +2076,7 @@ urllib.request.urlopen(urllib.request.Request(url, b"{}", {"x-say": "usage"}), t
 """
 
 
+@pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("user", "known")
 def test_what_a_login_uses_has_no_price(user: Path, crew: Crew, api: http.server.ThreadingHTTPServer) -> None:
@@ -2032,6 +2099,7 @@ def test_what_a_login_uses_has_no_price(user: Path, crew: Crew, api: http.server
     assert (broken.usage, broken.cost_usd) == (Tokens(input=100_000, output=10_000), None)
 
 
+@pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @of_engines
 def test_an_address_that_is_none_fails_the_assignment(crew: Crew) -> None:
@@ -2185,6 +2253,7 @@ async def test_a_closed_relay_leaves_no_connection_open() -> None:
     assert failures == []
 
 
+@pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -2212,6 +2281,7 @@ def test_what_an_engine_cannot_do_is_refused(crew: Crew, options: dict[str, Any]
     assert crew.agent(name).spec.load() is None
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_a_lead_hires_with_the_engine_of_the_team_and_no_other(crew: Crew) -> None:
@@ -2232,6 +2302,7 @@ def test_a_lead_hires_with_the_engine_of_the_team_and_no_other(crew: Crew) -> No
     assert crew.team.config.names == ["lead", "one"]
 
 
+@pytest.mark.linux("sandbox")
 def test_an_engine_that_may_write_works_in_a_worktree(crew: Crew) -> None:
     make_repository(crew.root)
     hire = hiring.Hire("e", "code", "[[force a.txt x; say done]]", engine=command(), given=frozenset())
@@ -2247,6 +2318,7 @@ def test_an_engine_that_may_write_works_in_a_worktree(crew: Crew) -> None:
     assert spec.worktree is None
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Crew) -> None:
     hire = hiring.Hire("e", "code", "[[force a.txt x; say done]]", engine=command(), given=frozenset())
@@ -2261,6 +2333,7 @@ def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Cr
     crew.answer(hiring.spawn(crew.team, dataclasses.replace(hire, name="reader", type="explore")))
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_a_lead_is_told_who_can_hire_without_a_worktree(crew: Crew) -> None:
@@ -2273,6 +2346,7 @@ def test_a_lead_is_told_who_can_hire_without_a_worktree(crew: Crew) -> None:
     assert "; only the operator can hire it with --no-worktree, to let it work in your own files" in refused.content
 
 
+@pytest.mark.linux("sandbox")
 @of_engines
 def test_without_bubblewrap_an_engine_needs_the_users_word(user: Path, crew: Crew) -> None:
     crew.environment["CREWBOARD_SANDBOX"] = "none"
@@ -2289,6 +2363,7 @@ def test_without_bubblewrap_an_engine_needs_the_users_word(user: Path, crew: Cre
     eventually(lambda: not any(is_given(pid, mark) for pid in process.parents()), "no process of the engine")
 
 
+@pytest.mark.linux("fork")
 def test_without_bubblewrap_an_engine_has_the_folder_that_its_user_chose(user: Path, crew: Crew) -> None:
     # Where the fake engine keeps its sessions is told by HOME, so that is the folder here.
     crew.environment.update(CREWBOARD_SANDBOX="none", ACP_HOME=str(user))
