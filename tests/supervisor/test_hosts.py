@@ -482,6 +482,7 @@ def test_labels_and_names_choose_the_host(team: Hosts) -> None:
     assert [host_of(team, name) for name in ("w1", "w2", "w3", "w4")] == ["build2", "build1", "build2", None]
 
 
+@pytest.mark.linux("sandbox")
 def test_an_agent_with_an_engine_starts_where_its_program_is(team: Hosts) -> None:
     system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(team.folder, writes=False)))
     team.start("build1")

@@ -342,3 +342,11 @@ async def test_costs_stand_below_the_tasks_at_once(frozen: Frozen) -> None:
         await stage.until(lambda: _line_of(stage, "── Cost · ") <= last + 3, "no lines free between them")
         await stage.press("tab", "tab", "z")
         await stage.sees_not("── Cost · ")
+
+
+async def test_the_status_bar_says_that_only_plain_posix_is_used(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREWBOARD_PLATFORM", "posix")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.until(lambda: "POSIX" in stage.part("strip"), "the word in the status bar")

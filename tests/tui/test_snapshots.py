@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from crewboard_tui.views import base
 from crewboard_tui.views import inbox as screen
+from crewboard_tui.widgets.bars import Badges
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 from tests.tui.test_changes import AFTER, Repository
@@ -46,6 +48,12 @@ SCREENS: dict[str, tuple[int, int, str, str]] = {
     "agent-asks-80x24": (80, 24, "j j enter", "ask marketing"),
     "agent-120x40": (120, 40, "j enter", "schema change"),
 }
+
+
+@pytest.fixture(autouse=True)
+def _on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the word of the plain-POSIX variant out of the status bar, where it takes the place of the cost."""
+    monkeypatch.setattr(base, "Badges", lambda **given: Badges(**(given | {"posix": False})))
 
 
 def _compare(name: str, shown: str) -> None:

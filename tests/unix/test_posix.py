@@ -150,6 +150,12 @@ def test_changes_below_a_folder_are_heard_without_inotify_of_our_own(tmp_path: P
         eventually(lambda: "inbox/b.jsonl" in heard)
         assert "inbox/.hidden" not in heard
         assert "" not in heard, "only these files changed"
+        # A removed agent's folder is moved like this, which is no reason to warn.
+        (tmp_path / "removed").mkdir()
+        (tmp_path / "inbox").rename(tmp_path / "removed" / "agent")
+        eventually(lambda: "" in heard)
+        (tmp_path / "removed" / "c.jsonl").write_text("{}\n")
+        eventually(lambda: "removed/c.jsonl" in heard)
         assert watching.is_alive()
         tmp_path.rename(tmp_path.with_name("moved"))
         assert not watching.is_alive()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -170,6 +171,8 @@ class ObservedFolder:
         )
         from watchdog.observers import Observer
 
+        # Its inotify warns of each folder that is moved within the root: the kernel gives the same watch again.
+        warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
         # What comes or goes in a folder has an event of its own.
         ignored = (DirModifiedEvent, FileOpenedEvent, FileClosedNoWriteEvent)
 
