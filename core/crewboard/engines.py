@@ -255,6 +255,11 @@ def describe_access(engine: KnownEngine, home: Path, environment: Mapping[str, s
     return "", f"no login and no key: log in with {engine.log_in}, or set {engine.keys[0]}"
 
 
+def needed_login(engine: KnownEngine) -> str:
+    """Return how the user logs in to an engine that has neither a login nor a key; empty if it has one."""
+    return "" if describe_access(engine, Path.home(), os.environ)[0] else engine.log_in
+
+
 def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, network: bool) -> str:
     """Return on one line what an engine takes of this machine, and what it sees and reaches in the sandbox."""
     engine = known(text)

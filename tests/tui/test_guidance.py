@@ -13,7 +13,7 @@ from textual.command import Command, CommandList, CommandPalette
 from textual.dom import DOMNode
 
 import crewboard_tui
-from crewboard import local_servers
+from crewboard import engines, local_servers
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import TeamReader
@@ -393,22 +393,34 @@ async def test_an_empty_board_offers_a_local_model(empty: Frozen, monkeypatch: p
     assert (config.server, config.model) == (url, "qwen3-coder")
 
 
+@pytest.mark.parametrize("logged_in", [True, False])
 async def test_an_empty_board_offers_an_engine_that_is_here(
-    empty: Frozen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, logged_in: bool
 ) -> None:
     without = Team(empty.directory, environment={"HOME": "/nonexistent"}, now=lambda: NOW)
     monkeypatch.setattr(Frozen, "team", property(lambda _: without))
-    monkeypatch.setenv("PATH", f"{install(tmp_path / 'npm', '0.101.0')}:/usr/bin:/bin")
+    links = install(tmp_path / "npm", "0.101.0")
+    # Of two the one that has a login.
+    (links / "codex-acp").symlink_to(links / "claude-agent-acp")
+    monkeypatch.setenv("PATH", f"{links}:/usr/bin:/bin")
+    for name in ("CODEX_HOME", "CLAUDE_CONFIG_DIR", *engines.KNOWN["claude"].keys, *engines.KNOWN["codex"].keys):
+        monkeypatch.delenv(name, raising=False)
+    title = "Claude Code, once you log in with `claude`, then /login"
+    if logged_in:
+        (tmp_path / ".codex").mkdir()
+        (tmp_path / ".codex" / "auth.json").write_text("{}")
+        title = "Codex"
     async with opened(empty, 80, 24) as stage:
-        await stage.sees("no API key", "F  hires an agent on the offline model, in this folder · O  shows the demo · E")
+        await stage.sees("no API key", "F  hires an agent on the offline model, in this folder", "O  shows the demo")
+        await stage.sees(f"E  uses your {title}")
         await stage.press("O")
         await stage.sees("only in a terminal: `crewboard demo`")
         await stage.press("E")
-        await stage.sees("new agents work with Claude Code")
+        await stage.sees(f"new agents work with {title}")
         await stage.until(lambda: "no API key" not in stage.all, "the key is not asked for any more")
         await stage.press("O")
         await stage.sees("`crewboard demo` shows a team at work")
-    assert roster.load(empty.directory).engine == "claude"
+    assert roster.load(empty.directory).engine == ("codex" if logged_in else "claude")
 
 
 async def test_an_empty_board_hires_on_the_offline_model(empty: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -624,20 +624,29 @@ class FirstSteps:
 
     @cached_property
     def _engine(self) -> "KnownEngine | None":
-        """Return the first engine that is here, looked for once."""
+        """Return an engine that is here, looked for once: one with a login or a key, if there is any."""
         from crewboard import engines
 
-        root = self._context.team.directory.root
-        return next((each.engine for each in engines.find_all(root) if each.path is not None), None)
+        found = [each.engine for each in engines.find_all(self._context.team.directory.root) if each.path is not None]
+        return min(found, key=lambda each: bool(engines.needed_login(each)), default=None)
 
     @property
-    def words(self) -> str:
-        """Return what can be done without a key."""
-        said = f"{self._context.key('agent.offline')}  hires an agent on the offline model, in this folder"
-        said += f" · {self._context.key('agent.demo')}  shows the demo"
+    def words(self) -> list[str]:
+        """Return what can be done without a key, a line each."""
+        said = [
+            f"{self._context.key('agent.offline')}  hires an agent on the offline model, in this folder",
+            f"{self._context.key('agent.demo')}  shows the demo",
+        ]
         if self._engine is not None:
-            said += f" · {self._context.key('agent.engine')}  uses your {self._engine.title}"
+            said.append(f"{self._context.key('agent.engine')}  uses your {self._titled(self._engine)}")
         return said
+
+    def _titled(self, engine: "KnownEngine") -> str:
+        """Return its name, and what to do before it can work."""
+        from crewboard import engines
+
+        login = engines.needed_login(engine)
+        return engine.title + (f", once you log in with {login}" if login else "")
 
     async def _try_offline(self, selection: Selection) -> None:
         """Open the hire form with a task that the offline model understands. Until it is hired, nothing is written."""
@@ -676,7 +685,7 @@ class FirstSteps:
             from crewboard.commands import settings
 
             settings.change_setting(team.ensure(), "engine", engine.name)
-            return f"new agents work with {engine.title}"
+            return f"new agents work with {self._titled(engine)}"
 
         self._context.do("choosing the engine", use, self._chosen)
 

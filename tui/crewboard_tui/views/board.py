@@ -239,7 +239,7 @@ class BoardScreen(BaseScreen):
             if (found := self._local_server) is not None:
                 key = self.context.key("agent.local_model")
                 no_key = f"no API key, but {found}: {key} lets this team use it"
-            lines[:0] = [(say(no_key, "warning"),), (Span(self._steps.words),), ()]
+            lines[:0] = [(say(no_key, "warning"),), *((Span(each),) for each in self._steps.words), ()]
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
 
     @cached_property
