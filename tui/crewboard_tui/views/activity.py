@@ -116,7 +116,13 @@ def _activity(
     room = max(1, width - width_of(begin) - _KIND)
     kind = Span(f"{what.kind:<{_KIND - 1}} ", tone or "dim")
     if what.kind in _TALK and most != 1:
-        return _talk(what.text, (*begin, kind), tone, width, room, most)
+        begin = (*begin, kind)
+        pieces = [piece for piece in wrap(what.text.strip(), room) if piece] or [""]
+        if most and len(pieces) > most:
+            pieces = [*pieces[: most - 1], clip(pieces[most - 1] + " …", room)]
+        indent = Span(" " * (width - room))
+        words = "" if tone == "success" else tone
+        return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
     text = one_line(what.text)
     if outcome is not None:
         # Without the tool's name, which the call already shows.
@@ -131,15 +137,6 @@ def _activity(
 
 # As many as an agent's page shows at once.
 _kept_activity = lru_cache(maxsize=512)(_activity)
-
-
-def _talk(text: str, begin: Line, tone: str, width: int, room: int, most: int) -> tuple[Line, ...]:
-    pieces = [piece for piece in wrap(text.strip(), room) if piece] or [""]
-    if most and len(pieces) > most:
-        pieces = [*pieces[: most - 1], clip(pieces[most - 1] + " …", room)]
-    indent = Span(" " * (width - room))
-    words = "" if tone == "success" else tone
-    return tuple((*(begin if not row else (indent,)), Span(piece, words)) for row, piece in enumerate(pieces))
 
 
 def live_lines(work: Work, width: int, most: int, *, caret: bool = True) -> list[Line]:

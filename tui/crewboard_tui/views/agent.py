@@ -162,7 +162,13 @@ class AgentPage(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         agent = snapshot.view.agent(self.agent_name)
         self.query_one("#tabs", StaticLines).show(self._tab_lines(agent))
-        self.query_one("#vitals", StaticLines).show(self._vital_lines(agent, snapshot))
+        if agent is None:
+            vitals = []
+        else:
+            board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
+            no_task = "none" if self.context.read_only else f"none · {board} {assign} assigns one"
+            vitals = vital_lines(self._page(agent, snapshot, self.size.width), self._vital_rows, no_task)
+        self.query_one("#vitals", StaticLines).show(vitals)
         self.query_one("#need", StaticLines).show(self._need_lines(agent, snapshot))
         self._messaging.follow(self.selection())
         if agent is None:
@@ -179,20 +185,17 @@ class AgentPage(BaseScreen):
         super().after_paint()
         pane, is_lead = self._pane(), self.agent_name == self.context.snapshot.view.lead
         if is_lead and isinstance(pane, CollapsibleList) and self.is_current and not self.context.read_only:
-            self._note_answers(pane)
-
-    def _note_answers(self, pane: CollapsibleList) -> None:
-        """Mark the answers of the lead as read once all that are not stand on the screen in full."""
-        lead, sent = (
-            self.context.snapshot.view.agent(self.agent_name),
-            self.context.snapshot.get(MailFrom(self.agent_name)),
-        )
-        if lead is None or not lead.unread_results:
-            return
-        answers = [each for each in sent or () if (each.message.to, each.message.type) == (OPERATOR, "result")]
-        unread = answers[-lead.unread_results :]
-        if unread and {f"{OPERATOR} {each.message.id}" for each in unread} <= pane.whole_in_sight:
-            self.context.do_quietly("noting what was read", partial(self._mark_read, unread[-1].end))
+            # The answers of the lead are read once all that are not stand on the screen in full.
+            lead, sent = (
+                self.context.snapshot.view.agent(self.agent_name),
+                self.context.snapshot.get(MailFrom(self.agent_name)),
+            )
+            if lead is None or not lead.unread_results:
+                return
+            answers = [each for each in sent or () if (each.message.to, each.message.type) == (OPERATOR, "result")]
+            unread = answers[-lead.unread_results :]
+            if unread and {f"{OPERATOR} {each.message.id}" for each in unread} <= pane.whole_in_sight:
+                self.context.do_quietly("noting what was read", partial(self._mark_read, unread[-1].end))
 
     def _mark_read(self, end: int) -> str:
         from crewboard.commands import messages
@@ -228,7 +231,12 @@ class AgentPage(BaseScreen):
         follow = self.context.key("fold.follow" if isinstance(pane, CollapsibleList) else "log.follow")
         # The heads of columns need the room, and so does what a filter shows.
         narrowed = self.search.narrowed_to
-        rest = [] if tab.head or narrowed else _process_words(agent)
+        place = f" on {agent.status.host}" if agent.status.host else ""
+        process = f"pid {agent.pid}{place}" if agent.alive else f"no process{place and f', was{place}'}"
+        parts = [agent.type, f"run {agent.run}", process]
+        parts += ["web"] if agent.spec is not None and agent.spec.flags.web else []
+        parts += [f"sandbox {agent.status.sandbox}"] if agent.status.sandbox else []
+        rest = [] if tab.head or narrowed else parts
         rest += [follow_words(pane, follow) if pane.follows else "" if narrowed else tab.below]
         title(pane, f"{tab.name}{narrowed}", " · ".join(filter(None, rest)))
         if not all(query in snapshot.answers for query in self.queries()):
@@ -250,13 +258,6 @@ class AgentPage(BaseScreen):
     def _vital_rows(self) -> int:
         """The lines of vitals that there is room for."""
         return max(0, min(VITALS, (self.size.height - SHORT) // 2))
-
-    def _vital_lines(self, agent: AgentView | None, snapshot: Snapshot) -> list[Line]:
-        if agent is None:
-            return []
-        board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
-        no_task = "none" if self.context.read_only else f"none · {board} {assign} assigns one"
-        return vital_lines(self._page(agent, snapshot, self.size.width), self._vital_rows, no_task)
 
     def _need_lines(self, agent: AgentView | None, snapshot: Snapshot) -> list[Line]:
         """Return what the agent needs the user for, above its work; of a death, its page tells nothing else."""
@@ -368,12 +369,3 @@ class AgentPage(BaseScreen):
         if self.is_ready:
             self.paint(self.context.snapshot)
             self.paint_keys()
-
-
-def _process_words(agent: AgentView) -> list[str]:
-    place = f" on {agent.status.host}" if agent.status.host else ""
-    process = f"pid {agent.pid}{place}" if agent.alive else f"no process{place and f', was{place}'}"
-    parts = [agent.type, f"run {agent.run}", process]
-    parts += ["web"] if agent.spec is not None and agent.spec.flags.web else []
-    parts += [f"sandbox {agent.status.sandbox}"] if agent.status.sandbox else []
-    return parts

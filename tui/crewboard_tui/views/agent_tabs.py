@@ -16,10 +16,9 @@ from crewboard.readmodel.activity import SLOT
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.readmodel.mail import MessageView, describe_message, display_name, headline
 from crewboard.readmodel.processes import Usage
-from crewboard.readmodel.usage import WINDOW, Bill, Call, Spending, Spent, bill_agent, hit_rate
+from crewboard.readmodel.usage import WINDOW, Call, Spending, Spent, bill_agent, hit_rate
 from crewboard.records.agents import VERDICTS
 from crewboard.records.base import counted
-from crewboard.records.processes import Exit
 from crewboard.records.requests import steps_of
 from crewboard_tui.queries import (
     HISTORY_KEPT,
@@ -181,7 +180,37 @@ def _now(page: Page) -> list[Line]:
         (_label("" if at else "tasks"), *task_line(task, view, page.now, page.width - _LABEL))
         for at, task in enumerate(owned)
     ]
-    return [*lines, (), *fact_lines(_facts(agent, view), page.width), *tasks]
+    said, flags = agent.status, agent.spec.flags if agent.spec is not None else HireOptions()
+    tokens, todo, beyond = said.tokens, said.todo, said.deviations
+    # How full it is, the vitals show.
+    assumed = f"{format_count(said.context.limit)} assumed; say it with resume --window" if said.context.assumed else ""
+    # What the model or engine is asked for beside its version.
+    model = (
+        f"{agent.shown_model} {said.engine_version}".strip(),
+        f"effort {said.effort}" if said.effort else "",
+        f"thinking {said.thinking}" if said.thinking else "",
+    )
+    # Where it may use the web, and what it did there.
+    may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any domain"
+    searches = f"{tokens.web_searches} {'search' if tokens.web_searches == 1 else 'searches'}"
+    pages = counted(tokens.web_fetches, "page")
+    did = [*([searches] if tokens.web_searches else []), *([pages] if tokens.web_fetches else [])]
+    web = [*([may] if flags.web else []), *([" and ".join(did)] if tokens.web_uses else [])]
+    facts = [
+        ("role", agent.role),
+        ("host", said.host),
+        ("steps", f"{todo.done}/{todo.total} {todo.current}".rstrip() if todo is not None else ""),
+        ("beyond plan", f"{beyond.count}, newest last: {' · '.join(beyond.calls)}" if beyond is not None else ""),
+        ("terms", _terms(agent, view)),
+        ("model", ", ".join(filter(None, model))),
+        ("tokens", describe_tokens(tokens) if tokens.total else "not told by its engine" if tokens.untold else ""),
+        ("web", " · ".join(web)),
+        ("servers", mcp_servers_of(agent)),
+        ("context", assumed),
+        ("last error", said.last_error or ""),
+        ("checkout", said.setup_error or ""),
+    ]
+    return [*lines, (), *fact_lines(facts, page.width), *tasks]
 
 
 def _mail(page: Page) -> Sequence[CollapsibleRow]:
@@ -200,43 +229,6 @@ def lead_mail(snapshot: Snapshot, width: int, mail: "MailRows") -> Sequence[Coll
     mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()
     yours = operator_mailboxes(snapshot.view.names)
     return mail.read(mailbox.letters, sent, box, yours, width, snapshot.view.asked)
-
-
-def _facts(agent: AgentView, view: TeamView) -> list[tuple[str, str]]:
-    count, said = format_count, agent.status
-    tokens, todo, beyond = said.tokens, said.todo, said.deviations
-    # How full it is, the vitals show.
-    assumed = f"{count(said.context.limit)} assumed; say it with resume --window" if said.context.assumed else ""
-    # What the model or engine is asked for beside its version.
-    model = (
-        f"{agent.shown_model} {said.engine_version}".strip(),
-        f"effort {said.effort}" if said.effort else "",
-        f"thinking {said.thinking}" if said.thinking else "",
-    )
-    return [
-        ("role", agent.role),
-        ("host", said.host),
-        ("steps", f"{todo.done}/{todo.total} {todo.current}".rstrip() if todo is not None else ""),
-        ("beyond plan", f"{beyond.count}, newest last: {' · '.join(beyond.calls)}" if beyond is not None else ""),
-        ("terms", _terms(agent, view)),
-        ("model", ", ".join(filter(None, model))),
-        ("tokens", describe_tokens(tokens) if tokens.total else "not told by its engine" if tokens.untold else ""),
-        ("web", _web(agent)),
-        ("servers", mcp_servers_of(agent)),
-        ("context", assumed),
-        ("last error", said.last_error or ""),
-        ("checkout", said.setup_error or ""),
-    ]
-
-
-def _web(agent: AgentView) -> str:
-    """Return where the agent may use the web, and what it did there; an empty text if neither."""
-    flags = agent.spec.flags if agent.spec is not None else HireOptions()
-    searches, pages = agent.status.tokens.web_searches, agent.status.tokens.web_fetches
-    may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any domain"
-    did = [f"{searches} {'search' if searches == 1 else 'searches'}"] if searches else []
-    did += [counted(pages, "page")] if pages else []
-    return " · ".join([*([may] if flags.web else []), *([" and ".join(did)] if agent.status.tokens.web_uses else [])])
 
 
 def mcp_servers_of(agent: AgentView) -> str:
@@ -271,7 +263,15 @@ def process_lines(
     past = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
     report = snapshot.get(CrashOf(agent.name))
     if not agent.alive and report is not None:
-        return [*crash_lines(report, now, width), *fact_lines([("exit", _record(agent.exit))], width)]
+        record = agent.exit
+        if record is None:
+            ended = "none: no supervisor saw it end"
+        else:
+            code = f"code {record.code}" if record.code is not None else "no code"
+            signal = f"signal {record.signal}" if record.signal is not None else "no signal"
+            notified = "the team is notified" if record.buried else "the team is not notified yet"
+            ended = f"run {record.run}, {record.reason or 'no reason'}, {code}, {signal}; {notified}"
+        return [*crash_lines(report, now, width), *fact_lines([("exit", ended)], width)]
     facts = {
         "process": f"pid {agent.pid}, run {agent.run}" if agent.alive else "none",
         "host": agent.status.host if agent.is_here else f"{agent.status.host}, which measures CPU and memory there",
@@ -281,9 +281,15 @@ def process_lines(
         "last error": agent.status.last_error or "",
     }
     told = _TOLD if is_told and agent.alive else ()
-    lines = [
-        *_history(past, width, rows), *fact_lines([each for each in facts.items() if each[0] not in told], width)
-    ]  # fmt: skip
+    lines: list[Line] = []
+    if past.history:
+        # Current CPU and memory, their history in graphs of so many rows, and their peaks.
+        cpu = [usage.cpu_percent for usage in past.history]
+        memory = [float(usage.memory) for usage in past.history]
+        most = format_size(int(max(memory)))
+        lines += _course("CPU", f"{cpu[-1]:.0f}%", cpu, max(A_CORE, *cpu), f"peak {max(cpu):.0f}%", width, rows)
+        lines += _course("memory", format_size(int(memory[-1])), memory, max(memory), f"peak {most}", width, rows)
+    lines += fact_lines([each for each in facts.items() if each[0] not in told], width)
     if past.family:
         head = "".join(f"{name:<{size}}" for name, size in _TREE) + "COMMAND"
         lines += [(), (Span(head, "dim"),)]
@@ -297,29 +303,6 @@ def process_lines(
         log = (crop((say(line),), width) for line in past.log_lines)
         lines += [(), (Span("the end of its log", "dim"),), *log]
     return lines
-
-
-def _record(record: Exit | None) -> str:
-    """Return the content of `exit.json` in short form."""
-    if record is None:
-        return "none: no supervisor saw it end"
-    code = f"code {record.code}" if record.code is not None else "no code"
-    signal = f"signal {record.signal}" if record.signal is not None else "no signal"
-    told = "the team is notified" if record.buried else "the team is not notified yet"
-    return f"run {record.run}, {record.reason or 'no reason'}, {code}, {signal}; {told}"
-
-
-def _history(past: ProcessHistory, width: int, rows: int) -> list[Line]:
-    """Return current CPU and memory, their history in graphs of so many rows, and their peaks."""
-    if not past.history:
-        return []
-    cpu = [usage.cpu_percent for usage in past.history]
-    memory = [float(usage.memory) for usage in past.history]
-    most = format_size(int(max(memory)))
-    return [
-        *_course("CPU", f"{cpu[-1]:.0f}%", cpu, max(A_CORE, *cpu), f"peak {max(cpu):.0f}%", width, rows),
-        *_course("memory", format_size(int(memory[-1])), memory, max(memory), f"peak {most}", width, rows),
-    ]
 
 
 def _course(name: str, value: str, values: list[float], top: float, peak: str, width: int, rows: int) -> list[Line]:
@@ -360,25 +343,17 @@ def cost_lines(
         *([(_label("plan"), Span(f"{of_plan} from its approval on"))] if of_plan is not None else []),
         *([] if is_told else [(_label("context"), Span(window, limit_tone(filled)), *share_bar(filled, _BAR))]),
         (),
-        *_token_lines(bill),
+        (_label("tokens"), Span(f"{format_tokens(bill.tokens):>7}  "), Span("total", "dim")),
     ]
-    if calls:
-        head = "".join(pad(name, size, "right") for name, size in _CALL)
-        lines += [(), (Span(head, "dim"),), *map(_call_line, reversed(calls))]
-    return [crop(line, width) for line in lines]
-
-
-def _token_lines(bill: Bill) -> list[Line]:
-    lines: list[Line] = [(_label("tokens"), Span(f"{format_tokens(bill.tokens):>7}  "), Span("total", "dim"))]
     lines += [
         (_label(""), Span(f"{format_count(getattr(bill.tokens, kind)):>7}  "), Span(f"of these {word}", "dim"))
         for kind, word in TOKEN_KINDS
     ]
-    hits = format_percent(hit_rate(bill.tokens))
     if bill.tokens.estimated:
         lines.append(
             (_label(""), Span(f"{'~' + format_count(bill.tokens.estimated):>7}  "), Span("of these estimated", "dim"))
         )
+    hits = format_percent(hit_rate(bill.tokens))
     lines.append((_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim")))
     if bill.tokens.untold:
         told = (_label(""), Span(f"{bill.tokens.untold:>7}  "), Span("turns whose tokens were not told", "dim"))
@@ -386,7 +361,10 @@ def _token_lines(bill: Bill) -> list[Line]:
     if bill.tokens.web_uses:
         lines.append((_label("web"), Span(f"{bill.tokens.web_searches:>7}  "), Span("searches", "dim")))
         lines.append((_label(""), Span(f"{bill.tokens.web_fetches:>7}  "), Span("pages", "dim")))
-    return lines
+    if calls:
+        head = "".join(pad(name, size, "right") for name, size in _CALL)
+        lines += [(), (Span(head, "dim"),), *map(_call_line, reversed(calls))]
+    return [crop(line, width) for line in lines]
 
 
 def _call_line(call: Call) -> Line:
@@ -624,11 +602,13 @@ class MailRows:
                 made = known.get(key)
                 if made is None or made[0] != follows_from:
                     is_talk = {letter.message.from_, letter.message.to} == {OPERATOR, lead}
-                    row = (
-                        _spoken(letter, box, width - MARK)
-                        if is_talk
-                        else _folded(letter, box, yours, width - MARK, void.get(ident))
-                    )
+                    if is_talk:
+                        row = _spoken(letter, box, width - MARK)
+                    else:
+                        head = partial(_mail_line, letter, box, yours, width - MARK, void.get(ident))
+                        body = partial(message_body, letter, box.now, width - MARK, void.get(ident))
+                        message = letter.message
+                        row = CollapsibleRow(f"{message.to} {message.id}", head, body=body, texts=(message.content,))
                     made = (follows_from, row)
                 self._made[key] = made
                 rows.append(made[1])
@@ -641,15 +621,6 @@ def mail_head(width: int) -> Line:
     clock = clock_width(width - MARK)
     left = (Span(f"{'SENT':<{_SENT}} {'WHO':<{AUTHOR}} MESSAGE", "dim"),)
     return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
-
-
-def _folded(
-    letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None
-) -> CollapsibleRow:
-    message = letter.message
-    head = partial(_mail_line, letter, box, yours, width, void)
-    body = partial(message_body, letter, box.now, width, void)
-    return CollapsibleRow(f"{message.to} {message.id}", head, body=body, texts=(message.content,))
 
 
 def _mail_line(letter: MessageView, box: MailboxInfo, yours: Container[str], width: int, void: str | None) -> Line:

@@ -445,21 +445,19 @@ class BaseScreen(Screen[None]):
         # The form is where the first agent is hired.
         is_first = self.IS_FORM and not (snapshot.view.agents or snapshot.view.problem)
         is_told = (is_first or any(map(self.lists, worst))) and not trouble(snapshot, width)
-        lines = [*([] if is_told else [alert]), *self._tips(snapshot.view)]
+        if self.context.coach is None:
+            tips = []
+        else:
+            needed = snapshot.view.need(self.shown_need)
+            # A request is shown once it is open, and not where it is listed.
+            is_open = needed is not None and (needed.request_id is None or self.subject is not None)
+            shown = needed.key if needed is not None and is_open else None
+            tips = [(Span(f" {line}", "info"),) for line in self.context.coach(snapshot.view, shown, self.context.key)]
+        lines = [*([] if is_told else [alert]), *tips]
         # Textual gives a widget of no lines one.
         self._still("alert").set_class(not lines, "-hidden")
         self._still("alert").show(lines)
         self.paint_footer()
-
-    def _tips(self, view: TeamView) -> list[Line]:
-        """Return what to try next, if the user is told that."""
-        if self.context.coach is None:
-            return []
-        need = view.need(self.shown_need)
-        # A request is shown once it is open, and not where it is listed.
-        is_open = need is not None and (need.request_id is None or self.subject is not None)
-        shown = need.key if need is not None and is_open else None
-        return [(Span(f" {line}", "info"),) for line in self.context.coach(view, shown, self.context.key)]
 
     @property
     def _writes_text(self) -> bool:
@@ -624,7 +622,20 @@ class BaseScreen(Screen[None]):
         active = binding_of(self, event.key)
         if not self.is_current or (active is not None and active.enabled):
             return
-        key = self._meant(event, active.binding.id if active is not None else None)
+        # The key of the table that was pressed: the one that is bound here, else one that works elsewhere.
+        # Of those, first one of the same subject as the keys of this screen.
+        bound = active.binding.id if active is not None else None
+        pressed = {event.key, event.character}
+        found = [
+            key
+            for key in KEYS
+            if (key.scope in WHERE or (key.id == bound and bound in self.actions))
+            and key.says
+            and not pressed.isdisjoint(self.context.keys_of(key.id))
+        ]
+        own = {BY_ID[ident].scope for ident in self.actions}
+        near = {scope for scopes in GROUPS.values() if not own.isdisjoint(scopes) for scope in scopes}
+        key = next(iter(sorted(found, key=lambda key: (key.id != bound, key.scope not in near))), None)
         if key is None:
             return
         if key.id == "view.filter" and not self.IS_FORM:
@@ -643,23 +654,6 @@ class BaseScreen(Screen[None]):
         rows = self.focused
         if event.button == _RIGHT and isinstance(rows, LineList) and event.get_content_offset(rows) is not None:
             await press(self.app, self, "view.menu")
-
-    def _meant(self, event: events.Key, bound: str | None) -> Key | None:
-        """Return the key of the table that was pressed: the one that is bound here, else one that works elsewhere.
-
-        Of those, first one of the same subject as the keys of this screen.
-        """
-        pressed = {event.key, event.character}
-        found = [
-            key
-            for key in KEYS
-            if (key.scope in WHERE or (key.id == bound and bound in self.actions))
-            and key.says
-            and not pressed.isdisjoint(self.context.keys_of(key.id))
-        ]
-        own = {BY_ID[ident].scope for ident in self.actions}
-        near = {scope for scopes in GROUPS.values() if not own.isdisjoint(scopes) for scope in scopes}
-        return next(iter(sorted(found, key=lambda key: (key.id != bound, key.scope not in near))), None)
 
     # --------------------------------------------------------------------------------------------- copy and leave
 

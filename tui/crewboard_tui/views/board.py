@@ -472,13 +472,9 @@ class BoardScreen(BaseScreen):
             snapshot.view, self.context.now, rows.row_width, self._tree, self._done, selected=rows.selected,
             opens=self.context.key("list.open"),
         )  # fmt: skip
-        rows.show(found or rows.empty_rows(self._no_tasks))
-        rows.note_glyphs(self._tree.glyphs)
-
-    @property
-    def _no_tasks(self) -> str:
         keys = f"{self.context.key('app.tasks')} and then {self.context.key('task.new')}"
-        return "no tasks yet" + ("" if self.context.read_only else f"; {keys} adds one")
+        rows.show(found or rows.empty_rows("no tasks yet" + ("" if self.context.read_only else f"; {keys} adds one")))
+        rows.note_glyphs(self._tree.glyphs)
 
     def _paint_inbox(self, snapshot: Snapshot) -> None:
         inbox = self.query_one("#board-inbox", MessageList)

@@ -163,66 +163,61 @@ class HireForm(Vertical):
         on = self._pressed("prompt.next")
         yield _row("Prompt", Prompt(f"its task; {on} goes on"), classes="-tall-row")
         yield Section("How far may it go alone?")
-        yield from self._terms()
-        yield Fold("More", self._pressed("tick.turn"), id="hire-more")
-        yield _row("", Label("", classes="aside", id="hire-values"), id="row-values")
-        with Vertical(id="more"):
-            yield from self._more()
-            yield from self._places()
-
-    def _terms(self) -> Iterable[Widget]:
-        plan = Checkbox("an approved plan first", id="hire-plan")
-        yield _row("Require", plan, Checkbox("nothing beyond it", id="hire-strict_plan"))
+        plan, strictly = (
+            Checkbox("an approved plan first", id="hire-plan"),
+            Checkbox("nothing beyond it", id="hire-strict_plan"),
+        )
+        yield _row("Require", plan, strictly)
         yield _row("", Checkbox("my approval of each write and command", id="hire-ask"), id="row-ask")
-        own = Checkbox("own checkout", id="hire-worktree")
         network, searches = Checkbox("network", id="hire-network"), Checkbox("web: sends data out", id="hire-web")
         yield _row("Allow", network, searches)
         yield _row("Web", Field("hire-domains"), id="row-domains")
         yield _row("", Label(_ABOUT_WEB, classes="aside"), id="row-web")
         yield _row("", Label("", classes="wrong"), id="wrong-domains")
-        yield _row("Where", own, id="row-own")
-
-    def _more(self) -> Iterable[Widget]:
-        modes = [("", "background"), (_FOREGROUND, "foreground: watch it")]
-        yield _row("Mode", Radio(modes, id="hire-mode"))
-        yield _row("Work", Checkbox("claim tasks", id="hire-autoclaim"), Checkbox("run once", id="hire-once"))
-        limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
-        yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
-        yield _row("", Label("", classes="wrong"), id="wrong-limits")
-        yield _row("Engine", Select([_MODEL], id="hire-engine"), id="row-engine")
-        yield _row("", Label("", classes="aside", id="engine-costs"), id="row-engine-costs")
-        yield _row("", Label("", classes="wrong"), id="wrong-engine")
-        # A segmented control would be cut in a narrow terminal.
-        effort, thinking = (Select(_or_usual(ways), id=f"hire-{ident}") for ident, ways in _EFFORT_FIELDS.items())
-        yield _row("Effort", effort, Label(" thinking ", classes="aside"), thinking, id="row-effort")
-
-    def _places(self) -> Iterable[Widget]:
-        """Yield what the agent works on, and where. On a host it has a checkout if a workspace was pushed."""
-        tasks, board = self._view.tasks, {task.id: task for task in self._view.tasks}
-        unowned = (task for task in tasks if task.status not in CLOSED and task.owner is None)
-        free = [task for task in unowned if not blockers(task, board)]
-        task = Select([("", "none"), *((str(each.id), f"#{each.id} {each.subject}") for each in free)], id="hire-task")
-        restart = Checkbox("restart after a crash", id="hire-restart")
-        memory = (Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
-        if self._on_hosts:
-            known = sorted({label for host in self._view.hosts if host.is_up for label in host.record.labels})
-            labels = Field(
-                "hire-labels", f"none; {', '.join(known)}" if known else "none", suggester=SuggestWords(known)
+        yield _row("Where", Checkbox("own checkout", id="hire-worktree"), id="row-own")
+        yield Fold("More", self._pressed("tick.turn"), id="hire-more")
+        yield _row("", Label("", classes="aside", id="hire-values"), id="row-values")
+        with Vertical(id="more"):
+            modes = [("", "background"), (_FOREGROUND, "foreground: watch it")]
+            yield _row("Mode", Radio(modes, id="hire-mode"))
+            yield _row("Work", Checkbox("claim tasks", id="hire-autoclaim"), Checkbox("run once", id="hire-once"))
+            limits = (Label(" turns ", classes="aside"), Field("hire-turns"), Label(" budget ", classes="aside"))
+            yield _row("Model", Field("hire-model"), *limits, Field("hire-budget", "none"))
+            yield _row("", Label("", classes="wrong"), id="wrong-limits")
+            yield _row("Engine", Select([_MODEL], id="hire-engine"), id="row-engine")
+            yield _row("", Label("", classes="aside", id="engine-costs"), id="row-engine-costs")
+            yield _row("", Label("", classes="wrong"), id="wrong-engine")
+            # A segmented control would be cut in a narrow terminal.
+            effort, thinking = (Select(_or_usual(ways), id=f"hire-{ident}") for ident, ways in _EFFORT_FIELDS.items())
+            yield _row("Effort", effort, Label(" thinking ", classes="aside"), thinking, id="row-effort")
+            # What the agent works on, and where. On a host it has a checkout if a workspace was pushed.
+            tasks, board = self._view.tasks, {task.id: task for task in self._view.tasks}
+            unowned = (task for task in tasks if task.status not in CLOSED and task.owner is None)
+            free = [task for task in unowned if not blockers(task, board)]
+            task = Select(
+                [("", "none"), *((str(each.id), f"#{each.id} {each.subject}") for each in free)], id="hire-task"
             )
-            yield _row("Task", task, restart)
-            yield _row(
-                "Host",
-                Select(_host_options(self._view), id="hire-host"),
-                Label(" labels ", classes="aside"),
-                labels,
-                *memory,
-            )
-        else:
-            yield _row("Task", task)
-            yield _row("Process", restart, *memory)
-        yield _row("", Label("", classes="waits"), id="row-waits")
-        yield _row("", Label("", classes="wrong"), id="wrong-labels")
-        yield _row("", Label("", classes="wrong"), id="wrong-memory")
+            restart = Checkbox("restart after a crash", id="hire-restart")
+            memory = (Label(" memory ", classes="aside"), Field("hire-memory", "no limit"))
+            if self._on_hosts:
+                known = sorted({label for host in self._view.hosts if host.is_up for label in host.record.labels})
+                labels = Field(
+                    "hire-labels", f"none; {', '.join(known)}" if known else "none", suggester=SuggestWords(known)
+                )
+                yield _row("Task", task, restart)
+                yield _row(
+                    "Host",
+                    Select(_host_options(self._view), id="hire-host"),
+                    Label(" labels ", classes="aside"),
+                    labels,
+                    *memory,
+                )
+            else:
+                yield _row("Task", task)
+                yield _row("Process", restart, *memory)
+            yield _row("", Label("", classes="waits"), id="row-waits")
+            yield _row("", Label("", classes="wrong"), id="wrong-labels")
+            yield _row("", Label("", classes="wrong"), id="wrong-memory")
 
     def on_resize(self) -> None:
         """Keep the field with the cursor in sight: where the footer needs a second line, the form is lower."""
@@ -265,11 +260,36 @@ class HireForm(Vertical):
         """Show what the chosen type may do, only the options that apply to it, and where the agent can run."""
         kind = self.kind
         self._view = view
-        self._show_places()
+        waits = None
+        if self._on_hosts:
+            chosen = self.query_one("#hire-host", Select)
+            chosen.offer(_host_options(self._view, chosen.value, self._host))
+            flags = HireOptions(host=self._chosen("host"), needs=self._labels()[0])
+            waits = why_no_host(flags, {host.name: host.found for host in self._view.hosts}, self._chosen("engine"))
+        waiting = self.query_one("#row-waits")
+        waiting.display = waits is not None and self._labels()[1] is None
+        if waiting.display:
+            self.query_one("#hire-more", Fold).value = True
+        waiting.query_one(".waits", Label).update(Content(one_line(waits or "")))
+        if (
+            waiting.display
+            and self.screen.focused is not None
+            and self.screen.focused.id in ("hire-host", "hire-labels")
+        ):
+            self.call_after_refresh(waiting.scroll_visible, animate=False)
         # What the user must accept has all of the limits.
         limits = agent_types.describe_limits(kind) if self.is_accepted else []
         self.query_one("#hire-may", Label).update(Content(one_line(" · ".join([kind.summary, *limits]))))
-        self._warn_of_type()
+        self.query_one("#row-unaccepted").display = not self.is_accepted
+        if not self.is_accepted:
+            servers = mcp_servers.of_type(kind).servers.values()
+            said = [
+                each for server in servers for each in (f"server {server.name}: {server.shown}", *server.settings())
+            ]
+            said += [f"not understood: {each}" for each in kind.not_understood]
+            text = "; ".join([f"{kind.file} is not accepted yet: {agent_types.describe_powers(kind)}", *said])
+            self._unaccepted = safe_line(on_one_line(text))
+            self.query_one("#hire-unaccepted", Label).update(Content(self._unaccepted))
         engine = self._offer_engines()
         self.query_one("#hire-network").display = kind.executes or engine is not None
         self.query_one("#row-ask").display = engine is None and (kind.executes or kind.writes)
@@ -441,40 +461,10 @@ class HireForm(Vertical):
             return str(error)
         return None
 
-    def _show_places(self) -> None:
-        """Offer the hosts that are up, and say why no host would begin the agent now."""
-        waits = None
-        if self._on_hosts:
-            chosen = self.query_one("#hire-host", Select)
-            chosen.offer(_host_options(self._view, chosen.value, self._host))
-            flags = HireOptions(host=self._chosen("host"), needs=self._labels()[0])
-            waits = why_no_host(flags, {host.name: host.found for host in self._view.hosts}, self._chosen("engine"))
-        row = self.query_one("#row-waits")
-        row.display = waits is not None and self._labels()[1] is None
-        if row.display:
-            self.query_one("#hire-more", Fold).value = True
-        row.query_one(".waits", Label).update(Content(one_line(waits or "")))
-        if row.display and self.screen.focused is not None and self.screen.focused.id in ("hire-host", "hire-labels"):
-            self.call_after_refresh(row.scroll_visible, animate=False)
-
     @property
     def is_accepted(self) -> bool:
         """Return True if the user need not accept the chosen type."""
         return type_files.is_accepted(self.kind, self._environment)
-
-    def _warn_of_type(self) -> None:
-        """Show all that a type may do which the user must accept."""
-        kind = self.kind
-        self.query_one("#row-unaccepted").display = not self.is_accepted
-        if not self.is_accepted:
-            servers = mcp_servers.of_type(kind).servers.values()
-            said = [
-                each for server in servers for each in (f"server {server.name}: {server.shown}", *server.settings())
-            ]
-            said += [f"not understood: {each}" for each in kind.not_understood]
-            text = "; ".join([f"{kind.file} is not accepted yet: {agent_types.describe_powers(kind)}", *said])
-            self._unaccepted = safe_line(on_one_line(text))
-            self.query_one("#hire-unaccepted", Label).update(Content(self._unaccepted))
 
     def scroll_to_warning(self) -> None:
         """Scroll to what the user must accept."""

@@ -153,7 +153,15 @@ class InboxScreen(BaseScreen):
         self._read = box.name, mailbox
         words = f"older messages are not loaded · {self.context.key('list.top')} loads more"
         older = words if mailbox.has_older else ""
-        pane.read(self._shown(mailbox, box), box, self._nothing(box), snapshot.view.asked, older)
+        if self.search.is_narrowed:
+            nothing = f"no mail matches; {self.context.key('view.back')} shows all"
+        elif self._unread_only:
+            nothing = f"nothing unread; {self.context.key('inbox.unread')} shows all"
+        elif box.operators:
+            nothing = "no mail; messages to you appear here"
+        else:
+            nothing = "no mail" + ("" if self.context.read_only else f"; {self.context.key('inbox.reply')} writes some")
+        pane.read(self._shown(mailbox, box), box, nothing, snapshot.view.asked, older)
         # What the list leaves out of the mailbox, and the keys that show it.
         unread = f" · unread only · {self.context.key('inbox.unread')} shows the rest" if self._unread_only else ""
         narrowed = f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
@@ -183,16 +191,6 @@ class InboxScreen(BaseScreen):
         last = next((each.end for each in reversed(mailbox.letters) if not is_notice(each.message)), 0)
         # What is damaged behind the last message can never be in sight.
         self._seen[name] = seen if seen < last else mailbox.end
-
-    def _nothing(self, box: MailboxInfo) -> str:
-        """Return the line of a mailbox without mail."""
-        if self.search.is_narrowed:
-            return f"no mail matches; {self.context.key('view.back')} shows all"
-        if self._unread_only:
-            return f"nothing unread; {self.context.key('inbox.unread')} shows all"
-        if box.operators:
-            return "no mail; messages to you appear here"
-        return "no mail" + ("" if self.context.read_only else f"; {self.context.key('inbox.reply')} writes some")
 
     # ------------------------------------------------------------------------------------------------- events
 

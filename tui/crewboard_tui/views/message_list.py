@@ -58,7 +58,11 @@ def find_threads(
 
     The messages with an id in `apart` belong to no thread.
     """
-    chains = {request.id: chain for chain in _chains(asked) for request in chain}
+    # Each request with those that it supersedes, oldest first.
+    chains: dict[str, list[Request]] = {}
+    for request in asked:
+        chains[request.id] = chains.get(request.supersedes or "", [])
+        chains[request.id].append(request)
     gathered: dict[str, list[MessageView]] = {}
     chain_of = {
         each.message.id: chains.get(str(each.message.metadata.get("request_id", "")))
@@ -76,22 +80,11 @@ def find_threads(
         if inside is None or chain is None:
             found.append(letter)
         elif inside[-1] is letter:
-            found.append(Thread(chain, tuple(inside)))
+            found.append(Thread(tuple(chain), tuple(inside)))
     return found
 
 
-def _chains(asked: Sequence[Request]) -> list[tuple[Request, ...]]:
-    """Return each request with those that it supersedes, oldest first."""
-    chains: dict[str, list[Request]] = {}
-    roots: dict[str, str] = {}
-    for request in asked:
-        root = roots.get(request.supersedes or "", request.id)
-        roots[request.id] = root
-        chains.setdefault(root, []).append(request)
-    return [tuple(chain) for chain in chains.values()]
-
-
-def _steps(chain: tuple[Request, ...]) -> list[str]:
+def _steps(chain: Sequence[Request]) -> list[str]:
     """Return the steps of a chain, one word each."""
     steps: list[str] = []
     for request in chain:
@@ -350,7 +343,24 @@ class MessageList(LineList):
         # While the user moves in a sorted list, another order may be due.
         if read_of != self._read_of or self._rows is not self._own_rows or self.is_sorted:
             self._read_of = read_of
-            self._go_through(letters, box, nothing, asked, older)
+            self._void = void_of(letters, asked)
+            self._entries = find_threads(letters, asked, self._void)
+            self.marked &= {*map(_key_of, self._entries), *(each.message.id for each in letters)}
+            if self.is_sorted:
+                self._entries = self.in_order(
+                    self._entries, _key_of, lambda entry: SORTS[self.order.by](_letters_of(entry)[-1])
+                )
+            oldest = min((each.message.ts for each in letters), default=box.now)
+            self._box, self._nothing = replace(box, dated=not is_same_day(oldest, box.now)), nothing
+            self._day, self._older = time.localtime(box.now)[:3], older
+            self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
+            self._is_fresh_above = bool(older) and box.unread > len(self._fresh)
+            self._threads = {entry.key: entry for entry in self._entries if isinstance(entry, Thread)}
+            for key, thread in self._threads.items():
+                # The selected message may have become a part of a thread.
+                if key not in self._unfolded and self._selected in {letter.message.id for letter in thread.letters}:
+                    self._selected = key
+            self._show_entries()
         if opens and self._entries:
             # At the first unread message, with the one before it visible, else at the end.
             last = len(self.rows) - 1
@@ -358,29 +368,6 @@ class MessageList(LineList):
             self.select(self.rows[at].key)
             if at < last:
                 self.scroll_to(y=at - 1, animate=False, force=True)
-
-    def _go_through(
-        self, letters: Sequence[MessageView], box: MailboxInfo, nothing: str, asked: Sequence[Request], older: str
-    ) -> None:
-        """Make the rows anew."""
-        self._void = void_of(letters, asked)
-        self._entries = find_threads(letters, asked, self._void)
-        self.marked &= {*map(_key_of, self._entries), *(each.message.id for each in letters)}
-        if self.is_sorted:
-            self._entries = self.in_order(
-                self._entries, _key_of, lambda entry: SORTS[self.order.by](_letters_of(entry)[-1])
-            )
-        oldest = min((each.message.ts for each in letters), default=box.now)
-        self._box, self._nothing = replace(box, dated=not is_same_day(oldest, box.now)), nothing
-        self._day, self._older = time.localtime(box.now)[:3], older
-        self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
-        self._is_fresh_above = bool(older) and box.unread > len(self._fresh)
-        self._threads = {entry.key: entry for entry in self._entries if isinstance(entry, Thread)}
-        for key, thread in self._threads.items():
-            # The selected message may have become a part of a thread.
-            if key not in self._unfolded and self._selected in {letter.message.id for letter in thread.letters}:
-                self._selected = key
-        self._show_entries()
 
     def shown_to(self, known: int) -> int:
         """Return the byte offset after the last visible message, if no unread message lies between it and `known`."""

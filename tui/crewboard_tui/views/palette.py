@@ -129,7 +129,20 @@ class Commands(Provider):
                 score = _BEGIN_SCORE if text.startswith(query.lower()) else _PART_SCORE
                 yield Hit(score, title := place.title(self.app.size.width), place.go, text=title.plain)
         working = self._commands()
-        for command in [*working, *self._others(working)]:
+        # The commands that do not work now, each once, with the reason.
+        found = {(command.key.label, command.key.says) for command in working}
+        works = {key.id for key, _ in working_keys(self.screen)}
+        others: list[_Command] = []
+        for key in KEYS:
+            if key.scope in WHERE and key.says and key.id not in works and (key.label, key.says) not in found:
+                found.add((key.label, key.says))
+                why = elsewhere = f"only {WHERE[key.scope]}"
+                if isinstance(self.screen, BaseScreen):
+                    why = self.screen.why_not(key)
+                goes = why == elsewhere and key.scope in _VIEW_OF
+                run = partial(self._go_to, key) if goes else partial(self._tell, command_name(key), why)
+                others.append(_Command(key, "", run, why))
+        for command in [*working, *others]:
             score = command.score(query)
             if score > 0:
                 yield Hit(score, command.title, command.run, text=command.title.plain)
@@ -177,22 +190,6 @@ class Commands(Provider):
             for key in palette_commands()
             if self.app.check_action(key.action, ())
         ]
-
-    def _others(self, working: list[_Command]) -> list[_Command]:
-        """Return the commands that do not work now, each once, with the reason."""
-        found = {(command.key.label, command.key.says) for command in working}
-        works = {key.id for key, _ in working_keys(self.screen)}
-        others: list[_Command] = []
-        for key in KEYS:
-            if key.scope in WHERE and key.says and key.id not in works and (key.label, key.says) not in found:
-                found.add((key.label, key.says))
-                why = elsewhere = f"only {WHERE[key.scope]}"
-                if isinstance(self.screen, BaseScreen):
-                    why = self.screen.why_not(key)
-                goes = why == elsewhere and key.scope in _VIEW_OF
-                run = partial(self._go_to, key) if goes else partial(self._tell, command_name(key), why)
-                others.append(_Command(key, "", run, why))
-        return others
 
     async def _tell(self, name: str, why_not: str) -> None:
         if isinstance(self.screen, BaseScreen):
@@ -271,7 +268,9 @@ class Menu(ModalScreen[str | None]):
         rows, (width, height) = self.query_one(LineList), self.app.size
         lines = min(len(self._verbs) + 2, max(2, height - _ABOVE - _BELOW))
         wide = min(width, _EDGES + max(map(width_of, self._verbs.values()), default=0))
-        at = _cursor_of(self._behind) or Offset(0, height)
+        at, behind = Offset(0, height), self._behind.focused
+        if isinstance(behind, LineList) and behind.selected is not None:
+            at = behind.content_region.offset + Offset(0, behind.keys.index(behind.selected) - behind.scroll_offset.y)
         rows.styles.width, rows.styles.height = wide, lines
         rows.styles.offset = min(at.x + _BESIDE, width - wide), max(0, min(at.y, height - _BELOW - lines))
 
@@ -365,12 +364,3 @@ def _consequence(key: Key, selection: Selection, screen: BaseScreen) -> str:
     fitting = [each for each in chosen if operation.fits(each)]
     says = operation.consequence(fitting, screen.context.snapshot.view, screen.context.key) if fitting else ""
     return says or key.says
-
-
-def _cursor_of(screen: BaseScreen) -> Offset | None:
-    """Return where the row under the cursor begins on the screen; None if there is none."""
-    rows = screen.focused
-    if not isinstance(rows, LineList) or rows.selected is None:
-        return None
-    line = rows.keys.index(rows.selected) - rows.scroll_offset.y
-    return rows.content_region.offset + Offset(0, line)

@@ -117,12 +117,36 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
     view, report = snapshot.view, snapshot.get(CrashOf(need.agent))
     agent = view.agent(need.agent)
     if need.kind == "death" and need.host is not None:
-        return _lost_host_lines(need, snapshot, now, width)
+        host = view.host(need.host)
+        lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(need.summary, width, "  ")]
+        facts = [
+            ("agents", ", ".join(need.agents)),
+            ("what helps", WHAT_HELPS_LOST),
+            ("would wait", would_wait(need.agents, view)),
+            ("since", f"{format_clock(need.since)}, {format_age(now - need.since)} ago"),
+            ("last seen", format_clock(host.seen) if host is not None and not host.is_up else ""),
+            (_HOLDS_UP, held_by(view, need)),
+            ("now", describe_hosts(view.hosts, away_for(snapshot))),
+        ]
+        return [*lines, *fact_lines(facts, width)]
     if need.kind == "death" and report is not None and report.agent == need.agent:
         return crash_lines(report, now, width)
     request = view.request(need.request_id) if need.request_id else None
     if request is not None:
-        return _request_lines(request, view, need, width)
+        payload = request.payload
+        reasons = [(name, str(payload.get(name) or "")) for name in ("risk", "why")]
+        lines = fact_lines([(_HOLDS_UP, held_by(view, need)), *reasons], width)
+        if request.type == "task_review":
+            return lines + review_text(request, width)
+        if request.type == "permission":
+            return lines + permission_text(request, width)
+        body = request.plan or payload.get("question") or payload.get("summary") or ""
+        lines += markdown_lines(str(body), width)
+        options = payload.get("options")
+        if isinstance(options, list):
+            # No numbers: digits switch views and would not choose an option.
+            lines += [(Span("  • ", "dim"), say(str(option))) for option in options]
+        return lines
     behind = waiting_behind(view, need).agents
     task = view.task(need.task)
     until = outage_end(view.agents) if need.kind == "outage" else None
@@ -154,23 +178,6 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
     letters = [each.message for each in mailbox.letters] if mailbox is not None else []
     results = [each.content for each in letters if each.type == "result" and each.from_ == need.agent]
     return [*lines, (), *markdown_lines(results[-1], width)] if results else lines
-
-
-def _lost_host_lines(need: Need, snapshot: Snapshot, now: float, width: int) -> list[Line]:
-    """Return what is known of a host that was lost, and of the agents that were lost with it."""
-    view = snapshot.view
-    host = view.host(need.host)
-    lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(need.summary, width, "  ")]
-    facts = [
-        ("agents", ", ".join(need.agents)),
-        ("what helps", WHAT_HELPS_LOST),
-        ("would wait", would_wait(need.agents, view)),
-        ("since", f"{format_clock(need.since)}, {format_age(now - need.since)} ago"),
-        ("last seen", format_clock(host.seen) if host is not None and not host.is_up else ""),
-        (_HOLDS_UP, held_by(view, need)),
-        ("now", describe_hosts(view.hosts, away_for(snapshot))),
-    ]
-    return [*lines, *fact_lines(facts, width)]
 
 
 def would_wait(names: Sequence[str], view: TeamView) -> str:
@@ -247,23 +254,6 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
         ],
         width,
     )
-    return lines
-
-
-def _request_lines(request: Request, view: TeamView, need: Need, width: int) -> list[Line]:
-    payload = request.payload
-    reasons = [(name, str(payload.get(name) or "")) for name in ("risk", "why")]
-    lines = fact_lines([(_HOLDS_UP, held_by(view, need)), *reasons], width)
-    if request.type == "task_review":
-        return lines + review_text(request, width)
-    if request.type == "permission":
-        return lines + permission_text(request, width)
-    body = request.plan or payload.get("question") or payload.get("summary") or ""
-    lines += markdown_lines(str(body), width)
-    options = payload.get("options")
-    if isinstance(options, list):
-        # No numbers: digits switch views and would not choose an option.
-        lines += [(Span("  • ", "dim"), say(str(option))) for option in options]
     return lines
 
 
@@ -366,30 +356,28 @@ class TaskTree:
         """
         now = tuple(tasks)
         if now != self._tasks:
-            self._tasks, self._depths = now, _arrange(now)
+            ranked = sorted(now, key=task_rank)
+            place = {task.id: at for at, task in enumerate(ranked)}
+            shown = {task.id: task for task in ranked}
+            first: list[Task] = []
+            below = defaultdict[int, list[Task]](list)
+            for task in ranked:
+                waits = task.status == "pending" and [
+                    each for each in store_tasks.blockers(task, shown) if each in shown
+                ]
+                (below[max(waits, key=place.__getitem__)] if waits else first).append(task)
+            depths: dict[int, int] = {}
+            # Tasks that wait for each other stand below none: the first of them on the board comes after all others.
+            for root in chain(first, ranked):
+                stack = [(root, 0)]
+                while stack:
+                    task, depth = stack.pop()
+                    if task.id not in depths:
+                        depths[task.id] = depth
+                        stack += [(each, depth + 1) for each in reversed(below[task.id])]
+            self._tasks, self._depths = now, depths
             self.glyphs = {str(task.id): TASK_LOOKS[task.status].glyph for task in now}
         return self._depths
-
-
-def _arrange(tasks: Sequence[Task]) -> dict[int, int]:
-    ranked = sorted(tasks, key=task_rank)
-    place = {task.id: at for at, task in enumerate(ranked)}
-    shown = {task.id: task for task in ranked}
-    first: list[Task] = []
-    below = defaultdict[int, list[Task]](list)
-    for task in ranked:
-        waits = task.status == "pending" and [each for each in store_tasks.blockers(task, shown) if each in shown]
-        (below[max(waits, key=place.__getitem__)] if waits else first).append(task)
-    depths: dict[int, int] = {}
-    # Tasks that wait for each other stand below none: the first of them on the board comes after all others.
-    for root in chain(first, ranked):
-        stack = [(root, 0)]
-        while stack:
-            task, depth = stack.pop()
-            if task.id not in depths:
-                depths[task.id] = depth
-                stack += [(each, depth + 1) for each in reversed(below[task.id])]
-    return depths
 
 
 DONE = "done"
@@ -552,6 +540,21 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
     waiting = blocked(task, view.tasks)
     is_left = any(agent.status.unreported == task.id for agent in view.agents)
     unowned = f"{_UNOWNED}; {_orphaned(task, view)}" if is_orphan(task) else _UNOWNED
+    if task.checked is None:
+        check = "none" if task.check == "" else one_line(as_run(task.check or ""))
+    else:
+        own = (
+            "" if task.check in (None, task.checked.command) else f"{one_line(as_run(task.check or 'none'))}; before: "
+        )
+        check = f"{own}{one_line(describe_checked(task))}, {task.checked.result}"
+    last = task.reviewed
+    done = f"reviewed by {last.by} {format_minute(last.at)}" if last is not None else ""
+    if task.in_review is not None:
+        review = f"by {task.review}, which is asked now ({task.in_review})" + (f"; before: {done}" if done else "")
+    elif done or task.review is None:
+        review = done
+    else:
+        review = f"by {task.review}" + ("" if task.reviews else ", not asked yet")
     facts = [
         ("task", f"#{task.id} {task.subject}"),
         ("status", _look(task, view).word),
@@ -564,32 +567,13 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         ("only for", task.required_type or ""),
         ("priority", f"{task.priority:+d}" if task.priority else ""),
         ("details", task.description),
-        ("check", _check_fact(task)),
-        ("review", _review_fact(task)),
+        ("check", check),
+        ("review", review),
         ("created", f"{format_clock(task.created_at)}, {format_age(now - task.created_at)} ago"),
         ("changed", f"{format_clock(task.updated_at)}, {format_age(now - task.updated_at)} ago"),
         ("edited", f"{format_clock(task.edited_at)}, {format_age(now - task.edited_at)} ago" if task.edited_at else ""),
     ]
     return [(name, value) for name, value in facts if value]
-
-
-def _check_fact(task: Task) -> str:
-    """Return the check of a task, how it ended last, and where its output is."""
-    if task.checked is None:
-        return "none" if task.check == "" else one_line(as_run(task.check or ""))
-    own = "" if task.check in (None, task.checked.command) else f"{one_line(as_run(task.check or 'none'))}; before: "
-    return f"{own}{one_line(describe_checked(task))}, {task.checked.result}"
-
-
-def _review_fact(task: Task) -> str:
-    """Return who approved the work on a task, else who must, and whether it is asked now."""
-    last = task.reviewed
-    done = f"reviewed by {last.by} {format_minute(last.at)}" if last is not None else ""
-    if task.in_review is not None:
-        return f"by {task.review}, which is asked now ({task.in_review})" + (f"; before: {done}" if done else "")
-    if done or task.review is None:
-        return done
-    return f"by {task.review}" + ("" if task.reviews else ", not asked yet")
 
 
 def _why_failed(task: Task, snapshot: Snapshot) -> str:

@@ -145,7 +145,13 @@ class ChangesPage(BaseScreen):
             Row(path, (*note_count(notes[path]), say_run(path), Span(" is not changed any more", "dim")))
             for path in sorted(notes.keys() - known)
         ]
-        files.show(rows or files.empty_rows(self.search.nothing(self._nothing())))
+        if self._reader.problem:
+            nothing = one_line(self._reader.problem)
+        elif self._changes is None and self._reader.is_reading:
+            nothing = "reading …"
+        else:
+            nothing = self._none if self._changes is not None else f"{self._agent} has no worktree"
+        files.show(rows or files.empty_rows(self.search.nothing(nothing)))
         opens, note, send = map(self.context.key, ("list.open", "changes.note", "changes.send"))
         state = f"{opens} diff · {note} notes a line · {send} sends"
         if changes is not None and changes.missing:
@@ -154,14 +160,6 @@ class ChangesPage(BaseScreen):
             state = "reading …"
         title(files, f"Files · {len(changes.files) if changes else 0}{self.search.narrowed_to}", state)
         self._paint_diff()
-
-    def _nothing(self) -> str:
-        """Return the line of a list without files."""
-        if self._reader.problem:
-            return one_line(self._reader.problem)
-        if self._changes is None and self._reader.is_reading:
-            return "reading …"
-        return self._none if self._changes is not None else f"{self._agent} has no worktree"
 
     @property
     def _none(self) -> str:
@@ -190,7 +188,12 @@ class ChangesPage(BaseScreen):
         if not pane.size:
             return  # hidden, it has no width to break lines at
         found = self._file
-        title(pane, one_line(as_run(path)) or "Diff", self._place())
+        paths = [row.key for row in self.query_one("#files", LineList).rows]
+        place = ""
+        if len(paths) > 1 and self._path in paths:
+            keys = " ".join(map(self.context.key, ("changes.previous", "changes.next")))
+            place = f"file {paths.index(self._path) + 1} of {len(paths)} · {keys}"
+        title(pane, one_line(as_run(path)) or "Diff", place)
         is_waiting = found is None and self._reader.is_reading
         before, shown = self._shown, (path, found, pane.row_width, self._notes_here, is_waiting, self._reveals)
         if is_other or is_waiting or before != shown:
@@ -204,14 +207,6 @@ class ChangesPage(BaseScreen):
                 pane.select(kept)
             else:
                 pane.read(rows, nothing)
-
-    def _place(self) -> str:
-        """Return which of the files is shown."""
-        paths = [row.key for row in self.query_one("#files", LineList).rows]
-        if self._path not in paths or len(paths) < 2:  # noqa: PLR2004
-            return ""
-        keys = " ".join(map(self.context.key, ("changes.previous", "changes.next")))
-        return f"file {paths.index(self._path) + 1} of {len(paths)} · {keys}"
 
     def _diff_rows(self, found: FileDiff | None, width: int) -> list[CollapsibleRow]:
         found = found or FileDiff(self._path)

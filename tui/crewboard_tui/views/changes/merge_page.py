@@ -279,7 +279,23 @@ class MergePage(BaseScreen):
         self._show_progress()
 
     def _whole(self, width: int) -> Iterator[Passage]:
-        facts = [*self._fact_lines(width), (), *self._outcome_lines(width)]
+        terms = self._terms
+        into = terms.into or self._branch or "the branch that is checked out"
+        last = "the last snapshot, even if it is at work" if terms.now else "its work as it is now"
+        told = [
+            ("how", _HOW[terms.how], "accept.how"),
+            ("into", as_run(into), "accept.into"),
+            ("takes", last, "accept.last"),
+        ]
+        lines = [
+            spread((Span(f"{name:<{_HANGS}}", "dim"), say(text)), self._changed_by(ident), width)
+            for name, text, ident in told
+        ]
+        first, *rest = wrap(self._message, max(1, width - _HANGS)) if self._message else ("…",)
+        head = (Span("message  ", "dim"), Span(first, "bold"))
+        lines.append(spread(head, self._changed_by("accept.message"), width))
+        lines += ((Span(" " * _HANGS), Span(piece)) for piece in rest)
+        facts = [*lines, (), *self._outcome_lines(width)]
         changes = self._preview.changes if self._preview is not None else None
         files = [
             file_line(each, width, is_marked=each.path in self._changed)
@@ -298,24 +314,6 @@ class MergePage(BaseScreen):
     def _show_progress(self) -> None:
         state = "checking …" if self._is_checking else self._asked.progress
         title(self.query_one("#preview", LineView), f"Merge the work of {self._agent}", state)
-
-    def _fact_lines(self, width: int) -> list[Line]:
-        terms = self._terms
-        into = terms.into or self._branch or "the branch that is checked out"
-        last = "the last snapshot, even if it is at work" if terms.now else "its work as it is now"
-        facts = [
-            ("how", _HOW[terms.how], "accept.how"),
-            ("into", as_run(into), "accept.into"),
-            ("takes", last, "accept.last"),
-        ]
-        lines = [
-            spread((Span(f"{name:<{_HANGS}}", "dim"), say(text)), self._changed_by(ident), width)
-            for name, text, ident in facts
-        ]
-        first, *rest = wrap(self._message, max(1, width - _HANGS)) if self._message else ("…",)
-        head = (Span("message  ", "dim"), Span(first, "bold"))
-        lines.append(spread(head, self._changed_by("accept.message"), width))
-        return [*lines, *((Span(" " * _HANGS), Span(piece)) for piece in rest)]
 
     def _changed_by(self, ident: str) -> Line:
         return (Span(self.context.key(ident), "key", ident), Span(" changes it", "dim"))

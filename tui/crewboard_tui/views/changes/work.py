@@ -369,7 +369,13 @@ class ChangesReader:
                 return
             self.is_read, self.problem = True, found.problem if worked else says
             if found.is_listed:
-                self._take(found, names)
+                # Of all agents, or of those with these names.
+                kept = {} if names is None else {name: each for name, each in self.known.items() if name not in names}
+                self.known = {**kept, **{each.agent: each for each in found.changes}}
+                self.merged = {**found.merged, **self._just_merged}
+                for name, diff in found.diffs.items():
+                    self.diffs[name], self._commits[name] = diff.files, diff.commits
+                    self.revealed[name] = diff.revealed
             self.show()
             self.read(())
 
@@ -387,15 +393,6 @@ class ChangesReader:
         except (CrewboardError, OSError) as error:
             return f"{name}: {error}"
         return ""
-
-    def _take(self, found: _Reading, names: list[str] | None) -> None:
-        """Take what was read of all agents, or of those with these names."""
-        kept = {} if names is None else {name: each for name, each in self.known.items() if name not in names}
-        self.known = {**kept, **{each.agent: each for each in found.changes}}
-        self.merged = {**found.merged, **self._just_merged}
-        for name, diff in found.diffs.items():
-            self.diffs[name], self._commits[name] = diff.files, diff.commits
-            self.revealed[name] = diff.revealed
 
 
 def _parse(text: str) -> tuple[tuple[FileDiff, ...], tuple[FileDiff, ...]]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from rich.cells import cell_len
 from textual.timer import Timer
 
-from crewboard import AgentView, Request, TeamView, executed_files
+from crewboard import Request, TeamView, executed_files
 from crewboard.protocol import collisions
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records.agents import Deviations
@@ -160,7 +160,11 @@ class RequestPage:
         """Return who asks, and since when, `apart` on a line of its own; below it for which task."""
         request, view = self.seen, self._context.snapshot.view
         agent = view.agent(request.from_)
-        who = f"{request.from_} ({', '.join(_about(agent))})" if agent else request.from_
+        who = request.from_
+        if agent:
+            engine = agent.spec.engine if agent.spec is not None else None
+            about = (agent.type, f"engine {engine.name}" if engine is not None else "", f"pid {agent.pid or '—'}")
+            who += f" ({', '.join(filter(None, about))})"
         waiting = format_age(self._context.now - request.created_at)
         label = LABEL if apart else 0
         asks: Line = (Span(f"{'FROM ':<{label}}", "dim"), say(who, "bold"))
@@ -174,13 +178,6 @@ class RequestPage:
     def outcome_lines(self) -> list[Line]:
         """Return what has become of the request, if it is closed."""
         return [(say(self.outcome, "error-pill"),)] if self.outcome else []
-
-
-def _about(agent: AgentView) -> Iterator[str]:
-    yield agent.type
-    if agent.spec is not None and agent.spec.engine is not None:
-        yield f"engine {agent.spec.engine.name}"
-    yield f"pid {agent.pid or '—'}"
 
 
 def hang_facts(facts: list[Line], width: int, most: int) -> list[Line]:

@@ -136,11 +136,11 @@ class PlanText(LineView):
     @property
     def turns(self) -> str | None:
         """Return what the key of a step does at the cursor."""
-        return self._turns(self.chosen) if self._is_placed else None
-
-    @property
-    def _is_placed(self) -> bool:
-        return self._at is not None and self._at < len(self._places) and bool(self._places[self._at])
+        return (
+            self._turns(self.chosen)
+            if (self._at is not None and self._at < len(self._places) and bool(self._places[self._at]))
+            else None
+        )
 
     @property
     def _rows(self) -> range:
@@ -593,7 +593,19 @@ class ReviewScreen(BaseScreen):
         The facts, if they do not stand beside it, are at its top: they scroll away, so that the text gets most of the
         screen.
         """
-        request, known = self._shown, (self._draft_notes, self._verdicts, self._before)
+        drafts = [Note(id="", line=each.line, end=each.end, text=each.text) for each in self._notes]
+        # What is decided about steps that are not approved, by the line that they begin at.
+        approved = self._approved
+        terms = self.terms.terms if approved is None else approved.terms or Terms()
+        denied = {each.step: f"refused: {each}; the rest is an instruction" for each in terms.denied}
+        decided = {
+            within.start: f"{VERDICTS[verdict].decided} · {denied.get(number, 'an instruction only')}"
+            if (verdict := terms.verdict(number)) != "do"
+            else "released: it was held at first"
+            for number, within in self._step_lines.items()
+            if terms.verdict(number) != "do" or number in terms.released
+        }
+        request, known = self._shown, (drafts if drafts or self._numbers else None, decided, self._before)
         if self._is_apart:
             yield from plan_alone(request, width, *known)
             yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
@@ -797,20 +809,6 @@ class ReviewScreen(BaseScreen):
     def _step_lines(self) -> dict[int, range]:
         return step_lines(self._shown.plan) if self._is_plan else {}
 
-    @property
-    def _verdicts(self) -> dict[int, str]:
-        """Return in words what is decided about steps that are not approved, by the line that they begin at."""
-        approved = self._approved
-        terms = self.terms.terms if approved is None else approved.terms or Terms()
-        denied = {each.step: f"refused: {each}; the rest is an instruction" for each in terms.denied}
-        return {
-            within.start: f"{VERDICTS[verdict].decided} · {denied.get(number, 'an instruction only')}"
-            if (verdict := terms.verdict(number)) != "do"
-            else "released: it was held at first"
-            for number, within in self._step_lines.items()
-            if terms.verdict(number) != "do" or number in terms.released
-        }
-
     def _steps_in(self, lines: range) -> list[int]:
         """Return the steps to which lines of the plan belong; of an approved plan, those that it holds."""
         approved = self._approved
@@ -879,12 +877,6 @@ class ReviewScreen(BaseScreen):
         between = [piece for each in told for piece in (Span(" · ", "dim"), each)][1:]
         return [(Span(f"{'NOTES':<{LABEL}}", "dim"), *between)] if told else []
 
-    @property
-    def _draft_notes(self) -> list[Note] | None:
-        """Return them as they are shown; None while the lines need no numbers."""
-        drafts = [Note(id="", line=each.line, end=each.end, text=each.text) for each in self._notes]
-        return drafts if drafts or self._numbers else None
-
     def _problem_of_note(self, text: str) -> str | None:
         try:
             note = _note_in(text)
@@ -896,19 +888,17 @@ class ReviewScreen(BaseScreen):
     def _draft_of_note(self, text: str) -> str:
         return note_on(self.page.seen.id, _note_in(text))
 
-    def _note_at_cursor(self) -> str:
-        """Return the lines under the cursor, as a note begins, with the note that they have; empty without a cursor."""
-        chosen = self.query_one("#plan", PlanText).chosen
-        if not chosen:
-            return ""
-        first, last = chosen.start, chosen.stop - 1
-        where = f"{first}:" if first == last else f"{first}-{last}:"
-        return where + self.context.drafts.get(self._draft_of_note(where), "")
-
     def _write_note(self) -> None:
         """Ask for a note on lines of the plan; it is a draft from the first letter on."""
         self._numbers = True
-        written = self._note_at_cursor()
+        # The lines under the cursor, as a note begins, with the note that they have; empty without a cursor.
+        chosen = self.query_one("#plan", PlanText).chosen
+        if not chosen:
+            written = ""
+        else:
+            first, last = chosen.start, chosen.stop - 1
+            where = f"{first}:" if first == last else f"{first}-{last}:"
+            written = where + self.context.drafts.get(self._draft_of_note(where), "")
         self.paint(self.context.snapshot)
         kept = [] if not written or _is_bare(written) else [self._draft_of_note(written)]
 

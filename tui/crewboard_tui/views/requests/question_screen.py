@@ -134,10 +134,7 @@ class QuestionScreen(BaseScreen):
         fits = len(question.lines) + question.styles.padding.height
         question.styles.max_height = None if self.panes.zoomed is question else fits
         self._show_progress()
-        self._show_why(snapshot)
-
-    def _show_why(self, snapshot: Snapshot) -> None:
-        """Show what the agent did before it asked."""
+        # What the agent did before it asked.
         why, work = self.query_one("#why", LineView), snapshot.get(WorkOf(self.page.seen.from_))
         if work is None:
             return
@@ -152,7 +149,12 @@ class QuestionScreen(BaseScreen):
         """Yield the question, and all choices if `rows` rows of `room` cells do not show them all, or hide a key."""
         request = self.page.seen
         lines = markdown_lines(str(request.payload.get("question", "")), width)
-        yield Passage(named(request, "question"), _bold(lines))
+        # The first paragraph in bold: the rest explains it.
+        end = lines.index(()) if () in lines else len(lines)
+        yield Passage(
+            named(request, "question"),
+            [tuple(replace(span, tone=f"{span.tone} bold") for span in line) for line in lines[:end]] + lines[end:],
+        )
         hides = any(
             redaction.redact(option) != option
             # A choice with blanks in it may be long, too.
@@ -278,9 +280,3 @@ class Choices(LineList):
 
 def _choice(option: str) -> Line:
     return (Span(" "), say(option))
-
-
-def _bold(lines: list[Line]) -> list[Line]:
-    """Return lines with the first paragraph in bold: the rest explains it."""
-    end = lines.index(()) if () in lines else len(lines)
-    return [tuple(replace(span, tone=f"{span.tone} bold") for span in line) for line in lines[:end]] + lines[end:]
