@@ -131,6 +131,23 @@ async def test_when_file_events_end_all_workers_look_themselves(
     await listener.hears("all")
 
 
+@pytest.mark.parametrize("because", ["events were lost", "none came for a while"])
+async def test_all_look_once_it_listens_again(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, because: str
+) -> None:
+    """What changes between a look and the first hint would be found only when a worker looks by itself, rarely."""
+    notifier, listened = listener.notifier, list[bool]()
+    monkeypatch.setattr(notifier, "_wake_all", lambda: listened.append(notifier.is_working))
+    if because == "events were lost":
+        notifier._note("")
+    else:
+        monkeypatch.setattr(module, "RETRY_INTERVAL", 0)
+        notifier.stop()
+        notifier.check()
+    await listener.hears("team")
+    assert listened == [False, True]
+
+
 async def test_lost_events_make_all_look(listener: Listener) -> None:
     listener.notifier._note("")
     await listener.hears("all", "team")

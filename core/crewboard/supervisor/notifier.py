@@ -99,8 +99,7 @@ class ChangeNotifier:
             log.warning("file events ended, so workers look for mail themselves")
             self.stop()
         if not self.is_working and self._loop is not None and time.monotonic() - self._tried > RETRY_INTERVAL:
-            self.stop()
-            self.start(self._loop)
+            self._begin_again()
 
     def _note(self, name: str) -> None:
         self._changed.put(name)
@@ -117,11 +116,7 @@ class ChangeNotifier:
         if self._listener is None or not names:
             return
         if "" in names:
-            # Watch the folders that are there now, and let all look: events were lost, or a folder is gone.
-            self.stop()
-            if self._loop is not None:
-                self.start(self._loop)
-            self._on_team()
+            self._begin_again()
             return
         team = self._team
         folders = {name.rpartition("/")[0] for name in names}
@@ -149,6 +144,15 @@ class ChangeNotifier:
             self._wake_all()
         for agent in sorted(found):
             self._wake_one(agent)
+
+    def _begin_again(self) -> None:
+        """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""
+        self.stop()
+        if self._loop is not None:
+            self.start(self._loop)
+        # What changed while nothing was watched is told by no hint.
+        self._wake_all()
+        self._on_team()
 
     def _read_settings(self) -> dict[str, Any]:
         return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}
