@@ -230,6 +230,17 @@ def test_the_pulse_is_of_the_last_minutes_and_moves_with_the_clock() -> None:
     assert f"tokens a minute, {PULSE} min since " in next(wide)
 
 
+def test_the_pulse_of_a_young_team_begins_with_its_first_call() -> None:
+    spent = Spending({1000: Spent(0, 41_200), 1002: Spent(0, 500)})
+    top, *rows, axis = map(plain, pulse(spent, 1002 * 60, 64, 4))
+    assert "Pulse · tokens a minute, 5 min" in top
+    assert rows[-1].endswith(f"│{'':20}{'█' * 10}{'':10}{'▁' * 10}")
+    assert len(rows[-1]) == len(axis)
+    top, *rows, axis = map(plain, pulse(spent, 1010 * 60, 64, 4))
+    assert "Pulse · tokens a minute, 13 min" in top, "11 minutes, and what fills the room"
+    assert len(rows[-1]) == len(axis)
+
+
 def test_a_chart_of_calls_without_a_price_shows_tokens() -> None:
     top, first, *_ = map(plain, chart(Spending({7: Spent(0, 41_200)}), "", 80, 4))
     assert "Tokens per minute ─" in top

@@ -123,6 +123,9 @@ def accounts(agents: Sequence[AgentView]) -> list[Account]:
 _WIDEST = 4
 """Cells of a bar at most."""
 
+_LEAST_PULSE = 5
+"""Minutes at least that the pulse of a team shows."""
+
 _NARROWEST = 36
 """Cells of the screen from which on a chart has room, with two times below it."""
 
@@ -173,10 +176,14 @@ def chart(spending: Spending, known: str, width: int, rows: int) -> list[Line]:
 def pulse(spending: Spending, now: float, width: int, rows: int) -> list[Line]:
     """Return the tokens of each of the last minutes in a chart of `rows` lines, under a rule with the most of them.
 
-    The bar at the right is the present minute, so that a team at rest moves to the left. Nothing is returned if there
-    is no room, or if nothing is known of these minutes.
+    The bar at the right is the present minute, so that a team at rest moves to the left. Bars of a young team are wide
+    rather than many: the minutes before its first call say nothing. Nothing is returned if there is no room, or if
+    nothing is known of these minutes.
     """
-    last, count = int(now // 60), min(PULSE, width - _AXIS)
+    last, room = int(now // 60), width - _AXIS
+    begun = 0 if spending.since else min(spending.minutes, default=0)
+    wide = max(1, room // max(_LEAST_PULSE, last - begun + 1))
+    count = min(PULSE, room // wide)
     if rows < 1 or width < _NARROWEST:
         return []
     minutes = range(last - count + 1, last + 1)
@@ -187,7 +194,7 @@ def pulse(spending: Spending, now: float, width: int, rows: int) -> list[Line]:
     title = f"Pulse · tokens a minute, {count} min{_since(spending) if spending.since > minutes[0] else ''}"
     return [
         rule_line(title, f"peak {format_count(int(max(bars)))}", (), 1, width, is_focused=False),
-        *_plot(bars, rows, times, lambda value: format_count(round(value))),
+        *_plot([bar for bar in bars for _ in range(wide)], rows, times, lambda value: format_count(round(value))),
     ]
 
 
