@@ -756,7 +756,7 @@ def test_a_raised_limit_does_not_open_the_gate(shared_crew: Crew) -> None:
     shared_crew.model.give("limited", plan("limited.txt"), write("limited.txt"), write("limited.txt"), says("done"))
     shared_crew.hire("limited", "code", "write it", max_turns=1, unsafe_no_sandbox=True)
     answers.reject(shared_crew.team, shared_crew.pending("plan_approval", "limited").id, "no")
-    eventually(lambda: "reached its limit" in str(shared_crew.events("limited")), "the limit")
+    eventually(lambda: "reached its limit of 1 model call for" in str(shared_crew.events("limited")), "the limit")
     control.change_limits(shared_crew.team, "limited", max_turns=10)
     eventually(lambda: len(tool_results(shared_crew, "limited")) > 1, "the write")
     assert not (shared_crew.root / "limited.txt").exists()

@@ -12,6 +12,7 @@ from crewboard.agent_types import describe_ended_terms
 from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import requests, reviews
+from crewboard.records.base import counted
 from crewboard.records.events import Answer, Intake, Sent
 from crewboard.records.messages import RETRY, Message
 from crewboard.records.team import Task
@@ -254,7 +255,7 @@ class Limits:
         most = spec.flags.max_turns
         if assignment is None or assignment.calls - assignment.granted < most:
             return None
-        return ReachedLimit(f"reached its limit of {most} model calls for one assignment", is_budget=False)
+        return ReachedLimit(f"reached its limit of {counted(most, 'model call')} for one assignment", is_budget=False)
 
     def _shares(self) -> list[roster.BudgetShare]:
         """Return the budgets that this agent draws on."""

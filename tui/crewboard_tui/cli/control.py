@@ -441,12 +441,13 @@ def add(
 @click.argument("ident", metavar="ID", shell_complete=common.complete_rule)
 @click.pass_obj
 def revoke(session: Session, ident: str) -> None:
-    """Remove the rule with this ID. `remove` and `revoke` are the same."""
+    """Remove the rule with this ID."""
     commands_rules.revoke(session.team, ident)
     say(f"{ident} is revoked")
 
 
-rules.add_command(revoke, "remove")
+_AS_REVOKE = "Remove the rule with this ID, as `revoke` does."
+rules.add_command(click.Command("remove", params=revoke.params, callback=revoke.callback, help=_AS_REVOKE))
 
 
 @click.command()
