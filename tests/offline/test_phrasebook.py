@@ -35,6 +35,7 @@ FILE_AND_LEAVE = ["give | alice | create a file | yes", "stop | alice"]
 
 WISHES: dict[str, tuple[list[str], list[str]]] = {
     "create the team": (["create_team | demo | exploring this project"], [
+        "Create an agent team called 'demo' for exploring this project",
         'Set up "demo", a team for exploring this project.', "Build me a team named demo for exploring this project.",
         'Create a team called "demo" for exploring this project.',
         "Please create a new team named demo for exploring this project",
@@ -44,6 +45,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Start a team “demo” for exploring this project, please.",
     ]),
     "create the team, for nothing yet": (["create_team | demo"], [
+        "I would like you to create a new team. Call it demo.",
         "make a new team, call it demo", "Make a new team; call it demo.",
         "I'd like a team called demo", "could you create the demo team?",
     ]),
@@ -56,9 +58,38 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Hire bob, give him a refactoring task, ask for a plan first, then approve it.",
         "Hire bob and give him a refactoring task; he must submit a plan first. Then review and approve that plan.",
     ]),
+    "hire by role and name": (["spawn | alice | code"], [
+        "Create a backend dev alice.", "Add a coder, alice.", "Hire Alice (coder)", "Create a coder agent alice",
+        "Spawn a coder teammate named alice", "Get me a coder. His name is alice", "hire coder alice",
+        "Spawn an agent (name: alice, type: code)", "Spawn alice with type code",
+    ]),
+    "hire by role and name, another one": (["spawn | zoe | test"], ["I need a tester Zoe"]),
+    "hire two by role and name": (["spawn | alice | code", "spawn | bob | test"], [
+        "Hire a coder alice and a tester bob", "Create two agents, a coder alice and a tester bob",
+        "Spawn 2 teammates: alice (coder) and bob (tester)", "Spawn coder alice and tester bob",
+    ]),
+    "hire by type alone": (["spawn | explorer | explore | list all Python files"], [
+        "Use the explore subagent to list all Python files", "Have a subagent list all Python files",
+        "Use the explore agent to list all Python files", "Launch a subagent to list all Python files",
+    ]),
+    "hire an architect": (["spawn | architect | plan | refactor the parser | yes"], [
+        "Spawn an architect teammate to refactor the parser. Require plan approval before they make any changes.",
+    ]),
+    "leave, a teammate": (["stop | researcher"], [
+        "Ask the researcher teammate to shut down", "Shut down the researcher agent", "Ask the researcher to shut down",
+    ]),
+    "all leave, then the team": (["stop", "delete_team"], ["Ask all teammates to shut down, then clean up the team"]),
+    "done, then the end": (["Wait for mail", "delete_team"], ["We are finished. Delete the team."]),
     "hire no one who is named": (["??"], ["Hire two.", "Hire someone.", "Spawn agents"]),
     "hire a scanner": (SCANNER, [
         'Add an explore agent "scanner" that will list all Python files.',
+        "Use an explore agent (name: scanner) to list all Python files",
+        'Spawn an agent "scanner" (type: explore) to list all Python files.',
+        "Spawn scanner: an explore agent that lists all Python files",
+        "Can you spawn an explore agent with name scanner and ask it to list all Python files?",
+        "Create a subagent named scanner of type explore to list all Python files",
+        "Spawn an explore agent named scanner in order to list all Python files please",
+        'Spawn an agent with the name "scanner" and the type "explore" to list all Python files',
         "An explore agent named scanner should list all Python files.",
         "Spin up scanner, an explore agent, so it can list all Python files.",
         'Spawn an explore agent named "scanner" to list all Python files.',
@@ -76,6 +107,10 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "I want to hire scanner, an explorer. Its job is to list all Python files.",
     ]),
     "hire a reviewer in the background": (REVIEWER, [
+        "Spawn an explore agent named reviewer, running in the background, to analyze the agent loop in s01.",
+        "Spawn reviewer (explore, background) to analyze the agent loop in s01",
+        'Please start a background agent "reviewer" that should analyze the agent loop in s01',
+        "In the background, have an explore agent named reviewer analyze the agent loop in s01",
         'Have a new explore agent named "reviewer" analyze the agent loop in s01 in the background.',
         'Spawn a background explore agent named "reviewer" to analyze the agent loop in s01.',
         "In the background, spawn an explore agent named reviewer to analyze the agent loop in s01",
@@ -97,6 +132,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "List all agents and their status", "Give me the status of all agents",
         "Show the agents' statuses", "How is the team doing?", "Who is here?", "What's going on?",
         "Show who is on the team and what each of them is doing", "status", "team?", "Which agents do I have?",
+        "Which agents exist?", "Who am I working with?", "What's the status?",
     ]),
     "look at those in a state": (["states | idle"], [
         "who is idle?", "Which agents are idle right now?", "list the idle agents", "Who's idle?", "Is anyone idle?",
@@ -111,7 +147,8 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "List the team to see agent statuses.", "Please show all agents, to see agent statuses.",
     ]),
     "ask for a summary": (["send_message | reviewer"], [
-        "Message the reviewer and request a summary.",
+        "Message the reviewer and request a summary.", "Can you get a summary from the reviewer teammate?",
+        "Message the reviewer agent asking for a summary",
         "Send a message to reviewer asking for a summary.", "Ask reviewer for a summary",
         "Message reviewer for a summary",
         "Send reviewer a message asking for a short summary.", "Could you ask reviewer for a summary, please?",
@@ -127,6 +164,10 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     ]),
     "put a task on the board": (TASK, [
         'Open a task "Write unit tests" and assign a test agent to it.',
+        'Create a new task: "Write unit tests". Assign to a test agent.',
+        'Create a task titled "Write unit tests", assigned to a test agent',
+        'Make a task for "Write unit tests" and assign it to a test agent',
+        "Please add a task: Write unit tests. It should be assigned to a test agent.",
         'Create a "Write unit tests" task and assign it to a tester.',
         'Create a task "Write unit tests" and assign it to a test agent.', 'Add a task "Write unit tests" for a tester',
         'Make a new task called "Write unit tests", and give it to a test agent',
@@ -151,6 +192,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Make bob write a file and end him afterwards.",
     ]),
     "delete the team": (["delete_team"], [
+        "Please delete the team now, thank you",
         "Delete the team", "Please disband the team.", "end the team now", "Remove the whole team",
         "Shut the team down", "Get rid of the team", "Clean up: delete the team",
         "We're done, you can close the team now",
@@ -186,6 +228,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Spawn alice and bob as coders", "Hire two new agents: alice and bob as coders",
     ]),
     "tell all": (PHASE, [
+        "Broadcast a message to all teammates: status update: phase 1 complete",
         'Send a broadcast saying "status update: phase 1 complete" to all teammates.',
         'Everyone should hear this: "status update: phase 1 complete"',
         'Broadcast "status update: phase 1 complete" to all teammates',
@@ -206,10 +249,12 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "What did they write to you?", "What does the inbox say?",
         "Look into your inbox and tell me if there are messages.",
     ]),
-    "look at the tasks": (["task_list"], ["/tasks", "List the tasks", "What tasks are on the board?",
-    "What is left to do?"]),
+    "look at the tasks": (["task_list"], ["/tasks", "List the tasks", "Show the task list",
+    "What tasks are on the board?", "What is left to do?"]),
     "hire, work, leave": (DEVELOPER, [
         "Spawn alice as a backend dev. Ask her to create a file. Then request her shutdown.",
+        "Add a backend developer, alice, and tell her to create a file; shut her down when she has finished",
+        "Spawn alice as a backend dev, ask her to create a file please. Then shut her down please.",
         "Hire alice as a backend developer, have her create a file, then shut her down",
         "Spawn alice, a backend dev. Tell her to create a file. Then stop her.",
         "Spawn alice as a backend dev, have her create a file and then ask her to shut down",
@@ -410,7 +455,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Hire a tester. Call him back.", "Hire a tester. Name him when you can.",
     ]),
     "a line for an agent, as in a chat": (["give | alice | create a file notes.txt"], [
-        "alice: create a file notes.txt", "Alice: please create a file notes.txt",
+        "Alice, create a file notes.txt", "alice: create a file notes.txt", "Alice: please create a file notes.txt",
         "alice, please create a file notes.txt",
         "Alice, could you create a file notes.txt",
     ]),
@@ -506,6 +551,9 @@ NOT_OBEYED = [
     "add a test called foo", "create a plan called X", "create a reviewer checklist", "I want team status",
     "make it work", "add an agent to the project", "add an agent to the team", "use a planner for this",
     "Use a planner for that, please", "hire a coder for it today", "bob (coder) for this",
+    "dave, delete the team", "alice, bob and carol may go home", "alice, bob, stop", "Yes, delete the team",
+    "Monday, run the tests", "make the file alice", "add alice", "Who is the reviewer agent?", "run a background test",
+    "Do not use the explore agent to list all files", "we're done? delete the team",
     "start the team lead", "note: run the tests", "Monday, please run the tests", "Steps: run the tests",
     "shopper: run the tests. Delete the team.", "shopper: do this:\n- stop bob",
     "I don't want a team called demo", "hire no one",

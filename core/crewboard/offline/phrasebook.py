@@ -20,7 +20,7 @@ _LONGEST_TEXT = 20_000
 _QUOTED = r'```.*?```|`[^`\n]+`|"[^"]*"|“[^”]*”|(?<!\w)\'[^\'\n]*\'(?!\w)'
 _VERBATIM = re.compile(rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+", re.DOTALL | re.IGNORECASE)
 _ENDS = re.compile(
-    r"\n+|;\s+(?!(?:name|call) it\b)|(?<=[.!?])\s+(?=[A-Z`\"'“@]|\w+ (?:should|must|has to) )"
+    r"\n+|;\s+(?!(?:name|call) it\b)|(?<=[.!?])\s+(?=[A-Z`\"'“@]|\w+ (?:should|must|has to) )(?!(?<=team\. )Call it\b)"
     r"|,?\s*\b(?i:and\s+)?(?<!should )(?<!must )(?i:then)\b[,:]?\s*"
 )
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
@@ -294,7 +294,7 @@ def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[s
         is_heading = (
             not is_there
             and given.get("name", "")[:1].isupper()
-            and not any(isinstance(one, Order) for one in understand(errand, lead=False))
+            and ("comma" in given or not any(isinstance(one, Order) for one in understand(errand, lead=False)))
         )
         if not found or is_heading or _read(first, lead=True):
             yield f"{line}\n"
@@ -332,7 +332,7 @@ def names_in(text: str) -> list[str]:
 
 def _read(text: str, *, lead: bool) -> Sequence[Order]:
     """Match a sentence as a whole, else its first clause and the rest behind a joint, else all but its tail."""
-    if order := _match(text, lead=lead):
+    if order := _match(text := _compiled("<POLITE>").sub("", text), lead=lead):
         return [order]
     for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]:
         if not (first := _match_loosely(text[:left], lead=lead)):
@@ -344,7 +344,9 @@ def _read(text: str, *, lead: bool) -> Sequence[Order]:
         if is_open and ("count" not in first.words or _compiled("(?:<COUNT>|<MANY>) ").match(text, right)):
             rest = _read(f"hire {text[right:]}", lead=lead)
             if rest and _hires(rest[0]) and "bare" not in rest[0].words:
-                return [first, *rest]
+                # Behind `two agents, ` stands who these are.
+                is_list = _number(first.words.get("count", "0")) == len(rest) and not _first(_types(), text[:left])
+                return rest if is_list else [first, *rest]
         if "path" in first.words and _compiled("(?:<PATH>)(?:(?:,? and |, )(?:<PATH>))*").fullmatch(text, right):
             return [first, *_read(f"write {text[right:]}", lead=lead)]
     order = _match_loosely(text, lead=lead)
@@ -361,8 +363,7 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
             if order.phrase.kind == "stop" and _LATER.search(tail):
                 # Asked now, an agent would leave its work unfinished.
                 return None
-            thanks = _compiled("(?:<THANKS>)").fullmatch(tail)
-            return order if thanks else order.having(left_out=tail)
+            return order if _compiled("(?:<THANKS>)").fullmatch(tail) else order.having(left_out=tail)
     return None
 
 
@@ -403,17 +404,13 @@ def _match_pattern(text: str, *, lead: bool) -> Order | None:
     filler = _compiled("<FILLER>").match(text)
     bare = text[filler.end() :] if filler else text
     bare = bare.rstrip("? ") if filler and "you" in filler[0].lower() else bare
-    bare = _compiled(", (?:<THANKS>)[.!? ]*$").sub("", bare)
+    bare = _compiled("<POLITE>").sub("", bare)
     for phrase in book().phrases(lead=lead).values():
         for pattern in map(_compiled, phrase.match):
             if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
                 given = _given(found)
                 # `two agents, alice and bob` are these two; of other numbers it is not clear who is meant.
-                if (
-                    "names" in given
-                    and "count" in given
-                    and _number(given.pop("count")) != len(names_in(given["names"]))
-                ):
+                if {"names", "count"} <= given.keys() and _number(given.pop("count")) != len(names_in(given["names"])):
                     return None
                 return Order(phrase, _words(phrase, given, text))
         if phrase.head and (given := _in_parts(phrase, bare.rstrip(" .!?,"))):
@@ -427,7 +424,7 @@ def _in_parts(phrase: Phrase, text: str) -> dict[str, str]:
     given, parts = _given(found) if found else {}, list(phrase.parts)
     while found and found.end() < len(text):
         at = found.end()
-        tried = ((part, _compiled(rf"[\s,;]*(?:{part})(?![\w-])").match(text, at)) for part in parts)
+        tried = ((part, _compiled(rf"[\s,;:()]*(?:{part})(?![\w-])\)?").match(text, at)) for part in parts)
         fitting = ((part, one) for part, one in tried if one and not given.keys() & _given(one).keys())
         part, found = next(fitting, ("", None))
         if found:
@@ -448,8 +445,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         "STATES": "|".join(book().states),
         "TYPE": f"(?:{'|'.join(sorted(_types(), key=len, reverse=True))})s?",
     }
-    # `the reviewer` is `reviewer`.
-    pattern = re.sub("(?=<name:NAME>)", "(?:the )?", pattern)
+    # `the reviewer agent` is `reviewer`.
+    pattern = re.sub("<name:NAME>(?!<)", "(?:<ONE>)", pattern)
     while _MACRO.search(pattern):
         pattern = _MACRO.sub(lambda found: f"({f'?P<{found[1]}>' if found[1] else '?:'}{macros[found[2]]})", pattern)
     number = count()
