@@ -178,6 +178,21 @@ def test_the_inbox_shows_three_times_and_drains_nothing(cli: Cli, team: Team) ->
     assert list(team.directory.inbox("fixer").read()) == before
 
 
+def test_agents_that_became_free_share_a_line_of_the_inbox(cli: Cli, team: Team) -> None:
+    for at, (author, kind, text) in enumerate(
+        [("ann", "idle_notification", "free for work"), ("ben", "idle_notification", "free for work"),
+         ("ann", "result", "All done."), ("ann", "idle_notification", "free for work"),
+         ("ben", "idle_notification", "gave up")]
+    ):  # fmt: skip
+        mailbox.send(team.directory, mailbox.compose(author, "lead", kind, text, ts=at))
+    first, result, text, last, *kept = [line.partition(" · ")[0] for line in cli("inbox", "lead").out.splitlines()]
+    assert (first, result, text.strip(), last) == (
+        "free for work: ann, ben", "ann → lead", "All done.", "free for work: ann",
+    )  # fmt: skip
+    assert [each.strip() for each in kept] == ["ben → lead", "gave up"], "this says more"
+    assert len(cli("inbox", "lead", "--json").json) == 5
+
+
 def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     asked = ask(team, "plan-1", "plan_approval", {"plan": "p"})

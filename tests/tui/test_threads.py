@@ -3,10 +3,11 @@
 import pytest
 
 from crewboard.commands import answers
-from crewboard.readmodel.mail import MailReader
+from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records.base import convert
 from crewboard.records.requests import Request
-from crewboard_tui.views.message_list import Thread, find_threads, standing
+from crewboard.store import mailbox
+from crewboard_tui.views.message_list import MailboxInfo, Thread, find_threads, message_line, standing
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -25,6 +26,13 @@ async def _open_mail(stage: Stage) -> None:
     await stage.press("enter")
     await stage.until(lambda: getattr(stage.app.focused, "id", "") == "mail", "the mail")
     await stage.press("g")
+
+
+def test_who_is_free_for_work_stands_back_in_a_mailbox() -> None:
+    for kind, tone in (("idle_notification", "dim"), ("result", "")):
+        message = mailbox.compose("ann", "lead", kind, "free for work", ts=NOW)
+        line = message_line(MessageView(message, NOW, NOW), MailboxInfo("lead"), 60)
+        assert [span.tone for span in line if "ann" in span.text] == [tone]
 
 
 async def test_a_thread_says_how_its_request_stands(frozen: Frozen) -> None:

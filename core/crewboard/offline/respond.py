@@ -68,6 +68,7 @@ _TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?:in_progress|pending
 _TASK_MAIL = re.compile(r"\W*(?:task )?#?(?P<id>\d+)\W*(?P<work>.*)", re.IGNORECASE | re.DOTALL)
 _RELEASED = re.compile(r"Steps? (?P<steps>\d+(?:, \d+)*) of your plan \S+: I release (?:it|them)\.")
 _MEMBER = re.compile(r"(\S+) \((\S+)\) (.*)")
+_UNTOLD = ("prompt", "idle_notification")
 _MOST_FILES_READ = 6
 _MOST_EXAMPLES = 6
 _APPROVED = re.compile(r"\bplan\b[^\n]*\bapproved\b", re.IGNORECASE)
@@ -792,7 +793,7 @@ def _refused(done: Done) -> str:
 def _facts(talk: Conversation, order: Order) -> dict[str, str]:
     """Return what a phrase can quote beside the words of the prompt."""
     own = [text for text in re.findall(r"`([^`\n]+)`", talk.system) if re.search(r"\w\s.*test|^pytest", text)]
-    mail = [one for one in mail_in(talk.before) if one.author != OPERATOR and one.kind != "prompt"]
+    mail = [one for one in mail_in(talk.before) if one.author != OPERATOR and one.kind not in _UNTOLD]
     told = bullets([f"{one.kind} from {one.author}: {first_line(one.text)}" for one in mail[-12:]])
     return {
         "path": f"{talk.name}.txt",

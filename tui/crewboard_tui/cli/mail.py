@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from crewboard import Message, Team, UsageError
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
 from crewboard.protocol import addressing, requests
-from crewboard.readmodel.mail import MailReader, MessageView, as_approved
+from crewboard.readmodel.mail import MailReader, MessageView, as_approved, body, is_notice
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, indented, note, note_damage, revive, say, say_json
 
@@ -93,7 +94,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
 
     NAME is an agent, `operator` (you) or `lead`: if that mailbox is empty, that of the agent that is the lead. Each
     message has three times: sent, picked up by its reader, entered a turn. Of a long mailbox the newest messages are
-    shown, and how to see older ones.
+    shown, and how to see older ones. Agents that only became free for work share one line.
     """
     if everything and limit is not None:
         raise UsageError("use --all or --limit, not both")
@@ -126,16 +127,26 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
     if not letters:
         note(f"the mailbox of {name} is empty")
     person_reads = addressing.is_operator_mailbox(name, team.config.names)
-    for letter in shown:
-        message = letter.message
-        times = f"{'from another program · ' if message.is_foreign else ''}sent {clock(message.ts)}"
-        if not person_reads:
-            times += f" · picked up {clock(letter.picked_up_at)} · in turn {clock(letter.entered_turn_at)}"
-        edited = f" · as {letter.edited_by} edited and approved it" if letter.edited_by else ""
-        say(f"{message.from_} → {message.to} · {message.type} · {times}{edited}")
-        say(indented(message.content))
-        if (why := void(message)) is not None:
-            say(indented(f"changes nothing: {why}"))
+    for is_free, run in groupby(shown, lambda each: is_notice(each.message) and not body(each.message)):
+        letters = list(run)
+        if is_free:
+            names = ", ".join(dict.fromkeys(each.message.from_ for each in letters))
+            say(f"free for work: {names} · {clock(letters[-1].message.ts)}")
+            continue
+        for letter in letters:
+            _say_letter(letter, void(letter.message), person_reads=person_reads)
+
+
+def _say_letter(letter: MessageView, void: str | None, *, person_reads: bool) -> None:
+    message = letter.message
+    times = f"{'from another program · ' if message.is_foreign else ''}sent {clock(message.ts)}"
+    if not person_reads:
+        times += f" · picked up {clock(letter.picked_up_at)} · in turn {clock(letter.entered_turn_at)}"
+    edited = f" · as {letter.edited_by} edited and approved it" if letter.edited_by else ""
+    say(f"{message.from_} → {message.to} · {message.type} · {times}{edited}")
+    say(indented(message.content))
+    if void is not None:
+        say(indented(f"changes nothing: {void}"))
 
 
 def _page(team: Team, name: str, most: int | None, before: str | None) -> Sequence[MessageView]:

@@ -219,7 +219,7 @@ def message_line(
     left = (
         Span(_sent(message.ts, box, width), "dim"),
         mark_span(marked=marked),
-        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " "),
+        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "dim" if is_notice(message) else ""),
         *void_mark(void),
         Span(mail.verb(message), "dim"),
         say(headline(message)),
