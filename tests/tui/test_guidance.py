@@ -13,7 +13,7 @@ from textual.command import Command, CommandList, CommandPalette
 from textual.dom import DOMNode
 
 import crewboard_tui
-from crewboard import engines, local_servers
+from crewboard import engines, env, local_servers
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import TeamReader
@@ -433,6 +433,24 @@ async def test_an_empty_board_hires_on_the_offline_model(empty: Frozen, monkeypa
         await stage.press("F")
         await stage.sees("Name     writer", "Write a file named hello.md", "[x] an approved plan first", "OFFLINE")
         await stage.sees("It costs nothing", "[ ] own checkout", "$ crewboard --offline spawn writer")
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({env.OFFLINE: "1"}, "new agents use the offline model already: n hires one"),
+        ({"ANTHROPIC_API_KEY": "sk"}, "`crewboard --offline` starts with the offline model"),
+    ],
+    ids=["chosen", "with a key"],
+)
+async def test_an_offline_board_says_that_it_is_so(
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], said: str
+) -> None:
+    team = Team(empty.directory, environment={"HOME": "/nonexistent", **environment}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+    async with opened(empty, 120, 24) as stage:
+        await stage.press("F")
+        await stage.sees(said)
 
 
 async def test_an_empty_board_finds_a_local_model_that_starts_later(

@@ -1366,6 +1366,8 @@ def test_an_error_in_an_engines_own_words_is_no_result(crew: Crew) -> None:
 def test_a_remark_of_an_engine_is_no_part_of_its_result(crew: Crew) -> None:
     answer = crew.answer(spawn(crew, "e", "[[own not so good; say done; own Warning: it is late]]"))
     assert (answer.error, answer.text) == (None, "done")
+    # In the preview it would stand as if the agent said it.
+    assert "Warning: it is late\n" in crew.agent("e").log.read_text()
 
 
 @of_engines

@@ -5,6 +5,7 @@ What an engine asks ends when it is answered, and also when the engine withdraws
 
 import asyncio
 import secrets
+import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -15,7 +16,6 @@ from crewboard.protocol import requests
 from crewboard.records.agents import Tokens
 from crewboard.records.events import Offered, Reply, Taken, ToolResult, ToolStart, describe_call
 from crewboard.records.requests import Request
-from crewboard.redaction import redact
 from crewboard.untrusted import elide_middle, undelimit_data, without_surrogates
 from crewboard.worker import inbox
 from crewboard.worker.acp import OVER, Ask, Call, Ended, Engine, EngineGoneError, Filled, Line, Said, Steps, Update
@@ -447,7 +447,7 @@ class Turn:
             case Said(kind="text", message="") if self._known.names_texts:
                 if not update.text.startswith(self._known.remarks):
                     self.failure = without_surrogates(update.text).strip()
-                self._stream_note(update.text)
+                self._log_note(update.text)
             case Said(kind="text" | "thought"):
                 self._note_taken()
                 self.failure = ""
@@ -464,11 +464,12 @@ class Turn:
                 self.resets = update.resets or self.resets
                 run_state.set_window(update.size)
             case Said(kind="note") | Line():
-                self._stream_note(update.text)
+                self._log_note(update.text)
         self._show_work()
 
-    def _stream_note(self, text: str) -> None:
-        self._run_state.stream(f"\n[{self._known.title}: {redact(text)}]\n")
+    def _log_note(self, text: str) -> None:
+        # In the preview it would stand as if the agent said it.
+        sys.stderr.write(f"{self._run_state.name}: {self._known.title}: {text.strip()}\n")
 
     def _note_taken(self) -> None:
         """Journal at the first sign of an answer that the engine has what was sent."""

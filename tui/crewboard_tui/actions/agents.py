@@ -613,7 +613,7 @@ class FirstSteps:
     ) -> None:
         self._context, self._app, self._lacks_key, self._chosen = context, app, lacks_key, chosen
         self.actions = (
-            Action("agent.offline", self._try_offline, lambda _: None if lacks_key() else "`--offline` chooses it"),
+            Action("agent.offline", self._try_offline, lambda _: None if lacks_key() else self._why_not_offline()),
             Action(
                 "agent.demo",
                 self._show_demo,
@@ -660,6 +660,11 @@ class FirstSteps:
         worktree = await asyncio.to_thread(hire.can_have_worktree, context.team)
         context.propose_hire(_FIRST, _FIRST_TASK, HireOptions(plan=True, worktree=worktree))
         await context.navigator.open_hire_form(selection.show_agent)
+
+    def _why_not_offline(self) -> str:
+        if env.is_offline(self._context.team.environment):
+            return f"new agents use the offline model already: {self._context.key('agent.hire')} hires one"
+        return "`crewboard --offline` starts with the offline model"
 
     def _show_demo(self, _: Selection) -> None:
         try:
