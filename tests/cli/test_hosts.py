@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import pytest
 
+from crewboard.commands import control, messages, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import hosts as host_commands
-from crewboard.commands import messages, stop
 from crewboard.commands.context import CommandLine, Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import CredentialsError, ExitCode, TryLaterError, UsageError
@@ -216,6 +216,24 @@ def test_an_agent_is_not_moved_to_a_host_without_its_engine(hosted: Team) -> Non
         assert host_commands.how_to_move(hosted, "w1") == ""
         hosts.save(hosted.directory, two.replace(engines=["codex"]))
         assert host_commands.how_to_move(hosted, "w1").endswith(" resume w1 --host two")
+
+
+def test_a_resume_says_that_no_host_has_the_engine(hosted: Team, cli: Cli) -> None:
+    hiring.spawn(hosted, Hire("w1", "explore", "look around", engine="codex"))
+    with up(hosted.directory, "two") as two:
+        for given in ([], ["--host", "two"]):
+            assert cli("resume", "w1", *given).err == "w1: no host that is up has engine:codex; it waits for one\n"
+        hosts.save(hosted.directory, two.replace(engines=["codex"]))
+        assert cli("resume", "w1").err == ""
+
+
+def test_a_model_for_an_agent_with_an_engine_ends_no_run(hosted: Team) -> None:
+    hiring.spawn(hosted, Hire("w1", "explore", "look around", engine="codex"))
+    with alive(hosted, "w1"), pytest.raises(UsageError, match="works with the engine codex"):
+        control.retry_with(hosted, "w1", model="opus")
+    spec = hosted.directory.agent("w1").spec.load()
+    assert spec is not None
+    assert (spec.want, spec.run) == ("running", 1)
 
 
 def test_chosen_agents_are_resumed_and_no_others(hosted: Team, cli: Cli) -> None:

@@ -22,7 +22,7 @@ from crewboard.commands import hosts as host_commands
 from crewboard.errors import ExitCode, StorageError, UsageError
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Spec, Status
-from crewboard.records.events import RunStarted
+from crewboard.records.events import EngineSession, RunStarted
 from crewboard.records.processes import Exit, Host, Lease, WantedRun, is_orderly
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
@@ -498,6 +498,28 @@ def test_an_agent_with_an_engine_starts_where_its_program_is(team: Hosts) -> Non
         hire.spawn(team.crew.team, hire.Hire("w2", "explore", "go", engine="acp:sh"))
     with pytest.raises(UsageError, match=r"w2 was not hired: .* no workspace was pushed"):
         hire.spawn(team.crew.team, hire.Hire("w2", "code", "go", engine="codex", given=frozenset()))
+
+
+@pytest.mark.long
+def test_an_engine_whose_host_is_lost_begins_a_new_session(team: Hosts) -> None:
+    system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(team.folder, writes=False)))
+    programs = Path(__file__).parents[1] / "data" / "engines"
+    team.crew.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+    team.start("build1")
+    said = hire.spawn(team.crew.team, hire.Hire("w1", "explore", "[[say hello]]", engine="codex"))
+    assert team.crew.answer(said).text == "hello"
+    team.start("build2")
+    team.kill("build1")
+    team.lose("hosts/build1/lease", "agents/w1/lease")
+    eventually(lambda: ended(team, "w1"), "the end of its run")
+    hire.resume(team.crew.team, "w1")
+    sent = messages.send(team.crew.team, "w1", "[[say again]]")
+    assert team.crew.answer_to("w1", sent.id).text == "again"
+    assert host_of(team, "w1") == "build2"
+    sessions = [each for each in team.crew.events("w1") if isinstance(each, EngineSession)]
+    assert [each.loaded for each in sessions] == [False, False]
+    [told] = (team.folder / "build2").rglob("model.jsonl")
+    assert "Your earlier session could not be loaded again" in told.read_text()
 
 
 def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team: Hosts) -> None:

@@ -9,7 +9,7 @@ from crewboard.protocol import supervisor_client
 from crewboard.records.agents import Spec
 from crewboard.records.messages import GO_ON, RETRY, Message
 from crewboard.records.processes import LIMIT_REASONS
-from crewboard.store import agents, hosts, leases, mailbox, roster
+from crewboard.store import agents, leases, mailbox, roster
 from crewboard.store.agents import START_TIMEOUT
 from crewboard.store.layout import AgentDirectory
 
@@ -59,9 +59,8 @@ def retry_with(
     spec = agent.spec.load()
     if spec is not None:
         # While the need is there to be answered: it ends with the run.
-        if host is not None:
-            hosts.check(team.directory, host, [])
-        hire.require_model(team, models.resolve(model, team.worker_environment), spec.flags, web=web)
+        resolved = models.resolve(model, team.worker_environment)
+        hire.check_resume(team, name, spec, model=resolved, web=web, host=host)
     if leases.is_held(agent.lease):
         stop.stop(team, name, f"it goes on with {model}")
     # Before the new run is asked for: that would begin without it if this process ended in between.

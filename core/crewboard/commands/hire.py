@@ -638,16 +638,10 @@ def resume(
         raise UsageError(f"{name} searched for {current.parent} and ended with that work; resume {current.parent}")
     if (reached := _used_up(team, name)) is not None:
         raise LimitError(f"{name} was not resumed: {'; '.join(reached)}")
-    if host is not None:
-        store_hosts.check(team.directory, host, [])
     if current is not None:
         _prepare_again(team, name, current)
-        if current.engine is None:
-            require_model(team, model or current.model, current.flags, web=web)
-        elif model is not None or web:
-            raise UsageError(
-                f"{name} works with the engine {current.engine.name}: it has no model or web of crewboard's"
-            )
+        if placed := check_resume(team, name, current, model=model, web=web, host=host):
+            team.tell(f"{name}: {placed}")
     permits = {"network": network, "web": web}
     spec = store_agents.change_spec(
         agent, lambda old: _resumed(team, agent, old, model=model, permits=permits, host=host)
@@ -656,6 +650,22 @@ def resume(
         team.note("resume", name, f"run {spec.run}")
     hosts.start(team, agent, spec)
     return spec.run
+
+
+def check_resume(team: Team, name: str, spec: Spec, *, model: str | None, web: bool, host: str | None) -> str:
+    """Check that an agent takes what its next run is given; return a note if no host that is up could run it.
+
+    Raises:
+        UsageError: It does not, or there is no such host.
+    """
+    placed = ""
+    if host is not None or store_hosts.exist(team.directory):
+        placed = store_hosts.check(team.directory, host, spec.flags.needs, spec.engine_name)
+    if spec.engine is None:
+        require_model(team, model or spec.model, spec.flags, web=web)
+    elif model is not None or web:
+        raise UsageError(f"{name} works with the engine {spec.engine.name}: it has no model or web of crewboard's")
+    return placed
 
 
 _TOLD_AFTER = 1.0
