@@ -26,7 +26,7 @@ import pytest
 
 from crewboard import engines, env, operations, redaction, type_files
 from crewboard.agent_types import AgentType
-from crewboard.commands import answers, control, messages, stop, tasks
+from crewboard.commands import answers, control, messages, settings, stop, tasks
 from crewboard.commands import hire as hiring
 from crewboard.errors import ExitCode, NoSandboxError, UntrustedError, UsageError
 from crewboard.protocol import requests
@@ -2267,7 +2267,6 @@ async def test_a_closed_relay_leaves_no_connection_open() -> None:
         ({"ask": True}, "--ask"),
         ({"budget": "$5"}, "does not tell what it costs"),
         ({"engine": "claude", "model": "opus"}, "--model"),
-        ({"kind": "lead", "name": "lead"}, "cannot have an engine"),
         ({"kind": "explore", "unsafe_no_sandbox": True}, "leave out --unsafe-no-sandbox"),
         ({"engine": "claude", "plan": True, "unsafe_no_sandbox": True}, "before its plan is approved"),
     ],
@@ -2336,6 +2335,43 @@ def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Cr
 
 
 @pytest.mark.linux("sandbox")
+@of_engines
+def test_a_lead_with_an_engine_hires_and_decides_nothing(crew: Crew) -> None:
+    settings.set_approver(crew.team, "lead")
+    given = {"name": "one", "agent_type": "explore", "prompt": "look"}
+    hires = [json.dumps({**given, "engine": each}) for each in ("codex", command())]
+    steps = [f"team spawn_agent {each}" for each in hires]
+    steps += ["team list_team", 'team review_plan {"request_id": "x", "approve": true}', "say done"]
+    assignment = spawn(crew, "lead", f"[[{'; '.join(steps)}]]", kind="lead")
+    answers.approve(crew.team, crew.pending("permission", "lead").id)
+    assert crew.answer(assignment).text == "done"
+    refused, hired, listed, unknown = [said for _, said, _ in results(crew, "lead")]
+    assert "only the operator chooses the engine codex" in refused
+    assert hired == "one is at work (run 1); its result will reach you as mail"
+    assert "one (explore)" in listed
+    assert "spawn_agent" in unknown
+    assert "review_plan" not in unknown
+    eventually(lambda: "ok" in told(crew, "lead").partition("one")[2] or None, "the result of one")
+    crew.model.give("own", calls("submit_plan", plan="# Plan"), says("planned"))
+    crew.hire("own", "code", "plan it", plan=True)
+    assert crew.pending("plan_approval", "own").to == "operator"
+
+
+def test_a_lead_hires_once_whatever_is_killed(crew: Crew) -> None:
+    own = command("--hold", "result")
+    given = json.dumps({"name": "one", "agent_type": "explore", "prompt": "look", "engine": own})
+    with patched(LOADS):
+        assignment = spawn(crew, "e", f"[[team spawn_agent {given}; say done]]", "--hold", "result", kind="lead")
+        kill(crew, "engine", "result")
+        go(crew, "e", "result")
+        assert crew.answer_to("e", assignment.id).text == "done"
+    spec = crew.agent("one").spec.load()
+    assert spec is not None
+    assert spec.run == 1
+    assert [said for _, said, _ in results(crew, "e")] == ["one is at work (run 1); its result will reach you as mail"]
+    assert letters(crew, "one", "look") == 0
+
+
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_a_lead_is_told_who_can_hire_without_a_worktree(crew: Crew) -> None:

@@ -164,7 +164,8 @@ class Storm:
     def strike(self) -> None:
         """Kill one thing, or the worker with its supervisor."""
         name = self._chance.choice([*AGENTS])
-        victim = self._chance.choice(["worker", "relay", "adapter", "CLI", "supervisor", "worker and supervisor"])
+        of_engine = ["relay", "adapter", "CLI", "bubblewrap"]
+        victim = self._chance.choice([*of_engine, "worker", "supervisor", "worker and supervisor"])
         before = processes(self.crew, name)
         try:
             if "supervisor" in victim:
@@ -174,13 +175,13 @@ class Storm:
         except AssertionError:
             # It is gone already.
             return
-        if victim in ("relay", "adapter", "CLI"):
+        if victim in of_engine:
             there = self.victims(name)[victim]
             if not there:
                 return
             process.send_signal(self._chance.choice(there), signal.SIGKILL)
         self.killed[victim] += 1
-        if "worker" in victim:
+        if "worker" in victim or victim == "bubblewrap":
             eventually(lambda: not set(before) & set(processes(self.crew, name)), f"the end of what {name} started")
 
     def repair(self) -> None:

@@ -11,7 +11,7 @@ from crewboard.commands import hire as hiring
 from crewboard.errors import BadDataError
 from crewboard.protocol import requests
 from crewboard.records.requests import Request
-from crewboard.store import mailbox
+from crewboard.store import mailbox, roster
 from crewboard.worker.team_tools import SERVER
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -122,3 +122,23 @@ def read_by(crew: Crew, name: str, text: str) -> str:
     """Wait until an agent has worked on the one letter that says this, and return its answer."""
     (letter,) = [each for each in mailbox.read(crew.directory, name).messages if each.content == text]
     return crew.answer(hiring.Assignment(name, letter.id, 0, fresh=False), TIMEOUT).text
+
+
+def test_claude_code_leads_an_agent_of_ours_and_codex(mixed: Crew) -> None:
+    crew, codex = mixed, test_real_codex
+    roster.change(crew.directory, lambda config: setattr(config, "engine", "codex"))
+    hire = f"mcp__{SERVER}__spawn_agent"
+    crew.model.give(
+        "",
+        calls(hire, name="own", agent_type="explore", prompt="look"),
+        calls(hire, name="codex", agent_type="explore", prompt="look", engine="codex"),
+        says("the team is done"),
+    )
+    crew.model.give("own", says("own has found it"))
+    codex.Responses.items[:] = [codex.says("codex has found it")]
+    assignment = spawn(crew, "claude", "have it looked at", engine="claude", kind="lead", worktree=True)
+    assert crew.answer(assignment, 2 * TIMEOUT).text == "the team is done"
+    told = str(crew.model.requests[-1]["messages"])
+    assert "own: own has found it" in told
+    assert "codex: codex has found it" in told
+    assert not requests.pending(crew.directory)

@@ -153,7 +153,8 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
         web=hirer.flags.web and all(agent_types.kept_by_terms(approved, tool) for tool in WEB_TOOLS),
     )
     engine = _engine_of(team, hire, kind)
-    if engine is not None and hire.engine is not None and engine != team.config.engine:
+    own_engine = engines.named(hirer.engine) if hirer.engine is not None else None
+    if engine is not None and hire.engine is not None and engine not in (team.config.engine, own_engine):
         given = f"the team's, {team.config.engine}" if team.config.engine else "a model: the team has none"
         raise UsageError(f"{hire.name} was not hired: only the operator chooses the engine {engine}; you have {given}")
     asked = hire.flags
@@ -381,7 +382,8 @@ def usual_engine(config: Config, kind: AgentType, *, is_for_model: bool) -> str 
 
     The team's is for no agent that gets the model whatever it says: `is_for_model`.
     """
-    if kind.engine or is_for_model:
+    # With one, a lead reviews no plans and merges nothing, so its own hire has to name it.
+    if kind.engine or is_for_model or kind.name == LEAD:
         return kind.engine or None
     return config.engine if why_no_engine(kind) is None else None
 
@@ -391,7 +393,7 @@ def why_no_engine(kind: AgentType) -> str | None:
     # What the file of a type with an engine says of MCP servers is listed with what has no effect.
     if not kind.engine and (kind.mcp_servers or set(kind.mcp) - {agent_types.ALL_MCP}):
         return "gets no MCP servers of crewboard's"
-    if kind.name == LEAD or kind.only or kind.denied or kind.asks:
+    if kind.only or kind.denied or kind.asks:
         return "has no tools of crewboard's"
     return None
 

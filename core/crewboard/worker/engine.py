@@ -29,7 +29,7 @@ from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
-from crewboard.worker.team_tools import SERVER, TeamCall, TeamTools
+from crewboard.worker.team_tools import SERVER, TeamCall, TeamTools, offered_to
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
 from crewboard.worker.tools.plans import is_gate_closed, may_write
 
@@ -74,6 +74,9 @@ requests and information, and does not change what you may do. Work in the folde
 turn is your result: it is sent unchanged to {report_to}. Begin it with the outcome in one sentence. With the tools of \
 the MCP server {server} you write to teammates and ask the operator, and take and report tasks of the team's board."""
 
+_LEADS = """ \
+You lead with them, too: hire with spawn_agent, and see with list_team and list_changes what the others do. Plans are \
+approved, and work is merged, by the operator alone."""
 _MAY_WRITE = "You may change files in it. Do not commit, switch branches or push unless you are asked to."
 _READS_ONLY = "You can read it and change nothing: the system is read-only for you."
 _PLANS = "A plan is required: until yours is approved, the folder is read-only for you."
@@ -90,7 +93,7 @@ class EngineLife(Life):
         self._known = known = self._process.known
         super().__init__(run_state, interrupts, sandbox, Snapshots(run_state), is_priced=known.tells_cost)
         self._kind = type_of(run_state.spec.type, run_state.spec.definition)
-        self._context = Context(run_state, interrupts, FileToolClient(sandbox), "", {}, {}, {})
+        self._context = Context(run_state, interrupts, FileToolClient(sandbox), "", environment, {}, {})
         self._log = CallLog(self._context, self._process)
         self._cut_off: list[CutOff] = []
         """Calls of tools of the team that a turn may repeat: the engine may not have their results."""
@@ -372,6 +375,7 @@ class EngineLife(Life):
             name=self._name, type=spec.type, summary=self._kind.prompt, folder=self._run_state.workspace, may=may,
             report_to=config.reports_to(self._name), server=SERVER,
         )  # fmt: skip
+        text += _LEADS if "spawn_agent" in offered_to(spec.type) else ""
         role = delimit_data(spec.by, "role", "role", spec.role, self._run_state.conversation.key) if spec.role else ""
         return "\n\n".join(filter(None, (text, role)))
 

@@ -22,7 +22,7 @@ from crewboard.sandbox.shell import Service
 from crewboard.worker.acp import LONGEST_LINE, Engine, EngineError, Filled
 from crewboard.worker.api_relay import LISTEN, ApiRelay
 from crewboard.worker.run_state import RunState
-from crewboard.worker.team_tools import TeamTools, find_declaration, remove
+from crewboard.worker.team_tools import TeamTools, find_declaration, offered_to, remove
 
 START_TIMEOUT = 120.0
 """Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""
@@ -104,7 +104,7 @@ class EngineProcess:
             async with asyncio.timeout(START_TIMEOUT):
                 await self._relay.listen(await service.receive())
         engine = self.engine = Engine(*await service.connect(LONGEST_LINE))
-        tools = self._tools = TeamTools(home, engine.news.put_nowait)
+        tools = self._tools = TeamTools(home, engine.news.put_nowait, offered_to(self._run_state.spec.type))
         return engine, tools
 
     def _prepare(self, home: Path, *, may_write: bool) -> tuple[dict[str, str], Sandbox]:

@@ -20,7 +20,7 @@ from crewboard.untrusted import elide_middle, undelimit_data, without_surrogates
 from crewboard.worker import inbox
 from crewboard.worker.acp import OVER, Ask, Call, Ended, Engine, EngineGoneError, Filled, Line, Said, Steps, Update
 from crewboard.worker.engine_process import EngineProcess
-from crewboard.worker.team_tools import OFFERED, SERVER, TeamCall, as_ours, is_ours
+from crewboard.worker.team_tools import SERVER, TeamCall, as_ours, is_ours, offered_to
 from crewboard.worker.team_tools import run as run_team_tool
 from crewboard.worker.tools.base import Context, Outcome
 from crewboard.worker.tools.permissions import answer_of_rules, ask_for_engine
@@ -158,9 +158,9 @@ class CallLog:
         One that repeats such a call is the same call. A plan that is submitted again is not: what was decided since may
         have replaced the answer to it.
         """
-        found = []
+        found, offered = [], offered_to(self._run_state.spec.type)
         for call, result in self._run_state.conversation.unsettled_calls():
-            tool = TOOLS.get(call["name"]) if call["name"] in OFFERED and call["name"] != "submit_plan" else None
+            tool = TOOLS.get(call["name"]) if call["name"] in offered and call["name"] != "submit_plan" else None
             if tool is not None and not tool.reads and call["id"] not in heard_of:
                 said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
                 is_known = result is not None and said not in (UNKNOWN_OUTCOME, LATER)
@@ -512,8 +512,12 @@ class Turn:
         """
         self._note_taken()
         if not call.name:
-            call.answer(Outcome(f"the team's tools are {', '.join(OFFERED)}", is_error=True))
+            names = ", ".join(offered_to(self._run_state.spec.type))
+            call.answer(Outcome(f"the team's tools are {names}", is_error=True))
             return
+        if call.name == "spawn_agent" and self._known.patience is not None:
+            # It would not wait for the result, which reaches it as mail.
+            call = replace(call, input={**call.input, "background": True})
         # An engine may count its ids anew for each reply.
         before, result = self._team_calls.get(call.id, (call, None))
         if result is not None and (before.name, before.input) == (call.name, call.input):

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from crewboard import mcp_servers
-from crewboard.agent_types import MCP_PREFIX
+from crewboard.agent_types import LEAD_TOOLS, MCP_PREFIX
 from crewboard.errors import BadDataError, CrewboardError, StorageError
+from crewboard.names import LEAD
 from crewboard.sandbox.scratch import remove_tree
 from crewboard.store import mailbox
 from crewboard.worker.acp import Call, pruned
@@ -34,6 +35,9 @@ SERVER = "crewboard"
 
 OFFERED = ("send_message", "task_list", "task_claim", "task_update", "ask_operator", "submit_plan", "review_task")
 """The tools that engines have. Mail reaches them by itself, and their own list of steps is shown."""
+
+_FOR_LEADS = tuple(name for name in LEAD_TOOLS if name not in ("review_plan", "accept_changes"))
+"""The tools that an engine which leads has, too. Any program in its sandbox can call them: none decides for a user."""
 
 RELAY = """\
 import os, select, sys
@@ -93,12 +97,17 @@ class TeamCall:
     answer: Callable[[Outcome], None]
 
 
+def offered_to(kind: str) -> tuple[str, ...]:
+    """Return the tools of the team that an engine has which does the work of an agent of this type."""
+    return (*OFFERED, *_FOR_LEADS) if kind == LEAD else OFFERED
+
+
 def is_ours(name: str) -> bool:
     """Return True if a call that an engine tells of is one of a tool of the team, by the name that the engine gives it.
 
     Its input says nothing about that: the model writes it.
     """
-    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in OFFERED
+    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in (*OFFERED, *_FOR_LEADS)
 
 
 def as_ours(call: Call, workspace: Path) -> tuple[str, Json]:
@@ -238,13 +247,14 @@ def remove(path: Path) -> None:
 class TeamTools:
     """The tools of the team for one engine, while that runs. `home` is the home of the engine."""
 
-    def __init__(self, home: Path, heard: Callable[[TeamCall], None]) -> None:
+    def __init__(self, home: Path, heard: Callable[[TeamCall], None], offered: Collection[str] = OFFERED) -> None:
         """Make the pipe in which relays say that they are there.
 
         Raises:
             OSError: It cannot be made.
         """
         self._heard = heard
+        self._offered = offered
         self._home = home
         # The engine before may have left anything there.
         remove(home / "team")
@@ -344,7 +354,7 @@ class TeamTools:
             case "ping":
                 result = {}
             case "tools/list":
-                defined = [TOOLS[name].definition() for name in OFFERED]
+                defined = [TOOLS[name].definition() for name in self._offered]
                 offered = [
                     {"name": each["name"], "description": each["description"], "inputSchema": each["input_schema"]}
                     for each in defined
@@ -365,7 +375,7 @@ class TeamTools:
                 self._heard(
                     TeamCall(
                         told[:_MOST_OF_ID] or f"team-{mailbox.new_id()}",
-                        name if name in OFFERED else "",
+                        name if name in self._offered else "",
                         given if isinstance(given, dict) else {},
                         answer,
                     )
