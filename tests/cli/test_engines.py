@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crewboard import engines
+from crewboard.commands.context import lacks_with_engine
 from crewboard.errors import UsageError
 from tests.cli.shell import Cli, clean_environment
 
@@ -106,6 +107,12 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     assert cli("settings", "engine", "claude").code == 0
     checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
     assert checks["model"]["mark"] == "ok"
+
+
+def test_the_guide_names_what_an_engine_does_not_take() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide.md").read_text().partition("- **What it does not take**")[2]
+    named = guide.partition("\n\n")[0]
+    assert [what for what in lacks_with_engine() if what not in named] == []
 
 
 @pytest.mark.parametrize(

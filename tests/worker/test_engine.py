@@ -380,7 +380,7 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         assert (second.payload["plan"], second.payload["revision"]) == ("Second.", 2)
         assert "Feedback: more tests" in told(crew, name)
         assert not (crew.root / "a.txt").exists()
-        with pytest.raises(UsageError, match="only a budget and steps"):
+        with pytest.raises(UsageError, match="takes no terms about tools: it asks for what it wants itself; no"):
             answers.approve(crew.team, second.id, terms=Terms(tools=["read_file"]))
         answers.approve(crew.team, second.id)
         assert crew.answer(assignment).text == "done"

@@ -104,22 +104,20 @@ def check_terms(
     """
     if team.by != OPERATOR:
         raise UsageError("only the operator approves a plan with terms")
-    if roster.is_attached(team.directory):
-        if not terms.replace(hold=[], refused=[]).is_empty:
-            raise BadDataError(
-                f"{name} is an agent of Claude Code: of terms only steps to hold or to refuse can be given, as an "
-                "instruction; nothing was changed"
-            )
+    given = {
+        "asking": terms.ask, "tools": terms.tools is not None, "network": terms.network,
+        "budget": terms.budget is not None,
+    }  # fmt: skip
+    lacks, is_attached = team.lacks(name), roster.is_attached(team.directory)
+    if wrong := [what for what, is_given in given.items() if is_given and what in lacks]:
+        error = BadDataError if is_attached else UsageError
+        raise error(f"{name} takes no terms about {', '.join(wrong)}: {lacks[wrong[0]]}; nothing was changed")
+    if is_attached:
         hold, refused = _left_out(plan, terms)
         return None if terms.is_empty else Terms(hold=hold, refused=refused)
     spec = team.directory.agent(name).spec.load()
     if spec is None:
         raise UsageError(f"{name} has no spec file, so terms for it cannot be checked; approve its plan without")
-    if spec.engine is not None and (terms.ask or terms.tools is not None or terms.network):
-        raise UsageError(
-            f"{name} works with the engine {spec.engine.name}, which asks for what it wants itself: of terms only a "
-            "budget and steps to hold can be given; nothing was changed"
-        )
     kind = agent_types.type_of(spec.type, spec.definition)
     known = agent_types.nameable_tools(kind, has_web=spec.flags.web)
     tools = None if terms.tools is None else _narrowed(terms.tools, name, known)

@@ -25,6 +25,32 @@ FINDS_MODELS = "; `crewboard doctor` finds models on this machine"
 NONE = "none"
 """The value that removes a setting or a budget, and that hires without the engine of the team's settings."""
 
+_OWN_MODEL = "it has a model of its own"
+_OWN_QUESTIONS = "it asks for what it wants itself"
+_OF_CLAUDE = "Claude Code hires it and decides that"
+_STEPS_ALONE = "of terms it takes only steps to hold or to refuse, as an instruction"
+
+LACKS: Mapping[str, tuple[str, str]] = {
+    "--model": (_OWN_MODEL, _OF_CLAUDE),
+    "--effort": (_OWN_MODEL, _OF_CLAUDE),
+    "--thinking": (_OWN_MODEL, _OF_CLAUDE),
+    "--web": ("the web is one of its own tools", _OF_CLAUDE),
+    "--window": (_OWN_MODEL, _OF_CLAUDE),
+    "--max-reply": (_OWN_MODEL, _OF_CLAUDE),
+    "--strict-plan": ("its own tools are not compared with its plan", _OF_CLAUDE),
+    "--ask": (_OWN_QUESTIONS, _OF_CLAUDE),
+    "attached files": (
+        "its engine is sent text alone. Put the file below its folder, and name it in the message",
+        "only agents of crewboard take files",
+    ),
+    "asking": (_OWN_QUESTIONS, _STEPS_ALONE),
+    "tools": (_OWN_QUESTIONS, _STEPS_ALONE),
+    "network": (_OWN_QUESTIONS, _STEPS_ALONE),
+    "budget": ("", _STEPS_ALONE),
+}  # fmt: skip
+"""The options of a hire, then files and the terms of an approval that crewboard's own workers take. For each: why one
+with an engine does not, and why an agent of Claude Code does not; an empty text if it does."""
+
 POLL_INTERVAL = 0.02
 """Seconds between two checks of a condition that a command waits for."""
 
@@ -46,6 +72,13 @@ class Team(Struct, frozen=True):
         """Take the clock of the team's store if none is given."""
         if self.now is time.time:
             force_setattr(self, "now", partial(hosts.now, self.directory))
+
+    def lacks(self, name: str) -> dict[str, str]:
+        """Return what an agent does not take of `LACKS`, with the reason."""
+        spec = self.directory.agent(name).spec.load()
+        if roster.is_attached(self.directory):
+            return {what: why for what, (_, why) in LACKS.items() if why}
+        return lacks_with_engine() if spec is not None and spec.engine is not None else {}
 
     @property
     def offline(self) -> bool:
@@ -123,6 +156,11 @@ class Team(Struct, frozen=True):
             self.directory.make()
             roster.ensure(self.directory, self.now(), settings)
         return self
+
+
+def lacks_with_engine() -> dict[str, str]:
+    """Return what an agent with an engine does not take of `LACKS`, with the reason."""
+    return {what: why for what, (why, _) in LACKS.items() if why}
 
 
 def create(

@@ -16,6 +16,7 @@ from crewboard.commands.context import (
     Team,
     check_credentials,
     command_for,
+    lacks_with_engine,
     require_price,
     require_spec,
     wait_until,
@@ -405,7 +406,7 @@ def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
         UsageError: The hire asks for it; the message says what to do.
     """
     known, flags = engines.known(engine), hire.flags
-    without = {
+    asked = {
         "--model": hire.model is not None,
         "--effort": flags.effort is not None,
         "--thinking": flags.thinking is not None,
@@ -413,13 +414,13 @@ def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
         "--window": flags.window is not None,
         "--max-reply": flags.max_reply is not None,
         "--strict-plan": flags.strict_plan,
-        # It decides by itself what it asks for: commands that only read, as it thinks, or nothing at all.
         "--ask": flags.ask,
     }
-    if wrong := [option for option, is_given in without.items() if is_given]:
+    lacks = lacks_with_engine()
+    if wrong := [option for option, is_given in asked.items() if is_given and option in lacks]:
         raise UsageError(
-            f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine}: leave it out, or hire it with "
-            f"--engine {NONE}"
+            f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine}: {lacks[wrong[0]]}; leave it out, or "
+            f"hire it with --engine {NONE}"
         )
     if (why := why_no_engine(kind)) is not None:
         raise UsageError(f"an agent of type {kind.name} cannot have an engine, which {why}")

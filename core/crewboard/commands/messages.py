@@ -54,14 +54,10 @@ def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -
     files, config = [_read_attachment(path) for path in attach], team.config
     for name in names:
         to = addressing.recipient(name, config)
-        if config.attached is not None or config.member(to) is None:
-            raise UsageError(f"nothing can be attached to a message for {to}: only agents of crewboard take files")
-        spec = team.directory.agent(to).spec.load()
-        if spec is not None and spec.engine is not None:
-            raise UsageError(
-                f"nothing can be attached to a message for {to}: its engine is sent text alone. Put the file below "
-                f"its folder, and name it in the message"
-            )
+        is_agent = config.member(to) is not None
+        why = team.lacks(to).get("attached files") if is_agent else "only agents of crewboard take files"
+        if why is not None:
+            raise UsageError(f"nothing can be attached to a message for {to}: {why}")
     return files
 
 

@@ -369,7 +369,7 @@ class TeamTools:
 
                 meta = params["_meta"] if isinstance(params.get("_meta"), dict) else {}
                 told = next((meta[key] for key in _CALL_ID_KEYS if isinstance(meta.get(key), str) and meta[key]), "")
-                name = params.get("name")
+                name = str(params.get("name"))
                 given = params.get("arguments")
                 # A call without an id of the engine's own is one of its own.
                 self._heard(
