@@ -264,7 +264,12 @@ def _explain_missing(text: str, piece: Replacement) -> str:
     bare = _NUMBERED.sub("", piece.old)
     if bare != piece.old and bare.rstrip("\n") in text:
         return "It begins with the line numbers that read_file shows; leave out each number and the tab behind it."
-    same = _find_lines(lines, wanted, strip=True)
+    words, part = ([" ".join(line.split()) for line in each] for each in (lines, wanted))
+    if len(part) == 1:
+        same = next((at for at, line in enumerate(words) if part[0] in line), None)
+    else:
+        places = range(len(words) - len(part) + 1)
+        same = next((at for at in places if words[at : at + len(part)] == part), None)
     if same is not None:
         return f"But for white space it is in the file; give it exactly so:\n{_numbered(lines, same, len(wanted))}"
     done = piece.new.strip() and text.count(piece.new) == 1
@@ -284,16 +289,6 @@ def _explain_missing(text: str, piece: Replacement) -> str:
     if like is None:
         return f"Nothing in the file ({len(lines)} lines) is like it; read the file again, or search it with grep."
     return f"The lines most like it are these; read the file again:\n{_numbered(lines, like, len(wanted))}"
-
-
-def _find_lines(lines: Sequence[str], wanted: Sequence[str], *, strip: bool) -> int | None:
-    def bare(line: str) -> str:
-        return " ".join(line.split()) if strip else line
-
-    text, part = [bare(line) for line in lines], [bare(line) for line in wanted]
-    if len(part) == 1:
-        return next((at for at, line in enumerate(text) if part[0] in line), None)
-    return next((at for at in range(len(text) - len(part) + 1) if text[at : at + len(part)] == part), None)
 
 
 def _numbered(lines: Sequence[str], start: int, count: int) -> str:

@@ -154,7 +154,11 @@ def end_supervisor(team: TeamDirectory) -> None:
     """
     if not supervisor_client.is_alive(team):
         return
-    busy = [name for name in team.agent_names() if _runs_here(team.agent(name))]
+    busy = []
+    for name in team.agent_names():
+        lease = leases.holder(team.agent(name).lease, Lease)
+        if lease is not None and not lease.host and process.is_same(lease.pid, lease.boot_id, lease.start_ticks):
+            busy.append(name)
     if busy:
         raise TryLaterError(
             f"agents run here already, without a host: {', '.join(sorted(busy))}; stop them first, then `resume` them"
@@ -167,11 +171,6 @@ def end_supervisor(team: TeamDirectory) -> None:
             f"a supervisor{who} of {team.path} still runs, which ends some minutes after its last agent: wait for "
             "that, or use another --root"
         )
-
-
-def _runs_here(agent: AgentDirectory) -> bool:
-    holder = leases.holder(agent.lease, Lease)
-    return holder is not None and not holder.host and process.is_same(holder.pid, holder.boot_id, holder.start_ticks)
 
 
 def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:

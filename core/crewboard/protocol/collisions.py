@@ -9,7 +9,7 @@ commands change in the shared tree is not known, and no policy binds them.
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import combinations
 
@@ -65,14 +65,9 @@ def find_collisions(agents: Iterable[AgentWork], recorded: Collisions) -> tuple[
         for pair in recorded.pairs
         if pair.files and all(name in known and known[name].has_worktree for name in pair.agents)
     ]
-    found += _by_file(list(known.values()))
-    return tuple(sorted(found, key=lambda each: (each.since, each.agents)))
-
-
-def _by_file(agents: list[AgentWork]) -> Iterator[Collision]:
     shared: dict[tuple[str, str], dict[str, float]] = {}
     users: dict[str, list[AgentWork]] = {}
-    for agent in agents:
+    for agent in known.values():
         for path in agent.work.files:
             users.setdefault(path, []).append(agent)
     for path, several in users.items():
@@ -82,8 +77,8 @@ def _by_file(agents: list[AgentWork]) -> Iterator[Collision]:
             if not (one.has_worktree and other.has_worktree) and at < min(ends, default=at + 1):
                 first, second = sorted((one.name, other.name))
                 shared.setdefault((first, second), {})[path] = at
-    for names, files in shared.items():
-        yield Collision(names, tuple(sorted(files)), max(files.values()))
+    found += [Collision(names, tuple(sorted(files)), max(files.values())) for names, files in shared.items()]
+    return tuple(sorted(found, key=lambda each: (each.since, each.agents)))
 
 
 class Objection(Struct, frozen=True):
@@ -235,23 +230,19 @@ def names_of_steps(plan: str, payload: Mapping[str, JsonValue], root: str) -> di
         for command in sorted({*commands, *spans}, key=len, reverse=True):
             text, count = re.subn(rf"(?<![\w./-]){re.escape(command)}(?![\w/-]|\.\w)", " ", text)
             named += [command] if count and _command_words(command) else []
-        found[number] = StepNames(step=number, files=sorted(_files_in(text, files, root)), commands=sorted(named))
-    return found
-
-
-def _files_in(text: str, listed: Collection[str], root: str) -> set[str]:
-    found = set[str]()
-    # What is listed is read as a whole: `src/*.py` does not name the folder as well.
-    for each in sorted({*listed}, key=len, reverse=True):
-        text, count = re.subn(rf"(?<![\w./-]){re.escape(each)}(?![\w-]|[./]\w)", " ", text)
-        found |= {each} if count else set()
-    for word in re.findall(_WORD, text):
-        path = path_of_entry(word.rstrip("."), root)
-        if path is None or path == ".":
-            continue
-        same = {each for each in listed if f"/{each}".endswith(f"/{path}")}
-        is_file = word.endswith("/") or re.fullmatch(_FILE, path) is not None
-        found |= same or ({path} if is_file else set())
+        named_files = set[str]()
+        # What is listed is read as a whole: `src/*.py` does not name the folder as well.
+        for each in sorted({*files}, key=len, reverse=True):
+            text, count = re.subn(rf"(?<![\w./-]){re.escape(each)}(?![\w-]|[./]\w)", " ", text)
+            named_files |= {each} if count else set()
+        for word in re.findall(_WORD, text):
+            path = path_of_entry(word.rstrip("."), root)
+            if path is None or path == ".":
+                continue
+            same = {each for each in files if f"/{each}".endswith(f"/{path}")}
+            is_file = word.endswith("/") or re.fullmatch(_FILE, path) is not None
+            named_files |= same or ({path} if is_file else set())
+        found[number] = StepNames(step=number, files=sorted(named_files), commands=sorted(named))
     return found
 
 

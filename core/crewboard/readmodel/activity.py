@@ -429,14 +429,13 @@ class Lane(Struct, frozen=True):
                 # By the root, because one call must be told from none, and eight from four.
                 cells.append(Cell("work", math.sqrt(min(1.0, slot.work / _FULL))))
             else:
-                cells.append(Cell(kind if kind == "none" else self._asked(at) or kind))
+                begin, end = at * SLOT, (at + 1) * SLOT
+                waits = [for_you for since, until, for_you in self.asks if since < end and until > begin]
+                if waits and kind != "none":
+                    # Only for others, or for you as well.
+                    kind = "asks" if any(waits) else "waits"
+                cells.append(Cell(kind))
         return tuple(cells)
-
-    def _asked(self, at: int) -> CellKind | None:
-        """Return `asks` if the agent waited for you in a slot, `waits` if only for others, else None."""
-        begin, end = at * SLOT, (at + 1) * SLOT
-        waits = [for_you for since, until, for_you in self.asks if since < end and until > begin]
-        return None if not waits else "asks" if any(waits) else "waits"
 
 
 class LaneReader:

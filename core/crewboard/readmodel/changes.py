@@ -266,7 +266,14 @@ def _results(team: TeamDirectory) -> set[str]:
 
 def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator[Happening]:
     """Yield the crashes of an agent, and the assignments that ended with an error."""
-    ends = _journalled_ends(directory) if directory.journal.changed_at() > since else {}
+    ends: dict[int, Exit] = {}
+    if directory.journal.changed_at() > since:
+        # The last runs, as far as the journal says.
+        for event, _ in journal.read(directory.journal, directory.journal.tail_offset(TAIL), *_RUN_EVENTS):
+            if isinstance(event, RunEnded):
+                ends[event.run] = Exit(run=event.run, code=event.code, reason=event.reason, at=event.ts)
+            elif isinstance(event, RunStarted) and event.before is not None:
+                ends[event.before.run] = event.before
     if agent.exit is not None:
         ends[agent.exit.run] = agent.exit
     for record in ends.values():
@@ -278,17 +285,6 @@ def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator
         yield Happening(agent.since, "death", agent.name, agent.reason)
     if agent.alive and agent.status.failed is not None and agent.status.failed_at > since:
         yield Happening(agent.status.failed_at, "failure", agent.name, agent.status.last_error or agent.reason)
-
-
-def _journalled_ends(directory: AgentDirectory) -> dict[int, Exit]:
-    """Return how the last runs of an agent ended, as far as its journal says."""
-    ends = {}
-    for event, _ in journal.read(directory.journal, directory.journal.tail_offset(TAIL), *_RUN_EVENTS):
-        if isinstance(event, RunEnded):
-            ends[event.run] = Exit(run=event.run, code=event.code, reason=event.reason, at=event.ts)
-        elif isinstance(event, RunStarted) and event.before is not None:
-            ends[event.before.run] = event.before
-    return ends
 
 
 def _requests_since(view: TeamView, since: float) -> Iterator[Happening]:

@@ -157,15 +157,12 @@ class HeldStarts(Record):
             return ""
         if found.for_host:
             return f"queued: {found.reason}"
-        text = f"queued {_ordinal(self.place(name, run))}: {found.reason}"
+        place = self.place(name, run)
+        ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+        text = f"queued {place}{ending}: {found.reason}"
         if found.attempt:
             text = f"restarts in {max(0, found.due - now):.0f} s ({found.attempt} of {MOST_RESTARTS}): {found.reason}"
         return text if found.provided else f"{text}; resume it, its environment was lost with the supervisor"
-
-
-def _ordinal(number: int) -> str:
-    teens = number % 100 in (11, 12, 13)
-    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 class Exit(Record):

@@ -119,12 +119,8 @@ def steps_of(plan: str) -> dict[int, str]:
     step to everyone who reads the text.
     """
     lines = lines_of(plan)
-    return {number: _step_in(lines[within.start - 1]) for number, within in step_lines(plan).items()}
-
-
-def _step_in(line: str) -> str:
-    found = re.match(_STEP, line)
-    return found[2].rstrip() if found is not None else ""
+    found = {number: re.match(_STEP, lines[within.start - 1]) for number, within in step_lines(plan).items()}
+    return {number: step[2].rstrip() if step is not None else "" for number, step in found.items()}
 
 
 def step_lines(plan: str) -> dict[int, range]:

@@ -190,9 +190,13 @@ class _Search:
             # The repository of a linked worktree, which may be deeper than the search.
             self._directory(common)
         self._settings([file for name in _EMPTY_FILES for file in (directory / name, common / name)], tree)
-        linked = [_linked_worktree(Path(entry.path)) for entry in _listed(common / "worktrees")]
+        linked = []
+        for entry in _listed(common / "worktrees"):
+            name = _read(Path(entry.path, "gitdir"), 4096).decode("utf-8", "surrogateescape").strip()
+            if name and "\0" not in name:
+                linked.append(Path(os.path.realpath(Path(entry.path, name))).parent)
         # Linked worktrees may be at any depth.
-        inside = [path for path in linked if path and self._is_inside(path)]
+        inside = [path for path in linked if self._is_inside(path)]
         below = [*inside, *(tree / link for link in gitlinks(directory))]
         return [path for path in below if os.path.lexists(path / ".git")]
 
@@ -347,12 +351,6 @@ def _read(path: Path, most: int) -> bytes:
     with os.fdopen(fd, "rb") as file:
         found = os.fstat(fd)
         return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_size <= most else b""
-
-
-def _linked_worktree(entry: Path) -> Path | None:
-    """Return the worktree that an entry of `.git/worktrees` is about."""
-    name = _read(entry / "gitdir", 4096).decode("utf-8", "surrogateescape").strip()
-    return Path(os.path.realpath(entry / name)).parent if name and "\0" not in name else None
 
 
 def _common(directory: Path) -> Path:

@@ -72,10 +72,22 @@ class HostPaths:
         homes = [path for path in _real([*_HOMES, os.environ.get("HOME", ""), own]) if not _is_of_the_system(path)]
         given = [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", ""), tempfile.gettempdir()]
         volatile = [path for path in _real([*_VOLATILE, *given]) if not _is_of_the_system(path)]
+        named = (os.environ.get(name, "") for name in TOOL_VARIABLES)
+        interpreter = Path(os.path.realpath(sys.executable)).parent
+        # What the file-tool server needs to start: interpreter, packages, and this program.
+        needed = [sys.prefix, sys.base_prefix, str(interpreter), str(Path(__file__).resolve().parents[2])]
+        candidates = [*needed, *(path for value in named for path in value.split(os.pathsep))]
+        # Text, not Path, which would take longer than looking at the files.
+        for folder in os.environ.get("PATH", "").split(os.pathsep):
+            if folder.startswith("/"):
+                above = os.path.dirname(folder.rstrip("/")) or "/"  # noqa: PTH120
+                candidates += [folder, *(os.path.join(above, beside) for beside in _BESIDE_BIN)]  # noqa: PTH118
+        candidates += [f"{home}/{name}" for home in homes for name in _TOOLS_AT_HOME]
+        tools = [path for path in _real(candidates) if not any(_is_within(home, path) for home in homes)]
         return cls(
             homes=tuple(homes),
             hidden=tuple(_outermost([*volatile, *homes])),
-            tools=tuple(sorted(_tools(homes))),
+            tools=tuple(sorted(_outermost(tools))),
             own=tuple(_real([sys.prefix, sys.base_prefix])),
             secrets=credentials.of_this_machine(),
         )
@@ -115,21 +127,6 @@ def _outermost(folders: Iterable[Path]) -> list[Path]:
     given = dict.fromkeys(map(str, folders))
     inside = tuple(f"{folder}/" for folder in given)
     return [Path(path) for path in given if not path.startswith(inside)]
-
-
-def _tools(homes: list[Path]) -> list[Path]:
-    named = (os.environ.get(name, "") for name in TOOL_VARIABLES)
-    interpreter = Path(os.path.realpath(sys.executable)).parent
-    # What the file-tool server needs to start: interpreter, packages, and this program.
-    own = [sys.prefix, sys.base_prefix, str(interpreter), str(Path(__file__).resolve().parents[2])]
-    candidates = [*own, *(path for value in named for path in value.split(os.pathsep))]
-    # Text, not Path, which would take longer than looking at the files.
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        if folder.startswith("/"):
-            above = os.path.dirname(folder.rstrip("/")) or "/"  # noqa: PTH120
-            candidates += [folder, *(os.path.join(above, beside) for beside in _BESIDE_BIN)]  # noqa: PTH118
-    candidates += [f"{home}/{name}" for home in homes for name in _TOOLS_AT_HOME]
-    return _outermost(path for path in _real(candidates) if not any(_is_within(home, path) for home in homes))
 
 
 def is_below(path: str | Path, folders: Iterable[Path]) -> bool:

@@ -110,7 +110,17 @@ def grants(policy: Policy) -> list[Grant]:
     found += [(path, syscalls.READ) for path in host_names()] if policy.network else []
     found += [(policy.scratch, syscalls.READ | syscalls.WRITE)] if policy.scratch else []
     found += [(path, syscalls.READ) for path in (*policy.borrowed, *([policy.results] if policy.results else []))]
-    return [*found, *_workspace(policy)]
+    root, private = policy.root, policy.host.private_entries(policy.root)
+    if policy.results and policy.writes:
+        # The file tools open each file step by step from the root, never through a link, and never one of the team.
+        inside = _all_but(private, root, syscalls.READ | syscalls.WRITE)
+        return [*found, *inside]
+    hidden = [root / TEAMS, *policy.team_folders(), *private]
+    if not policy.writes:
+        return [*found, *_all_but(hidden, root, syscalls.READ)]
+    fixed = [root / ".git", *policy.git_files().protected, *(path for path in policy.host.own if root in path.parents)]
+    inside = _all_but([*hidden, *fixed], root, syscalls.READ | syscalls.WRITE)
+    return [*found, *inside, *((path, syscalls.READ) for path in fixed)]
 
 
 @lru_cache
@@ -120,21 +130,6 @@ def _of_the_system(root: Path, places: HostPaths) -> list[Grant]:
     readable = [*map(Path, _READABLE), *places.tools]
     found = [grant for path in readable for grant in _all_but(kept_out, path, syscalls.READ)]
     return [*found, *((Path("/dev", name), _DEVICE) for name in _DEVICES)]
-
-
-def _workspace(policy: Policy) -> list[Grant]:
-    root, private = policy.root, policy.host.private_entries(policy.root)
-    if policy.results and policy.writes:
-        # The file tools open each file step by step from the root, never through a link, and never one of the team.
-        return _all_but(private, root, syscalls.READ | syscalls.WRITE)
-    hidden = [root / TEAMS, *policy.team_folders(), *private]
-    if not policy.writes:
-        return _all_but(hidden, root, syscalls.READ)
-    fixed = [root / ".git", *policy.git_files().protected, *(path for path in policy.host.own if root in path.parents)]
-    return [
-        *_all_but([*hidden, *fixed], root, syscalls.READ | syscalls.WRITE),
-        *((path, syscalls.READ) for path in fixed),
-    ]
 
 
 def _all_but(kept_out: list[Path], folder: Path, rights: int) -> list[Grant]:

@@ -102,7 +102,16 @@ class Child:
             os.close(held)
         if self._about is not None:
             about, self._about = self._about, None
-            self._report = _read_report(about, self._said)
+            # As JSON lines, of which the first were read before.
+            os.set_blocking(about, False)
+            told: dict[str, int] = {}
+            try:
+                with os.fdopen(about, "rb", buffering=0) as pipe:
+                    for line in (self._said + (pipe.read(4096) or b"")).splitlines():
+                        told.update(json.loads(line))
+            except (OSError, ValueError):
+                told = {}
+            self._report = told
             # With the first process of a namespace, all others in it end.
             for first in [self._report["child-pid"]] if "child-pid" in self._report else self._unreported():
                 if _is_ours(first):
@@ -153,19 +162,6 @@ async def _first_line(about: int) -> bytes:
     finally:
         loop.remove_reader(about)
     return said
-
-
-def _read_report(about: int, said: bytes) -> dict[str, int]:
-    """Return what bubblewrap reported, as JSON lines, of which `said` is what was read before."""
-    os.set_blocking(about, False)
-    told: dict[str, int] = {}
-    try:
-        with open(about, "rb", buffering=0) as pipe:
-            for line in (said + (pipe.read(4096) or b"")).splitlines():
-                told.update(json.loads(line))
-    except (OSError, ValueError):
-        return {}
-    return told
 
 
 def reap(pid: int) -> None:

@@ -150,15 +150,11 @@ def _may_be_deep(data: bytes) -> bool:
 
 
 def _check_depth(value: Any) -> None:  # noqa: ANN401  any JSON value
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):
-        level = [child for one in level for child in _children(one)]
+        # The lists and objects directly inside of them.
+        inside = [child for one in level for child in (one.values() if isinstance(one, dict) else one)]
+        level = [child for child in inside if isinstance(child, (dict, list))]
         if not level:
             return
     raise BadDataError(f"nested deeper than {MAX_DEPTH}")
-
-
-def _children(value: Any) -> list[Any]:  # noqa: ANN401  as above
-    """Return the lists and objects directly inside a value."""
-    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [child for child in below if isinstance(child, (dict, list))]

@@ -196,7 +196,12 @@ def load_of(team: TeamDirectory, living: Iterable[str], starts: str = "") -> Loa
     """
     names = set(living)
     to_come = sum(_memory_to_come(team.agent(name)) for name in {*names, starts} if name)
-    working = sum(_is_at_work(team.agent(name)) for name in names)
+    working = 0
+    for name in names:
+        spec, status = team.agent(name).spec.load_or_none(), team.agent(name).status.load_or_none()
+        # A worker that was just started has not written its status yet.
+        has_begun = status is not None and (spec is None or status.run >= spec.run)
+        working += not has_begun or status is None or status.state in _AT_WORK
     return Load(len(names), working, max(0, process.available_memory() - to_come))
 
 
@@ -211,12 +216,6 @@ def _memory_to_come(agent: AgentDirectory) -> int:
     status = agent.status.load_or_none()
     has_begun = status is not None and status.run >= spec.run and status.engine_version != ""
     return 0 if has_begun else engines.known(spec.engine.name).memory
-
-
-def _is_at_work(agent: AgentDirectory) -> bool:
-    spec, status = agent.spec.load_or_none(), agent.status.load_or_none()
-    # A worker that was just started has not written its status yet.
-    return status is None or (spec is not None and status.run < spec.run) or status.state in _AT_WORK
 
 
 def cap_reached(config: Config, load: Load) -> str | None:

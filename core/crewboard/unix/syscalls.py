@@ -90,23 +90,18 @@ def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: boo
     try:
         for path, rights in grants:
             with suppress(FileNotFoundError, PermissionError, NotADirectoryError):
-                _grant(ruleset, path, rights & handled)
+                fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    mode = os.fstat(fd).st_mode
+                    if not stat.S_ISLNK(mode):
+                        allowed = rights & handled if stat.S_ISDIR(mode) else rights & handled & _FOR_FILES
+                        rule = ctypes.c_char_p(struct.pack("=Qi", allowed, fd))
+                        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"landlock {path}")
+                finally:
+                    os.close(fd)
         _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "landlock")
     finally:
         os.close(ruleset)
-
-
-def _grant(ruleset: int, path: Path, rights: int) -> None:
-    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        mode = os.fstat(fd).st_mode
-        if stat.S_ISLNK(mode):
-            return
-        allowed = rights if stat.S_ISDIR(mode) else rights & _FOR_FILES
-        rule = ctypes.c_char_p(struct.pack("=Qi", allowed, fd))
-        _checked(_libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"landlock {path}")
-    finally:
-        os.close(fd)
 
 
 def no_new_privileges() -> None:

@@ -96,29 +96,24 @@ async def _live_on_model(run_state: RunState, sandbox: Sandbox) -> None:
         await asyncio.gather(file_tools.close(), mcp.close())
 
 
-def _prepare_checkout(run_state: RunState, before: int) -> None:
-    """On a host, make the checkout of the agent, whose last run was `before`, as its work is now."""
-    worktree = run_state.spec.worktree
-    if worktree is None or not worktree.carried:
-        return
-    # Imported here because agents of teams without hosts do not need it.
-    from crewboard.worktrees import workspaces
-
-    # A huge one takes minutes: the command that waits for this start need not.
-    run_state.show("starting", "makes its checkout")
-    try:
-        workspaces.prepare(run_state.team, run_state.name, run_state.spec, before)
-    except CrewboardError as error:
-        error.args = (f"its checkout could not be made: {error}",)
-        raise
-
-
 def _run(run_state: RunState, before: int) -> tuple[int, str]:
     """Work until the run ends; the last one was `before`. Return exit code and reason."""
     from crewboard.worker.interrupts import WorkerExit
 
     try:
-        _prepare_checkout(run_state, before)
+        worktree = run_state.spec.worktree
+        if worktree is not None and worktree.carried:
+            # On a host: the checkout of the agent, as its work is now. Imported here because agents of teams without
+            # hosts do not need it.
+            from crewboard.worktrees import workspaces
+
+            # A huge one takes minutes: the command that waits for this start need not.
+            run_state.show("starting", "makes its checkout")
+            try:
+                workspaces.prepare(run_state.team, run_state.name, run_state.spec, before)
+            except CrewboardError as error:
+                error.args = (f"its checkout could not be made: {error}",)
+                raise
         with open_sandbox(run_state.team, run_state.name, run_state.spec) as sandbox:
             run_state.set_sandbox(sandbox.description)
             if sandbox.description == SANDBOX_OFF:

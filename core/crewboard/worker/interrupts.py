@@ -247,21 +247,18 @@ class Interrupts:
                 if current is not None and current.status != "pending":
                     if current.status in ("approved", "rejected", "answered"):
                         # Wait until the message is there, so that it is not read later than what follows from it.
-                        await self._wait_for_mail(requests.response_id(current))
+                        run_state, loop = self._run_state, asyncio.get_running_loop()
+                        ident, deadline = requests.response_id(current), loop.time() + MAIL_TIMEOUT
+                        known, cursor = run_state.conversation.known, run_state.conversation.cursor
+                        while ident not in known and loop.time() < deadline:
+                            arrived = mailbox.read(run_state.team, run_state.name, cursor).messages
+                            if any(each.id == ident for each in arrived):
+                                break
+                            await asyncio.sleep(_MAIL_POLL)
                     return current
                 await self.wait()
 
         return await self.run_interruptibly(closed(), waiting=True)
-
-    async def _wait_for_mail(self, ident: str) -> None:
-        """Wait until a message is in the mailbox, so that it is not read later than what follows from it."""
-        run_state, loop = self._run_state, asyncio.get_running_loop()
-        deadline = loop.time() + MAIL_TIMEOUT
-        known, cursor = run_state.conversation.known, run_state.conversation.cursor
-        while ident not in known and loop.time() < deadline:
-            if any(each.id == ident for each in mailbox.read(run_state.team, run_state.name, cursor).messages):
-                return
-            await asyncio.sleep(_MAIL_POLL)
 
     async def _check(self, *, waiting: bool, interruptible: bool) -> None:
         self.check_leave()

@@ -344,7 +344,17 @@ class Workspace:
         fd = os.dup(place.base)
         try:
             for step in steps:
-                deeper = _enter(fd, step, place, make=make)
+                try:
+                    if make:
+                        with contextlib.suppress(FileExistsError):
+                            os.mkdir(step, dir_fd=fd)
+                    deeper = os.open(step, _FOLDER, dir_fd=fd)
+                except FileNotFoundError:
+                    raise MissingError(place) from None
+                except OSError as error:
+                    if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                        raise RefusedError(f"{place.given}: {escape_name(step)} is not a directory") from None
+                    raise
                 os.close(fd)
                 fd = deeper
             yield fd
@@ -556,20 +566,6 @@ def is_binary(data: bytes) -> bool:
 
 def _state(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _enter(fd: int, step: str, place: Place, *, make: bool) -> int:
-    try:
-        if make:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(step, dir_fd=fd)
-        return os.open(step, _FOLDER, dir_fd=fd)
-    except FileNotFoundError:
-        raise MissingError(place) from None
-    except OSError as error:
-        if error.errno in (errno.ENOTDIR, errno.ELOOP):
-            raise RefusedError(f"{place.given}: {escape_name(step)} is not a directory") from None
-        raise
 
 
 @contextmanager
