@@ -60,15 +60,32 @@ class ChangeReader:
     def read(self) -> list[Change]:
         """Return everything that changed since the last read, and set `view` to the present state."""
         before, self.view = self.view, self._reader.read()
-        return [
-            *_roster(before, self.view),
-            *self._mail(),
-            *self._request_changes(),
-            *_tasks(before, self.view),
-            *_statuses(before, self.view),
-            *self._result_changes(),
-            *_exits(before, self.view),
-        ]
+        now = self.view.now
+        found = [*_roster(before, self.view), *self._mail()]
+        asked, self._asked = self._asked, self._read_requests()
+        for ident, request in self._asked.items():
+            if ident not in asked or asked[ident].status != request.status:
+                names = ("id", "type", "to", "status", "decided_by", "feedback", "summary")
+                what = pick(names, request, summary=summarise(request))
+                found.append(Change(request.decided_at or request.created_at, "request", request.from_, what))
+        tasks = {task.id: _task(task) for task in before.tasks}
+        changed = [task for task in self.view.tasks if tasks.get(task.id) != _task(task)]
+        found += [Change(max(each.updated_at, each.edited_at), "task", each.owner, _task(each)) for each in changed]
+        for agent in self.view.agents:
+            old = before.agent(agent.name)
+            if old is None or _status(old) != _status(agent):
+                found.append(Change(now, "status", agent.name, _status(agent)))
+        results, self._results = self._results, _results(self._team)
+        for named in filter(None, map(_RESULT.fullmatch, sorted(self._results - results))):
+            what = {"run": int(named["run"]), "result": f"results/{named[0]}"}
+            found.append(Change(now, "result", named["agent"], what))
+        for agent in self.view.agents:
+            old = before.agent(agent.name)
+            known = old.exit.run if old and old.exit else 0
+            if agent.exit is not None and agent.exit.run > known:
+                what = {**_without(agent.exit, "at", "buried"), "how": describe_exit(agent.exit)}
+                found.append(Change(agent.exit.at, "exit", agent.name, what))
+        return found
 
     def _mail(self) -> Iterator[Change]:
         for name in mailboxes(self.view.names):
@@ -81,22 +98,6 @@ class ChangeReader:
 
     def _read_requests(self) -> dict[str, Request]:
         return {request.id: request for request in self._requests.all()}
-
-    def _request_changes(self) -> Iterator[Change]:
-        before, self._asked = self._asked, self._read_requests()
-        for ident, request in self._asked.items():
-            if ident not in before or before[ident].status != request.status:
-                names = ("id", "type", "to", "status", "decided_by", "feedback", "summary")
-                what = pick(names, request, summary=summarise(request))
-                yield Change(request.decided_at or request.created_at, "request", request.from_, what)
-
-    def _result_changes(self) -> Iterator[Change]:
-        before, self._results = self._results, _results(self._team)
-        for name in sorted(self._results - before):
-            found = _RESULT.fullmatch(name)
-            if found:
-                what = {"run": int(found["run"]), "result": f"results/{name}"}
-                yield Change(self.view.now, "result", found["agent"], what)
 
 
 def _roster(before: TeamView, after: TeamView) -> Iterator[Change]:
@@ -115,13 +116,6 @@ def _terms(agent: AgentView) -> dict[str, str]:
     return {"type": agent.type, "role": agent.role, "model": agent.model}
 
 
-def _statuses(before: TeamView, after: TeamView) -> Iterator[Change]:
-    for agent in after.agents:
-        old = before.agent(agent.name)
-        if old is None or _status(old) != _status(agent):
-            yield Change(after.now, "status", agent.name, _status(agent))
-
-
 def _status(agent: AgentView) -> dict[str, Any]:
     return pick(("state", "run", "pid", "alive", "doing", "waiting_for"), agent, agent.status)
 
@@ -130,24 +124,8 @@ def _without(record: Record, *fields: str) -> dict[str, Any]:
     return {key: value for key, value in record.as_dict().items() if key not in fields}
 
 
-def _tasks(before: TeamView, after: TeamView) -> Iterator[Change]:
-    old = {task.id: _task(task) for task in before.tasks}
-    for task in after.tasks:
-        if old.get(task.id) != _task(task):
-            yield Change(max(task.updated_at, task.edited_at), "task", task.owner, _task(task))
-
-
 def _task(task: Task) -> dict[str, Any]:
     return {key: value for key, value in task.as_dict().items() if key in _SHOWN_OF_TASK}
-
-
-def _exits(before: TeamView, after: TeamView) -> Iterator[Change]:
-    for agent in after.agents:
-        old = before.agent(agent.name)
-        known = old.exit.run if old and old.exit else 0
-        if agent.exit is not None and agent.exit.run > known:
-            what = {**_without(agent.exit, "at", "buried"), "how": describe_exit(agent.exit)}
-            yield Change(agent.exit.at, "exit", agent.name, what)
 
 
 TAIL = 256 * 1024
@@ -228,13 +206,25 @@ def read_absence(
     Acts of the user called `operator` are left out. Only files that changed since are read, and of a journal the last
     `TAIL` bytes.
     """
-    found = [
-        *_finished_results(team, since),
-        *(each for agent in view.agents for each in _ends(team.agent(agent.name), agent, since)),
-        *_requests_since(view, since),
-        *_tasks_since(view, since),
-        *_acts_by_others(team, since, operator),
-    ]
+    found = list(_finished_results(team, since))
+    for agent in view.agents:
+        found += _ends(team.agent(agent.name), agent, since)
+    for request in view.asked:
+        kind = _KINDS_OF_REQUESTS.get(request.type)
+        if kind is not None and request.created_at > since:
+            decided = "" if request.status == "pending" else f" · {request.status}"
+            text = f"{summarise(request)}{decided}"
+            found.append(Happening(request.created_at, kind, request.from_, text, request_id=request.id))
+    ends: dict[str, HappeningKind] = {"completed": "task_done", "failed": "task_failed"}
+    for task in view.tasks:
+        kind = ends.get(task.status)
+        if kind is not None and task.updated_at > since:
+            owner = task.owner or task.last_owner or ""
+            found.append(Happening(task.updated_at, kind, owner, f"#{task.id} {task.subject}", task.id))
+    for act in operators.acts(team)[0] if team.audit.changed_at() > since else ():
+        if act.ts > since and act.who != operator:
+            words = " ".join(filter(None, (f"{act.who}:", act.act, act.target, act.detail)))
+            found.append(Happening(act.ts, "act", act.target, words))
     now_usd = bill_team(view).usd
     spent = None if now_usd is None or cost_usd is None else now_usd - cost_usd
     return Absence(
@@ -285,30 +275,3 @@ def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator
         yield Happening(agent.since, "death", agent.name, agent.reason)
     if agent.alive and agent.status.failed is not None and agent.status.failed_at > since:
         yield Happening(agent.status.failed_at, "failure", agent.name, agent.status.last_error or agent.reason)
-
-
-def _requests_since(view: TeamView, since: float) -> Iterator[Happening]:
-    for request in view.asked:
-        kind = _KINDS_OF_REQUESTS.get(request.type)
-        if kind is not None and request.created_at > since:
-            decided = "" if request.status == "pending" else f" · {request.status}"
-            text = f"{summarise(request)}{decided}"
-            yield Happening(request.created_at, kind, request.from_, text, request_id=request.id)
-
-
-def _tasks_since(view: TeamView, since: float) -> Iterator[Happening]:
-    kinds: dict[str, HappeningKind] = {"completed": "task_done", "failed": "task_failed"}
-    for task in view.tasks:
-        kind = kinds.get(task.status)
-        if kind is not None and task.updated_at > since:
-            owner = task.owner or task.last_owner or ""
-            yield Happening(task.updated_at, kind, owner, f"#{task.id} {task.subject}", task.id)
-
-
-def _acts_by_others(team: TeamDirectory, since: float, operator: str) -> Iterator[Happening]:
-    if team.audit.changed_at() <= since:
-        return
-    for act in operators.acts(team)[0]:
-        if act.ts > since and act.who != operator:
-            words = " ".join(filter(None, (f"{act.who}:", act.act, act.target, act.detail)))
-            yield Happening(act.ts, "act", act.target, words)
