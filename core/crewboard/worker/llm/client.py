@@ -30,7 +30,13 @@ def make_client(*, api_key: str | None = None, base_url: str | None = None) -> A
     timeout = anthropic.Timeout(PROGRESS_TIMEOUT, connect=_CONNECT_TIMEOUT)
     # No proxy for this machine's own addresses: `endpoint.proxy` says the same.
     direct = {f"all://{host}": None for host in ("127.0.0.0/8", "localhost", "*.localhost", "[::1]")}
-    http = DefaultAsyncHttpxClient(verify=_tls_context(), timeout=timeout, mounts=direct)
+    # The TLS context that the SDK's own client would use. Reading the machine's certificates takes 25–50 ms and 5 MiB.
+    # A worker that was forked from a prefork server reuses the server's context, as long as the environment and the
+    # files are the same.
+    paths = ssl.get_default_verify_paths()
+    times = [Path(path).stat().st_mtime_ns for path in (paths.cafile, paths.capath) if path]
+    context = _cached_context(*map(os.environ.get, _TRUST_VARIABLES), *times)
+    http = DefaultAsyncHttpxClient(verify=context, timeout=timeout, mounts=direct)
     common: dict[str, Any] = {"max_retries": 0, "timeout": timeout, "http_client": http}
     client: Any
     match env.platform() if base_url is None else None:
@@ -44,17 +50,6 @@ def make_client(*, api_key: str | None = None, base_url: str | None = None) -> A
         case _:
             return AsyncAnthropic(api_key=api_key, base_url=base_url, **common)
     return cast("AsyncAnthropic", client)
-
-
-def _tls_context() -> ssl.SSLContext:
-    """Return the TLS context that the SDK's own client would use.
-
-    Reading the machine's certificates takes 25–50 ms and 5 MiB. A worker that was forked from a prefork server reuses
-    the server's context, as long as the environment and the files are the same.
-    """
-    paths = ssl.get_default_verify_paths()
-    times = [Path(path).stat().st_mtime_ns for path in (paths.cafile, paths.capath) if path]
-    return _cached_context(*map(os.environ.get, _TRUST_VARIABLES), *times)
 
 
 @lru_cache(maxsize=1)

@@ -256,7 +256,15 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
     except edits.EditError as error:
         raise RefusedError(f"{path} was not changed: {error}") from None
     times = [before.count(each.old) if each.everywhere else 1 for each in pieces]
-    changed = [_line_changes(each.old.splitlines(), each.new.splitlines()) for each in pieces]
+    # Imported here, because the server starts for each agent and rarely edits.
+    from difflib import SequenceMatcher
+
+    # How many lines a diff shows as added and as removed.
+    changed = []
+    for each in pieces:
+        matcher = SequenceMatcher(None, each.old.splitlines(), each.new.splitlines())
+        steps = [step[1:] for step in matcher.get_opcodes() if step[0] != "equal"]
+        changed.append((sum(to - at for _, _, at, to in steps), sum(to - at for at, to, _, _ in steps)))
     added, removed = (sum(n * lines[side] for n, lines in zip(times, changed, strict=True)) for side in (0, 1))
     several = f"{sum(times)} places, " if sum(times) > 1 else ""
     data = (after.replace("\n", "\r\n") if is_crlf else after).encode("utf-8", "surrogateescape")
@@ -300,15 +308,6 @@ def _describe(workspace: Workspace, change: Change) -> dict[str, Any]:
         "lost": lost,
         "folders": workspace.missing_folders(change.place),
     }
-
-
-def _line_changes(before: list[str], after: list[str]) -> tuple[int, int]:
-    """Return how many lines a diff shows as added and as removed."""
-    # Imported here, because the server starts for each agent and rarely edits.
-    from difflib import SequenceMatcher
-
-    changes = [step[1:] for step in SequenceMatcher(None, before, after).get_opcodes() if step[0] != "equal"]
-    return sum(to - at for _, _, at, to in changes), sum(to - at for at, to, _, _ in changes)
 
 
 def _encoded(text: str) -> bytes:

@@ -92,7 +92,12 @@ class _Simplifier:
     def _keywords(self, given: Mapping[str, Any], within: tuple[str, ...]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in given.items():
-            if key in _AS_THEY_ARE and not _is_dead_weight(key, value):
+            # A default that goes without saying, and a bound that is too high to be sent.
+            if key == "default" and (value is None or value is False or value in ("", [], {})):
+                continue
+            if key in _LENGTHS and value > _LONGEST:
+                continue
+            if key in _AS_THEY_ARE:
                 found[key] = value
             elif key == "properties":
                 parts = {name: self.part(each, within) for name, each in value.items()}
@@ -125,13 +130,6 @@ class _Simplifier:
             return {}
         known = {key: target[key] for key in ("type", "description") if key in target}
         return {"description": "in the form of the one around it", **known} if reference in within else known
-
-
-def _is_dead_weight(key: str, value: Any) -> bool:  # noqa: ANN401  as above
-    """Return True for a default that goes without saying, and for a bound that is too high to be sent."""
-    if key == "default":
-        return value is None or value is False or value in ("", [], {})
-    return key in _LENGTHS and value > _LONGEST
 
 
 def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
