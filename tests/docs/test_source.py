@@ -2,6 +2,7 @@
 
 import ast
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -17,6 +18,9 @@ pytestmark = pytest.mark.xdist_group(__name__)
 MAX_MODULES = 289
 MAX_IMPORTS = 8.7
 """Own modules that a module uses, on average."""
+
+MAX_USED_ONCE = 0.161
+"""The share of functions that are private and used once in their module. Such a function has to name an idea."""
 
 MAX_CLASS_DEPTH = 2
 """Own classes stacked upon a class of a library."""
@@ -64,6 +68,19 @@ def test_there_are_few_modules() -> None:
 def test_a_module_uses_few_others() -> None:
     count = sum(len(set(imported(nodes(name))) - {name}) for name in modules())
     assert count / len(modules()) <= MAX_IMPORTS
+
+
+def test_few_functions_are_used_once() -> None:
+    """What Textual and pydantic find by its name is used more often than it is named."""
+    once = total = 0
+    for name in modules():
+        defined = [node.name for node in nodes(name) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        used = Counter(node.id for node in nodes(name) if isinstance(node, ast.Name))
+        used.update(node.attr for node in nodes(name) if isinstance(node, ast.Attribute))
+        private = [each for each in defined if each.startswith("_") and not each.startswith(("__", "_on_", "_watch_"))]
+        once += sum(used[each] == 1 and defined.count(each) == 1 for each in private)
+        total += len(defined)
+    assert once / total <= MAX_USED_ONCE
 
 
 def test_packages_pass_no_names_on() -> None:
