@@ -21,6 +21,7 @@ _FIGURES = Figures()
 def figures(request: pytest.FixtureRequest) -> Figures:
     """Return the figures of the run, in which those of a module stand under the first sentence of its docstring."""
     _FIGURES.section = (request.module.__doc__ or "").split("\n")[0].rstrip(".")
+    _FIGURES.file = request.path.name
     return _FIGURES
 
 

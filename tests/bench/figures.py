@@ -35,6 +35,7 @@ class Figure:
     target: float | None = None
     more_is_better: bool = False
     section: str = ""
+    file: str = ""
 
     @property
     def ratio(self) -> float | None:
@@ -74,6 +75,10 @@ class Figures:
     all: list[Figure] = field(default_factory=list)
     section: str = ""
     """The heading under which the next figures stand."""
+    file: str = ""
+    """The file whose tests measure the next figures."""
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+    """Processes that ran on the machine on average in the minute before the run."""
 
     def add(
         self,
@@ -85,7 +90,7 @@ class Figures:
         target: float | None = None,
         more_is_better: bool = False,
     ) -> Figure:
-        figure = Figure(name, value, unit, *against, target=target, more_is_better=more_is_better, section=self.section)
+        figure = Figure(name, value, unit, *against, target, more_is_better, self.section, self.file)
         self.all.append(figure)
         return figure
 
@@ -98,11 +103,13 @@ class Figures:
 
     def save(self, path: Path = REPORT) -> None:
         figures = [{**asdict(figure), "ratio": figure.ratio, "met": figure.within()} for figure in self.all]
-        path.write_text(json.dumps({"at": time.time(), "machine": machine(), "figures": figures}, indent=1) + "\n")
+        path.write_text(
+            json.dumps({"at": time.time(), "machine": machine(self.load), "figures": figures}, indent=1) + "\n"
+        )
 
 
-def machine() -> dict[str, Any]:
-    """Describe the machine: its processor, cores, memory, kernel and Python, and its commit of this repository."""
+def machine(load: float) -> dict[str, Any]:
+    """Describe the machine: kind, processor, cores, memory, kernel, Python, load, and its commit of this repository."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     told = dict(line.split("\t: ", 1) for line in lines if "\t: " in line)
     commit = subprocess.run(
@@ -110,6 +117,8 @@ def machine() -> dict[str, Any]:
     )
     return {
         "commit": commit.stdout.strip(),
+        "kind": "a virtual machine" if any("hypervisor" in line.split() for line in lines) else "a machine",
+        "load": f"{load:.1f}",
         "processor": told.get("model name", platform.machine()),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),

@@ -16,8 +16,8 @@ PAGE = ROOT / "docs" / "performance.md"
 _HEAD = """# Performance
 
 `make bench` measures and writes this page; nothing on it is written by hand. crewboard {version} of
-commit `{commit}`, measured on {date}: {processor}, {cores} cores, {memory_gib} GiB of memory, {system},
-Python {python}.
+commit `{commit}`, measured on {date} on {kind}: {processor}, {cores} cores, {memory_gib} GiB of memory,
+{system}, Python {python}. The load in the minute before was {load}.
 
 Times depend on the machine, so most figures stand next to a baseline that was measured in turns with them: an empty
 Textual app, a bare import, plain bash. The ratio of the two is what carries over to another machine, and where a goal
@@ -27,7 +27,9 @@ has no unit it is such a ratio. A goal that was missed says so.
 `make bench` measures them too. They are measured in an empty project, without agents, while crewboard shows a team of
 thirty.
 
-`.venv/bin/pytest tests/bench -m bench -k WORDS` measures a part and prints its table.
+Each section names the file whose tests measure it: there stands what exactly a figure is. `.venv/bin/pytest FILE -n 0
+-m bench` measures a section and prints its table, and with `-k WORDS` one test of it. The machine must do nothing else:
+beside other work times are several times as long, and only counts, memory and ratios hold.
 
 ## What the dashboard keeps
 
@@ -55,10 +57,13 @@ def page(report: dict[str, Any]) -> str:
     date = datetime.fromtimestamp(report["at"], UTC).strftime("%-d %B %Y")
     parts = [_HEAD.format(version=__version__, date=date, **report["machine"])]
     figures = _figures(report)
-    for section, members in groupby(figures, lambda figure: figure.section):
+    for section, group in groupby(figures, lambda figure: figure.section):
+        members = list(group)
         rows = [_line(figure) for figure in members]
         head = "| figure | measured | baseline | ratio | goal |\n|---|---:|---|---:|---|"
-        parts.append("\n".join([f"## {section}\n", head, *rows]) + "\n")
+        parts.append(
+            "\n".join([f"## {section}\n", f"Measured by `tests/bench/{members[0].file}`.\n", head, *rows]) + "\n"
+        )
     return "\n".join(parts)
 
 
