@@ -219,6 +219,7 @@ def _codes_of(asked: Sequence[Pattern]) -> dict[Pattern, tuple[Any, ...]]:
     compiler._sre = SimpleNamespace(**{**vars(engine), "compile": keep})  # noqa: SLF001
     for pattern, asked_flags in asked:
         _compile(pattern, asked_flags)
+    compiler._sre = engine  # noqa: SLF001
     return found
 
 
