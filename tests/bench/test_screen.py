@@ -15,6 +15,7 @@ from tests.bench.figures import Figures, median
 from tests.bench.terminal import painted_ms, rest, terminal
 from tests.cli.files import alive, enlist, resting, set_doing
 from tests.cli.shell import COMMAND, clean_environment
+from tests.crew import eventually
 
 pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("bench")]
 
@@ -44,6 +45,8 @@ def test_the_first_paint(figures: Figures, idle: Team) -> None:
     with terminal(BOARD, root, environment) as board:
         board.expect_exact("agent10")
         rest(board, BEHIND)
+        # The process that writes the bundle is nice: it takes long where others work.
+        eventually(lambda: not psutil.Process(board.pid).children(), "the bundle of modules")
     # They take turns, so that other work on the machine slows both alike.
     turns = [
         (painted_ms(EMPTY_APP, root, environment, EMPTY_WORDS), painted_ms(BOARD, root, environment, "agent10"))
