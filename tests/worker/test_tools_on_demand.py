@@ -62,6 +62,7 @@ def references(body: dict[str, Any]) -> list[str]:
     return [part["tool_name"] for part in parts if part["type"] == "tool_reference"]
 
 
+@pytest.mark.linux("fork")
 @of_answers
 def test_many_tools_are_loaded_on_demand_without_a_change_before(crew_on: Make) -> None:
     crew = crew_on()
@@ -100,6 +101,7 @@ def test_many_tools_are_loaded_on_demand_without_a_change_before(crew_on: Make) 
     assert not any(event.is_error for event in ran)
 
 
+@pytest.mark.linux("fork")
 @of_answers
 def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) -> None:
     crew = crew_on()
@@ -129,6 +131,7 @@ def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) 
     assert [thoughts_in(body) for body in bodies] == [0, 1, 0, 0]
 
 
+@pytest.mark.linux("fork")
 @of_answers
 def test_a_server_that_loads_no_tools_is_sent_all(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # In this process, which has the offline model; the worker believes that it does.
