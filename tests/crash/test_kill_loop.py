@@ -28,6 +28,7 @@ from tests.store.parallel import CONTEXT
 ROUND: tuple[Target, ...] = ("sender", "worker", "supervisor", "worker", "prefork", "reader", "sender", "worker")
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.files_only("test_outages.py does this in PostgreSQL")
 def test_a_kill_of_each_process_and_a_move_lose_no_mail(crew_on: Callable[..., Crew]) -> None:
     stress = StressRun(crew_on(window=50_000_000), ("scout", "other"), seed=4)
