@@ -222,6 +222,7 @@ def test_the_screen_alone_leads_to_a_merged_change_without_a_key(tmp_path: Path)
             terminal.press("8", "merges cleanly")
             terminal.press("a", "would commit +1")
             terminal.press("a", "all merged")
+            eventually(lambda: "3/3" not in terminal.text, "no more to do")
         assert (root / "hello.md").read_text() == "hello"
     finally:
         stop.delete(Team(TeamDirectory(root / ".crewboard/default")), now=True)

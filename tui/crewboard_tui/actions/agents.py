@@ -706,4 +706,5 @@ def _coach(view: "TeamView", shown: str | None, key: Callable[[str], str]) -> li
         return []
     if first.spec is None or first.spec.worktree is None:
         return [f"3/3 {first.name} is done. {key('list.open')} opens its page"]
-    return [f"3/3 {key('app.changes')} shows its work, {key('changes.accept')} merges it into your branch"]
+    merge = f"3/3 {key('app.changes')} shows its work, {key('changes.accept')} merges it into your branch"
+    return [merge] if first.unmerged is not None else []
