@@ -215,15 +215,16 @@ $(IMAGE_BASE): container/Containerfile
 	@mkdir -p $(@D)
 	@mmdebstrap --quiet --variant=minbase --include="$(IMAGE_PACKAGES)" $(SUITE) $@
 
-# Without a registry of images, and without a download in the build: what is installed was checked before.
+# Without a registry of images, and without a download in the build: what is installed was checked before. podman does
+# not look into the folder of the wheels, so with its cache the image would keep the code with which it was made first.
 image: $(STAMP) $(IMAGE_BASE) ## build the image `crewboard` from Debian packages, and run it; needs podman and mmdebstrap
 	@rm -rf dist/image && mkdir -p dist/image/wheels
 	@$(PIP) download --no-deps --require-hashes --only-binary :all: --python-version $(SUITE_PYTHON) \
 		-r requirements.txt -d dist/image/wheels
 	@$(PIP) wheel --no-deps --no-build-isolation -w dist/image/wheels .
 	@$(PODMAN) import --quiet $(IMAGE_BASE) localhost/crewboard-base
-	@$(PODMAN) build --quiet --isolation chroot --network host --pull=never --build-arg BASE=localhost/crewboard-base \
-		--tag crewboard --file container/Containerfile dist/image
+	@$(PODMAN) build --quiet --no-cache --isolation chroot --network host --pull=never \
+		--build-arg BASE=localhost/crewboard-base --tag crewboard --file container/Containerfile dist/image
 	@PODMAN="$(PODMAN)" $(BIN)/pytest -m image -n 0 -q tests/cli/test_image.py
 
 site: $(STAMP) ## build the documentation as a site, dist/site, that needs no network: python3 -m http.server -d dist/site

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shlex
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 
 import pexpect
@@ -11,6 +12,7 @@ import pyte
 import pytest
 
 from tests.crew import eventually
+from tests.docs.pages import ROOT
 from tests.terminal.screen import Screen, close
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(300)]
@@ -40,6 +42,17 @@ def run(work: Path, *command: str, options: tuple[str, ...] = ()) -> str:
 
 def test_a_container_starts(work: Path) -> None:
     assert run(work, "--version").startswith("crewboard ")
+
+
+def test_the_image_has_the_code_of_this_checkout(work: Path) -> None:
+    print_sums = (
+        "cd $(dirname $(find /opt -path '*/crewboard/__init__.py')) && find . -name '*.py' -exec sha256sum {} +"
+    )
+    printed = run(work, "-c", print_sums, options=("--entrypoint", "sh"))
+    installed = dict(reversed(line.split(maxsplit=1)) for line in printed.splitlines())
+    package = ROOT / "core" / "crewboard"
+    code = {f"./{each.relative_to(package)}": sha256(each.read_bytes()).hexdigest() for each in package.rglob("*.py")}
+    assert installed == code
 
 
 def test_no_root_is_inside(work: Path) -> None:
