@@ -120,7 +120,12 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
     """Return the answers to a need, with what they are about left open."""
     known = _ANSWERS[need.kind]
     if need.host is not None or need.kind == "no_host":
-        known = _about_host(need)
+        ways = ways_to_begin(need)
+        if need.kind == "no_host":
+            # Agents that outlived their host run: there is nothing to cancel.
+            known = (*ways, _SEE_HOSTS) if need.host is not None else (*ways, *_ANSWERS["no_host"])
+        elif len(need.agents) > 1:
+            known = (("resume them", f"resume {' '.join(need.agents)}"), _SEE_HOSTS, _ACKNOWLEDGE)
     elif need.refused_by is not None:
         known = (("try another model", "resume {agent} --model {model}"), *known)
     elif need.limit is not None:
@@ -154,17 +159,6 @@ def _about_failure(need: Need) -> tuple[tuple[str, str], ...]:
         again = ("end it, to resume it in a shell with the right address and key", "stop {agent}")
         return (again, *_ANSWERS["failed"])
     return _ANSWERS["failed"]
-
-
-def _about_host(need: Need) -> tuple[tuple[str, str], ...]:
-    """Return the answers to a need for a host, or about one that was lost."""
-    ways = ways_to_begin(need)
-    if need.kind == "no_host":
-        # Agents that outlived their host run: there is nothing to cancel.
-        return (*ways, _SEE_HOSTS) if need.host is not None else (*ways, *_ANSWERS["no_host"])
-    if len(need.agents) > 1:
-        return (("resume them", f"resume {' '.join(need.agents)}"), _SEE_HOSTS, _ACKNOWLEDGE)
-    return _ANSWERS[need.kind]
 
 
 _STEERS = frozenset({"resume", "send", "stop", "remove", "pause", "limit", "budget", "task", "check"})

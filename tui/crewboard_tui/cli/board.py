@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from crewboard import Need, NeedKind, StorageError, Task, Team, TeamReader, TeamView, UsageError, env
+from crewboard import Need, NeedKind, StorageError, Team, TeamReader, TeamView, UsageError, env
 from crewboard.commands.context import CommandLine
 from crewboard.errors import how_to_install
 from crewboard.readmodel import watcher
@@ -144,10 +144,18 @@ def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
     from crewboard_tui.cli.answers import answers
 
     waiting = waiting_behind(view, need)
+    behind, tasks = "", waiting.tasks
+    if tasks:
+        names = ", ".join(str(task.id) for task in tasks)
+        which = f"task {names}" if len(tasks) == 1 else f"tasks {names}"
+        if need.kind == "death":
+            behind = f"task {tasks[0].id} went back to the board" + (f", {which} wait" if len(tasks) > 1 else "")
+        else:
+            behind = f"{which} {'waits' if len(tasks) == 1 else 'wait'}"
     clauses = [
         f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}",
         f"for {format_long_age(view.now - need.since)}",
-        _tasks_behind(need, waiting.tasks),
+        behind,
         f"{', '.join(waiting.agents)} {'waits' if len(waiting.agents) == 1 else 'wait'}" if waiting.agents else "",
     ]
     asked = view.request(need.request_id) if need.request_id else None
@@ -170,16 +178,6 @@ def is_closed() -> bool:
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
-
-
-def _tasks_behind(need: Need, tasks: tuple[Task, ...]) -> str:
-    if not tasks:
-        return ""
-    names = ", ".join(str(task.id) for task in tasks)
-    which = f"task {names}" if len(tasks) == 1 else f"tasks {names}"
-    if need.kind == "death":
-        return f"task {tasks[0].id} went back to the board" + (f", {which} wait" if len(tasks) > 1 else "")
-    return f"{which} {'waits' if len(tasks) == 1 else 'wait'}"
 
 
 def _recovery(need: Need, view: TeamView) -> str:

@@ -28,7 +28,7 @@ from crewboard_tui.render.looks import describe_check
 from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line
 
 if TYPE_CHECKING:
-    from crewboard.commands.changes import Merge, PullRequest
+    from crewboard.commands.changes import Merge
     from crewboard.commands.undo import PutBack
     from crewboard.worktrees.changes import Changes, KeyLine
 
@@ -84,7 +84,18 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: 
         for each in found:
             _say_files(each)
     else:
-        _say_table(found)
+        rows = []
+        for each in found:
+            ran = each.check.checked if each.check is not None else None
+            command = cut(as_run(ran.command), _LONGEST_CHECK) if ran is not None else ""
+            check = describe_check(each.check, command) if each.check is not None else "–"
+            counts = f"+{each.added} -{each.removed}"
+            rows.append((each.agent, counts, str(len(each.files)), str(each.behind), check, _state(each)))
+        for line in table(("AGENT", "CHANGES", "FILES", "BEHIND", "CHECK", "MERGES"), rows):
+            say(line)
+        for each in found:
+            _note_review(each)
+            _note_missing(each)
 
 
 _REFUSED = """\
@@ -155,21 +166,6 @@ def recover(team: Team) -> None:
             note("a merge or undo was interrupted; it is finished or taken back now")
     except CrewboardError as error:
         note(f"a merge or undo is under way or was interrupted: {error}")
-
-
-def _say_table(found: "list[Changes]") -> None:
-    rows = []
-    for each in found:
-        ran = each.check.checked if each.check is not None else None
-        command = cut(as_run(ran.command), _LONGEST_CHECK) if ran is not None else ""
-        check = describe_check(each.check, command) if each.check is not None else "–"
-        counts = f"+{each.added} -{each.removed}"
-        rows.append((each.agent, counts, str(len(each.files)), str(each.behind), check, _state(each)))
-    for line in table(("AGENT", "CHANGES", "FILES", "BEHIND", "CHECK", "MERGES"), rows):
-        say(line)
-    for each in found:
-        _note_review(each)
-        _note_missing(each)
 
 
 def _state(each: "Changes") -> str:
@@ -326,12 +322,21 @@ def merge(
         agree(work, f"Push the work of {name} as shown {to}?", base, f" (it is pushed {to})")
 
     if pr:
-        _require_squash(how, dry_run=dry_run)
+        if how != "squash" or dry_run:
+            raise UsageError("--pr pushes one commit: use it without --merge, --rebase and --dry-run")
         with _resolve_hint(team, name, unchecked=unchecked):
             opened = commands_changes.open_pull_request(
                 team, name, into=into, message=message, now=now, unchecked=unchecked, warn=warn, agree=agree_to_push
             )
-        _tell_pull_request(name, opened, as_json)
+        if as_json:
+            say_json({**asdict(opened), "keys": _places(opened.keys)} if opened is not None else None)
+        elif opened is None:
+            say(f"nothing to merge: all of the work of {name} is there already")
+        else:
+            say(safe_line(opened.url or f"gh printed no address; pushed {opened.branch} to {opened.remote}"))
+            note(
+                safe_line(f"commit {opened.commit[:12]} is {opened.branch} of {opened.remote}; nothing is merged here")
+            )
         return
     act = partial(commands_changes.merge, team, name, how=how, into=into, message=message, now=now)
     with _resolve_hint(team, name, unchecked=unchecked):
@@ -348,11 +353,6 @@ def merge(
                 _note_what_runs([done.changes])
                 _note_review(done.changes)
     _tell_merged(team, name, done, accept if dry_run else None, as_json=as_json)
-
-
-def _require_squash(how: How, *, dry_run: bool) -> None:
-    if how != "squash" or dry_run:
-        raise UsageError("--pr pushes one commit: use it without --merge, --rebase and --dry-run")
 
 
 def _command_of_merge(team: Team, name: str, options: list[str], message: str | None, branch: str | None) -> str:
@@ -414,16 +414,6 @@ def _resolve_hint(team: Team, name: str, *, unchecked: bool) -> Iterator[None]:
                 ask = command_for(team, f"merge {name} --resolve")
                 raise BadDataError(f"{error}; `{ask}` asks {name} to resolve it") from error
         raise
-
-
-def _tell_pull_request(name: str, made: "PullRequest | None", as_json: bool) -> None:
-    if as_json:
-        say_json({**asdict(made), "keys": _places(made.keys)} if made is not None else None)
-    elif made is None:
-        say(f"nothing to merge: all of the work of {name} is there already")
-    else:
-        say(safe_line(made.url or f"gh printed no address; pushed {made.branch} to {made.remote}"))
-        note(safe_line(f"commit {made.commit[:12]} is {made.branch} of {made.remote}; nothing is merged here"))
 
 
 @click.command()

@@ -48,7 +48,18 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
     Example: crewboard config budget
     """
     if trust:
-        _trust(session, sha256, reveal=reveal)
+        path = settings.project_file(session.root)
+        content = settings.read_project(session.root)
+        text = content.decode("utf-8", "replace")
+        seen = common.Shown(
+            str(path),
+            settings.sha256(content),
+            f"read {path}",
+            lambda: [f"{path}:", common.quoted(text or "(no file)")],
+        )
+        common.require_yes(sha256, seen, _accept(session), reveal=reveal)
+        settings.accept(session.root, content, os.environ)
+        say(safe_line(f"{path} is accepted until it changes; it is for new teams"))
         return
     found = settings.read_files(session.root, os.environ)
     rows = [row for row in _rows(session, found) if name in (None, row["name"])]
@@ -122,18 +133,6 @@ def _rows(session: Session, found: Files) -> Iterator[dict[str, Any]]:
 
 def _accept(session: Session) -> str:
     return shlex.join(["crewboard", *root_options(session.root), "config", "--trust"])
-
-
-def _trust(session: Session, sha256: str | None, *, reveal: bool) -> None:
-    path = settings.project_file(session.root)
-    content = settings.read_project(session.root)
-    text = content.decode("utf-8", "replace")
-    seen = common.Shown(
-        str(path), settings.sha256(content), f"read {path}", lambda: [f"{path}:", common.quoted(text or "(no file)")]
-    )
-    common.require_yes(sha256, seen, _accept(session), reveal=reveal)
-    settings.accept(session.root, content, os.environ)
-    say(safe_line(f"{path} is accepted until it changes; it is for new teams"))
 
 
 _OPTIONS = {

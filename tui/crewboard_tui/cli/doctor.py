@@ -441,11 +441,28 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
         used = convert(found["usage"], Tokens)
         cost = prices.cost(name, used) if prices is not None else None
         costs.append(cost)
+        if found["thinks"]:
+            thinking = Check("thinking", "ok", f"{name} thought before it answered")
+        elif found["asked_to_think"] == "adaptive":
+            thinking = Check("thinking", "ok", f"{name} may think, and did not for so small a question")
+        else:
+            thinking = Check("thinking", "note", f"{name} is not asked to think: the server does not say that it can")
+        if used.cache_read or used.cache_write:
+            caching = Check("caching", "ok", f"{name}: {used.cache_write} tokens written, {used.cache_read} read")
+        else:
+            remedy = "some models cache only longer prompts; without a cache, each request costs the whole conversation"
+            caching = Check("caching", "note", f"{name}: the server reports no tokens in a cache", remedy)
+        # A worker estimates what the server does not report.
+        if used.estimated or not used.total:
+            remedy = "budgets of its agents are kept by an estimate (`~`): four characters are a token"
+            usage = Check("usage", "note", f"{name}: the server reports no tokens", remedy)
+        else:
+            usage = Check("usage", "ok", f"{name}: {used.prompt} tokens in, {used.output} out")
         checks += [
             replace(_call(name, found, cost), status=_OK),
-            _thinking(name, found),
-            _caching(name, used),
-            _usage(name, used),
+            thinking,
+            caching,
+            usage,
         ]
     if known := [cost for cost in costs if cost is not None]:
         unknown = len(costs) - len(known)
@@ -521,29 +538,6 @@ def _call(name: str, found: dict[str, Any], cost: float | None) -> Answer:
         limit = f"a reply that does not go on within {found['timeout']:g} s is cancelled"
         return Answer("call", "note", f"{name}{other} called a tool, {took}; {limit}", _MORE_TIME)
     return Answer("call", "ok", f"{name}{other} called a tool, {took}")
-
-
-def _thinking(name: str, found: Mapping[str, Any]) -> Check:
-    if found["thinks"]:
-        return Check("thinking", "ok", f"{name} thought before it answered")
-    if found["asked_to_think"] == "adaptive":
-        return Check("thinking", "ok", f"{name} may think, and did not for so small a question")
-    return Check("thinking", "note", f"{name} is not asked to think: the server does not say that it can")
-
-
-def _caching(name: str, used: Tokens) -> Check:
-    if used.cache_read or used.cache_write:
-        return Check("caching", "ok", f"{name}: {used.cache_write} tokens written, {used.cache_read} read")
-    remedy = "some models cache only longer prompts; without a cache, each request costs the whole conversation"
-    return Check("caching", "note", f"{name}: the server reports no tokens in a cache", remedy)
-
-
-def _usage(name: str, used: Tokens) -> Check:
-    # A worker estimates what the server does not report.
-    if used.estimated or not used.total:
-        remedy = "budgets of its agents are kept by an estimate (`~`): four characters are a token"
-        return Check("usage", "note", f"{name}: the server reports no tokens", remedy)
-    return Check("usage", "ok", f"{name}: {used.prompt} tokens in, {used.output} out")
 
 
 def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
@@ -864,16 +858,6 @@ def info(session: Session, as_json: bool) -> None:
     These are the program, the workspace and its teams, the project's files, your settings, and saved state. Nothing is
     made or changed. A supervisor listens in the first of the folders of sockets that is yours alone.
     """
-    paths = _paths(session)
-    if as_json:
-        say_json([{"name": name, "path": str(path), "exists": os.path.lexists(path)} for name, path in paths.items()])
-        return
-    width = max(map(len, paths))
-    for name, path in paths.items():
-        say(f"{name:<{width}}  {path}{'' if os.path.lexists(path) else '  (not there)'}")
-
-
-def _paths(session: Session) -> dict[str, Path]:
     from crewboard import acceptances
     from crewboard.attach import places
     from crewboard.commands import profiles
@@ -894,7 +878,7 @@ def _paths(session: Session) -> dict[str, Path]:
     }
     accepted = {"types": "types", "skills": "skills", "MCP servers": "mcp", "settings": "settings"}
     sockets = zip(("", " (2nd choice)", " (3rd choice)"), supervisor_client.socket_folders(os.environ), strict=False)
-    return {
+    paths = {
         "program": Path(sys.argv[0]).absolute(),
         "python": Path(sys.executable),
         "workspace": root,
@@ -916,3 +900,9 @@ def _paths(session: Session) -> dict[str, Path]:
         "ownership secret": ownership.secret_file(),
         **{f"sockets{which}": folder for which, folder in sockets},
     }
+    if as_json:
+        say_json([{"name": name, "path": str(path), "exists": os.path.lexists(path)} for name, path in paths.items()])
+        return
+    width = max(map(len, paths))
+    for name, path in paths.items():
+        say(f"{name:<{width}}  {path}{'' if os.path.lexists(path) else '  (not there)'}")

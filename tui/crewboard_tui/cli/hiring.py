@@ -187,7 +187,26 @@ def spawn(
     if hire.engine is None:
         tell_of_server(team)
     if background:
-        _spawn_in_background(team, hire, as_json=as_json)
+        assignment = commands_hire.spawn(team, hire)
+        tell_new_servers(team, hire.name)
+        tell_new_skills(team)
+        tell_of_model(team, hire.name)
+        agent = team.directory.agent(hire.name)
+        if assignment.note:
+            note(assignment.note)
+        code = _early_end(team, agent, assignment)
+        status = agent.status.load()
+        pid = status.pid if status else None
+        if as_json:
+            place = agents.held_starts(team.directory).place(hire.name, assignment.run)
+            known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
+            say_json({**known, "fresh": assignment.fresh, "queued": place or None})
+        elif waits := hosts.queued(team, hire.name, assignment.run):
+            say(f"{hire.name} is {waits}")
+        elif not code:
+            say(f"{hire.name} is running: run {assignment.run}, pid {pid}")
+        if code:
+            raise click.exceptions.Exit(code)
     else:
         context.exit(spawn_and_follow(team, hire, timeout=timeout, as_json=as_json))
 
@@ -363,29 +382,6 @@ def remove_profile(name: str) -> None:
     say(f"removed {commands_profiles.remove(_profiles_folder(), name)}")
 
 
-def _spawn_in_background(team: Team, hire: Hire, *, as_json: bool) -> None:
-    assignment = commands_hire.spawn(team, hire)
-    tell_new_servers(team, hire.name)
-    tell_new_skills(team)
-    tell_of_model(team, hire.name)
-    agent = team.directory.agent(hire.name)
-    if assignment.note:
-        note(assignment.note)
-    code = _early_end(team, agent, assignment)
-    status = agent.status.load()
-    pid = status.pid if status else None
-    if as_json:
-        place = agents.held_starts(team.directory).place(hire.name, assignment.run)
-        known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
-        say_json({**known, "fresh": assignment.fresh, "queued": place or None})
-    elif waits := hosts.queued(team, hire.name, assignment.run):
-        say(f"{hire.name} is {waits}")
-    elif not code:
-        say(f"{hire.name} is running: run {assignment.run}, pid {pid}")
-    if code:
-        raise click.exceptions.Exit(code)
-
-
 def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
     """Return the exit code of a run that failed before it was up, and print why; else return 0."""
     ended = agent.exit.load()
@@ -449,7 +445,25 @@ def resume(
         [name] = names
         control.change_limits(team, name, budget=budget, max_turns=max_turns, window=window, max_reply=max_reply)
         common.note_budget(budget)
-        _resume_one(team, name, model, network=network, web=web, host=host, as_json=as_json)
+        agent = team.agent(name)
+        before = agents.last_run(agent)
+        if model is not None and messages.is_refused(team, name):
+            run = control.retry_with(team, name, model=model, network=network, web=web, host=host)
+        else:
+            run = commands_hire.resume(team, name, model=model, network=network, web=web, host=host)
+        code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
+        if code:
+            raise click.exceptions.Exit(code)
+        if as_json:
+            say_json(_where(agent))
+        elif how := hosts.queued(team, name, run):
+            _say_queued(team, name, how)
+        elif run > before:
+            say(f"{name} is running: run {run}")
+        else:
+            say(f"{name} is already running: run {run}")
+            stop = command_for(team, f"stop {name}")
+            note(f"it keeps the address, key and model that it started with; to change them, `{stop}`, then resume it")
         return
     resumed = commands_hire.resume_all(team, names, model=model, network=network, web=web, host=host)
     if as_json:
@@ -468,32 +482,6 @@ def _say_queued(team: Team, name: str, how: str) -> None:
     """Print that a resumed agent waits, with the command that moves it if its host is not up and another one is."""
     move = hosts.how_to_move(team, name)
     say(f"{name} is {how}" + (f"; `{move}` moves it" if move else ""))
-
-
-def _resume_one(
-    team: Team, name: str, model: str | None, *, network: bool, web: bool, host: str | None, as_json: bool
-) -> None:
-    agent = team.agent(name)
-    before = agents.last_run(agent)
-    if model is not None and messages.is_refused(team, name):
-        from crewboard.commands import control
-
-        run = control.retry_with(team, name, model=model, network=network, web=web, host=host)
-    else:
-        run = commands_hire.resume(team, name, model=model, network=network, web=web, host=host)
-    code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
-    if code:
-        raise click.exceptions.Exit(code)
-    if as_json:
-        say_json(_where(agent))
-    elif waits := hosts.queued(team, name, run):
-        _say_queued(team, name, waits)
-    elif run > before:
-        say(f"{name} is running: run {run}")
-    else:
-        say(f"{name} is already running: run {run}")
-        stop = command_for(team, f"stop {name}")
-        note(f"it keeps the address, key and model that it started with; to change them, `{stop}`, then resume it")
 
 
 def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
@@ -526,29 +514,28 @@ def types(context: click.Context, as_json: bool) -> None:
         say_json([agent_types.as_json(each, trusted=trusted(each)) for each in known.values()])
         return
     for each in known.values():
-        _say_type(each)
+        say(f"{each.name:<8} {each.summary}")
+        say(on_one_line(f"         tools: {' '.join((*each.tools, *each.mcp))}"))
+        if each.left_out:
+            why = "named in its file; crewboard has no such tools, or no such patterns"
+            say(on_one_line(f"         left out: {', '.join(each.left_out)} ({why})"))
+        for problem in each.not_understood:
+            say(on_one_line(f"         not understood: {problem}"))
+        if limits := agent_types.describe_limits(each):
+            say(on_one_line(f"         limits: {'; '.join(limits)}"))
+        on_the_web = each.web and (" ".join(each.allowed_domains) or "any domain")
+        how = {"model": each.model, "effort": each.effort, "thinking": each.thinking, "web": on_the_web}
+        say(on_one_line(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}"))
+        if new := sorted({*each.skills} & {*skill_files.not_accepted(Path(each.root), os.environ)}):
+            say(
+                on_one_line(
+                    f"         skills that are not accepted, so not loaded: {', '.join(new)} (`crewboard skills`)"
+                )
+            )
         if not trusted(each):
             accept = _shown_type(each).yes(command_for(session.team, f"types trust {each.name}"))
             say(f"         not accepted: read {each.file}, then `{accept}`")
     say(f"all types also have: {' '.join(agent_types.TEAM_TOOLS)}")
-
-
-def _say_type(kind: agent_types.AgentType) -> None:
-    """Print what agents of a type may do."""
-    say(f"{kind.name:<8} {kind.summary}")
-    say(on_one_line(f"         tools: {' '.join((*kind.tools, *kind.mcp))}"))
-    if kind.left_out:
-        why = "named in its file; crewboard has no such tools, or no such patterns"
-        say(on_one_line(f"         left out: {', '.join(kind.left_out)} ({why})"))
-    for problem in kind.not_understood:
-        say(on_one_line(f"         not understood: {problem}"))
-    if limits := agent_types.describe_limits(kind):
-        say(on_one_line(f"         limits: {'; '.join(limits)}"))
-    on_the_web = kind.web and (" ".join(kind.allowed_domains) or "any domain")
-    how = {"model": kind.model, "effort": kind.effort, "thinking": kind.thinking, "web": on_the_web}
-    say(on_one_line(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}"))
-    if new := sorted({*kind.skills} & {*skill_files.not_accepted(Path(kind.root), os.environ)}):
-        say(on_one_line(f"         skills that are not accepted, so not loaded: {', '.join(new)} (`crewboard skills`)"))
 
 
 def _shown_type(kind: agent_types.AgentType) -> common.Shown:
@@ -674,7 +661,15 @@ class Following:
                 self._tell_what_it_asks()
             elif waits := hosts.queued(self.team, self.assignment.agent, self.assignment.run):
                 gone_at = None
-                self._stay_queued(waits)
+                # The environment is sent to a supervisor that lost it.
+                if waits != self.place:
+                    self.place = waits
+                    note(f"{self.assignment.agent} is {waits}")
+                if time.monotonic() > self.look_again:
+                    self.look_again = time.monotonic() + PROVIDE_EVERY
+                    supervisor_client.request_start(
+                        self.team.directory, self.assignment.agent, self.assignment.run, self.team.worker_environment
+                    )
             elif gone_at is None:
                 gone_at = time.monotonic()
                 supervisor_client.wake_supervisor(self.team.directory)
@@ -688,17 +683,6 @@ class Following:
                     f"`{self.typed(f'stop {name}')}` stops it"
                 )
             time.sleep(POLL_INTERVAL)
-
-    def _stay_queued(self, waits: str) -> None:
-        """Print the place in the queue when it changes, and send the environment to a supervisor that lost it."""
-        if waits != self.place:
-            self.place = waits
-            note(f"{self.assignment.agent} is {waits}")
-        if time.monotonic() > self.look_again:
-            self.look_again = time.monotonic() + PROVIDE_EVERY
-            supervisor_client.request_start(
-                self.team.directory, self.assignment.agent, self.assignment.run, self.team.worker_environment
-            )
 
     def _read(self) -> list[Event]:
         """Print what the agent did, but not its last words, which are the answer that goes to stdout."""

@@ -37,24 +37,20 @@ def mcp(context: click.Context, reveal: bool, as_json: bool) -> None:
         return
     session: Session = context.obj
     with revealing(wanted=reveal and not as_json):
-        _list(session, as_json=as_json)
-
-
-def _list(session: Session, *, as_json: bool) -> None:
-    listed = _listed(session)
-    found = [row for row, _ in listed]
-    if as_json:
-        say_json(found)
-        return
-    for row, server in listed:
-        _say_server(session, row, server)
-    if not found:
-        note(f"no MCP servers; name them in {mcp_servers.FILE}")
-    texts = {each["name"]: redaction.redact(json.dumps(each, ensure_ascii=False)) for each in found}
-    hiding = [name for name, text in texts.items() if redaction.MARK in text]
-    if hiding and not is_revealing():
-        reveals = command_for(session.team, "mcp --reveal")
-        note(f"what looks like a key is hidden in {', '.join(hiding)}: `{reveals}` shows it")
+        listed = _listed(session)
+        found = [row for row, _ in listed]
+        if as_json:
+            say_json(found)
+            return
+        for row, server in listed:
+            _say_server(session, row, server)
+        if not found:
+            note(f"no MCP servers; name them in {mcp_servers.FILE}")
+        texts = {each["name"]: redaction.redact(json.dumps(each, ensure_ascii=False)) for each in found}
+        hiding = [name for name, text in texts.items() if redaction.MARK in text]
+        if hiding and not is_revealing():
+            reveals = command_for(session.team, "mcp --reveal")
+            note(f"what looks like a key is hidden in {', '.join(hiding)}: `{reveals}` shows it")
 
 
 def _say_server(session: Session, each: dict[str, Any], server: mcp_servers.McpServer | None) -> None:

@@ -201,9 +201,7 @@ class Cluster:
         self.url = url
         # Teams of one name in other databases are other teams.
         digest = hashlib.sha256(url.encode()).hexdigest()[:12]
-        self._connect(address, f"crewboard-{self._team}-{digest}")
-
-    def _connect(self, address: str, namespace: str) -> None:
+        namespace = f"crewboard-{self._team}-{digest}"
         try:
             # Where nothing listens, Ray would try for minutes.
             host, colon, port = address.rpartition(":")
@@ -326,7 +324,30 @@ def up(
     session: Session = context.obj
     options = [*(["--slots", str(slots)] if slots else []), *(word for label in labels for word in ("--label", label))]
     with _cluster(session, address) as cluster:
-        started = _start_all(session, cluster, options, folder)
+        team = session.team
+        began = time.monotonic()
+        offline = ["--offline"] if team.offline else []
+        before = ["--root", ".", "--team", team.directory.path.name, *offline, "host", "--store", cluster.url]
+        begun = []
+        for node in cluster.nodes():
+            known = cluster.actor(node.host)
+            report = cluster.ask(known.report.remote(), _ASK_TIMEOUT) if known is not None else None
+            if report is not None and report["code"] is not None:
+                # Its host has ended, and the actor only tells how.
+                cluster.end(known)
+                commands_context.wait_until(partial(cluster.is_free, node.host), _ASK_TIMEOUT)
+                known = None
+            arguments = [*before, "--name", node.host, *options]
+            actor = known if known is not None else cluster.start(node, arguments, f"{folder}/{node.host}")
+            begun.append((Started(node.host, node.address, was_there=known is not None), actor))
+
+        def are_settled() -> bool:
+            # Each is looked at, also behind one that is not up yet.
+            found = [_is_settled(team.directory, cluster, each, actor, began) for each, actor in begun]
+            return all(found)
+
+        commands_context.wait_until(are_settled, UP_TIMEOUT)
+        started = [each for each, _ in begun]
     if as_json:
         say_json([asdict(each) for each in started])
     for each in () if as_json else started:
@@ -335,33 +356,6 @@ def up(
         note("a host takes the key from the environment of its node: set it where `ray start` runs")
     if any(each.state == "failed" for each in started):
         context.exit(ExitCode.TRY_LATER)
-
-
-def _start_all(session: Session, cluster: Cluster, options: Sequence[str], folder: str) -> list[Started]:
-    team = session.team
-    began = time.monotonic()
-    offline = ["--offline"] if team.offline else []
-    before = ["--root", ".", "--team", team.directory.path.name, *offline, "host", "--store", cluster.url]
-    begun = []
-    for node in cluster.nodes():
-        known = cluster.actor(node.host)
-        report = cluster.ask(known.report.remote(), _ASK_TIMEOUT) if known is not None else None
-        if report is not None and report["code"] is not None:
-            # Its host has ended, and the actor only tells how.
-            cluster.end(known)
-            commands_context.wait_until(partial(cluster.is_free, node.host), _ASK_TIMEOUT)
-            known = None
-        arguments = [*before, "--name", node.host, *options]
-        actor = known if known is not None else cluster.start(node, arguments, f"{folder}/{node.host}")
-        begun.append((Started(node.host, node.address, was_there=known is not None), actor))
-
-    def are_settled() -> bool:
-        # Each is looked at, also behind one that is not up yet.
-        found = [_is_settled(team.directory, cluster, each, actor, began) for each, actor in begun]
-        return all(found)
-
-    commands_context.wait_until(are_settled, UP_TIMEOUT)
-    return [each for each, _ in begun]
 
 
 def _is_settled(

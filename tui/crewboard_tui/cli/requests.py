@@ -142,12 +142,26 @@ def plan(
     if release:
         if hold or refused:
             raise UsageError("--hold and --not are for a plan that waits, and --release is for an approved one")
-        _release(team, ident, [*chain.from_iterable(release)], as_json=as_json)
+        # What of the plan stays held is said, too.
+        steps = [*chain.from_iterable(release)]
+        done = commands_answers.release(team, ident, steps)
+        if as_json:
+            say_json(done.as_dict())
+        else:
+            many = "s" if len({*steps}) > 1 else ""
+            say(f"step{many} {', '.join(map(str, sorted({*steps})))} of plan {done.id} of {done.from_}: released")
+            if words := commands_answers.words_of_terms(team, done):
+                note(safe_line(f"until its result: {words}"))
         return
     request = protocol_requests.load(team.directory, commands_answers.find(team, ident))
     if request is None or request.type != "plan_approval":
         raise UsageError(f"request {ident} is no plan; `{command_for(team, 'requests')}` shows it")
-    versions = list(_versions(team, request))
+    # Newest first.
+    versions: list[Request] = []
+    older: Request | None = request
+    while older is not None and older.id not in [each.id for each in versions]:
+        versions.append(older)
+        older = protocol_requests.load(team.directory, older.supersedes) if older.supersedes else None
     # Of an edited plan, the version before what was approved is what was submitted.
     before = request.replace(edited=None) if request.edited is not None else versions[1] if len(versions) > 1 else None
     terms = _with_steps(team, request, hold, refused)
@@ -174,18 +188,6 @@ def plan(
         _note_hidden([request], command_for(team, f"plan {request.id} --reveal"))
 
 
-def _release(team: Team, ident: str, steps: list[int], *, as_json: bool) -> None:
-    """Release steps of an approved plan, and say what of it stays held."""
-    request = commands_answers.release(team, ident, steps)
-    if as_json:
-        say_json(request.as_dict())
-        return
-    many = "s" if len({*steps}) > 1 else ""
-    say(f"step{many} {', '.join(map(str, sorted({*steps})))} of plan {request.id} of {request.from_}: released")
-    if words := commands_answers.words_of_terms(team, request):
-        note(safe_line(f"until its result: {words}"))
-
-
 def _with_steps(team: Team, request: Request, hold: Sequence[list[int]], refused: Sequence[list[int]]) -> Terms:
     """Return the terms with which a plan was approved, or would be without the steps that are named.
 
@@ -210,16 +212,6 @@ def _steps(request: Request, terms: Terms) -> Iterator[dict[str, JsonValue]]:
             "number": number, "line": within.start, "end": within.stop - 1, "text": texts.get(number, ""),
             "verdict": terms.verdict(number), "files": [*names.files], "commands": [*names.commands],
         }  # fmt: skip
-
-
-def _versions(team: Team, request: Request) -> Iterator[Request]:
-    """Yield the versions of a plan, newest first."""
-    seen: set[str] = set()
-    found: Request | None = request
-    while found is not None and found.id not in seen:
-        seen.add(found.id)
-        yield found
-        found = protocol_requests.load(team.directory, found.supersedes) if found.supersedes else None
 
 
 def _all_notes(team: Team, request: Request) -> list[Note]:
@@ -314,23 +306,19 @@ def _show(
         for sentence in agent_types.describe_steps(terms):
             say(f"    {safe_line(sentence)}")
     if request.status == "pending":
-        _say_answers(request, typed, tried or Terms())
-
-
-def _say_answers(request: Request, typed: CommandLine, tried: Terms) -> None:
-    """Print the commands that answer a request; that which approves it leaves out the steps of the terms `tried`."""
-    left_out = (("--hold", tried.hold), ("--not", tried.refused))
-    chosen = "".join(f" {option} {','.join(map(str, numbers))}" for option, numbers in left_out if numbers)
-    for what, how in answers(request, typed):
-        if what != READ:
-            say(f"{how}{chosen}" if what == APPROVE else how)
-    if request.type == "plan_approval" and request.answered_in is None:
-        say(typed(f"reject {request.id} --note LINE:TEXT"))
-    if (scope := rules.scope_of(request)) is not None:
-        say("    with --rule, it also allows:")
-        say(quoted(rules.covers(request, scope)))
-        if is_revealing() or not hides_key(request):
-            say(typed(f"approve {request.id} --sha256 {digest(request)} --rule"))
+        tried = tried or Terms()
+        left_out = (("--hold", tried.hold), ("--not", tried.refused))
+        chosen = "".join(f" {option} {','.join(map(str, numbers))}" for option, numbers in left_out if numbers)
+        for what, how in answers(request, typed):
+            if what != READ:
+                say(f"{how}{chosen}" if what == APPROVE else how)
+        if request.type == "plan_approval" and request.answered_in is None:
+            say(typed(f"reject {request.id} --note LINE:TEXT"))
+        if (scope := rules.scope_of(request)) is not None:
+            say("    with --rule, it also allows:")
+            say(quoted(rules.covers(request, scope)))
+            if is_revealing() or not hides_key(request):
+                say(typed(f"approve {request.id} --sha256 {digest(request)} --rule"))
 
 
 def _parts(request: Request) -> Iterator[tuple[str, str]]:

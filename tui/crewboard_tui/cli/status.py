@@ -96,17 +96,6 @@ def describe(view: TeamView, team: Team) -> list[str]:
         from crewboard_tui.cli.tasks import describe as describe_tasks
 
         tasks = describe_tasks(team, list(view.tasks), "  ")
-    return [
-        *_head(view, typed),
-        *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),
-        *_section("hosts", describe_hosts(view, "  ") if view.hosts else []),
-        *_section("agents", _agents(view)),
-        *_section("requests", table(("ID", "TYPE", "FROM → TO", "FOR"), requests, indent="  ") if requests else []),
-        *_section("tasks", tasks),
-    ]
-
-
-def _head(view: TeamView, typed: CommandLine) -> list[str]:
     # Before its first agent, a team has used neither.
     is_new = not (view.agents or view.hosts)
     is_offline = view.model_backend == "offline" or (is_new and (typed.offline or env.is_offline()))
@@ -114,23 +103,30 @@ def _head(view: TeamView, typed: CommandLine) -> list[str]:
     model = "offline model (no language model)" if is_offline else backend
     runs = describe_runner(view)
     named = f"team {view.name} · {used(view)}"
-    lines = [
+    head = [
         *(cut(each, columns()) for each in ([named, runs] if view.attached else [f"{named} · {runs} · {model}"])),
         f"root {view.root}",
     ]
     offline = [host.name for host in view.hosts if host.is_up and host.record.offline]
     if offline and view.model_backend != "offline":
-        lines.append(cut(f"offline model only on {', '.join(offline)}", columns()))
+        head.append(cut(f"offline model only on {', '.join(offline)}", columns()))
     if view.description:
-        lines.append(cut(view.description, columns()))
+        head.append(cut(view.description, columns()))
     if view.damaged:
-        lines.append(cut(f"damaged: {format_places(view.damage)}", columns()))
+        head.append(cut(f"damaged: {format_places(view.damage)}", columns()))
     if storage := describe_storage(view):
-        lines.append(storage)
+        head.append(storage)
     if not view.agents:
         hire = typed('spawn NAME --type explore --prompt "…"')
-        lines += ["", f"no agents yet; {hire}"]
-    return lines
+        head += ["", f"no agents yet; {hire}"]
+    return [
+        *head,
+        *_section("needs you", [line for need in view.needs for line in _need(need, view, typed)]),
+        *_section("hosts", describe_hosts(view, "  ") if view.hosts else []),
+        *_section("agents", _agents(view)),
+        *_section("requests", table(("ID", "TYPE", "FROM → TO", "FOR"), requests, indent="  ") if requests else []),
+        *_section("tasks", tasks),
+    ]
 
 
 def used(view: TeamView) -> str:

@@ -18,7 +18,7 @@ from crewboard.commands import context, hosts, stop, transfer
 from crewboard.commands.rules import describe_rule
 from crewboard.names import OPERATOR, check_team
 from crewboard.protocol import requests
-from crewboard.records.agents import Cursor, HireOptions, Worktree
+from crewboard.records.agents import Cursor, HireOptions
 from crewboard.records.base import JsonValue, counted
 from crewboard.records.events import Answer, Gate
 from crewboard.records.requests import Request, payload_sha256
@@ -281,7 +281,14 @@ def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
     if spec.role:
         lines.append(f"    role:\n{spec.role}")
     if spec.worktree is not None:
-        lines.append(f"    its checkout: {_describe_checkout(spec.worktree)}")
+        # All that the record of a checkout says; its texts are quoted, so that none looks like words of ours.
+        checkout = spec.worktree
+        said = [f"branch {json.dumps(checkout.branch)}", f"begun at commit {json.dumps(checkout.base)}"]
+        said += [f"works in its folder {json.dumps(checkout.folder)}"] if checkout.folder else []
+        said += [f"borrows the objects in {json.dumps(checkout.objects)}"] if checkout.objects else []
+        said += ["carried from host to host"] if checkout.carried else []
+        about = ", ".join(said)
+        lines.append(f"    its checkout: {about}")
     lines.append(f"    its prompt:\n{spec.prompt}")
     lines += mail
     approved = _approved(agent, kind, asked)
@@ -289,15 +296,6 @@ def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
     has_more = spec.definition is not None or spec.worktree is not None or given.keys() - _LIMITS
     # What an agent is told by mail it does, also if it only reads, and the mail may be in the user's name.
     return _Said([*lines, *approved], bool(may_act or has_more or approved or mail))
-
-
-def _describe_checkout(checkout: Worktree) -> str:
-    """Return all that the record of a checkout says; its texts are quoted, so that none looks like words of ours."""
-    said = [f"branch {json.dumps(checkout.branch)}", f"begun at commit {json.dumps(checkout.base)}"]
-    said += [f"works in its folder {json.dumps(checkout.folder)}"] if checkout.folder else []
-    said += [f"borrows the objects in {json.dumps(checkout.objects)}"] if checkout.objects else []
-    said += ["carried from host to host"] if checkout.carried else []
-    return ", ".join(said)
 
 
 def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request]) -> list[str]:

@@ -22,7 +22,6 @@ from crewboard.readmodel.changes import Absence, Change, ChangeReader, read_abse
 from crewboard.readmodel.crash_report import host_of_log
 from crewboard.readmodel.states import Shown
 from crewboard.records.agents import State
-from crewboard.records.events import Event
 from crewboard.records.messages import LastVisit
 from crewboard.records.team import Act
 from crewboard.store import files, mailbox, operators
@@ -164,7 +163,19 @@ def wait(
     if not wanted or not wanted <= known.keys():
         wrong = ", ".join(sorted(wanted - known.keys())) or "nothing"
         raise UsageError(f"--until: unknown state: {wrong}; the states are {', '.join(known)}")
-    names = _waited_for(team, names, every=every, first=first)
+    if every and first:
+        raise UsageError("use --all or --any, not both")
+    if not names and not (every or first):
+        raise UsageError("name an agent, or use --all or --any")
+    for name in names:
+        team.member(name)
+    if names:
+        names = tuple(dict.fromkeys(names))
+    else:
+        members = team.config.members if team.directory.exists() else []
+        if not members:
+            raise UsageError(f"team {team.directory.path.name} has no agents")
+        names = tuple(member.name for member in members)
     found = [
         {"name": agent.name, "state": agent.state, "run": agent.run, "reason": agent.reason}
         for agent in _wait(team, names, wanted, timeout, first=first)
@@ -193,26 +204,6 @@ def _wait_for_need(team: Team, timeout: float | None) -> TeamView:
             if left <= 0:
                 raise TryLaterError(f"nothing needs you after {timeout:g} s")
             wake.wait(min(left, readmodel_watcher.SWEEP))
-
-
-def _waited_for(team: Team, names: tuple[str, ...], *, every: bool, first: bool) -> tuple[str, ...]:
-    """Return the agents to wait for, each once.
-
-    Raises:
-        UsageError: The options contradict each other, an agent does not exist, or none is meant.
-    """
-    if every and first:
-        raise UsageError("use --all or --any, not both")
-    if not names and not (every or first):
-        raise UsageError("name an agent, or use --all or --any")
-    for name in names:
-        team.member(name)
-    if names:
-        return tuple(dict.fromkeys(names))
-    members = team.config.members if team.directory.exists() else []
-    if not members:
-        raise UsageError(f"team {team.directory.path.name} has no agents")
-    return tuple(member.name for member in members)
 
 
 class _Waiting(Struct):
@@ -366,7 +357,12 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
             elif as_json:
                 say_json_line(event.as_dict())
             else:
-                _show(event)
+                for activity in activity_describe(event):
+                    seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
+                    first, *more = activity.text.splitlines() or [""]
+                    say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")
+                    for line in more:
+                        say((" " * _INDENT + line).rstrip())
         if not follow:
             break
         time.sleep(POLL)
@@ -435,12 +431,3 @@ def away(session: Session, as_json: bool) -> None:
         rows = [(clock(each.ts), each.kind.replace("_", " "), each.agent, each.text) for each in found.happenings]
         for line in table(("TIME", "WHAT", "AGENT", "DETAIL"), rows) if rows else ():
             say(line)
-
-
-def _show(event: Event) -> None:
-    for activity in activity_describe(event):
-        seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
-        first, *more = activity.text.splitlines() or [""]
-        say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")
-        for line in more:
-            say((" " * _INDENT + line).rstrip())
