@@ -144,7 +144,23 @@ class AgentActions:
         For one whose model refused, ask for another model.
         """
         if _needs_model(selection):
-            self._ask_for_model(selection.agents[0], selection)
+            agent = selection.agents[0]
+
+            def done(model: str) -> None:
+                self._context.do(f"starting {agent.name} again", partial(self._retry_with, agent.name, model.strip()))
+                selection.unmark([agent.name])
+
+            def check(text: str) -> str | None:
+                return None if text.strip() else "name a model, such as opus"
+
+            # Imported here: it knows the words of many servers, and the first picture needs none of them.
+            from crewboard import models
+
+            text = (
+                models.instead_of(agent.status.refused_by or "", self._context.team.worker_environment) or agent.model
+            )
+            prompt = PromptLine(f"{agent.name}: model", text, check=check, hint="the model that tries again")
+            self._context.navigator.ask(prompt, done)
             return
         failed = [agent.name for agent in selection.agents if _can_retry(agent)]
         self._for_all("letting try again", failed, self._retry_one, "try again", selection)
@@ -153,21 +169,6 @@ class AgentActions:
             refused = any(agent.exit is not None and agent.exit.code == ExitCode.CREDENTIALS for agent in ended)
             self._context.do(f"resuming {', '.join(over)}", partial(self._resume_all, over, refused=refused))
             selection.unmark(over)
-
-    def _ask_for_model(self, agent: AgentView, selection: Selection) -> None:
-        def done(model: str) -> None:
-            self._context.do(f"starting {agent.name} again", partial(self._retry_with, agent.name, model.strip()))
-            selection.unmark([agent.name])
-
-        def check(text: str) -> str | None:
-            return None if text.strip() else "name a model, such as opus"
-
-        # Imported here: it knows the words of many servers, and the first picture needs none of them.
-        from crewboard import models
-
-        text = models.instead_of(agent.status.refused_by or "", self._context.team.worker_environment) or agent.model
-        prompt = PromptLine(f"{agent.name}: model", text, check=check, hint="the model that tries again")
-        self._context.navigator.ask(prompt, done)
 
     def _retry_with(self, name: str, model: str) -> str:
         # Imported here, as below, because hiring loads much for which the first picture need not wait.
@@ -211,28 +212,27 @@ class AgentActions:
         over = {agent.name: agent for agent in selection.agents if _is_over(agent) and agent.spec is not None}
 
         def start(name: str) -> str:
-            return self._start_fresh(over[name])
+            from crewboard.commands import hire, hosts
+
+            agent, spec = over[name], over[name].spec
+            if spec is None:
+                return f"{agent.name} has no usable spec; hire it anew"
+            flags = spec.flags.replace(task=None)
+            engine = None
+            if spec.engine is not None:
+                from crewboard import engines
+
+                engine = engines.named(spec.engine)
+            # With an engine, the model is its name.
+            model = None if engine is not None else spec.model or None
+            again = hire.Hire(
+                agent.name, spec.type, spec.prompt, role=spec.role, model=model, flags=flags, engine=engine
+            )
+            run = hire.spawn(self._context.team, again).run
+            waits = hosts.queued(self._context.team, agent.name, run)
+            return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
 
         self._for_all("starting afresh", list(over), start, "are up again, without memory", selection)
-
-    def _start_fresh(self, agent: AgentView) -> str:
-        from crewboard.commands import hire, hosts
-
-        spec = agent.spec
-        if spec is None:
-            return f"{agent.name} has no usable spec; hire it anew"
-        flags = spec.flags.replace(task=None)
-        engine = None
-        if spec.engine is not None:
-            from crewboard import engines
-
-            engine = engines.named(spec.engine)
-        # With an engine, the model is its name.
-        model = None if engine is not None else spec.model or None
-        again = hire.Hire(agent.name, spec.type, spec.prompt, role=spec.role, model=model, flags=flags, engine=engine)
-        run = hire.spawn(self._context.team, again).run
-        waits = hosts.queued(self._context.team, agent.name, run)
-        return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
 
     def _raise_limit(self, selection: Selection) -> None:
         """Ask for a new limit, twice the old one as a suggestion, and continue the agent that it stopped."""
@@ -358,20 +358,19 @@ class PuttingBack:
 
         def done(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
             if worked:
-                self._ask(agent, part, found[0])
+                seen = found[0]
+
+                def start() -> None:
+                    put = partial(self._put_back, agent, part, seen)
+                    self._context.do(f"putting files of {agent.name} back", put, lambda *_: self._then())
+
+                what = "its last assignment"
+                if part is not None:
+                    what = f"{f'hunk {part.hunk} of ' if part.hunk is not None else ''}{_short(part.path)}"
+                rest = " · what its commands changed stays" if seen.snapshot is None else ""
+                ask_yes(self._context, f"{agent.name}: put {what} back?", f"{_files_of(seen)}{rest}", start)
 
         self._context.do(f"finding out what can be put back of {agent.name}", check, done)
-
-    def _ask(self, agent: AgentView, part: Part | None, seen: "PutBack") -> None:
-        def start() -> None:
-            put = partial(self._put_back, agent, part, seen)
-            self._context.do(f"putting files of {agent.name} back", put, lambda *_: self._then())
-
-        what = "its last assignment"
-        if part is not None:
-            what = f"{f'hunk {part.hunk} of ' if part.hunk is not None else ''}{_short(part.path)}"
-        rest = " · what its commands changed stays" if seen.snapshot is None else ""
-        ask_yes(self._context, f"{agent.name}: put {what} back?", f"{_files_of(seen)}{rest}", start)
 
     def _put_back(self, agent: AgentView, part: Part | None, seen: "PutBack") -> str:
         """Put back exactly what was shown: it is found out again, and refused if something has changed."""
@@ -431,7 +430,19 @@ class TaskActions:
         def done(text: str) -> None:
             if text.strip():
                 self._context.drafts.pop(TASK, None)
-                self._add(text, selection)
+                operation, made = OPERATIONS["task.new"], list[int]()
+
+                def add() -> str:
+                    done = operation.run(self._context.team, text)
+                    made.append(done.data["id"])
+                    return done.says + operation.after(done, self._context.key)
+
+                def added(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+                    if worked:
+                        selection.show_task(made[0])
+
+                keep = keep_unsent(self._context, lambda: TASK, text)
+                self._context.do(operation.doing, add, added, settle=keep)
 
         def keep(text: str) -> None:
             self._context.drafts[TASK] = text
@@ -439,21 +450,6 @@ class TaskActions:
         hint, prose = self._text_hint("adds it"), Prose.of(self._context)
         prompt = PromptLine(TASK, lambda: self._context.drafts.get(TASK, ""), hint=hint, changed=keep, prose=prose)
         self._context.navigator.ask(prompt, done)
-
-    def _add(self, text: str, selection: Selection) -> None:
-        operation, made = OPERATIONS["task.new"], list[int]()
-
-        def add() -> str:
-            done = operation.run(self._context.team, text)
-            made.append(done.data["id"])
-            return done.says + operation.after(done, self._context.key)
-
-        def added(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
-            if worked:
-                selection.show_task(made[0])
-
-        keep = keep_unsent(self._context, lambda: TASK, text)
-        self._context.do(operation.doing, add, added, settle=keep)
 
     def _edit(self, task: Task) -> None:
         operation, drafts = OPERATIONS["task.edit"], self._context.drafts

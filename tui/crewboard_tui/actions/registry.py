@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Task, TeamView, UsageError
-from crewboard.operations import Asks, Operation
+from crewboard.operations import Operation
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.parser import resolve_prefix
@@ -186,7 +186,19 @@ class Operations:
         (armed, at), self._armed = self._armed, (pressed, monotonic())
         consequence = operation.consequence(chosen, view, key)
         if operation.asks is not None:
-            self._ask(operation.asks, named, chosen, start)
+            asks = operation.asks
+
+            def read(text: str) -> str:
+                agents = [agent.name for agent in view.agents]
+                return resolve_prefix(text.strip(), agents) if asks.names is not None else text
+
+            def check(text: str) -> str | None:
+                return next((why for each in chosen if (why := asks.why_not(read(text), each, view)) is not None), None)
+
+            present = asks.text(chosen[0]) if len(chosen) == 1 else ""
+            names = asks.names(chosen, view) if asks.names is not None else ()
+            prompt = PromptLine(asks.label(named), present, hint=asks.hint, check=check, names=names)
+            self._context.navigator.ask(prompt, lambda text: start(read(text)))
         elif operation.confirm == "yes":
             ask_yes(self._context, f"{operation.label} {named}?", consequence, start, f"{operation.label}s none")
         elif operation.confirm == "again" and (armed != pressed or monotonic() - at > AGAIN_WITHIN):
@@ -195,22 +207,6 @@ class Operations:
         else:
             self._armed = ((), 0.0)
             start()
-
-    def _ask(self, asks: Asks, named: str, chosen: Sequence[AgentView | Task], start: Callable[[str], None]) -> None:
-        """Ask for the text of an operation, and then start it."""
-        view = self._context.snapshot.view
-
-        def read(text: str) -> str:
-            agents = [agent.name for agent in view.agents]
-            return resolve_prefix(text.strip(), agents) if asks.names is not None else text
-
-        def check(text: str) -> str | None:
-            return next((why for each in chosen if (why := asks.why_not(read(text), each, view)) is not None), None)
-
-        present = asks.text(chosen[0]) if len(chosen) == 1 else ""
-        names = asks.names(chosen, view) if asks.names is not None else ()
-        prompt = PromptLine(asks.label(named), present, hint=asks.hint, check=check, names=names)
-        self._context.navigator.ask(prompt, lambda text: start(read(text)))
 
 
 def ask_yes(

@@ -28,7 +28,14 @@ class RequestActions:
         self._context = context
         self.request = request
         # Else it opens what the key for the next need opens, which stands in the footer.
-        self.actions = (Action("request.next", self._open_next, self._why_no_next, self._label_of_next),)
+        self.actions = (
+            Action(
+                "request.next",
+                self._open_next,
+                self._why_no_next,
+                lambda _: "newer" if self._waits_instead else "",
+            ),
+        )
 
     def approve(self, **answer: Unpack[Decision]) -> str:
         """Say yes, to the plan as it is `edited` if that is given, with `terms` and `notes` on its lines."""
@@ -79,9 +86,6 @@ class RequestActions:
     def _why_no_next(self, _: Selection) -> str | None:
         others = any(need.request_id != self.request.id for need in self._context.snapshot.view.needs)
         return None if self._waits_instead or others else "nothing else needs you"
-
-    def _label_of_next(self, _: Selection) -> str:
-        return "newer" if self._waits_instead else ""
 
     async def _open_next(self, _: Selection) -> None:
         if (newest := self._waits_instead) is not None:

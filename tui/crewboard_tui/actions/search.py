@@ -72,34 +72,37 @@ def mail_in_group(message: Message, group: str) -> bool:
 
 def matches_agent(agent: AgentView, wanted: str) -> bool:
     """Return True if an agent passes the filter."""
-    return all(_agent_has(agent, word) for word in wanted.lower().split())
-
-
-def _agent_has(agent: AgentView, word: str) -> bool:
-    if word.startswith("s:"):
-        return word[2:] in (look_of(agent).word + " " + agent.state + " " + agent.shown)
-    if word.startswith("a:"):
-        return word[2:] in agent.name
-    if word.startswith("h:"):
-        return word[2:] == agent.status.host
-    if word.startswith("#"):
-        return word[1:] == str(agent.task or "")
-    return word in f"{agent.name} {agent.type} {agent.role} {agent.doing} {agent.reason}".lower()
+    if not wanted:
+        return True
+    text = f"{agent.name} {agent.type} {agent.role} {agent.doing} {agent.reason}"
+    state = f"{look_of(agent).word} {agent.state} {agent.shown}"
+    return _passes(wanted, text, state, agent.name, str(agent.task or ""), agent.status.host)
 
 
 def matches_task(task: Task, wanted: str) -> bool:
     """Return True if a task passes the filter."""
-    return all(_task_has(task, word) for word in wanted.lower().split())
+    if not wanted:
+        return True
+    text = f"{task.subject} {task.owner or ''} {task.description}"
+    return _passes(wanted, text, task.status, task.owner or task.last_owner or "", str(task.id))
 
 
-def _task_has(task: Task, word: str) -> bool:
-    if word.startswith("s:"):
-        return word[2:] in task.status
-    if word.startswith("a:"):
-        return word[2:] in (task.owner or task.last_owner or "")
-    if word.startswith("#"):
-        return word[1:] == str(task.id)
-    return word in f"{task.subject} {task.owner or ''} {task.description}".lower()
+def _passes(wanted: str, text: str, state: str, name: str, task: str, host: str | None = None) -> bool:
+    """Return True if each word, or what it says of a state, an agent, a task or a host, is found; None has no host."""
+    for word in wanted.lower().split():
+        if word.startswith("s:"):
+            is_found = word[2:] in state
+        elif word.startswith("a:"):
+            is_found = word[2:] in name
+        elif word.startswith("h:") and host is not None:
+            is_found = word[2:] == host
+        elif word.startswith("#"):
+            is_found = word[1:] == task
+        else:
+            is_found = word in text.lower()
+        if not is_found:
+            return False
+    return True
 
 
 class Search:
@@ -117,20 +120,21 @@ class Search:
     ) -> None:
         self._context = context
         self._changed = changed
-        self._finds = finds
         self._groups = [ALL, *(groups or ())]
         self.words = ""
         self.group = ALL
-        filter_ = Action("view.filter", self._ask)
+        filter_ = Action(
+            "view.filter",
+            lambda _: context.navigator.ask(
+                PromptLine("find", self.words, hint=finds, changed=self.narrow), self.narrow
+            ),
+        )
         turn = Action(
             "view.group", self._turn_group, lambda _: None if len(self._groups) > 1 else "only one group here"
         )
         self.actions = (filter_,) if groups is None else (filter_, turn)
         self.layer = Layer(lambda: self.is_narrowed, self.clear, "all")
         """The layer of the narrowing, which Esc closes."""
-
-    def _ask(self, _: Selection) -> None:
-        self._context.navigator.ask(PromptLine("find", self.words, hint=self._finds, changed=self.narrow), self.narrow)
 
     def narrow(self, text: str) -> None:
         """Show only what matches `text`."""
