@@ -447,27 +447,24 @@ def edit_in_editor(app: App[Any], text: str) -> str:
             path = Path(folder, "message.md")
             path.touch(mode=0o600)
             path.write_text(text, encoding="utf-8")
-            _run_editor(app, [*editor_command(), str(path)])
+            words = [*editor_command(), str(path)]
+            program = programs.find_user_program(words[0])
+            if program is None and shutil.which(words[0]):
+                raise UsageError(
+                    f"the editor {words[0]!r} is in a workspace, where agents can change it: set $VISUAL or $EDITOR"
+                )
+            if program is None:
+                raise UsageError(f"there is no editor {words[0]!r}: set $VISUAL or $EDITOR")
+            # Without credentials; programs of a workspace are not found by their name.
+            kept = {name: value for name, value in os.environ.items() if not redaction.is_secret(name)}
+            environment = {**kept, "PATH": programs.path_outside_workspaces()}
+            try:
+                with app.suspend():
+                    code = subprocess.run([str(program), *words[1:]], env=environment, check=False).returncode
+            except SuspendNotSupported as error:
+                raise UsageError("an editor cannot run in this terminal") from error
+            if code:
+                raise UsageError(f"{words[0]} ended with {code}; the draft is unchanged")
             return path.read_text(encoding="utf-8", errors="replace").rstrip("\n")
     except OSError as error:
         raise StorageError(f"the draft could not be edited: {error}") from error
-
-
-def _run_editor(app: App[Any], words: list[str]) -> None:
-    program = programs.find_user_program(words[0])
-    if program is None and shutil.which(words[0]):
-        raise UsageError(
-            f"the editor {words[0]!r} is in a workspace, where agents can change it: set $VISUAL or $EDITOR"
-        )
-    if program is None:
-        raise UsageError(f"there is no editor {words[0]!r}: set $VISUAL or $EDITOR")
-    # Without credentials; programs of a workspace are not found by their name.
-    kept = {name: value for name, value in os.environ.items() if not redaction.is_secret(name)}
-    environment = {**kept, "PATH": programs.path_outside_workspaces()}
-    try:
-        with app.suspend():
-            code = subprocess.run([str(program), *words[1:]], env=environment, check=False).returncode
-    except SuspendNotSupported as error:
-        raise UsageError("an editor cannot run in this terminal") from error
-    if code:
-        raise UsageError(f"{words[0]} ended with {code}; the draft is unchanged")

@@ -286,7 +286,17 @@ def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
     """Return `markdown_lines` by paragraph, each with the number of its first line in the text, from 1."""
     blocks: list[tuple[int, list[Line]]] = []
     fence = ""
-    for number, raw in _paragraphs(safe_lines(text)):
+    # Join continuation lines to their paragraphs, so that they can be wrapped again; with the number of the first.
+    joined: list[tuple[int, str]] = []
+    fenced = False
+    for at, each in enumerate(safe_lines(text), 1):
+        is_fence = each.lstrip().startswith(("```", "~~~"))
+        if joined and not fenced and not is_fence and _continues(each, joined[-1][1]):
+            joined[-1] = joined[-1][0], f"{joined[-1][1]} {each.strip()}"
+        else:
+            joined.append((at, each))
+        fenced ^= is_fence
+    for number, raw in joined:
         lines: list[Line] = []
         blocks.append((number, lines))
         if raw.lstrip().startswith(("```", "~~~")):
@@ -299,20 +309,6 @@ def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
         else:
             lines += _paragraph(raw, width)
     return blocks
-
-
-def _paragraphs(raw: list[str]) -> list[tuple[int, str]]:
-    """Join continuation lines to their paragraphs, so that they can be wrapped again; with the number of the first."""
-    joined: list[tuple[int, str]] = []
-    fenced = False
-    for number, each in enumerate(raw, 1):
-        fence = each.lstrip().startswith(("```", "~~~"))
-        if joined and not fenced and not fence and _continues(each, joined[-1][1]):
-            joined[-1] = joined[-1][0], f"{joined[-1][1]} {each.strip()}"
-        else:
-            joined.append((number, each))
-        fenced ^= fence
-    return joined
 
 
 def _continues(line: str, before: str) -> bool:

@@ -480,15 +480,32 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     outage = Span(f"⏳{waiting}{f' until {format_minute(until)}' if until else ''}", "warning")
     done, _, failed = tally(view.tasks).partition(" ")
     tasks = (Span(f"tasks {done}"), Span(f" {failed}" if failed else "", TASK_LOOKS["failed"].tone))
+    # The two worst of the states that need the user have a coloured background.
+    reverse = {NEED_LOOKS[kind].word for kind in badges.reversed}
+    words = width >= _STATE_WORDS_FROM
+    there = [look for look in _URGENT if counts[look]]
+    filled = [
+        Span(
+            f" {look.glyph} {counts[look]} {look.word} ",
+            f"{look.tone.split()[0]}-pill{' reverse' if look.word in reverse else ''}",
+        )
+        for look in there[:_FILLED]
+    ]
+    others = {look: counts[look] for look in there[_FILLED:]}
+    plain = _states(Counter(others), _URGENT, words=words)
+    bill = bill_team(view)
+    cost: Line = (Span(format_bill(bill)),) if bill.usd is not None else ()
+    if cost and bill.budget is not None and bill.budget.usd is not None:
+        full = bill.share is not None and bill.share >= NEARLY
+        spent = Span(f"{format_bill(bill)} of {bill.budget}", "warning" if full else "")
+        cost = (spent, *share_bar(bill.share, 5))
     pieces = [
         _Piece(1, (say(view.name, "bold"),)),
-        _Piece(
-            0, _needs(counts, {NEED_LOOKS[kind].word for kind in badges.reversed}, words=width >= _STATE_WORDS_FROM)
-        ),
+        _Piece(0, (*filled, *((Span(" "),) if plain and filled else ()), *plain)),
         _Piece(2, (outage,) if waiting else ()),
         _Piece(3, _states(counts, _REST, words=False)),
         _Piece(5, tasks if done else ()),
-        _Piece(6, _cost(view)),
+        _Piece(6, cost),
         *_badges(snapshot, badges),
     ]
     kept: list[_Piece] = []
@@ -505,21 +522,6 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     return crop(spread(tuple(left) or (Span(" "),), tuple(right), width), width)
 
 
-def _needs(counts: Counter[Look], reverse: Container[str], *, words: bool) -> Line:
-    """Return the number of agents in each state that needs the user: the two worst have a coloured background."""
-    there = [look for look in _URGENT if counts[look]]
-    filled = [
-        Span(
-            f" {look.glyph} {counts[look]} {look.word} ",
-            f"{look.tone.split()[0]}-pill{' reverse' if look.word in reverse else ''}",
-        )
-        for look in there[:_FILLED]
-    ]
-    others = {look: counts[look] for look in there[_FILLED:]}
-    plain = _states(Counter(others), _URGENT, words=words)
-    return (*filled, *((Span(" "),) if plain and filled else ()), *plain)
-
-
 def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> Line:
     """Return the number of agents in each state; an acknowledged crash is named, as its glyph is not unique."""
     spans: list[Span] = []
@@ -529,17 +531,6 @@ def _states(counts: Counter[Look], looks: tuple[Look, ...], *, words: bool) -> L
             spans += [Span(" ")] if spans else []
             spans.append(Span(f"{look.glyph}{counts[look]}{word}", look.tone))
     return tuple(spans)
-
-
-def _cost(view: TeamView) -> Line:
-    bill = bill_team(view)
-    if bill.usd is None:
-        return ()
-    spent = format_bill(bill)
-    if bill.budget is None or bill.budget.usd is None:
-        return (Span(spent),)
-    full = bill.share is not None and bill.share >= NEARLY
-    return (Span(f"{spent} of {bill.budget}", "warning" if full else ""), *share_bar(bill.share, 5))
 
 
 def _badges(snapshot: "Snapshot", badges: Badges) -> list[_Piece]:

@@ -2,7 +2,6 @@
 
 import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import takewhile
 from time import monotonic
 from typing import Any, ClassVar, TypeVar, overload
@@ -263,7 +262,20 @@ class LineList(ScrollView, can_focus=True):
         count, before_head, before_at = len(self._rows), self.head, self._at
         self._rows, self.rule.head = rows, head
         self._keys = rows.keys if isinstance(rows, LazyRows) else [row.key for row in rows]
-        self._find_cursor()
+        if not self._rows:
+            self._at, self._selected = 0, None
+        else:
+            if self._selected is not None and self._selected in self._keys:
+                self._at = self._keys.index(self._selected)
+            else:
+                self._at = min(self._at, len(self._rows) - 1)
+            found = self._keys[self._at]
+            if found != self._selected:
+                if self._selected:
+                    self._came_at = monotonic()
+                    self.set_timer(BLIND_FOR, self.refresh_bindings)
+                self._selected = found
+                self.post_message(self.Moved(self, found))
         if self._wanted in self._keys:
             wanted, self._wanted = self._wanted, None
             self._at = self._keys.index(wanted)
@@ -281,7 +293,14 @@ class LineList(ScrollView, can_focus=True):
         if count != len(rows):
             self.refresh()
         else:
-            self._paint_changes(before_at)
+            top = self.scroll_offset.y
+            shown = range(top, min(top + self.size.height, len(self._rows)))
+            for y in shown:
+                before, now = self._painted.get(y), self._rows[y]
+                if before != now:
+                    self._paint_row(y, changed_cells(before.line, now.line) if before is not None else None)
+            for y in {before_at, self._at} if before_at != self._at else ():
+                self._paint_row(y)
         self._keep_visible()
 
     def note_glyphs(self, glyphs: Mapping[str, str]) -> None:
@@ -292,10 +311,7 @@ class LineList(ScrollView, can_focus=True):
         changed = frozenset(key for key, glyph in glyphs.items() if before.get(key, glyph) != glyph)
         if changed and self.moves:
             self._reverse(self._reversed | changed, changed)
-            self.set_timer(FLASH, partial(self._set_back, changed), name="motion")
-
-    def _set_back(self, changed: frozenset[str]) -> None:
-        self._reverse(self._reversed - changed, changed)
+            self.set_timer(FLASH, lambda: self._reverse(self._reversed - changed, changed), name="motion")
 
     def _reverse(self, now: frozenset[str], changed: frozenset[str]) -> None:
         self._reversed = now
@@ -330,32 +346,6 @@ class LineList(ScrollView, can_focus=True):
         """Reset the guard against moved rows: the user chose to see something else."""
         self._selected, self._at = None, 0
         self.follow = False
-
-    def _find_cursor(self) -> None:
-        if not self._rows:
-            self._at, self._selected = 0, None
-            return
-        if self._selected is not None and self._selected in self._keys:
-            self._at = self._keys.index(self._selected)
-        else:
-            self._at = min(self._at, len(self._rows) - 1)
-        found = self._keys[self._at]
-        if found != self._selected:
-            if self._selected:
-                self._came_at = monotonic()
-                self.set_timer(BLIND_FOR, self.refresh_bindings)
-            self._selected = found
-            self.post_message(self.Moved(self, found))
-
-    def _paint_changes(self, at: int) -> None:
-        top = self.scroll_offset.y
-        shown = range(top, min(top + self.size.height, len(self._rows)))
-        for y in shown:
-            before, row = self._painted.get(y), self._rows[y]
-            if before != row:
-                self._paint_row(y, changed_cells(before.line, row.line) if before is not None else None)
-        for y in {at, self._at} if at != self._at else ():
-            self._paint_row(y)
 
     def _paint_row(self, index: int, cells: tuple[int, int] | None = None) -> None:
         """Paint a row; of its line, only the `cells` from the first to before the second, if they are given."""
@@ -536,7 +526,9 @@ class LineList(ScrollView, can_focus=True):
         at = event.get_content_offset(self)
         if at is None:
             if event.button == _LEFT and event.y == 0 and self.styles.padding.top:
-                self._sort_by(self.rule.word_at(event.x).lower())
+                head = self.rule.word_at(event.x).lower()
+                if (by := self._sorted_by(head)) is not None:
+                    self._reorder(Order(by, reverse=by == self.order.by and not self.order.reverse))
             return
         index = at.y + self.scroll_offset.y
         if index < len(self._rows):
@@ -544,11 +536,6 @@ class LineList(ScrollView, can_focus=True):
             self._move(index)
             if event.chain > 1 and again:
                 self.action_open()
-
-    def _sort_by(self, head: str) -> None:
-        """Sort by the column with this head, if it is one to sort by; in the reverse order if it is sorted by that."""
-        if (by := self._sorted_by(head)) is not None:
-            self._reorder(Order(by, reverse=by == self.order.by and not self.order.reverse))
 
     def _sorted_by(self, head: str) -> str | None:
         """Return the order that the column with this head is sorted by; None if it is none to sort by."""

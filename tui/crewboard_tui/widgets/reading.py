@@ -198,7 +198,9 @@ class ReadText:
         asked, at = self._asked
         self._asked = "", 0.0
         missing = f"not shown before: {_lines(unread, self.places)}" if unread else ""
-        line = next(filter(self._fits, unread), None)
+        # One that is not cut at the right edge of the pane.
+        fits = (at for at in unread if at < len(self._widths) and self._widths[at] <= self._pane.line_width)
+        line = next(fits, None)
         tried, count = self._tries
         self._tries = line, count + 1 if line == tried else 1
         can_show = line is not None and line != self._out_of_reach and self._tries[1] <= _MOST_TRIES
@@ -219,10 +221,6 @@ class ReadText:
             # A pane that was hidden must be laid out first.
             self._screen.call_after_refresh(self._go_to, unread[0] if line is None else line)
         return True
-
-    def _fits(self, line: int) -> bool:
-        """Return True if a line is not cut at the right edge of the pane."""
-        return line < len(self._widths) and self._widths[line] <= self._pane.line_width
 
     def _go_to(self, line: int) -> None:
         self._pane.scroll_to(y=line, animate=False, force=True)
