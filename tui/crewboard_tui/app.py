@@ -203,6 +203,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         )
         snapshot = reading.first()
         dashboard = None if read_only else operators.OpenDashboard(team.directory, team.operator, team.now())
+        path, others = team.directory.path, frozenset(each.id for each in snapshot.view.present)
+        file = None if dashboard is None else operators.file_for(self.settings.drafts, path)
+        own = dashboard.id if dashboard is not None else ""
+        if path not in self.drafts:
+            self.drafts[path] = Drafts(file, own, others)
+        self.drafts[path].own, self.drafts[path].others = own, others
         return AppContext(
             team=team,
             read_only=read_only,
@@ -211,22 +217,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
             jobs=errands,
             announce=self._paint_footer,
             navigator=self,
-            drafts=self._drafts_of(team, snapshot.view, dashboard),
+            drafts=self.drafts[path],
             sent=SentTexts(None if read_only else operators.file_for(self.settings.sent, team.directory.path)),
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
             ascii_only=self.ascii_only,
             dashboard=dashboard,
         )
-
-    def _drafts_of(self, team: Team, view: TeamView, dashboard: operators.OpenDashboard | None) -> Drafts:
-        path, others = team.directory.path, frozenset(each.id for each in view.present)
-        file = None if dashboard is None else operators.file_for(self.settings.drafts, path)
-        own = dashboard.id if dashboard is not None else ""
-        if path not in self.drafts:
-            self.drafts[path] = Drafts(file, own, others)
-        self.drafts[path].own, self.drafts[path].others = own, others
-        return self.drafts[path]
 
     def on_load(self) -> None:
         # From Python 3.12 on Textual starts tasks eagerly, but not under run_test(): then the first screen is composed

@@ -109,7 +109,16 @@ class Browsers:
         Raises:
             OSError: The address is in use, or does not belong to this machine.
         """
-        runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=1)
+        script = (_STATIC / "js/textual.js").read_bytes().replace(_LINKS, b"")
+        app = web.Application(middlewares=[self._admit])
+        app.on_response_prepare.append(self._add_headers)
+        app.on_shutdown.append(self._close_windows)
+        app.router.add_get("/", _file((_HERE / "browser.html").read_bytes(), "text/html"))
+        app.router.add_get("/browser.js", _file((_HERE / "browser.js").read_bytes(), "text/javascript"))
+        app.router.add_get("/textual.js", _file(script, "text/javascript"))
+        app.router.add_static("/static/css", _STATIC / "css")
+        app.router.add_get("/ws", self._open_window)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await runner.setup()
         try:
             site = web.TCPSite(runner, host, port)
@@ -120,18 +129,6 @@ class Browsers:
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
-
-    def _app(self) -> web.Application:
-        script = (_STATIC / "js/textual.js").read_bytes().replace(_LINKS, b"")
-        app = web.Application(middlewares=[self._admit])
-        app.on_response_prepare.append(self._add_headers)
-        app.on_shutdown.append(self._close_windows)
-        app.router.add_get("/", _file((_HERE / "browser.html").read_bytes(), "text/html"))
-        app.router.add_get("/browser.js", _file((_HERE / "browser.js").read_bytes(), "text/javascript"))
-        app.router.add_get("/textual.js", _file(script, "text/javascript"))
-        app.router.add_static("/static/css", _STATIC / "css")
-        app.router.add_get("/ws", self._open_window)
-        return app
 
     @staticmethod
     async def _add_headers(_: web.Request, answer: web.StreamResponse) -> None:
@@ -173,7 +170,15 @@ class Browsers:
             await window.start(int(request.query.get("width", "80")), int(request.query.get("height", "24")))
             async for message in websocket:
                 if message.type is WSMsgType.TEXT:
-                    await _pass_on(message.json(), window)
+                    match message.json():
+                        case ["stdin", str(typed)]:
+                            await window.send_bytes(typed.encode(errors="replace"))
+                        case ["resize", {"width": int(width), "height": int(height)}]:
+                            await window.set_terminal_size(width, height)
+                        case ["blur"]:
+                            await window.blur()
+                        case ["focus"]:
+                            await window.focus()
         finally:
             self._open.discard(websocket)
             await window.stop()
@@ -191,16 +196,3 @@ def _file(content: bytes, kind: str) -> Handler:
         return web.Response(body=content, content_type=kind, charset="utf-8")
 
     return send
-
-
-async def _pass_on(message: object, window: Window) -> None:
-    """Tell the dashboard what happened on its page."""
-    match message:
-        case ["stdin", str(typed)]:
-            await window.send_bytes(typed.encode(errors="replace"))
-        case ["resize", {"width": int(width), "height": int(height)}]:
-            await window.set_terminal_size(width, height)
-        case ["blur"]:
-            await window.blur()
-        case ["focus"]:
-            await window.focus()

@@ -84,7 +84,16 @@ class Stage:
         try:
             scenario.copy_sample(root)
             demo = scenario.load("demo")
-            team = replace(context.create(root, "demo", demo.description), environment=_environment(pace))
+            # No API key, no settings of other teams.
+            kept = {
+                name: value
+                for name, value in os.environ.items()
+                if not redaction.is_secret(name) and (not name.startswith(_IGNORED) or name == env.SANDBOX)
+            }
+            team = replace(
+                context.create(root, "demo", demo.description),
+                environment={**kept, env.OFFLINE: "1", env.OFFLINE_PACE: pace},
+            )
             for task in demo.tasks:
                 tasks.add(
                     team.directory,
@@ -171,16 +180,6 @@ class Stage:
         return held + running
 
 
-def _environment(pace: str) -> dict[str, str]:
-    """Return the environment of the demo's workers: no API key, no settings of other teams."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not redaction.is_secret(name) and (not name.startswith(_IGNORED) or name == env.SANDBOX)
-    }
-    return {**kept, env.OFFLINE: "1", env.OFFLINE_PACE: pace}
-
-
 HEADLESS_PACE = "0.05"
 """The speed of the offline model in the headless demo, relative to that of the interactive one."""
 
@@ -197,7 +196,15 @@ def run(*, headless: bool) -> int:
     stage: Stage | None = None
     try:
         stage = Stage.build(pace=HEADLESS_PACE if headless else "1")
-        code = play(stage) if headless else _show(stage)
+        if headless:
+            code = play(stage)
+        else:
+            # The dashboard opens at once, and is filled in the background.
+            threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
+            from crewboard_tui import dashboard
+
+            on_leave = "The demo is over: its agents end now, and its scratch copy is removed."
+            code = dashboard.run(stage.team, on_leave=on_leave, coach=coach)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     finally:
@@ -209,16 +216,6 @@ def run(*, headless: bool) -> int:
         note(f"crewboard: the demo could not remove: {'; '.join(left)}")
         return code or ExitCode.FAILED
     return code
-
-
-def _show(stage: Stage) -> int:
-    """Open the dashboard at once, fill it in the background, and return the exit code."""
-    threading.Thread(target=_fill, args=(stage,), name="crewboard-demo", daemon=True).start()
-    from crewboard_tui.dashboard import run
-
-    return run(
-        stage.team, on_leave="The demo is over: its agents end now, and its scratch copy is removed.", coach=coach
-    )
 
 
 def _fill(stage: Stage) -> None:
@@ -398,7 +395,10 @@ class Director:
 
         for agent in self._stage.scenario.agents:
             self._until(f"{agent.name} sends its result", partial(self._results_of, agent.name))
-        self._until("every task is completed", self._board_is_done)
+        self._until(
+            "every task is completed",
+            lambda: all(task.status == "completed" for task in self._changes.view.tasks) or None,
+        )
         if self._run_tests() != 0:
             raise DemoFailedError("the sample's tests still fail")
         say("demo: the sample's tests pass, every task is completed")
@@ -425,9 +425,6 @@ class Director:
     def _results_of(self, name: str) -> list[Message]:
         mails = mailbox.read(self._stage.team.directory, LEAD).messages
         return [message for message in mails if message.type == "result" and message.from_ == name]
-
-    def _board_is_done(self) -> bool | None:
-        return all(task.status == "completed" for task in self._changes.view.tasks) or None
 
     def _run_tests(self) -> int:
         """Run the sample's own tests and return their exit code."""

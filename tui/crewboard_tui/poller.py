@@ -252,7 +252,16 @@ class TeamPoller:
         if snapshot != last:
             self._last = snapshot
             self._publish(snapshot)
-        self._wake_supervisor(snapshot.view)
+        view = snapshot.view
+        due = time.monotonic() - self._rang_at > RING_EVERY
+        gone = not view.supervisor.alive and view.supervisor.hosts is None and view.attached is None
+        is_needed = gone and any(
+            agent.alive or agent.state == "queued" or supervisor_client.is_unfinalized(self._team.agent(agent.name))
+            for agent in view.agents
+        )
+        if self._may_ring and due and (is_needed or view.unprovided):
+            self._rang_at = time.monotonic()
+            threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
 
     def _answer_again(self) -> None:
         """Answer what the screen asks now; while changes keep coming, the team is not read again for that."""
@@ -290,7 +299,26 @@ class TeamPoller:
             problem = f"an error in crewboard while reading: {type(error).__name__}: {error}"
         finally:
             self._began = None
-        return replace(self._last or Snapshot(_nothing(self._team)), problem=problem, away_since=away_since)
+        return replace(
+            self._last
+            or Snapshot(
+                TeamView(
+                    name=self._team.path.name,
+                    path=self._team.path,
+                    root=self._team.root,
+                    description="",
+                    plan_approver=OPERATOR,
+                    model_backend="api",
+                    supervisor=SupervisorView(None, alive=False),
+                    agents=(),
+                    requests=(),
+                    tasks=(),
+                    needs=(),
+                )
+            ),
+            problem=problem,
+            away_since=away_since,
+        )
 
     def _answer(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with the answers; one that cannot be read keeps what it was, and the rest is shown."""
@@ -306,33 +334,12 @@ class TeamPoller:
                     answers[query] = before[query]
         return replace(snapshot, answers=answers, problem=problem)
 
-    def _wake_supervisor(self, view: TeamView) -> None:
-        """Wake a supervisor that was killed: no other process may notice that it is gone."""
-        due = time.monotonic() - self._rang_at > RING_EVERY
-        gone = not view.supervisor.alive and view.supervisor.hosts is None and view.attached is None
-        is_needed = gone and any(
-            agent.alive or agent.state == "queued" or supervisor_client.is_unfinalized(self._team.agent(agent.name))
-            for agent in view.agents
-        )
-        if self._may_ring and due and (is_needed or view.unprovided):
-            self._rang_at = time.monotonic()
-            threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
-
     def _ring(self) -> None:
         try:
             supervisor_client.wake_supervisor(self._team)
             self._provide()
         except (CrewboardError, OSError) as error:
             log.warning("no supervisor: %s", error)
-
-
-def _nothing(team: TeamDirectory) -> TeamView:
-    """Return the view of a team of which nothing could be read."""
-    return TeamView(
-        name=team.path.name, path=team.path, root=team.root, description="", plan_approver=OPERATOR,
-        model_backend="api", supervisor=SupervisorView(None, alive=False), agents=(), requests=(),
-        tasks=(), needs=(),
-    )  # fmt: skip
 
 
 def is_at_rest(view: TeamView) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from heapq import merge
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -533,7 +533,12 @@ class FeedReader:
         outside = [box.read(names) for box in self._boxes.values()]
         sources = (*(lines.lines for lines in self._agents.values()), *outside)
         if sources != self._sources:
-            newest = _newest(sources, self._most)
+            backwards = (reversed(lines) for lines in reversed(sources))
+            latest = list(islice(merge(*backwards, key=lambda line: line.what.ts, reverse=True), self._most))
+            latest.reverse()
+            # A clock may have been set back in the middle of a journal.
+            latest.sort(key=lambda line: line.what.ts)
+            newest = tuple(latest)
             known = {name: lines for name, lines in self._agents.items() if not lines.forgotten}
             if len(newest) < self._most and len(known) < len(self._agents):
                 # An agent that was removed took its lines along: older ones of the others are shown again.
@@ -567,16 +572,6 @@ class Feed(Struct, frozen=True):
         """Return it, oldest first."""
         reader = readers.keep(FeedReader, str(self.most), lambda: FeedReader(readers.team, self.most))
         return reader.read(view.names)
-
-
-def _newest(sources: Sequence[Sequence[FeedLine]], most: int) -> tuple[FeedLine, ...]:
-    """Return the newest `most` lines of sources that are sorted by time."""
-    backwards = (reversed(lines) for lines in reversed(sources))
-    newest = list(islice(merge(*backwards, key=lambda line: line.what.ts, reverse=True), most))
-    newest.reverse()
-    # A clock may have been set back in the middle of a journal.
-    newest.sort(key=lambda line: line.what.ts)
-    return tuple(newest)
 
 
 class Rules(Struct, frozen=True):

@@ -246,7 +246,11 @@ class Files(Struct):
         """Take the settings of a file. Of one that `waits` for the user's yes, those of the dashboard alone."""
         try:
             text = content.decode("utf-8-sig")
-            table = _parse(text) if content else {}
+            table: dict[str, object] = {}
+            if content:
+                import tomllib
+
+                table = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             line = re.search(_AT_LINE, said)
@@ -259,7 +263,9 @@ class Files(Struct):
             self._take_themes(path, lines, themes, source)
         unknown = [name for name in table if name not in SETTINGS]
         for name in unknown[:_MOST_PROBLEMS]:
-            self.unknown.append(f"{path}:{_line(lines, name)}: there is no setting {name}{_near(name)}")
+            close = difflib.get_close_matches(name, (*SETTINGS, THEMES), n=1)
+            near = f", did you mean {close[0]}?" if close else f"; the settings are {', '.join(SETTINGS)}"
+            self.unknown.append(f"{path}:{_line(lines, name)}: there is no setting {name}{near}")
         if left := unknown[_MOST_PROBLEMS:]:
             self.unknown.append(f"{path}: {len(left)} more names are no settings")
         for name, value in table.items():
@@ -329,12 +335,6 @@ def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bo
     return found
 
 
-def _parse(text: str) -> dict[str, object]:
-    import tomllib
-
-    return tomllib.loads(text)
-
-
 _AT_LINE = r" \(at line (\d+), column \d+\)$"
 
 
@@ -349,11 +349,6 @@ def _line_in_table(lines: list[str], begins: int, name: str) -> int:
     rest = lines[begins:]
     ends = next((place for place, line in enumerate(rest) if line.lstrip().startswith("[")), len(rest))
     return begins + _line(rest[:ends], name, or_else=0)
-
-
-def _near(name: str) -> str:
-    near = difflib.get_close_matches(name, (*SETTINGS, THEMES), n=1)
-    return f", did you mean {near[0]}?" if near else f"; the settings are {', '.join(SETTINGS)}"
 
 
 def _as_text(value: object) -> str | None:
