@@ -527,6 +527,7 @@ def test_a_unique_prefix_of_a_request_id_is_enough(cli: Cli, team: Team) -> None
     ask(team, "plan-46", "plan_approval", {"plan": "well"})
     ask(team, "ask-77", "question", {"question": "tabs?"})
     cli("approve", "plan-46a").refused(65, "plan-46aa01 or plan-46ab02")
+    cli("approve", "fixer").refused(65, "there is no request fixer; fixer is an agent, and asks in ", "plan-46ab02")
     cli("approve", "plan-9").refused(65, "there is no request plan-9", "ask-77", "plan-46aa01")
     assert cli("reject", "plan-46", "--feedback", "no", "--json").json["id"] == "plan-46", "a whole id goes first"
     cli("approve", "plan-46").refused(65, "already rejected by operator")

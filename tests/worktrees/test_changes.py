@@ -85,6 +85,12 @@ def test_a_change_of_the_mode_alone_is_listed(home: Home) -> None:
     assert Inside(home.root)("changes", "bob").out.splitlines()[1].endswith("+0 -0  api.py (mode 100755)")
 
 
+def test_a_diff_of_nothing_says_so(home: Home) -> None:
+    home.hire("bob")
+    said = Inside(home.root)("changes", "bob", "--diff")
+    assert (said.out, said.err) == ("", "no changes\n")
+
+
 def test_the_printed_diff_is_a_patch_that_git_applies(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("image", b"\0\1\2" * 50)

@@ -242,6 +242,9 @@ def test_an_agent_at_work_is_not_undone(team: Team, bob: Hand) -> None:
     set_status(team, "bob", state="working")
     with alive(team, "bob"), pytest.raises(TryLaterError, match=r"bob is working.*; wait for it, or stop it"):
         undo.undo_file_tools(team, "bob")
+    set_status(team, "bob", state="waiting", doing="plan waits for approval")
+    with alive(team, "bob"), pytest.raises(TryLaterError, match=r"bob is waiting \(plan waits for approval\), so"):
+        undo.undo_file_tools(team, "bob")
 
 
 def test_undo_in_the_shared_tree_in_words_and_as_json(team: Team, bob: Hand) -> None:

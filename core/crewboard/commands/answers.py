@@ -55,7 +55,11 @@ def find(team: Team, beginning: str) -> str:
     if len(found) > 1:
         raise BadDataError(f"{beginning} may be {_list_ids(found)}; give more characters of the id")
     if not found:
-        raise BadDataError(f"there is no request {beginning}; pending: {_list_ids(waiting)}")
+        theirs = [request.id for request in known if request.id in waiting and request.from_ == beginning]
+        told = (
+            f"{beginning} is an agent, and asks in {_list_ids(theirs)}" if theirs else f"pending: {_list_ids(waiting)}"
+        )
+        raise BadDataError(f"there is no request {beginning}; {told}")
     return found[0]
 
 

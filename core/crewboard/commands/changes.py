@@ -794,4 +794,6 @@ def require_idle(team: Team, name: str, remedy: str) -> None:
     if is_at_work(team, name):
         status = team.directory.agent(name).status.load_or_none()
         what = status.state if status is not None else "starting"
-        raise TryLaterError(f"{name} is {what}, so its work may be half done; {remedy}")
+        # It may wait for an answer.
+        why = f" ({status.doing})" if status is not None and what == "waiting" and status.doing else ""
+        raise TryLaterError(f"{name} is {what}{why}, so its work may be half done; {remedy}")

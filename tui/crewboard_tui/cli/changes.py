@@ -110,7 +110,9 @@ def _say_patches(patches: list[str], reveals: str) -> None:
     hiding = sum(len(redaction.hidden_lines(each)) for each in patches) if not is_revealing() else 0
     if hiding:
         say(_REFUSED.format(f"{counted(hiding, 'line')} {'is' if hiding == 1 else 'are'}"))
-    for each in patches:
+    if not any(patches):
+        note("no changes")
+    for each in filter(None, patches):
         # On a terminal with marks for control characters, else byte by byte, as `git apply` needs it.
         if sys.stdout.isatty():
             say(diff_as_run(each))
