@@ -335,7 +335,8 @@ def delete(session: Session, name: str, now: bool, purge: bool, discard: bool, a
         raise UsageError("--discard goes with --purge: without it, the work stays")
     directory = find_team(session.root, check_team(name))
     if directory is None:
-        raise UsageError(f"there is no team {name!r} in {session.root}")
+        known = ", ".join(each.path.name for each in team_directories(session.root)) or "none"
+        raise UsageError(f"there is no team {name!r} in {session.root} (teams: {known})")
     directory.require_adopted()
     team = Team(directory)
     if purge:
