@@ -61,6 +61,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "hire by role and name": (["spawn | alice | code"], [
         "Create a backend dev alice.", "Add a coder, alice.", "Hire Alice (coder)", "Create a coder agent alice",
         "Spawn a coder teammate named alice", "Get me a coder. His name is alice", "hire coder alice",
+        "Spawn alice, who is a coder",
         "Spawn an agent (name: alice, type: code)", "Spawn alice with type code",
     ]),
     "hire by role and name, another one": (["spawn | zoe | test"], ["I need a tester Zoe"]),
@@ -167,6 +168,7 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         'Create a new task: "Write unit tests". Assign to a test agent.',
         'Create a task titled "Write unit tests", assigned to a test agent',
         'Make a task for "Write unit tests" and assign it to a test agent',
+        "Create a task: Write unit tests, assigned to a test agent",
         "Please add a task: Write unit tests. It should be assigned to a test agent.",
         'Create a "Write unit tests" task and assign it to a tester.',
         'Create a task "Write unit tests" and assign it to a test agent.', 'Add a task "Write unit tests" for a tester',
