@@ -111,6 +111,24 @@ async def test_the_form_offers_the_engines_that_are_here(
         assert form.hire().engine == "claude"
 
 
+async def test_a_narrow_form_says_all_of_what_an_engine_sees(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{install(tmp_path / 'npm', '0.101.0')}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / ".credentials.json").touch()
+    team = Team(frozen.directory, environment={}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+    async with opened(frozen, 80, 40) as stage:
+        await _fill(stage, "fixer", "fix it", more=True)
+        field = stage.app.screen.query_one("#hire-engine", Select)
+        field.choose("claude")
+        field.focus()
+        said = "it and its commands see your login, ~/.claude/.credentials.json, and reach its API alone"
+        await stage.until(lambda: said in " ".join(stage.all.split()), "all that it sees")
+
+
 async def test_the_form_begins_with_the_engine_of_the_team_and_can_say_no(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
