@@ -161,7 +161,7 @@ class FakeEngine:
         }
 
     def on_session_new(self, _: int, params: dict[str, Any]) -> dict[str, Any]:
-        if self.options.logged_out:
+        if self.options.logged_out and not (HOME / "login").exists():
             raise RefusedError(-32000, "Authentication required")
         if not Path(params["cwd"]).is_dir():
             raise RefusedError(-32602, "bad parameters")
