@@ -49,7 +49,7 @@ def test_the_image_has_the_code_of_this_checkout(work: Path) -> None:
         "cd $(dirname $(find /opt -path '*/crewboard/__init__.py')) && find . -name '*.py' -exec sha256sum {} +"
     )
     printed = run(work, "-c", print_sums, options=("--entrypoint", "sh"))
-    installed = dict(reversed(line.split(maxsplit=1)) for line in printed.splitlines())
+    installed = {path: digest for digest, path in map(str.split, printed.splitlines())}
     package = ROOT / "core" / "crewboard"
     code = {f"./{each.relative_to(package)}": sha256(each.read_bytes()).hexdigest() for each in package.rglob("*.py")}
     assert installed == code

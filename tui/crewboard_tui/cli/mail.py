@@ -1,6 +1,7 @@
 """The commands for messages: `send`, `broadcast`, `inbox`. Looking into a mailbox marks nothing as read."""
 
 import shlex
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from crewboard import Message, Team, UsageError
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
 from crewboard.protocol import addressing, requests
-from crewboard.readmodel.mail import MailReader, as_approved, body, is_notice
+from crewboard.readmodel.mail import MailReader, MessageView, as_approved, body, is_notice
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, indented, note, note_damage, revive, say, say_json
 
@@ -104,24 +105,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
         note(f"{name} is {lead}")
         name = lead
     most = None if everything or (as_json and limit is None) else limit or _PAGE
-    # The end of the files is enough for the newest page, unless the pickup of a message is recorded further up.
-    reader = MailReader(team.directory, name, tail=most is not None and before is None)
-    letters = reader.read()
-    if reader.tail and not reader.is_enough_for(letters[-(most or 0) :], most or 0):
-        reader = MailReader(team.directory, name, tail=False)
-        letters = reader.read()
-    note_damage(reader.damaged, "mailbox")
-    if before is not None:
-        places = [place for place, letter in enumerate(letters) if letter.message.id == before]
-        if not places:
-            raise UsageError(f"there is no message {before!r} in the mailbox of {name}")
-        letters = letters[: places[0]]
-    page = letters if most is None else letters[-most:]
-    if page and (len(page) < len(letters) or reader.has_older):
-        older = command_for(team, f"inbox {name} --before {shlex.quote(page[0].message.id)}")
-        newest = "newest message" if len(page) == 1 else f"newest {len(page)} messages"
-        note(f"the {newest}; `{older}` shows older ones, --all all")
-    letters = page
+    letters = _page(team, name, most, before)
     asked = {request.id: request for request in requests.load_all(team.directory)}
 
     def void(message: Message) -> str | None:
@@ -143,13 +127,13 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
     if not letters:
         note(f"the mailbox of {name} is empty")
     person_reads = addressing.is_operator_mailbox(name, team.config.names)
-    for is_free, run in groupby(shown, lambda each: is_notice(each.message) and not body(each.message)):
-        letters = list(run)
+    for is_free, run in groupby(shown, _only_became_free):
+        together = list(run)
         if is_free:
-            names = ", ".join(dict.fromkeys(each.message.from_ for each in letters))
-            say(f"free for work: {names} · {clock(letters[-1].message.ts)}")
+            names = ", ".join(dict.fromkeys(each.message.from_ for each in together))
+            say(f"free for work: {names} · {clock(together[-1].message.ts)}")
             continue
-        for letter in letters:
+        for letter in together:
             message = letter.message
             times = f"{'from another program · ' if message.is_foreign else ''}sent {clock(message.ts)}"
             if not person_reads:
@@ -159,3 +143,31 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
             say(indented(message.content))
             if (why := void(message)) is not None:
                 say(indented(f"changes nothing: {why}"))
+
+
+def _only_became_free(letter: MessageView) -> bool:
+    """Return True if a message of ours says no more than that its sender has nothing to do."""
+    message = letter.message
+    return is_notice(message) and not body(message) and not message.is_foreign
+
+
+def _page(team: Team, name: str, most: int | None, before: str | None) -> Sequence[MessageView]:
+    """Return the newest messages of a mailbox, at most `most`, and say on stderr if there are older ones."""
+    # The end of the files is enough for the newest page, unless the pickup of a message is recorded further up.
+    reader = MailReader(team.directory, name, tail=most is not None and before is None)
+    letters = reader.read()
+    if reader.tail and not reader.is_enough_for(letters[-(most or 0) :], most or 0):
+        reader = MailReader(team.directory, name, tail=False)
+        letters = reader.read()
+    note_damage(reader.damaged, "mailbox")
+    if before is not None:
+        places = [place for place, letter in enumerate(letters) if letter.message.id == before]
+        if not places:
+            raise UsageError(f"there is no message {before!r} in the mailbox of {name}")
+        letters = letters[: places[0]]
+    page = letters if most is None else letters[-most:]
+    if page and (len(page) < len(letters) or reader.has_older):
+        older = command_for(team, f"inbox {name} --before {shlex.quote(page[0].message.id)}")
+        newest = "newest message" if len(page) == 1 else f"newest {len(page)} messages"
+        note(f"the {newest}; `{older}` shows older ones, --all all")
+    return page
