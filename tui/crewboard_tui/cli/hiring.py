@@ -801,33 +801,6 @@ def follow(
         note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
     tell_lacking_servers(follower.agent)
-    code = _report(assignment, outcome, team, as_json=as_json)
-    if (task := reviews.awaited_by(team.directory, name)) is not None:
-        note(reviews.describe(task))
-    if isinstance(outcome, Answer) and (ended := agent_types.describe_ended_terms(outcome)):
-        note(ended)
-    if isinstance(outcome, Answer) and outcome.error is None:
-        # The result was printed already. A mark that cannot be written must not fail the command.
-        with contextlib.suppress(CrewboardError):
-            messages.acknowledge_results(team, name)
-    return code
-
-
-def tell_lacking_servers(agent: AgentDirectory) -> None:
-    """Print which MCP servers the agent worked without; those that are new were named when it was hired."""
-    status = agent.status.load()
-    for state in status.mcp if status is not None else ():
-        if state.problem and not state.new:
-            note(safe_line(f"{agent.name} worked without the MCP server {state.name}: {state.problem}"))
-
-
-def _report(
-    assignment: Assignment,
-    outcome: Answer | Exit | None,
-    team: Team,
-    *,
-    as_json: bool,
-) -> int:
     answer = outcome if isinstance(outcome, Answer) else None
     code, why = _judge(assignment.agent, outcome, team)
     if as_json:
@@ -846,7 +819,23 @@ def _report(
         say(answer.text)
     if why:
         note(f"crewboard: {safe_line(why)}")
+    if (task := reviews.awaited_by(team.directory, name)) is not None:
+        note(reviews.describe(task))
+    if isinstance(outcome, Answer) and (ended := agent_types.describe_ended_terms(outcome)):
+        note(ended)
+    if isinstance(outcome, Answer) and outcome.error is None:
+        # The result was printed already. A mark that cannot be written must not fail the command.
+        with contextlib.suppress(CrewboardError):
+            messages.acknowledge_results(team, name)
     return code
+
+
+def tell_lacking_servers(agent: AgentDirectory) -> None:
+    """Print which MCP servers the agent worked without; those that are new were named when it was hired."""
+    status = agent.status.load()
+    for state in status.mcp if status is not None else ():
+        if state.problem and not state.new:
+            note(safe_line(f"{agent.name} worked without the MCP server {state.name}: {state.problem}"))
 
 
 def _judge(name: str, outcome: Answer | Exit | None, team: Team) -> tuple[int, str | None]:

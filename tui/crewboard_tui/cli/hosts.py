@@ -14,7 +14,6 @@ import crewboard as core
 from crewboard import TeamView, UsageError, env
 from crewboard.readmodel.hosts import no_hosts
 from crewboard.readmodel.processes import NoUsageProbe
-from crewboard.readmodel.team import HostView
 from crewboard.records.team import Workspace
 from crewboard.store import roster
 from crewboard_tui.cli import common
@@ -62,22 +61,23 @@ def describe(view: TeamView, indent: str = "") -> list[str]:
     if not view.hosts:
         return []
     head = ("HOST", "STATE", "SLOTS", "LOAD", "MEMORY", "SEEN", "LABELS", "AGENTS")
-    return table(head, [_row(host, view.now) for host in view.hosts], indent=indent)
-
-
-def _row(host: HostView, now: float) -> tuple[str, ...]:
-    clock = f"clock {host.clock}" if host.clock else ""
-    lost = f"lost: {', '.join(host.lost)}" if host.lost else ""
-    return (
-        host.name,
-        host.state,
-        f"{host.used}/{host.record.slots}",
-        format_load(host.record.load, host.record.cores) if host.is_up else "–",
-        format_size(host.record.memory) if host.record.memory else "–",
-        f"{age(now - host.seen)} ago",
-        " ".join(host.record.offers) or "–",
-        " · ".join(part for part in (clock, ", ".join(host.agents), lost) if part) or "–",
-    )
+    rows = []
+    for host in view.hosts:
+        clock = f"clock {host.clock}" if host.clock else ""
+        lost = f"lost: {', '.join(host.lost)}" if host.lost else ""
+        rows.append(
+            (
+                host.name,
+                host.state,
+                f"{host.used}/{host.record.slots}",
+                format_load(host.record.load, host.record.cores) if host.is_up else "–",
+                format_size(host.record.memory) if host.record.memory else "–",
+                f"{age(view.now - host.seen)} ago",
+                " ".join(host.record.offers) or "–",
+                " · ".join(part for part in (clock, ", ".join(host.agents), lost) if part) or "–",
+            )
+        )
+    return table(head, rows, indent=indent)
 
 
 @click.command()

@@ -37,7 +37,30 @@ def mcp(context: click.Context, reveal: bool, as_json: bool) -> None:
         return
     session: Session = context.obj
     with revealing(wanted=reveal and not as_json):
-        listed = _listed(session)
+        # All servers, as `mcp --json` prints them, each with what its file says, if that can be used.
+        root = session.root
+        try:
+            project = mcp_servers.read(root)
+        except BadDataError as error:
+            project = mcp_servers.Found({}, {mcp_servers.FILE: str(error)})
+        servers = list(project.servers.values())
+        invalid = dict.fromkeys(project.invalid, mcp_servers.FILE)
+        reasons = dict(project.invalid)
+        for kind in type_files.find_all(root)[0].values():
+            of_type = mcp_servers.of_type(kind)
+            servers += of_type.servers.values()
+            invalid |= dict.fromkeys(of_type.invalid, kind.file)
+            reasons |= of_type.invalid
+        agents = read_team(session.team.directory).agents if session.team.directory.exists() else ()
+        listed = [
+            *((_as_json(session, server, agents), server) for server in servers),
+            *((_row(name, source, "invalid", why=reasons[name]), None) for name, source in invalid.items()),
+            *(
+                (_row(name, mcp_servers.FILE, "gone"), None)
+                for name in mcp_servers.accepted_names(root, os.environ)
+                if name not in project.servers and name not in project.invalid
+            ),
+        ]
         found = [row for row, _ in listed]
         if as_json:
             say_json(found)
@@ -77,33 +100,6 @@ def _say_server(session: Session, each: dict[str, Any], server: mcp_servers.McpS
     lines += [f"{agent} works without it: {problem}" for agent, problem in each["problems"].items()]
     for line in lines:
         say(f"             {safe_text(on_one_line(line))}")
-
-
-def _listed(session: Session) -> list[tuple[dict[str, Any], mcp_servers.McpServer | None]]:
-    """Return all servers, as `mcp --json` prints them, each with what its file says, if that can be used."""
-    root = session.root
-    try:
-        project = mcp_servers.read(root)
-    except BadDataError as error:
-        project = mcp_servers.Found({}, {mcp_servers.FILE: str(error)})
-    servers = list(project.servers.values())
-    invalid = dict.fromkeys(project.invalid, mcp_servers.FILE)
-    reasons = dict(project.invalid)
-    for kind in type_files.find_all(root)[0].values():
-        of_type = mcp_servers.of_type(kind)
-        servers += of_type.servers.values()
-        invalid |= dict.fromkeys(of_type.invalid, kind.file)
-        reasons |= of_type.invalid
-    agents = read_team(session.team.directory).agents if session.team.directory.exists() else ()
-    return [
-        *((_as_json(session, server, agents), server) for server in servers),
-        *((_row(name, source, "invalid", why=reasons[name]), None) for name, source in invalid.items()),
-        *(
-            (_row(name, mcp_servers.FILE, "gone"), None)
-            for name in mcp_servers.accepted_names(root, os.environ)
-            if name not in project.servers and name not in project.invalid
-        ),
-    ]
 
 
 def _as_json(session: Session, server: mcp_servers.McpServer, agents: tuple[core.AgentView, ...]) -> dict[str, Any]:

@@ -164,7 +164,14 @@ def plan(
         older = protocol_requests.load(team.directory, older.supersedes) if older.supersedes else None
     # Of an edited plan, the version before what was approved is what was submitted.
     before = request.replace(edited=None) if request.edited is not None else versions[1] if len(versions) > 1 else None
-    terms = _with_steps(team, request, hold, refused)
+    # The terms with which it was approved, or would be without the steps that are named.
+    chosen = Terms(hold=list(chain.from_iterable(hold)), refused=list(chain.from_iterable(refused)))
+    if chosen.is_empty:
+        terms = request.terms or chosen
+    elif request.status != "pending":
+        raise UsageError(f"request {request.id} is {request.status}: which steps were left out stands in its terms")
+    else:
+        terms = commands_answers.check_terms(team, request.from_, request.plan, chosen, request.payload) or chosen
     if as_json:
         keys = ("line", "change", "text")
         say_json({
@@ -186,20 +193,6 @@ def plan(
         )
     if not reveal:
         _note_hidden([request], command_for(team, f"plan {request.id} --reveal"))
-
-
-def _with_steps(team: Team, request: Request, hold: Sequence[list[int]], refused: Sequence[list[int]]) -> Terms:
-    """Return the terms with which a plan was approved, or would be without the steps that are named.
-
-    Raises:
-        UsageError: It has no such steps, or is decided.
-    """
-    chosen = Terms(hold=list(chain.from_iterable(hold)), refused=list(chain.from_iterable(refused)))
-    if chosen.is_empty:
-        return request.terms or chosen
-    if request.status != "pending":
-        raise UsageError(f"request {request.id} is {request.status}: which steps were left out stands in its terms")
-    return commands_answers.check_terms(team, request.from_, request.plan, chosen, request.payload) or chosen
 
 
 def _steps(request: Request, terms: Terms) -> Iterator[dict[str, JsonValue]]:

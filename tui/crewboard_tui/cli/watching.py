@@ -23,7 +23,6 @@ from crewboard.readmodel.crash_report import host_of_log
 from crewboard.readmodel.states import Shown
 from crewboard.records.agents import State
 from crewboard.records.messages import LastVisit
-from crewboard.records.team import Act
 from crewboard.store import files, mailbox, operators
 from crewboard.store import journal as store_journal
 from crewboard.store.layout import TeamDirectory, record_of
@@ -369,15 +368,6 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
     note_damage(damaged, "journal")
 
 
-def _detailed(team: TeamDirectory, acts: list[Act]) -> Iterator[tuple[Act, str]]:
-    """Yield each act with its detail: of a message, whose id is recorded, the first line while its mailbox has it."""
-    names = {act.target for act in acts if act.act in _MAILED}
-    sent = {letter.id: letter.content for name in names for letter in mailbox.read(team, name).messages}
-    for act in acts:
-        first = sent.get(act.detail, "").strip().partition("\n")[0] if act.act in _MAILED else ""
-        yield act, first or (f"message {act.detail[:8]}" if act.act in _MAILED else act.detail)
-
-
 @click.command()
 @as_json
 @click.pass_obj
@@ -392,8 +382,15 @@ def audit(session: Session, as_json: bool) -> None:
     if as_json:
         say_json([act.as_dict() for act in acts])
     elif acts:
-        told = _detailed(session.team.directory, acts)
-        rows = [(clock(act.ts), act.who, act.act, act.target or "the team", said) for act, said in told]
+        # Of a message, whose id is recorded, the first line is shown while its mailbox has it.
+        names = {act.target for act in acts if act.act in _MAILED}
+        directory = session.team.directory
+        sent = {letter.id: letter.content for name in names for letter in mailbox.read(directory, name).messages}
+        rows = []
+        for act in acts:
+            first = sent.get(act.detail, "").strip().partition("\n")[0] if act.act in _MAILED else ""
+            said = first or (f"message {act.detail[:8]}" if act.act in _MAILED else act.detail)
+            rows.append((clock(act.ts), act.who, act.act, act.target or "the team", said))
         for line in table(("TIME", "WHO", "DID", "TO", "DETAIL"), rows):
             say(line)
     else:

@@ -276,12 +276,7 @@ def _diff_line(each: DiffLine, width: int, digits: int) -> list[Line]:
     spans.append(Span(each.text[last:], tone))
     if len(each.text) < width and each.text.isascii():
         return [(number, *spans)]
-    first, *rest = _broken(spans, width, tone)
-    return [(number, *first), *((Span(" " * (digits + 1)), *row) for row in rest)]
-
-
-def _broken(spans: Iterable[Span], width: int, tone: str) -> list[list[Span]]:
-    """Break spans into rows of `width` cells; the rows below the first begin with a blank for the sign."""
+    # Rows below the first begin with a blank for the sign.
     rows: list[list[Span]] = [[]]
     room = width
     for span in spans:
@@ -298,7 +293,8 @@ def _broken(spans: Iterable[Span], width: int, tone: str) -> list[list[Span]]:
             rows[-1].append(replace(span, text=fits))
             room -= cell_len(fits)
             text = text[len(fits) :]
-    return rows
+    first, *rest = rows
+    return [(number, *first), *((Span(" " * (digits + 1)), *row) for row in rest)]
 
 
 def diff_lines(diff: str, width: int) -> list[Line]:

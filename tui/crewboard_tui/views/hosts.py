@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from textual import on
 from textual.widget import Widget
 
-from crewboard import AgentView, StorageError, TeamView
+from crewboard import StorageError, TeamView
 from crewboard.readmodel.hosts import no_hosts
 from crewboard.readmodel.team import HostView, describe_hosts
 from crewboard.records.base import counted
@@ -203,11 +203,19 @@ class HostsPage(BaseScreen):
             ("clock", f"{host.clock}; its agents take the time of the database" if host.clock else ""),
         ]
         agents = [agent for name in (*host.agents, *host.lost) if (agent := view.agent(name)) is not None]
-        return [
-            *fact_lines(facts, width),
-            *([()] if agents else []),
-            *(_agent_line(each, now, width) for each in agents),
-        ]
+        lines = [*fact_lines(facts, width), *([()] if agents else [])]
+        for agent in agents:
+            look, usage = look_of(agent), agent.usage
+            used = f"{usage.cpu_percent:>4.0f}% {format_size(usage.memory):>5}" if usage is not None else " " * 11
+            about: Line = (
+                Span(f"{look.glyph} ", look.tone),
+                Span(pad_name(agent.name, _NAME) + " ", "bold" if agent.ended_with_host else ""),
+                Span(f"{look.word:<8}", look.tone),
+                Span(f"{used}  ", "" if usage is not None else "dim"),
+                say(doing(agent, now)),
+            )
+            lines.append(crop(about, width))
+        return lines
 
     async def _hire(self, _: Selection) -> None:
         """Open the hire form, with the selected host if it takes agents."""
@@ -226,19 +234,3 @@ class HostsPage(BaseScreen):
         # Later, because the Board may be below this page, which ends only after this message.
         navigator = self.context.navigator
         navigator.call_later(navigator.open_view, "board", find=f"h:{event.key}")
-
-
-def _agent_line(agent: AgentView, now: float, width: int) -> Line:
-    """Return an agent with its state, what it uses, and what it does."""
-    look, usage = look_of(agent), agent.usage
-    used = f"{usage.cpu_percent:>4.0f}% {format_size(usage.memory):>5}" if usage is not None else " " * 11
-    return crop(
-        (
-            Span(f"{look.glyph} ", look.tone),
-            Span(pad_name(agent.name, _NAME) + " ", "bold" if agent.ended_with_host else ""),
-            Span(f"{look.word:<8}", look.tone),
-            Span(f"{used}  ", "" if usage is not None else "dim"),
-            say(doing(agent, now)),
-        ),
-        width,
-    )

@@ -111,7 +111,19 @@ class InboxScreen(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         boxes = self.query_one("#boxes", LineList)
-        boxes.show([_box_row(name, snapshot.view, boxes.row_width) for name in mailboxes(snapshot.view.names)])
+        view, width = snapshot.view, boxes.row_width
+        rows = []
+        for name in mailboxes(view.names):
+            agent, count, mine = view.agent(name), view.unread.get(name, 0), is_operator_mailbox(name, view.names)
+            shape = Span(f"{look_of(agent).glyph} ", look_of(agent).tone) if agent else Span("  ")
+            words = (f"{count} new" if mine else f"{count} unread") if count else ""
+            if len(name) + width_of((shape,)) + len(words) >= width:
+                words = str(count or "")
+            room = width - width_of((shape,)) - len(words) - 1
+            left = (shape, Span(clip_middle(name, room), "bold" if mine else ""))
+            right = Span(words, "warning" if mine or (agent and not agent.alive) else "")
+            rows.append(Row(name, spread(left, (right,), width)))
+        boxes.show(rows)
         title(boxes, "Mailboxes")
         self._paint_mail(snapshot)
 
@@ -319,16 +331,3 @@ def _whose(box: MailboxInfo, width: int, lead: str) -> str:
     new = f" · {box.unread} new" if box.unread else ""
     wordings = (f"{box.name} · {who}{new}", f"{box.name} · {who}", f"{box.name} · {short}{new}")
     return next((words for words in wordings if len(words) <= width), f"{box.name} · {short}")
-
-
-def _box_row(name: str, view: TeamView, width: int) -> Row:
-    agent = view.agent(name)
-    count = view.unread.get(name, 0)
-    mine = is_operator_mailbox(name, view.names)
-    shape = Span(f"{look_of(agent).glyph} ", look_of(agent).tone) if agent else Span("  ")
-    words = (f"{count} new" if mine else f"{count} unread") if count else ""
-    if len(name) + width_of((shape,)) + len(words) >= width:
-        words = str(count or "")
-    left = (shape, Span(clip_middle(name, width - width_of((shape,)) - len(words) - 1), "bold" if mine else ""))
-    right = Span(words, "warning" if mine or (agent and not agent.alive) else "")
-    return Row(name, spread(left, (right,), width))

@@ -395,7 +395,19 @@ class Roster(LineList):
     def _draw(self, agent: AgentView) -> Line:
         """Return an agent's row; the same line while all that decides how it looks is the same."""
         now, marked, look = self._seen.now, agent.name in self.marked, look_of(agent)
-        minutes = self._minutes(agent)
+        minutes: tuple[Cell, ...] = ()
+        lane, count = self._lanes.get(agent.name), self._lane_width
+        if lane is not None and count:
+            # Imported here because the first picture has no lanes yet.
+            from crewboard.readmodel.activity import SLOT
+
+            # Its last minutes are computed only if something happened or a slot has passed.
+            slot = int(now // SLOT)
+            made_of = (lane, count, slot, agent.state, agent.is_held, agent.since, agent.alive, agent.is_dead)
+            cells = self._shown_cells.get(agent.name)
+            if cells is None or cells[0] != made_of:
+                cells = self._shown_cells[agent.name] = (made_of, lane.cells(agent, slot, count))
+            minutes = cells[1]
         again = (
             format_span(agent.status.retry_at - now)
             if agent.state == "retrying" and agent.status.retry_at is not None
@@ -407,21 +419,6 @@ class Roster(LineList):
             row = AgentRow(agent, now, lane_line(minutes, look.tone, ascii_only=self._ascii_only))
             line = (Span(look.glyph, look.tone), mark_span(marked=marked), *table.cells(self._columns, row))
             known = self._drawn[agent.name] = (decides, line)
-        return known[1]
-
-    def _minutes(self, agent: AgentView) -> tuple[Cell, ...]:
-        """Return the last minutes of an agent, computed only if something happened or a slot has passed."""
-        lane, count = self._lanes.get(agent.name), self._lane_width
-        if lane is None or not count:
-            return ()
-        # Imported here because the first picture has no lanes yet.
-        from crewboard.readmodel.activity import SLOT
-
-        slot = int(self._seen.now // SLOT)
-        decides = (lane, count, slot, agent.state, agent.is_held, agent.since, agent.alive, agent.is_dead)
-        known = self._shown_cells.get(agent.name)
-        if known is None or known[0] != decides:
-            known = self._shown_cells[agent.name] = (decides, lane.cells(agent, slot, count))
         return known[1]
 
     def narrow(self, words: str, group: str) -> None:

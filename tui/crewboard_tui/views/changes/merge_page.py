@@ -339,7 +339,16 @@ class MergePage(BaseScreen):
         size = f"+{changes.added} −{changes.removed} in {counted(len(changes.files), 'file')}"
         onto = f" onto {made.before[:ID_LENGTH]} of {one_line(as_run(branch_words(made)))}"
         found = hang((Span("✓ ", "success"), Span(f"would commit {size}", "success"), Span(onto, "dim")), width, 2, 3)
-        found += self._news_lines(self._preview, width)
+        # What of the work and its branch is not as it was when the page was opened.
+        opened, news = self._opened.acceptance if self._opened is not None else made, []
+        if made.commit != opened.commit:
+            names = one_line(as_run(", ".join(self._changed))) or "nothing in its files"
+            news.append(f"{names} (now {made.commit[:ID_LENGTH]}; look at the diff)")
+        if made.ref == opened.ref and made.before != opened.before:
+            news.append(f"{one_line(as_run(branch_words(made)))} is at {made.before[:ID_LENGTH]}")
+        for each in news:
+            new = Span(f"changed since you opened this: {each}", "warning")
+            found += hang((Span("⚠ ", "warning"), new), width, 2, 1000)
         if made.ref == "HEAD":
             found += hang((Span("⚠ ", "warning"), Span(commands_changes.DETACHED, "warning")), width, 2, 3)
         if changes.review is not None:
@@ -355,23 +364,6 @@ class MergePage(BaseScreen):
             named = ["⚠ ", "runs on your machine or in your CI: ", *named]
             found += hang(tuple(Span(text, "warning") for text in named), width, 2, 1000)
         return [*found, *self._key_lines(width)]
-
-    def _news_lines(self, preview: "Merge", width: int) -> list[Line]:
-        """Return what of the work and its branch is not as it was when the page was opened."""
-        if self._opened is None:
-            return []
-        opened, made = self._opened.acceptance, preview.acceptance
-        news = []
-        if made.commit != opened.commit:
-            names = one_line(as_run(", ".join(self._changed))) or "nothing in its files"
-            news.append(f"{names} (now {made.commit[:ID_LENGTH]}; look at the diff)")
-        if made.ref == opened.ref and made.before != opened.before:
-            news.append(f"{one_line(as_run(branch_words(made)))} is at {made.before[:ID_LENGTH]}")
-        lines: list[Line] = []
-        for each in news:
-            words = Span(f"changed since you opened this: {each}", "warning")
-            lines += hang((Span("⚠ ", "warning"), words), width, 2, 1000)
-        return lines
 
     def _key_lines(self, width: int) -> list[Line]:
         """Return the lines with what looks like a key that would be committed."""
