@@ -102,27 +102,10 @@ class Child:
             os.close(held)
         if self._about is not None:
             about, self._about = self._about, None
-            # As JSON lines, of which the first were read before.
-            os.set_blocking(about, False)
-            told: dict[str, int] = {}
-            try:
-                with os.fdopen(about, "rb", buffering=0) as pipe:
-                    for line in (self._said + (pipe.read(4096) or b"")).splitlines():
-                        told.update(json.loads(line))
-            except (OSError, ValueError):
-                told = {}
-            self._report = told
+            self._report = _read_report(about, self._said)
             # With the first process of a namespace, all others in it end.
             for first in [self._report["child-pid"]] if "child-pid" in self._report else self._unreported():
-                if _is_ours(first):
-                    import asyncio
-
-                    # Until we reap it, no other process can have its pid.
-                    os.kill(first, signal.SIGKILL)
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(REAP_TIMEOUT):
-                            await _ended(first)
-                    reap(first)
+                await _reap(first)
 
     def _unreported(self) -> list[int]:
         """Return what became our child when bubblewrap was killed by another process before its report."""
@@ -162,6 +145,34 @@ async def _first_line(about: int) -> bytes:
     finally:
         loop.remove_reader(about)
     return said
+
+
+def _read_report(about: int, said: bytes) -> dict[str, int]:
+    """Return what bubblewrap reported, as JSON lines, of which `said` is what was read before."""
+    os.set_blocking(about, False)
+    told: dict[str, int] = {}
+    try:
+        with open(about, "rb", buffering=0) as pipe:
+            for line in (said + (pipe.read(4096) or b"")).splitlines():
+                told.update(json.loads(line))
+    except (OSError, ValueError):
+        return {}
+    return told
+
+
+async def _reap(pid: int) -> None:
+    """End and reap a process that became our child when bubblewrap ended."""
+    if not _is_ours(pid):
+        # Another process reaps it, and it ends with bubblewrap (--die-with-parent).
+        return
+    import asyncio
+
+    # Until we reap it, no other process can have its pid.
+    os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REAP_TIMEOUT):
+            await _ended(pid)
+    reap(pid)
 
 
 def reap(pid: int) -> None:
