@@ -1,10 +1,13 @@
 """The file that holds the modules of the first picture: it changes when they load, never what they are."""
 
+import marshal
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
+from zlib import crc32
 
 import pytest
 
@@ -135,13 +138,16 @@ def test_a_removed_module_is_not_found(starts: Starts) -> None:
     assert "No module named 'planet.moon'" in failed.value.stderr
 
 
-@pytest.mark.parametrize("harm", ["cut", "of another interpreter", "empty"])
+@pytest.mark.parametrize("harm", ["cut", "of another interpreter", "of another format", "empty"])
 def test_a_bundle_that_does_not_fit_is_replaced(harm: str, starts: Starts) -> None:
     starts()
     whole = starts.file.read_bytes()
     harmed = {
         "cut": whole[: len(whole) // 2],
         "of another interpreter": whole.replace(b"3.", b"4.", 1),
+        # Under a header that does not say the format, as that of an older version.
+        "of another format": whole[whole.index(b"'3.") : whole.index(b"\n") + 1]
+        + marshal.dumps(({"planet": None}, marshal.dumps({}), crc32(marshal.dumps({})))),
         "empty": b"",
     }
     starts.file.write_bytes(harmed[harm])
@@ -157,6 +163,47 @@ def test_the_patterns_of_its_modules_are_compiled_once(starts: Starts) -> None:
     # What is compiled later may follow from what the user has, and is in no file.
     assert second == f"['my secret'] {rest}"
     assert b"my secret" not in starts.file.read_bytes()
+
+
+def test_damaged_code_of_a_pattern_is_made_anew(starts: Starts) -> None:
+    starts.moon.write_text(MOON)
+    (first, _), (second, _) = (starts(program=PATTERNS) for _ in range(2))
+    whole = starts.file.read_bytes()
+    # Behind the code of the modules, in which they stand as text.
+    begin = whole.rindex(b"(?P<name>")
+    for at in range(begin, begin + 160, 8):
+        starts.file.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert (starts(program=PATTERNS)[0], starts(program=PATTERNS)[0]) == (first, second)
+    assert starts.file.read_bytes() == whole
+
+
+def test_a_pattern_that_does_not_compile_stays_out_of_it(starts: Starts) -> None:
+    starts.moon.write_text(f"{MOON}\ntry:\n    re.compile('(')\nexcept re.error:\n    pass\n")
+    starts(program=PATTERNS)
+    assert starts(program=PATTERNS)[0].startswith("['(', 'my secret']")
+
+
+def test_a_pattern_of_text_is_not_one_of_bytes(starts: Starts) -> None:
+    starts.moon.write_text(f"{MOON}\nTEXT = re.compile('[0-9]')\n")
+    starts("-bb", program=PATTERNS)
+    assert starts("-bb", program=PATTERNS)[0].startswith("['my secret']")
+
+
+def test_patterns_are_left_out_where_re_has_no_compiler(starts: Starts) -> None:
+    without = "import re, sys\nsys.modules['re._compiler'] = None\n"
+    assert starts(program=without + START)[0] == "False False Io"
+    assert starts(program=without + START)[0] == "True True Io"
+
+
+def test_a_bundle_that_cannot_be_mapped_is_read(starts: Starts) -> None:
+    starts()
+    # A pipe can be mapped no more than a file of some file systems.
+    pipe = starts.file.with_name("pipe")
+    os.mkfifo(pipe)
+    writer = Thread(target=pipe.write_bytes, args=[starts.file.read_bytes()])
+    writer.start()
+    assert starts(file=pipe)[0] == "True True Io"
+    writer.join()
 
 
 def test_a_module_of_the_folder_where_the_user_is_stays_out_of_it(starts: Starts, tmp_path: Path) -> None:
@@ -216,7 +263,7 @@ def test_the_dashboard_begins_with_the_bundle(shell: Cli, team: Team) -> None:
 @pytest.mark.files_only("what keeps the team does not matter")
 def test_a_dashboard_writes_the_bundle_behind_its_first_picture(team: Team) -> None:
     assert bundle.__spec__ is not None
-    file = Path(f"{bundle.__spec__.cached}.all")
+    file = Path(f"{bundle.__spec__.cached}.bundle")
     enlist(team, "scout")
     file.unlink(missing_ok=True)
     with terminal([*COMMAND, "board", "--read-only"], team.directory.root, clean_environment()) as board:

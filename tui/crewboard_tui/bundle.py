@@ -6,14 +6,13 @@ beside it is: who may write the one may write the other. As bytecode, it tells o
 the source: a module that has changed is loaded from its own file, and the bundle is then written again. A module of the
 folder that `python -m` puts first is never in it: that folder is wherever the user is.
 
-Beside them are the regular expressions that these modules compile, which takes a twentieth of a start: each with the
-code that `re` made of it. `re` has no public way to store that. What is compiled later may hold a secret, and is not
-kept.
+Beside them are the regular expressions that these modules compile, which takes a twelfth of a start: each with the
+code that `re` made of it. `re` has no public way to store that, and its engine trusts the code: so it has a checksum.
+What is compiled later may hold a secret, and is not kept.
 """
 
 import marshal
 import os
-import re._compiler as compiler  # type: ignore[import-not-found]
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,14 +20,20 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
+try:
+    import re._compiler as compiler  # type: ignore[import-not-found]
+except ImportError:
+    # It is private: another Python may have it elsewhere.
+    compiler = None
+
 Entry = tuple[str, str, tuple[int, int] | None, bool, CodeType]
 """Of a module: source, bytecode, time and size of the source, True if it is a package, and code."""
 
 Place = tuple[str, str, str, bool]
 """The name, the source and the bytecode of a module, and True if it is a package."""
 
-Pattern = tuple[str | bytes, int]
-"""A regular expression and its flags."""
+Pattern = tuple[bool, str | bytes, int]
+"""True for text (`python -bb` refuses to compare it with bytes), a regular expression, and its flags."""
 
 
 class Loader(SourceFileLoader):
@@ -60,16 +65,24 @@ class Bundle:
         """Find modules in the file first, if it was written for this interpreter and these folders of modules."""
         # Imported here, because other commands import this module, too.
         import mmap
+        from zlib import crc32
 
         with suppress(OSError, EOFError, ValueError, TypeError), open(self._file, "rb") as file:  # noqa: PTH123
-            # Reading the file would take a tenth of this: it is a copy of many pages.
-            data, header = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), _header()
+            try:
+                # Reading the file would take a tenth of this: it is a copy of many pages.
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            except OSError:
+                # Not every file system can map files.
+                data = memoryview(file.read())
+            header = _header()
             if data[: len(header)] == header:
-                stored = marshal.loads(memoryview(data)[len(header) :])  # noqa: S302  trusted as bytecode is
-                self._found, self._patterns = stored
-                self._is_current = True
+                self._found, patterns, checksum = marshal.loads(data[len(header) :])  # noqa: S302  trusted as bytecode is
+                if crc32(patterns) == checksum:
+                    self._patterns = marshal.loads(patterns)  # noqa: S302  as it was written
+                    self._is_current = True
         sys.meta_path.insert(0, self)
-        compiler.compile = self._compile
+        if compiler is not None:
+            compiler.compile = self._compile
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None, /
@@ -89,16 +102,20 @@ class Bundle:
 
     def _compile(self, pattern: str | bytes, flags: int = 0) -> object:
         """Compile a regular expression for `re`, which keeps what it gets: from its code, if the file has that."""
-        if type(pattern) in (str, bytes) and _is_loading():
-            self._asked.append((pattern, int(flags)))
-            if made_of := self._patterns.get((pattern, flags)):
-                return compiler._sre.compile(*made_of)  # noqa: SLF001
-        return _compile(pattern, flags)
+        is_kept = type(pattern) in (str, bytes) and _is_loading()
+        asked = isinstance(pattern, str), pattern, int(flags)
+        made_of = self._patterns.get(asked) if is_kept else None
+        compiled = compiler._sre.compile(*made_of) if made_of else _compile(pattern, flags)  # noqa: SLF001
+        # Not before: one that does not compile is not stored.
+        if is_kept:
+            self._asked.append(asked)
+        return compiled
 
     def end(self) -> None:
         """Find modules as Python does. Have the file written if it did not fit: with what was loaded since `begin`."""
         sys.meta_path.remove(self)
-        compiler.compile = _compile
+        if compiler is not None:
+            compiler.compile = _compile
         self._found.clear()
         self._patterns.clear()
         if self._is_current or sys.dont_write_bytecode or sys.pycache_prefix:
@@ -116,7 +133,10 @@ class Bundle:
         threading.Thread(target=_have_written, args=(request,), name="crewboard-bundle", daemon=True).start()
 
 
-_compile = compiler.compile
+_FORMAT = "modules and patterns"
+"""To be changed with what `write` writes: another version of this module may find the same file."""
+
+_compile = compiler and compiler.compile
 
 
 def _is_loading() -> bool:
@@ -132,7 +152,7 @@ def _is_loading() -> bool:
 def begin() -> None:
     """Load modules from the bundle of this installation from now on, until `end`."""
     if __spec__.cached is not None:
-        Bundle(f"{__spec__.cached}.all").begin()
+        Bundle(f"{__spec__.cached}.bundle").begin()
 
 
 def end() -> None:
@@ -149,7 +169,7 @@ def _folders() -> list[str]:
 
 def _header() -> bytes:
     """Return what has to be the same for code to be that of the modules that Python would find."""
-    return f"{sys.version!r} {_folders()}\n".encode(errors="surrogateescape")
+    return f"{_FORMAT} {sys.version!r} {_folders()}\n".encode(errors="surrogateescape")
 
 
 def _stamp(source: str) -> tuple[int, int] | None:
@@ -188,6 +208,7 @@ def _have_written(request: bytes) -> None:
 def write(request: bytes) -> None:
     """Write the bundle that is asked for, so that only its owner may change it, as Python writes bytecode."""
     import tempfile
+    from zlib import crc32
 
     file, header, places, asked = marshal.loads(request)  # noqa: S302  from the dashboard that started this process
     entries: dict[str, Entry] = {}
@@ -199,7 +220,8 @@ def write(request: bytes) -> None:
     handle, new = tempfile.mkstemp(prefix=f"{os.path.basename(file)}.", dir=os.path.dirname(file))  # noqa: PTH119, PTH120
     try:
         with open(handle, "wb") as made:  # noqa: PTH123
-            made.write(header + marshal.dumps((entries, _codes_of(asked))))
+            patterns = marshal.dumps(_codes_of(asked) if asked else {})
+            made.write(header + marshal.dumps((entries, patterns, crc32(patterns))))
         os.chmod(new, 0o644)  # noqa: PTH101
         os.replace(new, file)  # noqa: PTH105
     finally:
@@ -214,11 +236,11 @@ def _codes_of(asked: Sequence[Pattern]) -> dict[Pattern, tuple[Any, ...]]:
 
     def keep(pattern: str | bytes, flags: int, code: Sequence[int], *groups: object) -> None:
         # Some of these numbers are of a kind that has a name, too.
-        found[pattern, asked_flags] = (pattern, int(flags), [int(each) for each in code], *groups)
+        found[asked_for] = (pattern, int(flags), [int(each) for each in code], *groups)
 
     compiler._sre = SimpleNamespace(**{**vars(engine), "compile": keep})  # noqa: SLF001
-    for pattern, asked_flags in asked:
-        _compile(pattern, asked_flags)
+    for asked_for in asked:
+        _compile(*asked_for[1:])
     compiler._sre = engine  # noqa: SLF001
     return found
 
