@@ -436,16 +436,19 @@ async def test_an_empty_board_hires_on_the_offline_model(empty: Frozen, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "marked", "said"),
     [
-        ({env.OFFLINE: "1"}, "new agents use the offline model already: n hires one"),
-        ({"ANTHROPIC_API_KEY": "sk"}, "`crewboard --offline` starts with the offline model"),
+        ({env.OFFLINE: "1"}, False, "new agents use the offline model already: n hires one"),
+        ({"ANTHROPIC_API_KEY": "sk"}, True, "new agents use the offline model already: n hires one"),
+        ({"ANTHROPIC_API_KEY": "sk"}, False, "`crewboard --offline` starts with the offline model"),
     ],
-    ids=["chosen", "with a key"],
+    ids=["chosen", "its team's", "with a key"],
 )
 async def test_an_offline_board_says_that_it_is_so(
-    empty: Frozen, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], said: str
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], marked: bool, said: str
 ) -> None:
+    if marked:
+        roster.change(empty.directory, lambda config: setattr(config, "offline", True))
     team = Team(empty.directory, environment={"HOME": "/nonexistent", **environment}, now=lambda: NOW)
     monkeypatch.setattr(Frozen, "team", property(lambda _: team))
     async with opened(empty, 120, 24) as stage:

@@ -658,7 +658,7 @@ class FirstSteps:
         await context.navigator.open_hire_form(selection.show_agent)
 
     def _why_not_offline(self) -> str:
-        if env.is_offline(self._context.team.environment):
+        if self._context.team.offline:
             return f"new agents use the offline model already: {self._context.key('agent.hire')} hires one"
         return "`crewboard --offline` starts with the offline model"
 
