@@ -29,8 +29,10 @@ async def _open_mail(stage: Stage) -> None:
 
 
 def test_who_is_free_for_work_stands_back_in_a_mailbox() -> None:
-    for kind, tone in (("idle_notification", "dim"), ("result", "")):
-        message = mailbox.compose("ann", "lead", kind, "free for work", ts=NOW)
+    # Agents of Claude Code tell a result with it.
+    letters = [("idle_notification", "free for work", "dim"), ("idle_notification", "All tests pass.", "")]
+    for kind, text, tone in (*letters, ("result", "free for work", "")):
+        message = mailbox.compose("ann", "lead", kind, text, ts=NOW)
         line = message_line(MessageView(message, NOW, NOW), MailboxInfo("lead"), 60)
         assert [span.tone for span in line if "ann" in span.text] == [tone]
 

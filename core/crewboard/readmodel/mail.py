@@ -434,6 +434,11 @@ def body(message: Message) -> str:
     return "" if bare or free else message.content
 
 
+def only_became_free(message: Message) -> bool:
+    """Return True if a message of ours says no more than that its sender has nothing to do."""
+    return is_notice(message) and not body(message) and not message.is_foreign
+
+
 def headline(message: Message) -> str:
     """Return the body of a message for one line: of a plan, its title."""
     text = body(message)

@@ -11,7 +11,7 @@ from crewboard import Message, Team, UsageError
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import CommandLine, command_for
 from crewboard.protocol import addressing, requests
-from crewboard.readmodel.mail import MailReader, MessageView, as_approved, body, is_notice
+from crewboard.readmodel.mail import MailReader, MessageView, as_approved, only_became_free
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, indented, note, note_damage, revive, say, say_json
 
@@ -127,7 +127,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
     if not letters:
         note(f"the mailbox of {name} is empty")
     person_reads = addressing.is_operator_mailbox(name, team.config.names)
-    for is_free, run in groupby(shown, _only_became_free):
+    for is_free, run in groupby(shown, lambda each: only_became_free(each.message)):
         together = list(run)
         if is_free:
             names = ", ".join(dict.fromkeys(each.message.from_ for each in together))
@@ -143,12 +143,6 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
             say(indented(message.content))
             if (why := void(message)) is not None:
                 say(indented(f"changes nothing: {why}"))
-
-
-def _only_became_free(letter: MessageView) -> bool:
-    """Return True if a message of ours says no more than that its sender has nothing to do."""
-    message = letter.message
-    return is_notice(message) and not body(message) and not message.is_foreign
 
 
 def _page(team: Team, name: str, most: int | None, before: str | None) -> Sequence[MessageView]:

@@ -11,7 +11,15 @@ from msgspec.structs import replace
 from crewboard import Message, Request
 from crewboard.protocol.requests import ineffective_reason
 from crewboard.readmodel import mail
-from crewboard.readmodel.mail import MessageView, display_name, headline, is_notice, question_in, request_announced
+from crewboard.readmodel.mail import (
+    MessageView,
+    display_name,
+    headline,
+    is_notice,
+    only_became_free,
+    question_in,
+    request_announced,
+)
 from crewboard.readmodel.needs import summarise
 from crewboard_tui.render.formats import format_clock, format_moment, format_span, is_same_day
 from crewboard_tui.render.lines import Line, Span, clip, one_line, pad_name, say, spread, wrap
@@ -219,7 +227,7 @@ def message_line(
     left = (
         Span(_sent(message.ts, box, width), "dim"),
         mark_span(marked=marked),
-        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "dim" if is_notice(message) else ""),
+        Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " ", "dim" if only_became_free(message) else ""),
         *void_mark(void),
         Span(mail.verb(message), "dim"),
         say(headline(message)),
