@@ -508,6 +508,23 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Everyone stop", "Ask everyone to shut down", "Request the shutdown of all agents",
         "Please shut everyone down now",
     ]),
+    "write what ends politely": (["write_file | yes please"], ["Create a file hello.txt that says yes please"]),
+    "list, then write what ends politely": (["list_team", "write_file | yes please"], [
+        "List the team and create a file hello.txt that says yes please",
+    ]),
+    "send what ends politely": (["send_message | bob | hold the door please"], [
+        "Send bob a message saying hold the door please",
+    ]),
+    "a task that ends politely": (["task | say please"], ["Create a task: say please"]),
+    "tell what ends politely": (["send_message | bob | create a file b.txt containing yes please"], [
+        "Tell bob: create a file b.txt containing yes please",
+    ]),
+    "give what ends politely": (["give | bob | create a file b.txt containing yes please"], [
+        "Have bob create a file b.txt containing yes please", "bob: create a file b.txt containing yes please",
+    ]),
+    "give politely": (["give | bob | run the tests"], [
+        "Have bob run the tests please", "Ask bob to run the tests, please",
+    ]),
     "stop some": (["stop | alice, bob and carol"], ["Stop alice, bob and carol", "Shut alice, bob and carol down"]),
     "stop some of a kind": (["stop | the reviewer and the tester"], ["Stop the reviewer and the tester"]),
 }  # fmt: skip

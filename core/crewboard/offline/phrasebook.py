@@ -332,10 +332,12 @@ def names_in(text: str) -> list[str]:
 
 def _read(text: str, *, lead: bool) -> Sequence[Order]:
     """Match a sentence as a whole, else its first clause and the rest behind a joint, else all but its tail."""
-    if order := _match(text := _compiled("<POLITE>").sub("", text), lead=lead):
+    if order := _match(text, lead=lead):
         return [order]
     for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]:
-        if not (first := _match_loosely(text[:left], lead=lead)):
+        if _compiled("(?:<THANKS>)[.!? ]*").fullmatch(text, right) or not (
+            first := _match_loosely(text[:left], lead=lead)
+        ):
             continue
         if rest := _read(text[right:], lead=lead):
             return [first, *rest]
@@ -363,7 +365,7 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
             if order.phrase.kind == "stop" and _LATER.search(tail):
                 # Asked now, an agent would leave its work unfinished.
                 return None
-            return order if _compiled("(?:<THANKS>)").fullmatch(tail) else order.having(left_out=tail)
+            return order if _compiled("(?:(?:<THANKS>)[, ]*)+").fullmatch(tail) else order.having(left_out=tail)
     return None
 
 
@@ -404,7 +406,23 @@ def _match_pattern(text: str, *, lead: bool) -> Order | None:
     filler = _compiled("<FILLER>").match(text)
     bare = text[filler.end() :] if filler else text
     bare = bare.rstrip("? ") if filler and "you" in filler[0].lower() else bare
-    bare = _compiled("<POLITE>").sub("", bare)
+    order = _match_bare(bare, text, lead=lead)
+    short = _compiled("<POLITE>").sub("", bare)
+    if short == bare or (order and _quotes(order)):
+        return order
+    return _match_bare(short, text, lead=lead) or order
+
+
+def _quotes(order: Order) -> bool:
+    """Return True if an order, or the work in it, holds words to write or send: "please" may be the last of these."""
+    if order.words.keys() & {"content", "text", "subject"}:
+        return True
+    work = _match_pattern(order.words.get("errand", ""), lead=False)
+    return work is not None and _quotes(work)
+
+
+def _match_bare(bare: str, clause: str, *, lead: bool) -> Order | None:
+    """Match a clause without the filler before it."""
     for phrase in book().phrases(lead=lead).values():
         for pattern in map(_compiled, phrase.match):
             if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
@@ -412,9 +430,9 @@ def _match_pattern(text: str, *, lead: bool) -> Order | None:
                 # `two agents, alice and bob` are these two; of other numbers it is not clear who is meant.
                 if {"names", "count"} <= given.keys() and _number(given.pop("count")) != len(names_in(given["names"])):
                     return None
-                return Order(phrase, _words(phrase, given, text))
+                return Order(phrase, _words(phrase, given, clause))
         if phrase.head and (given := _in_parts(phrase, bare.rstrip(" .!?,"))):
-            return Order(phrase, _words(phrase, given, text))
+            return Order(phrase, _words(phrase, given, clause))
     return None
 
 
