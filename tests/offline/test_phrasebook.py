@@ -525,6 +525,13 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "give politely": (["give | bob | run the tests"], [
         "Have bob run the tests please", "Ask bob to run the tests, please",
     ]),
+    "message one who is said to be an agent": (["send_message | bob | hello"], [
+        "Tell agent bob: hello", "Message agent bob: hello", "Tell the agent bob: hello", "Message teammate bob: hello",
+    ]),
+    "give work to one who is said to be an agent": (["give | bob | create a file"], [
+        "Tell teammate bob to create a file", "Ask agent bob to create a file",
+    ]),
+    "delete the team, before a turn of speech": (["delete_team", "??"], ["Delete the team. Call it a day."]),
     "stop some": (["stop | alice, bob and carol"], ["Stop alice, bob and carol", "Shut alice, bob and carol down"]),
     "stop some of a kind": (["stop | the reviewer and the tester"], ["Stop the reviewer and the tester"]),
 }  # fmt: skip
@@ -567,6 +574,8 @@ NOT_OBEYED = [
     "start the tester", "use the reviewer", "run two tests", "hire six testers", "spawn several coders",
     "hire no testers", "hire 100 coders", "three testers", "kick off the build",
     "make a test report",
+    "Hire a coder Monday", "I need a tester Monday", "Hire a coder Tomorrow", "I need a tester Later",
+    "Hire a coder Tonight", "I need a tester Only",
     "add a test called foo", "create a plan called X", "create a reviewer checklist", "I want team status",
     "make it work", "add an agent to the project", "add an agent to the team", "use a planner for this",
     "Use a planner for that, please", "hire a coder for it today", "bob (coder) for this",

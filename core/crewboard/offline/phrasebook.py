@@ -18,9 +18,16 @@ from msgspec import Struct, convert
 _MOST_JOINTS = 12
 _LONGEST_TEXT = 20_000
 _QUOTED = r'```.*?```|`[^`\n]+`|"[^"]*"|“[^”]*”|(?<!\w)\'[^\'\n]*\'(?!\w)'
-_VERBATIM = re.compile(rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+", re.DOTALL | re.IGNORECASE)
+_NEW_TEAM = (
+    r"\b(?:create|make|set up|start|form|open|build|begin|like|need|want)(?: (?:me|us|an?|the|our|new|agent))*"
+    r" team\. call it\b"
+)
+_VERBATIM = re.compile(
+    rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+|{_NEW_TEAM}", re.DOTALL | re.IGNORECASE
+)
+"""What is not cut: quotes, commands, and a team with its name."""
 _ENDS = re.compile(
-    r"\n+|;\s+(?!(?:name|call) it\b)|(?<=[.!?])\s+(?=[A-Z`\"'“@]|\w+ (?:should|must|has to) )(?!(?<=team\. )Call it\b)"
+    r"\n+|;\s+(?!(?:name|call) it\b)|(?<=[.!?])\s+(?=[A-Z`\"'“@]|\w+ (?:should|must|has to) )"
     r"|,?\s*\b(?i:and\s+)?(?<!should )(?<!must )(?i:then)\b[,:]?\s*"
 )
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
