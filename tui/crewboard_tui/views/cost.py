@@ -177,8 +177,9 @@ def pulse(spending: Spending, now: float, width: int, rows: int) -> list[Line]:
     """Return the tokens of each of the last minutes in a chart of `rows` lines, under a rule with the most of them.
 
     The bar at the right is the present minute, so that a team at rest moves to the left. Bars of a young team are wide
-    rather than many: the minutes before its first call say nothing. Nothing is returned if there is no room, or if
-    nothing is known of these minutes.
+    rather than many, since the minutes before its first call say nothing: while they have two cells or more, the chart
+    begins with that call, or with the minutes before it for which whole cells leave room. Nothing is returned if there
+    is no room, or if nothing is known of these minutes.
     """
     last, room = int(now // 60), width - _AXIS
     begun = 0 if spending.since else min(spending.minutes, default=0)
