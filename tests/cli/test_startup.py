@@ -275,3 +275,16 @@ def test_no_list_of_commands_cuts_a_sentence(cli: Cli) -> None:
 def test_an_option_without_its_value_points_to_its_command(cli: Cli) -> None:
     cli("spawn", "ann", "--budget").refused(2, "requires an argument; `crewboard spawn --help` shows the usage")
     cli("task", "add", "--check").refused(2, "requires an argument; `crewboard task add --help` shows the usage")
+
+
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        ("approve", "`crewboard requests` lists what waits"),
+        ("team delete", "`crewboard team list` lists the teams"),
+        ("tasks add x", "it only shows: `crewboard task add` adds a task"),
+        ("config theme dark", "it only shows: crewboard.toml holds what is set"),
+    ],
+)
+def test_wrong_arguments_are_told_what_to_do_instead(cli: Cli, command: str, instead: str) -> None:
+    cli(*command.split()).refused(2, f"; {instead}")

@@ -269,4 +269,17 @@ def _usage(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption) and error.option_name in before:
         return f"{error.option_name} stands before the command, as in `crewboard {error.option_name} … COMMAND`"
     command = error.ctx.command_path if error.ctx else "crewboard"
-    return f"{error.format_message().rstrip('.')}; `{command} --help` shows the usage"
+    # Errors about options have classes of their own.
+    is_argument = type(error) in (click.UsageError, click.MissingParameter)
+    instead = _INSTEAD.get(command.removeprefix("crewboard "), "") if is_argument else ""
+    return f"{error.format_message().rstrip('.')}; {instead}`{command} --help` shows the usage"
+
+
+_REQUESTS = "`crewboard requests` lists what waits; "
+_INSTEAD = {
+    "approve": _REQUESTS, "reject": _REQUESTS,
+    "tasks": "it only shows: `crewboard task add` adds a task; ",
+    "config": "it only shows: crewboard.toml holds what is set, and `crewboard settings` changes a team's; ",
+    "team delete": "`crewboard team list` lists the teams; ",
+}  # fmt: skip
+"""What to do where a command lacks an argument, or has one too many."""
