@@ -2358,10 +2358,34 @@ def test_a_lead_with_an_engine_hires_and_decides_nothing(crew: Crew) -> None:
     assert "one (explore)" in listed
     assert "spawn_agent" in unknown
     assert "review_plan" not in unknown
-    eventually(lambda: "ok" in told(crew, "lead").partition("one")[2] or None, "the result of one")
+    eventually(lambda: told(crew, "lead").count('type="result"'), "the result of one")
     crew.model.give("own", calls("submit_plan", plan="# Plan"), says("planned"))
     crew.hire("own", "code", "plan it", plan=True)
     assert crew.pending("plan_approval", "own").to == "operator"
+
+
+PATIENT = """
+import msgspec
+from crewboard import engines
+engines._ANY = msgspec.structs.replace(engines._ANY, patience=None)
+"""
+"""Code that lets an engine wait for as long as a call takes, as Claude Code does."""
+
+
+@of_engines
+def test_an_engine_that_waits_gets_results_as_mail_too(crew: Crew) -> None:
+    crew.model.give("one", calls("ask_operator", question="how?"), says("found it"))
+    given = json.dumps({"name": "one", "agent_type": "explore", "prompt": "look"})
+    with patched(PATIENT):
+        assignment = spawn(crew, "lead", f"[[team spawn_agent {given}; say done]]", kind="lead")
+        asked = crew.pending("question", "one")
+        # While the other works: it is not waited for, and so nothing is lost if the turn ends.
+        assert crew.answer(assignment).text == "done"
+    assert [said for _, said, _ in results(crew, "lead")] == [
+        "one is at work (run 1); its result will reach you as mail"
+    ]
+    answers.answer(crew.team, asked.id, "well")
+    eventually(lambda: "found it" in told(crew, "lead"), "the result of one")
 
 
 def test_a_lead_hires_once_whatever_is_killed(crew: Crew) -> None:

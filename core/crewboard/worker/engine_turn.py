@@ -515,8 +515,8 @@ class Turn:
             names = ", ".join(offered_to(self._run_state.spec.type))
             call.answer(Outcome(f"the team's tools are {names}", is_error=True))
             return
-        if call.name == "spawn_agent" and self._known.patience is not None:
-            # It would not wait for the result, which reaches it as mail.
+        if call.name == "spawn_agent":
+            # It may stop waiting at any time, and hears nothing else meanwhile: the result reaches it as mail.
             call = replace(call, input={**call.input, "background": True})
         # An engine may count its ids anew for each reply.
         before, result = self._team_calls.get(call.id, (call, None))
