@@ -27,7 +27,7 @@ from crewboard.names import LEAD
 from crewboard.sandbox.scratch import remove_tree
 from crewboard.store import mailbox
 from crewboard.worker.acp import Call, pruned
-from crewboard.worker.tools.base import Context, Outcome
+from crewboard.worker.tools.base import INPUT_ERRORS, Context, Outcome, failed_on_input
 from crewboard.worker.tools.registry import TOOLS, ToolRegistry
 
 SERVER = "crewboard"
@@ -230,6 +230,8 @@ async def run(context: Context, name: str, arguments: Json) -> Outcome:
         raise
     except CrewboardError as error:
         return Outcome(str(error), is_error=True)
+    except INPUT_ERRORS as error:
+        return failed_on_input(name, error)
 
 
 def remove(path: Path) -> None:

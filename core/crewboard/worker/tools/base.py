@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 import sys
+import traceback
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
@@ -42,6 +43,16 @@ class Outcome:
     """Images and documents that the call read: name, type, content."""
     tools: tuple[str, ...] = ()
     """Names of tools that the model is shown, because it looked for them."""
+
+
+INPUT_ERRORS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors that code raises on an input that it does not expect."""
+
+
+def failed_on_input(tool: str, error: Exception) -> Outcome:
+    """Return the outcome of a call that ended with one of these errors; the log shows where."""
+    traceback.print_exception(error)
+    return Outcome(f"{tool} failed on its input: {error!r}"[:1000], is_error=True)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import time
-import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,7 +15,15 @@ from crewboard.worker.conversation import Block
 from crewboard.worker.interrupts import Interrupted, Interrupts
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
-from crewboard.worker.tools.base import MAX_SERVERS, Context, FileToolClient, Outcome, Tool
+from crewboard.worker.tools.base import (
+    INPUT_ERRORS,
+    MAX_SERVERS,
+    Context,
+    FileToolClient,
+    Outcome,
+    Tool,
+    failed_on_input,
+)
 from crewboard.worker.tools.permissions import seek_permit
 from crewboard.worker.tools.registry import ToolRegistry
 from crewboard.worker.tools.rules import file_changed_by
@@ -25,10 +32,6 @@ UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran
 
 MAX_RESULT = 100_000
 """Characters of a result, while the size of the window is unknown."""
-
-
-_INPUT_ERRORS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""The errors that code raises on an input that it does not expect."""
 
 
 class _Done(NamedTuple):
@@ -40,12 +43,6 @@ class _Done(NamedTuple):
 
 _Ready = tuple[Tool[Any], Any]
 """A tool and its input, ready to run."""
-
-
-def _failed_on_input(tool: Tool[Any], error: Exception) -> _Done:
-    # The log shows where.
-    traceback.print_exception(error)
-    return _Done(Outcome(f"{tool.name} failed on its input: {error!r}"[:1000], is_error=True), None)
 
 
 class ToolExecutor:
@@ -163,8 +160,8 @@ class ToolExecutor:
                     file=file_changed_by(tool.name, block["input"], str(run_state.workspace)),
                 )
             )
-        except _INPUT_ERRORS as error:
-            return _failed_on_input(tool, error)
+        except INPUT_ERRORS as error:
+            return _Done(failed_on_input(tool.name, error), None)
         return tool, given
 
     async def _run(self, block: Block, tool: Tool[Any], given: Any) -> "_Done":  # noqa: ANN401  the tool's own input model
@@ -177,8 +174,8 @@ class ToolExecutor:
             raise
         except CrewboardError as error:
             outcome = Outcome(str(error), is_error=True)
-        except _INPUT_ERRORS as error:
-            return _failed_on_input(tool, error)
+        except INPUT_ERRORS as error:
+            return _Done(failed_on_input(tool.name, error), None)
         return _Done(outcome, time.monotonic() - began)
 
     def _context(self, block: Block) -> Context:
