@@ -54,7 +54,7 @@ from crewboard.store import mailbox, roster
 from crewboard.unix import process
 from crewboard.worker.api_relay import _MOST_CONNECTIONS, ApiRelay
 from crewboard.worker.engine_process import _make_place
-from crewboard.worker.engine_turn import LATER
+from crewboard.worker.engine_turn import LATER, UNKNOWN_OUTCOME
 from crewboard.worker.team_tools import RELAY, TeamTools, find_declaration
 from tests import system
 from tests.crew import Crew, contents, eventually
@@ -2401,6 +2401,33 @@ def test_a_lead_hires_once_whatever_is_killed(crew: Crew) -> None:
     assert spec.run == 1
     assert [said for _, said, _ in results(crew, "e")] == ["one is at work (run 1); its result will reach you as mail"]
     assert letters(crew, "one", "look") == 0
+
+
+@pytest.mark.linux("fork")
+def test_what_may_have_been_done_is_not_done_again(crew: Crew) -> None:
+    crew.model.give("one", says("found"))
+    with patched(LOADS + AT_THE_RESULT.replace("send_message", "broadcast")):
+        crew.answer(crew.hire("one", "explore", "look"))
+        crew.wait_for_rest("one")
+        assignment = spawn(crew, "e", '[[team broadcast {"content": "hello"}; say done]]', kind="lead")
+        kill(crew, "worker", "end")
+    assert crew.answer_to("e", assignment.id).text == "done"
+    assert letters(crew, "one", "hello") == 1
+    ((_, said, is_error),) = results(crew, "e")
+    assert (said, is_error) == (f"{UNKNOWN_OUTCOME}. Check before you call it again.", True)
+
+
+@of_engines
+def test_an_input_that_no_check_expects_ends_the_call_alone(crew: Crew) -> None:
+    make_repository(crew.root)
+    crew.model.give("one", says("found"))
+    crew.answer(crew.hire("one", "code", "look", worktree=True))
+    read = json.dumps({"teammate": "one", "path": "a\0b"})
+    assert crew.answer(spawn(crew, "e", f"[[team read_diff {read}; say done]]", kind="lead")).text == "done"
+    ((_, said, is_error),) = results(crew, "e")
+    assert is_error
+    assert said.startswith("read_diff failed on its input: ValueError")
+    assert crew.see("e").run == 1
 
 
 @of_engines

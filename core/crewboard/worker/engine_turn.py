@@ -163,7 +163,7 @@ class CallLog:
             tool = TOOLS.get(call["name"]) if call["name"] in offered and call["name"] != "submit_plan" else None
             if tool is not None and not tool.reads and call["id"] not in heard_of:
                 said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
-                is_known = result is not None and said not in (UNKNOWN_OUTCOME, LATER)
+                is_known = result is not None and said != LATER and not said.startswith(UNKNOWN_OUTCOME)
                 known = Outcome(said, bool(result.get("is_error"))) if result is not None and is_known else None
                 found.append(CutOff(call["id"], call["name"], call["input"], known))
         return found
@@ -532,6 +532,9 @@ class Turn:
         self._begin(Call(ident, name=call.name, kind=SERVER, input=call.input))
         if again is not None and again.result is not None:
             outcome = again.result
+        elif again is not None and not (TOOLS[call.name].waits or TOOLS[call.name].repeatable):
+            # A second task or letter would be made.
+            outcome = Outcome(f"{UNKNOWN_OUTCOME}. Check before you call it again.", is_error=True)
         elif call.name == "submit_plan":
             outcome = await self._submit_plan(call, ident)
         else:
