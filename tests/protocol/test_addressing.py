@@ -1,10 +1,13 @@
 """The mailboxes that the operator reads, and the requests that only the operator can answer."""
 
+from pathlib import Path
+
 import pytest
 
 from crewboard.errors import UsageError
 from crewboard.protocol import addressing
 from crewboard.records.team import Config, Member
+from crewboard.store.layout import TeamDirectory
 
 
 def _config(*names: str, lead_reviews: bool = False) -> Config:
@@ -27,14 +30,14 @@ def test_the_operator_reads_the_mail_of_a_missing_lead() -> None:
     assert not addressing.is_operator_mailbox("a", ["a"])
 
 
-def test_a_lead_of_another_name_sits_in_the_seat() -> None:
+def test_a_lead_of_another_name_sits_in_the_seat(tmp_path: Path) -> None:
     boss, worker = Member(name="boss", type="lead"), Member(name="a", type="code")
     config = Config(name="t", members=[worker, boss], plan_approver="lead")
     assert config.lead == addressing.recipient("lead", config) == "boss"
     assert config.reports_to("a") == "boss"
     assert config.reports_to("boss") == "operator"
-    assert "boss" not in addressing.only_operator_answers(config, lambda: True)
-    assert "boss" in addressing.only_operator_answers(config, lambda: False)
+    assert "boss" not in addressing.only_operator_answers(config, TeamDirectory(tmp_path), lambda: True)
+    assert "boss" in addressing.only_operator_answers(config, TeamDirectory(tmp_path), lambda: False)
 
 
 def test_the_agent_called_lead_comes_before_another_lead() -> None:
@@ -54,7 +57,7 @@ def test_the_agent_called_lead_comes_before_another_lead() -> None:
     ],
 )
 def test_the_operator_answers_for_a_lead_that_cannot(
-    names: tuple[str, ...], lead_reviews: bool, alive: bool, expected: set[str]
+    names: tuple[str, ...], lead_reviews: bool, alive: bool, expected: set[str], tmp_path: Path
 ) -> None:
     config = _config(*names, lead_reviews=lead_reviews)
-    assert addressing.only_operator_answers(config, lambda: alive) == expected
+    assert addressing.only_operator_answers(config, TeamDirectory(tmp_path), lambda: alive) == expected

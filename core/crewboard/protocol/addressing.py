@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection
 from crewboard.errors import UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records.team import Config
+from crewboard.store import roster
+from crewboard.store.layout import TeamDirectory
 
 
 def mailboxes(agents: Collection[str]) -> list[str]:
@@ -47,10 +49,10 @@ def recipient(name: str, config: Config) -> str:
     return config.lead if name == LEAD else require_recipient(name, config.names)
 
 
-def only_operator_answers(config: Config, lead_is_alive: Callable[[], bool]) -> frozenset[str]:
+def only_operator_answers(config: Config, team: TeamDirectory, lead_is_alive: Callable[[], bool]) -> frozenset[str]:
     """Return the recipients whose requests only the operator can answer.
 
     The lead's are among them while it does not review plans, or is not running.
     """
     own = operator_mailboxes(config.names)
-    return own if config.plan_approver == LEAD and lead_is_alive() else own | {config.lead}
+    return own if lead_is_alive() and roster.lead_reviews(config, team) else own | {config.lead}

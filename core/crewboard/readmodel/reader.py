@@ -299,7 +299,7 @@ class TeamReader:
         asked = tuple(sorted(self._requests.all(), key=lambda request: (request.created_at, request.id)))
         pending = tuple(request for request in asked if request.status == "pending")
         board = tuple(sorted(self._tasks.all(), key=lambda task: task.id))
-        only_operator = only_operator_answers(config, lambda: self._is_held(self.team.agent(config.lead)))
+        only_operator = only_operator_answers(config, self.team, lambda: self._is_held(self.team.agent(config.lead)))
         self._hosts.read(self._is_locked)
         supervisor = self._supervisor(now)
         operator = self._operator.get() or OperatorState()

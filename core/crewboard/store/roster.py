@@ -288,6 +288,15 @@ class Used(Struct, frozen=True):
     terms: TermsInForce | None = None
 
 
+def lead_reviews(config: Config, team: TeamDirectory) -> bool:
+    """Return True if the lead reviews the plans of others: it is set to, and has the tool for it.
+
+    One with an engine has not: any program in its sandbox could.
+    """
+    lead = team.agent(config.lead).spec.load_or_none() if config.plan_approver == "lead" else None
+    return config.plan_approver == "lead" and (lead is None or lead.engine is None)
+
+
 def used_up(shares: Iterable[BudgetShare]) -> str | None:
     """Return which of these budgets is used up, in words; None if none is."""
     found = (f"{each.whose} budget of {each.budget} is used up" for each in shares if each.share >= 1)

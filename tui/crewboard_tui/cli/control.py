@@ -186,13 +186,16 @@ def approver(session: Session, who: str | None, as_json: bool) -> None:
     """Show or set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
     if who is not None:
         commands_settings.set_approver(session.team.ensure(), who)
-    config = session.team.config
+    config, directory = session.team.config, session.team.directory
     if as_json:
         say_json({"approver": config.plan_approver})
         return
-    say("you review plans" if config.plan_approver == "operator" else "the lead reviews plans; you still may")
-    if config.plan_approver == "lead" and config.member(config.lead) is None:
+    reviews = roster.lead_reviews(config, directory)
+    say("the lead reviews plans; you still may" if reviews else "you review plans")
+    if reviews and config.member(config.lead) is None:
         note("there is no lead yet; until then plans come to you")
+    elif config.plan_approver == "lead" and not reviews:
+        note(f"{config.lead} is set to, but it has an engine, and those review none")
 
 
 @click.command()

@@ -717,7 +717,7 @@ class Following:
         self._tell_wait()
         config = self.team.config
         lead = self.team.directory.agent(config.lead)
-        mine = only_operator_answers(config, lambda: leases.is_held(lead.lease))
+        mine = only_operator_answers(config, self.team.directory, lambda: leases.is_held(lead.lease))
         status = self.follower.agent.status.load()
         # What the agent waits for may itself wait for the operator.
         asking = {self.assignment.agent, status.awaits if status is not None else None}

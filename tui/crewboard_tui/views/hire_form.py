@@ -372,7 +372,11 @@ class HireForm(Vertical):
         elif engine is not None or kind.executes:
             words.append(f"{'with' if flags.network else 'without'} network")
         has_plan = flags.plan or flags.strict_plan or kind.plan
-        approver = "you" if self._config.plan_approver == "operator" else "the lead"
+        approver = (
+            "the lead"
+            if hire.name != self._config.lead and roster.lead_reviews(self._config, self._team.directory)
+            else "you"
+        )
         words += [f"after {approver} approved its plan"] if has_plan else []
         asks = self._describe_questions(hire, engine)
         words += asks or (["without asking you"] if (acts or engine is not None) and not has_plan else [])

@@ -222,16 +222,14 @@ def ask_for_plan(
         # What was approved is not the plan any more.
         run_state.append(Gate(ts=run_state.now(), open=False))
     config = roster.load(run_state.team)
-    lead = run_state.team.agent(config.lead).spec.load_or_none()
-    # No agent reviews its own plan, and an engine none: any program in its sandbox could.
-    cannot = config.lead == run_state.name or (lead is not None and lead.engine is not None)
-    is_reviewed_by_operator = config.plan_approver == OPERATOR or cannot
+    # No agent reviews its own plan.
+    is_reviewed_by_lead = config.lead != run_state.name and roster.lead_reviews(config, run_state.team)
     return requests.ask(
         run_state.team,
         plan_request_id(run_state.name, assignment.id, revision),
         "plan_approval",
         run_state.name,
-        OPERATOR if is_reviewed_by_operator else config.lead,
+        config.lead if is_reviewed_by_lead else OPERATOR,
         {**payload, "revision": revision + 1},
         run_state.now(),
         supersedes=before.id if before is not None else None,
