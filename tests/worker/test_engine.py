@@ -2346,14 +2346,16 @@ def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Cr
 def test_a_lead_with_an_engine_hires_and_decides_nothing(crew: Crew) -> None:
     settings.set_approver(crew.team, "lead")
     given = {"name": "one", "agent_type": "explore", "prompt": "look"}
-    hires = [json.dumps({**given, "engine": each}) for each in ("codex", command())]
+    # Named as the operator did, not as it was found on PATH.
+    own = f"{engines.OTHER}env {command().removeprefix(engines.OTHER)}"
+    hires = [json.dumps({**given, "engine": each}) for each in ("codex", own)]
     steps = [f"team spawn_agent {each}" for each in hires]
     steps += ["team list_team", 'team review_plan {"request_id": "x", "approve": true}', "say done"]
-    assignment = spawn(crew, "lead", f"[[{'; '.join(steps)}]]", kind="lead")
+    assignment = spawn(crew, "lead", f"[[{'; '.join(steps)}]]", engine=own, kind="lead")
     answers.approve(crew.team, crew.pending("permission", "lead").id)
     assert crew.answer(assignment).text == "done"
     refused, hired, listed, unknown = [said for _, said, _ in results(crew, "lead")]
-    assert "only the operator chooses the engine codex" in refused
+    assert "only the operator chooses the engine codex; you have your own, acp:" in refused
     assert hired == "one is at work (run 1); its result will reach you as mail"
     assert "one (explore)" in listed
     assert "spawn_agent" in unknown
@@ -2362,6 +2364,19 @@ def test_a_lead_with_an_engine_hires_and_decides_nothing(crew: Crew) -> None:
     crew.model.give("own", calls("submit_plan", plan="# Plan"), says("planned"))
     crew.hire("own", "code", "plan it", plan=True)
     assert crew.pending("plan_approval", "own").to == "operator"
+
+
+@of_engines
+def test_a_plan_sent_to_a_lead_comes_to_the_operator_with_its_engine(crew: Crew) -> None:
+    settings.set_approver(crew.team, "lead")
+    crew.model.give("own", calls("submit_plan", plan="# Plan"), says("planned"))
+    crew.model.give("lead", says("led"), says("read"))
+    crew.run("lead", "lead", "lead")
+    crew.hire("own", "code", "plan it", plan=True)
+    assert crew.pending("plan_approval", "own").to == "lead"
+    stop.stop_now(crew.team, "lead")
+    crew.answer(spawn(crew, "lead", "hello", kind="lead"))
+    assert [each.kind for each in crew.view().needs if each.agent == "own"] == ["plan"]
 
 
 PATIENT = """

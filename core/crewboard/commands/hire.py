@@ -154,9 +154,12 @@ def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
         web=hirer.flags.web and all(agent_types.kept_by_terms(approved, tool) for tool in WEB_TOOLS),
     )
     engine = _engine_of(team, hire, kind)
-    own_engine = engines.named(hirer.engine) if hirer.engine is not None else None
-    if engine is not None and hire.engine is not None and engine not in (team.config.engine, own_engine):
-        given = f"the team's, {team.config.engine}" if team.config.engine else "a model: the team has none"
+    own_engine, root = hirer.engine, team.directory.root
+    is_own = engine is not None and own_engine is not None and engines.is_same(engine, own_engine, root)
+    if engine is not None and hire.engine is not None and engine != team.config.engine and not is_own:
+        has = [f"your own, {engines.named(own_engine)}"] if own_engine is not None else []
+        has += [f"the team's, {team.config.engine}"] if team.config.engine else []
+        given = " and ".join(has) or "a model: the team has none"
         raise UsageError(f"{hire.name} was not hired: only the operator chooses the engine {engine}; you have {given}")
     asked = hire.flags
     if engine is not None and not engines.known(engine).hosts:

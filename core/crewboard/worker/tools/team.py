@@ -69,7 +69,7 @@ class SpawnAgent(Input):
     worktree: bool = Field(default=False, description="give it a checkout of its own, on a branch of its own")
     model: str | None = None
     engine: str | None = Field(
-        default=None, description="the program that works in place of a model: the one that the operator gave the team"
+        default=None, description="the program that works in place of a model: the one of the team, or your own"
     )
     effort: Effort | None = Field(default=None, description="how much the model works on it; usually left out")
     thinking: Thinking | None = Field(default=None, description="whether the model thinks before it acts")
