@@ -227,6 +227,26 @@ def test_a_resume_says_that_no_host_has_the_engine(hosted: Team, cli: Cli) -> No
         assert cli("resume", "w1").err == ""
 
 
+def test_a_resume_says_that_the_agents_own_host_lacks_the_engine(hosted: Team, cli: Cli) -> None:
+    hosts.make(hosted.directory, "one")
+    hiring.spawn(hosted, Hire("w1", "explore", "look around", engine="codex", flags=HireOptions(host="one")))
+    with up(hosted.directory, "one"), up(hosted.directory, "two") as two:
+        hosts.save(hosted.directory, two.replace(engines=["codex"]))
+        said = "w1: the host one has no engine:codex; it waits until that changes\n"
+        assert cli("resume", "w1").err == said
+
+
+def test_a_refused_resume_prepares_nothing(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    hire(hosted)
+    prepared: list[str] = []
+    monkeypatch.setattr(hiring, "_prepare_again", lambda _, name, __: prepared.append(name))
+    with pytest.raises(UsageError, match="there is no host 'nowhere'"):
+        hiring.resume(hosted, "w1", host="nowhere")
+    assert prepared == []
+    hiring.resume(hosted, "w1")
+    assert prepared == ["w1"]
+
+
 def test_a_model_for_an_agent_with_an_engine_ends_no_run(hosted: Team) -> None:
     hiring.spawn(hosted, Hire("w1", "explore", "look around", engine="codex"))
     with alive(hosted, "w1"), pytest.raises(UsageError, match="works with the engine codex"):

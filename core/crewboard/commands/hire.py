@@ -645,8 +645,10 @@ def resume(
     if (reached := _used_up(team, name)) is not None:
         raise LimitError(f"{name} was not resumed: {'; '.join(reached)}")
     if current is not None:
+        # First, so that a resume that is refused makes no checkout.
+        placed = check_resume(team, name, current, model=model, web=web, host=host)
         _prepare_again(team, name, current)
-        if placed := check_resume(team, name, current, model=model, web=web, host=host):
+        if placed:
             team.tell(f"{name}: {placed}")
     permits = {"network": network, "web": web}
     spec = store_agents.change_spec(
@@ -666,7 +668,7 @@ def check_resume(team: Team, name: str, spec: Spec, *, model: str | None, web: b
     """
     placed = ""
     if host is not None or store_hosts.exist(team.directory):
-        placed = store_hosts.check(team.directory, host, spec.flags.needs, spec.engine_name)
+        placed = store_hosts.check(team.directory, host or spec.flags.host, spec.flags.needs, spec.engine_name)
     if spec.engine is None:
         require_model(team, model or spec.model, spec.flags, web=web)
     elif model is not None or web:
