@@ -148,6 +148,19 @@ async def test_all_look_once_it_listens_again(
     assert listened == [False, True]
 
 
+async def test_no_one_is_woken_by_hints_that_are_refused_again(
+    directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", _refuse)
+    monkeypatch.setattr(module, "RETRY_INTERVAL", 0)
+    woken: list[str] = []
+    notifier = ChangeNotifier(directory, wake_all=lambda: woken.append("all"))
+    notifier.start(asyncio.get_running_loop())
+    notifier.check()
+    assert not notifier.is_working
+    assert woken == []
+
+
 async def test_lost_events_make_all_look(listener: Listener) -> None:
     listener.notifier._note("")
     await listener.hears("all", "team")

@@ -134,6 +134,7 @@ class ChangeNotifier:
         for name in [folder.removeprefix("agents/") for folder in folders if folder.startswith("agents/")]:
             self._on_spec(name)
         found = set[str]()
+        # However many tasks there are, a database is asked once.
         is_mail = all(name.startswith("inbox/") for name in names)
         try:
             with contextlib.nullcontext() if is_mail else self._team.store.glance():
@@ -150,8 +151,9 @@ class ChangeNotifier:
         self.stop()
         if self._loop is not None:
             self.start(self._loop)
-        # What changed while nothing was watched is told by no hint.
-        self._wake_all()
+        if self.is_working:
+            # What changed while nothing was watched is told by no hint.
+            self._wake_all()
         self._on_team()
 
     def _read_settings(self) -> dict[str, Any]:
