@@ -198,12 +198,13 @@ class McpServers:
                 return self._note(problem)
             try:
                 resolved = mcp_servers.resolve(server, self._environment)
+            except BadDataError as error:
+                return self._note(McpState(server.name, server.source, problem=str(error)))
+            try:
                 import mcp.client.client  # noqa: F401  loaded here so that the error names what to do
             except ModuleNotFoundError as error:
                 why = f"the package {error.name} is not installed: {how_to_install('mcp')}"
                 return self._note(McpState(server.name, server.source, problem=why))
-            except BadDataError as error:
-                return self._note(McpState(server.name, server.source, problem=str(error)))
             # They log what servers say, without a limit.
             for name in ("mcp", "client"):
                 logging.getLogger(name).setLevel(logging.CRITICAL + 1)
