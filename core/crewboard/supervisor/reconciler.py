@@ -357,22 +357,7 @@ class Supervisor:
             self._wake.clear()
             self._notifier.check()
             if not leases.has(self._lock):
-                log.error("%s was removed, moved or replaced; ending", self._team.supervisor_lock)
-                workers = [
-                    (each.ref, each.agent.lease) for each in self.watched.values() if each.ref and not holds_lease(each)
-                ]
-                lost = [ref for ref, _ in workers]
-                for ref in lost:
-                    self._launcher.signal(ref, signal.SIGTERM)
-                deadline = time.monotonic() + KILL_GRACE
-                # A worker that was adopted is no child, so no event tells that it ended.
-                while time.monotonic() < deadline and any(process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
-                    await asyncio.sleep(_LOST_POLL)
-                for ref, lease in workers:
-                    self._launcher.signal(ref, signal.SIGKILL, tree=True)
-                    # Else it ends by itself.
-                    with contextlib.suppress(StorageError):
-                        leases.free(lease, ref.pid, ref.ticks)
+                await self._end_lost_workers()
                 break
             if not self._is_reachable():
                 log.error("the control socket was removed; ending, so that another supervisor can listen")
@@ -422,6 +407,23 @@ class Supervisor:
     def _is_calm(self) -> bool:
         """Return True if an event tells all that a pass would find."""
         return self._notifier.is_working and not (self._has_waiting or self._hook.is_configured)
+
+    async def _end_lost_workers(self) -> None:
+        """End the workers that lost their leases with the supervisor. They end by themselves unless they hang."""
+        log.error("%s was removed, moved or replaced; ending", self._team.supervisor_lock)
+        workers = [(each.ref, each.agent.lease) for each in self.watched.values() if each.ref and not holds_lease(each)]
+        lost = [ref for ref, _ in workers]
+        for ref in lost:
+            self._launcher.signal(ref, signal.SIGTERM)
+        deadline = time.monotonic() + KILL_GRACE
+        # A worker that was adopted is no child, so no event tells that it ended.
+        while time.monotonic() < deadline and any(process.start_ticks(r.pid) == r.ticks for r in lost):  # noqa: ASYNC110
+            await asyncio.sleep(_LOST_POLL)
+        for ref, lease in workers:
+            self._launcher.signal(ref, signal.SIGKILL, tree=True)
+            # Else it ends by itself.
+            with contextlib.suppress(StorageError):
+                leases.free(lease, ref.pid, ref.ticks)
 
     def _is_needed(self) -> bool:
         if self.has_workers or self._ended or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
