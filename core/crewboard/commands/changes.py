@@ -472,6 +472,7 @@ def merge_into_branch(
         raise UsageError(f"{branch!r} cannot name a branch") from None
     if repository.ref(f"refs/heads/{branch}") is not None:
         return merge(team, name, into=branch, message=message, sha256=sha256)
+    # Such as `origin/main`.
     remotes = repository.git("remote").split()
     if (
         repository.ref(branch) is not None

@@ -75,6 +75,7 @@ def undo_file_tools(
                 content = None if each.before is None else agents.kept_content(agent, each.before)
                 contents[each.path] = content
                 try:
+                    # Refuse to lose what something else wrote into one since.
                     problem = each.problem
                     if not problem and (present := _hash(tree.read(each.path))) not in {*each.results, each.before}:
                         problem = _changed_by(team, agent.path.name, each.path, present)
@@ -179,6 +180,7 @@ def _without_assignment(
             begins.setdefault(event.assignment, event.commit)
         elif isinstance(event, SnapshotTaken):
             ends[event.assignment] = event.commit
+    # If a worker was killed before the end, the assignment ended where the next one began.
     following = [*list(begins.values())[1:], present]
     known = {
         ident: (begin, ends.get(ident, after)) for (ident, begin), after in zip(begins.items(), following, strict=True)

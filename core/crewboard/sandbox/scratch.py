@@ -57,6 +57,7 @@ def sweep() -> None:
             named, found = _NAME.match(path.name), path.lstat()
             if named is None or not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
                 continue
+            # Else it lives, and may be about to take its lock.
             if process.start_ticks(int(named[1])) != int(named[2]):
                 lock = _open(path)
                 try:

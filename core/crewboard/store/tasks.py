@@ -525,6 +525,7 @@ def check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) 
             raise UsageError(f"task {task_id} cannot wait for itself")
         if blocker not in tasks:
             raise UsageError(f"task {task_id} cannot be blocked by {blocker}: there is no task {blocker}")
+        # Terminates even if the files contain a cycle.
         found: set[int] = set()
         ahead = [blocker]
         while ahead:

@@ -175,6 +175,7 @@ def _require_related(team: TeamDirectory, repository: Repository) -> None:
 def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url: str | None) -> Workspace:
     head = repository.commit("HEAD")
     with tempfile.TemporaryDirectory(prefix="crewboard-index-") as temporary:
+        # The index of the user is copied, so that only files that changed are read.
         index = Path(temporary, "index")
         with contextlib.suppress(FileNotFoundError):
             index.write_bytes((repository.directory / "index").read_bytes())

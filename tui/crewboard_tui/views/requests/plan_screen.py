@@ -605,6 +605,7 @@ class ReviewScreen(BaseScreen):
             for number, within in self._step_lines.items()
             if terms.verdict(number) != "do" or number in terms.released
         }
+        # None while the lines need no numbers.
         request, known = self._shown, (drafts if drafts or self._numbers else None, decided, self._before)
         if self._is_apart:
             yield from plan_alone(request, width, *known)
