@@ -2272,6 +2272,10 @@ async def test_a_closed_relay_leaves_no_connection_open() -> None:
         ({"window": 16000}, "--window"),
         ({"strict_plan": True}, "--strict-plan"),
         ({"ask": True}, "--ask"),
+        (
+            {"effort": "high", "ask": True},
+            "--effort: it has a model of its own; --ask: it asks for what it wants itself",
+        ),
         ({"budget": "$5"}, "does not tell what it costs"),
         ({"engine": "claude", "model": "opus"}, "--model"),
         ({"kind": "explore", "unsafe_no_sandbox": True}, "leave out --unsafe-no-sandbox"),

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Unpack
 
 from crewboard import agent_types
-from crewboard.commands.context import Team, command_for, require_price
+from crewboard.commands.context import Team, command_for, join_reasons, require_price
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import collisions, requests, reviews
@@ -115,7 +115,9 @@ def check_terms(
     lacks, is_attached = team.lacks(name), roster.is_attached(team.directory)
     if wrong := [what for what, is_given in given.items() if is_given and what in lacks]:
         error = BadDataError if is_attached else UsageError
-        raise error(f"{name} takes no terms about {', '.join(wrong)}: {lacks[wrong[0]]}; nothing was changed")
+        raise error(
+            f"{name} takes no terms about {', '.join(wrong)}: {join_reasons(wrong, lacks)}; nothing was changed"
+        )
     if is_attached:
         hold, refused = _left_out(plan, terms)
         return None if terms.is_empty else Terms(hold=hold, refused=refused)

@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -156,6 +156,16 @@ class Team(Struct, frozen=True):
             self.directory.make()
             roster.ensure(self.directory, self.now(), settings)
         return self
+
+
+def join_reasons(wrong: Sequence[str], lacks: Mapping[str, str]) -> str:
+    """Return each reason once, with what it is given for if there are more."""
+    reasons: dict[str, list[str]] = {}
+    for what in wrong:
+        reasons.setdefault(lacks[what], []).append(what)
+    if len(reasons) == 1:
+        return lacks[wrong[0]]
+    return "; ".join(f"{', '.join(given)}: {why}" for why, given in reasons.items())
 
 
 def lacks_with_engine() -> dict[str, str]:

@@ -16,6 +16,7 @@ from crewboard.commands.context import (
     Team,
     check_credentials,
     command_for,
+    join_reasons,
     lacks_with_engine,
     require_price,
     require_spec,
@@ -417,13 +418,14 @@ def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
         "--window": flags.window is not None,
         "--max-reply": flags.max_reply is not None,
         "--strict-plan": flags.strict_plan,
+        # An engine decides by itself what it asks for: commands that only read, as it thinks, or nothing at all.
         "--ask": flags.ask,
     }
     lacks = lacks_with_engine()
     if wrong := [option for option, is_given in asked.items() if is_given and option in lacks]:
         raise UsageError(
-            f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine}: {lacks[wrong[0]]}; leave it out, or "
-            f"hire it with --engine {NONE}"
+            f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine}: {join_reasons(wrong, lacks)}; leave "
+            f"{'it' if len(wrong) == 1 else 'them'} out, or hire it with --engine {NONE}"
         )
     if (why := why_no_engine(kind)) is not None:
         raise UsageError(f"an agent of type {kind.name} cannot have an engine, which {why}")
