@@ -27,18 +27,17 @@ NONE = "none"
 
 _OWN_MODEL = "it has a model of its own"
 _OWN_QUESTIONS = "it asks for what it wants itself"
-_OF_CLAUDE = "Claude Code hires it and decides that"
 _STEPS_ALONE = "of terms it takes only steps to hold or to refuse, as an instruction"
 
 LACKS: Mapping[str, tuple[str, str]] = {
-    "--model": (_OWN_MODEL, _OF_CLAUDE),
-    "--effort": (_OWN_MODEL, _OF_CLAUDE),
-    "--thinking": (_OWN_MODEL, _OF_CLAUDE),
-    "--web": ("the web is one of its own tools", _OF_CLAUDE),
-    "--window": (_OWN_MODEL, _OF_CLAUDE),
-    "--max-reply": (_OWN_MODEL, _OF_CLAUDE),
-    "--strict-plan": ("its own tools are not compared with its plan", _OF_CLAUDE),
-    "--ask": (_OWN_QUESTIONS, _OF_CLAUDE),
+    "--model": (_OWN_MODEL, ""),
+    "--effort": (_OWN_MODEL, ""),
+    "--thinking": (_OWN_MODEL, ""),
+    "--web": ("the web is one of its own tools", ""),
+    "--window": (_OWN_MODEL, ""),
+    "--max-reply": (_OWN_MODEL, ""),
+    "--strict-plan": ("its own tools are not compared with its plan", ""),
+    "--ask": (_OWN_QUESTIONS, ""),
     "attached files": (
         "its engine is sent text alone. Put the file below its folder, and name it in the message",
         "only agents of crewboard take files",
@@ -49,7 +48,7 @@ LACKS: Mapping[str, tuple[str, str]] = {
     "budget": ("", _STEPS_ALONE),
 }  # fmt: skip
 """The options of a hire, then files and the terms of an approval that crewboard's own workers take. For each: why one
-with an engine does not, and why an agent of Claude Code does not; an empty text if it does."""
+with an engine does not, and why an agent of Claude Code does not; an empty text if it does, or is not hired here."""
 
 POLL_INTERVAL = 0.02
 """Seconds between two checks of a condition that a command waits for."""
