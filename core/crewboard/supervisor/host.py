@@ -219,23 +219,26 @@ class LocalHost:
             if not is_busy and not self._is_own_end(each.status.get(), each.exit.get()):
                 del watched[name]
         if self._drain_until is not None:
-            # Give back what has not begun; ask each worker once to shut down, and end those that are left in the end.
-            running = {name: each for name, each in self.supervisor.watched.items() if each.ref is not None}
-            store_hosts.give_back(self._team, self.name, but=running)
-            for name in self._claims.keys() - running.keys():
-                self.supervisor.watched[name].start = None
-            self._claims = {name: run for name, run in self._claims.items() if name in running}
-            for name, agent in running.items():
-                if name not in self._asked:
-                    self._asked.add(name)
-                    ident = f"shutdown-{mailbox.new_id()[:12]}"
-                    payload: dict[str, JsonValue] = {"reason": f"because the host {self.name} ends"}
-                    requests.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
-                    self.supervisor.wake_worker(agent)
-                if time.monotonic() >= self._drain_until and agent.term_at is None:
-                    self._drained.add((name, agent.run))
-                    self.supervisor.terminate(agent)
-            self.supervisor.pass_again_in(max(self._drain_until - time.monotonic(), 0.1))
+            self._continue_drain(self._drain_until)
+
+    def _continue_drain(self, until: float) -> None:
+        """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
+        running = {name: each for name, each in self.supervisor.watched.items() if each.ref is not None}
+        store_hosts.give_back(self._team, self.name, but=running)
+        for name in self._claims.keys() - running.keys():
+            self.supervisor.watched[name].start = None
+        self._claims = {name: run for name, run in self._claims.items() if name in running}
+        for name, agent in running.items():
+            if name not in self._asked:
+                self._asked.add(name)
+                ident = f"shutdown-{mailbox.new_id()[:12]}"
+                payload: dict[str, JsonValue] = {"reason": f"because the host {self.name} ends"}
+                requests.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
+                self.supervisor.wake_worker(agent)
+            if time.monotonic() >= until and agent.term_at is None:
+                self._drained.add((name, agent.run))
+                self.supervisor.terminate(agent)
+        self.supervisor.pass_again_in(max(until - time.monotonic(), 0.1))
 
     # What begins here.
 

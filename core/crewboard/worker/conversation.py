@@ -771,27 +771,8 @@ class Conversation:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
         self.pause = max(self.pause, event.seconds or 0)
         self.task = event.task
-        if self._deviating:
-            # A call that the plan does not name, unless it is a file call that changed nothing.
-            call = self._deviating.pop(event.tool_use_id, None)
-            failed = event.is_error and event.name != "bash" and event.seconds is not None
-            if call is not None and not failed and self.assignment is not None and self.assignment.plan is not None:
-                before = self.deviations or Deviations(plan=self.assignment.plan.id)
-                calls = [*before.calls, call][-_MOST_DEVIATIONS:]
-                self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
-        if self._changing or self._kept:
-            file, kept = self._changing.pop(event.tool_use_id, None), self._kept.pop(event.tool_use_id, None)
-            if file is not None and not event.is_error and self.work is not None:
-                files = dict(self.work.files)
-                newest = {**self.work.newest, **({file: kept} if kept is not None else {})}
-                # Last in the order, so that the oldest ones are left out first.
-                files[file] = files.pop(file, event.ts)
-                left_out = list(files)[:-_MOST_FILES]
-                for path in left_out:
-                    del files[path]
-                    newest.pop(path, None)
-                self.last_changes[file] = event.ts
-                self._update_work(files=files, newest=newest)
+        self._count_deviation(event)
+        self._note_change(event)
         for ident in event.consumed:
             self.consumed.add(ident)
             self._undefer(ident)
@@ -820,6 +801,30 @@ class Conversation:
             self.repeats += 1
         else:
             self.repeats, self.loop_was_told = 1, False
+
+    def _count_deviation(self, event: ToolResult) -> None:
+        """Count a call that the plan does not name, unless it is a file call that changed nothing."""
+        call = self._deviating.pop(event.tool_use_id, None)
+        failed = event.is_error and event.name != "bash" and event.seconds is not None
+        if call is not None and not failed and self.assignment is not None and self.assignment.plan is not None:
+            before = self.deviations or Deviations(plan=self.assignment.plan.id)
+            calls = [*before.calls, call][-_MOST_DEVIATIONS:]
+            self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
+
+    def _note_change(self, event: ToolResult) -> None:
+        """Note the file that a call changed in the work of the agent."""
+        file, kept = self._changing.pop(event.tool_use_id, None), self._kept.pop(event.tool_use_id, None)
+        if file is not None and not event.is_error and self.work is not None:
+            files = dict(self.work.files)
+            newest = {**self.work.newest, **({file: kept} if kept is not None else {})}
+            # Last in the order, so that the oldest ones are left out first.
+            files[file] = files.pop(file, event.ts)
+            left_out = list(files)[:-_MOST_FILES]
+            for path in left_out:
+                del files[path]
+                newest.pop(path, None)
+            self.last_changes[file] = event.ts
+            self._update_work(files=files, newest=newest)
 
     def _end_loop(self) -> None:
         """Begin to count anew: something else than a result came."""

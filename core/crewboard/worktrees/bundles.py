@@ -134,8 +134,8 @@ def bring(
                     head = file.read(_PACK_HEADER)
                     if len(head) < _PACK_HEADER or head[:4] != b"PACK":
                         raise BadDataError(f"the bundle {each.id} is damaged: it has no objects")
-                    # git gets the descriptor, of which more was read here. It
-                    # checks the objects of a bundle itself only in its newest versions.
+                    # git gets the descriptor, of which more was read here. It checks the objects of a bundle itself
+                    # only in its newest versions.
                     os.lseek(file.fileno(), start, os.SEEK_SET)
                     limit = f"--max-input-size={LIMIT}"
                     try:

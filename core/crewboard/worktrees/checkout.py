@@ -150,19 +150,18 @@ def make_of(
             try:
                 branch = branch_of(team, name)
                 own = initialize(repository, new, "--initial-branch", branch)
-                borrowed = None if repository.borrows else repository.objects
-                if borrowed is None:
+                objects = None if repository.borrows else repository.objects
+                if objects is None:
                     # The folders that a repository borrows from are not shown to agents: one could have named any
                     # folder there.
                     into, wanted = str(own.objects / "pack/pack"), f"{place.head}\n{place.tree}\n"
                     repository.git("pack-objects", "--quiet", "--revs", into, stdin=wanted)
                 else:
-                    path = os.path.relpath(borrowed, target / ".git/objects")
+                    path = os.path.relpath(objects, target / ".git/objects")
                     (own.objects / "info/alternates").write_bytes(os.fsencode(path) + b"\n")
                 copy_settings(repository, own)
                 own.git("update-ref", f"refs/heads/{branch}", place.head)
                 own.in_working_tree("read-tree", "-m", "-u", place.tree, environment=UNTOUCHED)
-                objects = borrowed
                 # A link in the place of the folder, which a snapshot could contain, is left.
                 if (below := new / place.below).resolve() == below:
                     with contextlib.suppress(FileExistsError):

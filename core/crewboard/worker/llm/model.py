@@ -560,8 +560,8 @@ class Model:
         used = Tokens() if found.stop_reason == "refusal" and not found.content else coming.used
         if not used.total and found.content:
             parts = [request.get(part) for part in ("system", "tools", "messages")]
-            asked, given = (_characters(each) // _CHARACTERS_PER_TOKEN for each in (parts, found.content))
-            given += 1
+            asked = _characters(parts) // _CHARACTERS_PER_TOKEN
+            given = _characters(found.content) // _CHARACTERS_PER_TOKEN + 1
             used = Tokens(input=asked, output=given, estimated=asked + given)
         reply = Reply(
             ts=run_state.now(),
