@@ -1560,6 +1560,17 @@ def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None
     assert [each.id for each in requests.load_all(crew.directory)] == [asked.id]
 
 
+@pytest.mark.linux("fork")
+@of_engines
+def test_a_call_that_takes_too_long_is_not_waited_for(crew: Crew) -> None:
+    with patched(IMPATIENT_ONCE):
+        assignment = spawn(crew, "e", "[[team list_changes; team list_changes; say done]]", kind="lead")
+        assert crew.answer(assignment).text == "done"
+    (_, first, is_error), (_, second, _) = results(crew, "e")
+    assert ("its outcome is unknown" in first, is_error) == (True, True)
+    assert "no agent has a checkout of its own" in second
+
+
 @of_engines
 def test_a_call_that_comes_twice_is_run_once(crew: Crew) -> None:
     prompt = '[[team send_message {"to": "operator", "content": "hello"}; say done]]'

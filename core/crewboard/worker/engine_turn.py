@@ -61,7 +61,12 @@ _PATIENCE_LEFT = 10.0
 _PLAN_FOLLOWS = 5.0
 """Seconds within which the text of a plan has to follow the question for its approval."""
 
-LATER = "The operator has not answered yet. Call this again with the same input, which goes on waiting."
+LATER = "This is not over yet. Call it again with the same input, which goes on waiting."
+
+_FORMER_LATER = "The operator has not answered yet. Call this again with the same input, which goes on waiting."
+"""The same text in journals of earlier versions."""
+
+_TOO_LONG = "This took longer than you wait for a call, so its outcome is unknown. Check before you call it again."
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the engine ended while this ran"
 
@@ -163,7 +168,7 @@ class CallLog:
             tool = TOOLS.get(call["name"]) if call["name"] in offered and call["name"] != "submit_plan" else None
             if tool is not None and not tool.reads and call["id"] not in heard_of:
                 said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
-                is_known = result is not None and said != LATER and not said.startswith(UNKNOWN_OUTCOME)
+                is_known = result is not None and not said.startswith((UNKNOWN_OUTCOME, LATER, _FORMER_LATER))
                 known = Outcome(said, bool(result.get("is_error"))) if result is not None and is_known else None
                 found.append(CutOff(call["id"], call["name"], call["input"], known))
         return found
@@ -548,6 +553,8 @@ class Turn:
         """Return the outcome of a tool, or that it has to be called again if the engine would not wait for it."""
         context = replace(self._context, tool_use_id=ident)
         outcome = await self._wait_while_engine_does(call.name, run_team_tool(context, call.name, call.input))
+        if outcome is None and not (TOOLS[call.name].waits or TOOLS[call.name].repeatable):
+            return Outcome(_TOO_LONG, is_error=True)
         if outcome is None:
             self._cut_off.append(CutOff(ident, call.name, call.input, None))
             return Outcome(LATER)
@@ -557,11 +564,10 @@ class Turn:
         """Return what the work of a tool gave; None if the engine would not wait for it."""
         task = asyncio.ensure_future(work)
         waited_for: list[asyncio.Future[Any]] = [task]
-        patience = None
         if TOOLS[tool].waits:
             # The turn may end without its answer.
             waited_for.append(self.prompt)
-            patience = self._known.patience
+        patience = self._known.patience
         try:
             seconds = patience - _PATIENCE_LEFT if patience is not None else None
             await asyncio.wait(waited_for, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
