@@ -236,6 +236,18 @@ def test_a_resume_says_that_the_agents_own_host_lacks_the_engine(hosted: Team, c
         assert cli("resume", "w1").err == said
 
 
+def test_an_agent_that_is_bound_to_an_unknown_host_is_resumed_and_waits(hosted: Team, cli: Cli) -> None:
+    hire(hosted, host="one")
+
+    def bind(spec: Spec | None) -> Spec:
+        assert spec is not None
+        return spec.replace(flags=spec.flags.replace(host="gone"))
+
+    agents.change_spec(hosted.directory.agent("w1"), bind)
+    ran = cli("resume", "w1")
+    assert (ran.code, ran.err) == (0, "")
+
+
 def test_a_refused_resume_prepares_nothing(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     hire(hosted)
     prepared: list[str] = []

@@ -668,9 +668,11 @@ def check_resume(team: Team, name: str, spec: Spec, *, model: str | None, web: b
     Raises:
         UsageError: It does not, or there is no such host.
     """
-    placed = ""
-    if host is not None or store_hosts.exist(team.directory):
-        placed = store_hosts.check(team.directory, host or spec.flags.host, spec.flags.needs, spec.engine_name)
+    placed, known = "", team.directory.hosts.names()
+    if host is not None or known:
+        # An imported agent may be bound to a host that this team never had: it waits for that one.
+        bound = spec.flags.host if spec.flags.host in known else None
+        placed = store_hosts.check(team.directory, host or bound, spec.flags.needs, spec.engine_name)
     if spec.engine is None:
         require_model(team, model or spec.model, spec.flags, web=web)
     elif model is not None or web:
