@@ -72,7 +72,7 @@ demo: $(RUNTIME) ## show a team at work, without a key and a network
 	@echo "Starting the demo …" >&2
 	@$(BIN)/python -m crewboard_tui.cli demo
 
-test: $(STAMP) ## run the tests, in about three minutes on two cores
+test: $(STAMP) ## run the tests, in three to six minutes on two cores
 	@$(PYTEST)
 
 test-long: $(STAMP) ## run the long fault and soak tests
