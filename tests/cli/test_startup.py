@@ -171,7 +171,7 @@ def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     }
     late |= {f"crewboard.readmodel.{name}" for name in ("activity", "changes", "crash_report", "file_activity")}
     late |= {f"crewboard.{name}" for name in ("agent_types", "engines", "mcp_servers", "models", "skill_files")}
-    late |= {"click", "crewboard.type_files", "crewboard_tui.render.diff"}
+    late |= {"click", "crewboard.type_files", "crewboard_tui.render.diff", "crewboard_tui.render.syntax", "pygments"}
     late |= {f"crewboard.commands.{name}" for name in ("answers", "changes", "control", "hire", "hosts", "stop")}
     late |= {
         "crewboard.attach.mirror",

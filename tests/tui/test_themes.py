@@ -15,8 +15,9 @@ from textual.widgets import Input
 
 from crewboard_tui import app as dashboard
 from crewboard_tui.queries import Work, WorkOf
-from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT, THEMES, for_terminal, read_theme
+from crewboard_tui.render.themes import CONTRAST, DARK, LIGHT, THEMES, code_colour, for_terminal, read_theme
 from crewboard_tui.settings import Settings
+from crewboard_tui.widgets.painter import CODE
 from tests.frozen import Frozen
 from tests.tui.stage import opened
 from tests.tui.test_look import ground, painted
@@ -111,6 +112,25 @@ def test_text_can_be_read_on_whatever_it_stands(theme: Theme, least: float) -> N
         *product([theme.foreground, theme.error, more["info"]], [more["del"]]),
     ]
     assert {pair: ratio(*pair) for pair in pairs if ratio(*pair) < least} == {}
+
+
+@pytest.mark.parametrize("colours", ["truecolor", "256", "standard"])
+@pytest.mark.parametrize(("theme", "least"), [(each, 7.0 if each is CONTRAST else 4.5) for each in THEMES.values()])
+def test_code_can_be_read_on_each_ground_of_a_diff(theme: Theme, least: float, colours: str) -> None:
+    theme = for_terminal(theme, colours)
+    values = {each: str(getattr(theme, each)) for each in COLOURS_OF_A_THEME} | theme.variables
+    shown = {each: sent(colour, colours) if colours != "truecolor" else colour
+             for each, colour in values.items() if colour[0] == "#"}  # fmt: skip
+    code = {role: code_colour(role, values, colours) for role in CODE.values()}
+    pairs = product(code.values(), [shown[each] for each in ("background", "cursor-row", "add", "del")])
+    found = [(sent(colour, colours) if colours != "truecolor" else colour, ground) for colour, ground in pairs]
+    assert {pair: ratio(*pair) for pair in found if ratio(*pair) < least} == {}
+    if colours == "truecolor":
+        # What cannot be read is in the colour of text.
+        plain = {role for role, colour in code.items() if colour == theme.foreground}
+        assert plain == {"crewboard-catppuccin-frappe": {"muted"}, "crewboard-tokyo-night": {"muted"}}.get(
+            theme.name, set()
+        )
 
 
 SOLAR = {

@@ -11,7 +11,8 @@ from rich.cells import cell_len, chop_cells
 
 from crewboard.executed_files import is_prose
 from crewboard.untrusted import as_run
-from crewboard_tui.render.lines import Line, Span, exact_lines, sign_tone, tinted_lines, tone_of
+from crewboard_tui.render import syntax
+from crewboard_tui.render.lines import Line, Span, coloured, exact_lines, sign_tone, tinted_lines, tone_of
 from crewboard_tui.render.sanitize import safe_hunk, safe_lines
 
 MOST_LINES = 40_000
@@ -28,6 +29,9 @@ _LONGEST_MARKED = 400
 
 _LIKE = 0.4
 """Share of the characters that two lines have in common, below which one is not a version of the other."""
+
+_MOST_IN_CELL = 8
+"""Characters in a cell, with those that take no room, such as accents."""
 
 _HEAD = 2
 """Lines of a short diff that name what is compared."""
@@ -62,6 +66,8 @@ class Hunk(Struct, frozen=True):
 
     head: str
     lines: tuple[DiffLine, ...]
+    path: str = ""
+    """The name of the file, from which the colours of its code follow; empty where a file is too long for these."""
 
 
 class FileDiff(Struct, frozen=True):
@@ -119,12 +125,13 @@ def parse_diff(text: str) -> list[FileDiff]:
             if read:
                 hunk, compared = _mark_words(read, pairs)
                 pairs -= compared
-                draft.hunks.append(Hunk(_safe(raw), hunk))
                 draft.lines += len(hunk)
+                path = draft.path if draft.lines <= syntax.MOST_LINES else ""
+                draft.hunks.append(Hunk(_safe(raw), hunk, path))
                 kept += len(hunk)
         elif found and raw.startswith("\\") and found[-1].hunks:
             last = found[-1].hunks.pop()
-            found[-1].hunks.append(Hunk(last.head, (*last.lines, DiffLine("\\", _safe(raw[1:])))))
+            found[-1].hunks.append(Hunk(last.head, (*last.lines, DiffLine("\\", _safe(raw[1:]))), last.path))
         elif found:
             _read_fact(found[-1], raw)
     return [draft.done() for draft in found]
@@ -258,22 +265,24 @@ def _places(tokens: list[str], blocks: Iterable[tuple[int, int]]) -> tuple[Mark,
 
 def hunk_lines(hunk: Hunk, width: int, digits: int) -> list[tuple[int, Line]]:
     """Return the lines of a hunk with their numbers, broken at `width`, each with its place in `hunk.lines`."""
+    code = syntax.of_hunk(hunk.path, [each.kind for each in hunk.lines], [each.text for each in hunk.lines])
     return [
         (at, painted)
-        for at, each in enumerate(hunk.lines)
-        for painted in _diff_line(each, max(1, width - digits - 1), digits)
+        for at, (each, pieces) in enumerate(zip(hunk.lines, code, strict=True))
+        for painted in _diff_line(each, pieces, max(1, width - digits - 1), digits)
     ]
 
 
-def _diff_line(each: DiffLine, width: int, digits: int) -> list[Line]:
+def _diff_line(each: DiffLine, pieces: syntax.Pieces, width: int, digits: int) -> list[Line]:
     tone = tone_of(each.kind)
     number = Span(f"{each.number or '':>{digits}} ", "dim")
     spans = [Span(each.kind, sign_tone(each.kind))]
     last = 0
     for begin, end in each.marks:
-        spans += [Span(each.text[last:begin], tone), Span(each.text[begin:end], f"{tone} bold")]
+        spans += coloured(each.text[last:begin], tone, pieces, last)
+        spans += coloured(each.text[begin:end], f"{tone} bold", pieces, begin)
         last = end
-    spans.append(Span(each.text[last:], tone))
+    spans += coloured(each.text[last:], tone, pieces, last)
     if len(each.text) < width and each.text.isascii():
         return [(number, *spans)]
     # Rows below the first begin with a blank for the sign.
@@ -282,7 +291,8 @@ def _diff_line(each: DiffLine, width: int, digits: int) -> list[Line]:
     for span in spans:
         text = span.text
         while text:
-            fits = chop_cells(text, room)[0] if room > 0 else ""
+            # Of a long text all would be measured again for each row.
+            fits = chop_cells(text[: _MOST_IN_CELL * room], room)[0] if room > 0 else ""
             if not fits or cell_len(fits) > room:
                 if len(rows[-1]) <= 1 and len(rows) > 1:
                     fits = text[0]  # wider than a whole row
@@ -297,13 +307,14 @@ def _diff_line(each: DiffLine, width: int, digits: int) -> list[Line]:
     return [(number, *first), *((Span(" " * (digits + 1)), *row) for row in rest)]
 
 
-def diff_lines(diff: str, width: int) -> list[Line]:
-    """Colour a short unified diff, in lines of at most `width` cells."""
+def diff_lines(diff: str, width: int, path: str = "") -> list[Line]:
+    """Colour a short unified diff, in lines of at most `width` cells. One without a head is of the file `path`."""
     found: list[Line] = []
-    for at, raw in enumerate(safe_lines(diff)):
+    lines = safe_lines(diff)
+    for at, (raw, pieces) in enumerate(zip(lines, syntax.of_diff(lines, path), strict=True)):
         # Below the head, `---` and `+++` are content, for example a removed SQL comment.
         is_head = at < _HEAD and raw.startswith(("+++ ", "--- "))
-        found += exact_lines(raw, width, "bold") if is_head else tinted_lines(raw, width)
+        found += exact_lines(raw, width, "bold") if is_head else tinted_lines(raw, width, pieces)
     return found
 
 

@@ -6,8 +6,9 @@ terminal cells: a Chinese character takes two, a combining mark none.
 
 import itertools
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +16,9 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 
 from crewboard.untrusted import as_run
 from crewboard_tui.render.sanitize import is_revealing, safe_line, safe_lines
+
+if TYPE_CHECKING:
+    from crewboard_tui.render.syntax import Pieces
 
 ELLIPSIS = "…"
 _MOST_SHOWN = 2000
@@ -256,11 +260,32 @@ def sign_tone(kind: str) -> str:
     return _SIGNS.get(kind) or tone_of(kind)
 
 
-def tinted_lines(raw: str, width: int) -> list[Line]:
-    """Break a line of a diff at the full width, on the background of what it adds or removes."""
-    (first, *rest), kind = exact_lines(raw, width, tone_of(raw[:1])), raw[:1]
-    text = plain(first)
-    return [(Span(text[:1], sign_tone(kind)), Span(text[1:], tone_of(kind))), *rest]
+def tinted_lines(raw: str, width: int, pieces: "Pieces" = ()) -> list[Line]:
+    """Break a line of a diff at the full width, on the background of what it adds or removes.
+
+    The `pieces` of its code begin behind the sign.
+    """
+    (first, *rest), kind = exact_lines(raw, width), raw[:1]
+    text, tone = plain(first), tone_of(raw[:1])
+    lines: list[Line] = [(Span(text[:1], sign_tone(kind)), *coloured(text[1:], tone, pieces))]
+    at = len(text) - 1
+    for text in map(plain, rest):
+        lines.append(tuple(coloured(text, tone, pieces, at)))
+        at += len(text)
+    return lines
+
+
+def coloured(text: str, tone: str, pieces: "Pieces", begin: int = 0) -> list[Span]:
+    """Return a part of a line of code, which begins at the offset `begin` of the line, in the tones of its pieces."""
+    spans: list[Span] = []
+    last = 0
+    for start, stop, more in pieces:
+        at, end = max(start - begin, last), min(stop - begin, len(text))
+        if at < end:
+            spans += [Span(text[last:at], tone)] if at > last else []
+            spans.append(Span(text[at:end], f"{tone} {more}".lstrip()))
+            last = end
+    return [*spans, Span(text[last:], tone)] if last < len(text) or not spans else spans
 
 
 _LIST = r"\s*(?:[-*+]|\d+[.)])\s+"
@@ -286,6 +311,7 @@ def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
     """Return `markdown_lines` by paragraph, each with the number of its first line in the text, from 1."""
     blocks: list[tuple[int, list[Line]]] = []
     fence = ""
+    code: Iterator[Pieces] = iter(())
     # Join continuation lines to their paragraphs, so that they can be wrapped again; with the number of the first.
     joined: list[tuple[int, str]] = []
     fenced = False
@@ -296,19 +322,48 @@ def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
         else:
             joined.append((at, each))
         fenced ^= is_fence
-    for number, raw in joined:
+    for at, (number, raw) in enumerate(joined):
         lines: list[Line] = []
         blocks.append((number, lines))
         if raw.lstrip().startswith(("```", "~~~")):
             fence = "" if fence else raw.strip()
+            code = _code(fence.lstrip("`~").strip(), [each for _, each in joined[at + 1 :]])
             lines += [(Span(piece, "trace"),) for piece in wrap(raw, width)]
         elif fence.lstrip("`~").strip() in _DIFFS:
-            lines += tinted_lines(raw, width)
+            lines += tinted_lines(raw, width, next(code, ()))
         elif fence:
-            lines += [(Span(piece, "info"),) for piece in wrap(raw, width)]
+            lines += _code_lines(raw, width, next(code, None))
         else:
             lines += _paragraph(raw, width)
     return blocks
+
+
+def _code(language: str, lines: Sequence[str]) -> "Iterator[Pieces]":
+    """Return the pieces of the lines up to the end of a fence; none if its language is unknown."""
+    if not language:
+        return iter(())
+    # Imported here because the first picture shows no code.
+    from crewboard_tui.render.syntax import of_diff, of_language
+
+    code = list(itertools.takewhile(lambda each: not re.match(_FENCE, each), lines))
+    return iter(of_diff(code) if language in _DIFFS else of_language(language.split(maxsplit=1)[0], code))
+
+
+def _code_lines(raw: str, width: int, pieces: "Pieces | None") -> list[Line]:
+    """Return a line of a block of code; with `pieces` it stands out by these alone."""
+    if pieces is None:
+        return [(Span(piece, "info"),) for piece in wrap(raw, width)]
+    lines: list[Line] = []
+    at = 0
+    for piece in wrap(raw, width):
+        spans: list[Span] = []
+        # Where a line is broken, blanks are gone.
+        for word in re.findall(r"\s+|\S+", piece):
+            at = max(at, raw.find(word, at))
+            spans += coloured(word, "", pieces, at)
+            at += len(word)
+        lines.append(tuple(spans))
+    return lines
 
 
 def _continues(line: str, before: str) -> bool:

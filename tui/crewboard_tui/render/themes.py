@@ -213,6 +213,7 @@ _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _LONGEST = 40
 """Characters of a wrong value that are quoted."""
 _DRAWN_LEAST, _TEXT_LEAST = 3.0, 4.5
+_CODE_GROUNDS = ("background", "cursor-row", "add", "del")
 _STEPS = 20
 _LINEAR = 0.04045
 """The share of a primary colour up to which its light grows evenly, as sRGB says."""
@@ -308,6 +309,20 @@ def _contrast(one: Color, other: Color) -> float:
 
 def _ratio(one: float, other: float) -> float:
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
+
+
+def code_colour(role: str, colours: Mapping[str, str], shown: str | None) -> str:
+    """Return the colour of a role for code: that of text where the role cannot be read on each ground of a diff.
+
+    `colours` are those of a theme by their names, `shown` the set of colours of the terminal.
+    """
+    sent = {
+        each: sent_as(colours[each], shown) if shown in _FEWER else colours[each] for each in (role, *_CODE_GROUNDS)
+    }
+    least = float(colours.get(_LEAST, _TEXT_LEAST))
+    colour = Color.parse(sent[role])
+    is_read = all(_contrast(colour, Color.parse(sent[ground])) >= least for ground in _CODE_GROUNDS)
+    return colours[role if is_read else "foreground"]
 
 
 def _unreadable_roles(theme: Theme, least: float) -> Iterator[tuple[str, str]]:

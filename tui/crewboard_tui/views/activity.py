@@ -349,7 +349,7 @@ def _file_body(touch: FileAccess, touches: FileActivity, now: float, width: int)
     lines = [shared_line(each, now) for each in touches.others(touch.path, touch.agent, now)]
     if touch.removed is None:
         lines.append((Span("whole file written; its previous content is unknown", "dim"),))
-    return [*lines, *diff_lines(touch.diff if is_prose(touch.path) else as_run(touch.diff), width)]
+    return [*lines, *diff_lines(touch.diff if is_prose(touch.path) else as_run(touch.diff), width, touch.path)]
 
 
 def shared_line(touch: FileAccess, now: float) -> Line:

@@ -32,6 +32,7 @@ from textual.widget import AwaitMount, Widget
 
 from crewboard_tui.render.lines import Line, Span, crop, rule_line
 from crewboard_tui.render.sanitize import safe_text
+from crewboard_tui.render.themes import code_colour
 
 S = TypeVar("S", bound=Any)
 """A screen that has `after_paint`."""
@@ -74,6 +75,9 @@ TONES = {
     "marked": Tone("warning", bold=True),
     "reverse": Tone(reverse=True),
 }
+
+CODE = {"keyword": "accent", "string": "success", "comment": "muted", "number": "warning", "definition": "info"}
+"""The colours of the tones of code."""
 
 QUIET_ROUNDS = 4
 """Rounds of the event loop without a message, from the focused widget up to the app, after which a key is handled."""
@@ -392,14 +396,20 @@ class Painter:
             colours = self._widget.app.theme_variables
             style = Style.null()
             for word in tone.split():
-                added = TONES[word]
+                added = self._code_tone(word) if word in CODE else TONES[word]
                 style += _style(
-                    colours[added.color] if added.color else None,
+                    colours.get(added.color, added.color) or None,
                     colours[added.background] if added.background else None,
                     added,
                 )
             self._styles[tone] = style
         return style
+
+    def _code_tone(self, word: str) -> Tone:
+        app = self._widget.app
+        if getattr(app, "ascii_only", False):
+            return Tone()
+        return Tone(code_colour(CODE[word], app.theme_variables, app.console.color_system))
 
 
 @cache

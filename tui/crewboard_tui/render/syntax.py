@@ -1,0 +1,157 @@
+"""Syntax colours of code: which pieces of its lines are keywords, strings and the like, as Pygments finds them.
+
+Only places in a text are returned, so that the text is shown as it was made safe. What is no code, too long, or no text
+that a lexer can read in time has no colours.
+"""
+
+import posixpath
+import signal
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
+
+MOST_LINES = 2000
+"""Lines of a hunk, or of a block of code, above which it has no colours; together with those before it in its file."""
+
+LONGEST_LINE = 400
+"""Characters of a line above which it has no colours."""
+
+_MOST_TIME = 0.25
+"""Seconds of processor time after which a lexer is stopped: agents write texts, and patterns may take for ever."""
+
+Piece = tuple[int, int, str]
+"""The offsets at which a piece begins and ends in its line, and its tone."""
+
+Pieces = tuple[Piece, ...]
+
+_TONES = {
+    ("Comment", "Preproc"): "keyword",
+    ("Comment", "PreprocFile"): "string",
+    ("Comment",): "comment",
+    ("Keyword",): "keyword",
+    ("Operator", "Word"): "keyword",
+    ("Literal", "String"): "string",
+    ("Literal", "Number"): "number",
+    ("Name", "Function"): "definition",
+    ("Name", "Class"): "definition",
+    ("Name", "Tag"): "definition",
+}
+"""The tones of what lexers find, the more exact names first."""
+
+
+def of_diff(lines: Sequence[str], path: str = "") -> list[Pieces]:
+    """Return the pieces of each line of a unified diff, behind its sign. Without a head it is of the file `path`."""
+    found: list[Pieces] = [()] * len(lines)
+    hunk: list[int] = []
+    is_in_hunk = bool(path)
+    for at, raw in enumerate((*lines, "@")):
+        if raw.startswith(("@", "diff --git ", "…")):
+            kinds = [lines[place][:1] or " " for place in hunk]
+            for place, pieces in zip(hunk, of_hunk(path, kinds, [lines[place][1:] for place in hunk]), strict=True):
+                found[place] = pieces
+            hunk, is_in_hunk = [], not raw.startswith("diff")
+            path = path if is_in_hunk else raw
+        elif is_in_hunk:
+            hunk.append(at)
+        elif raw.startswith(("--- ", "+++ ")) and not raw.endswith(" /dev/null"):
+            path = raw
+    return found
+
+
+def of_hunk(path: str, kinds: Sequence[str], texts: Sequence[str]) -> list[Pieces]:
+    """Return the pieces of each line of a hunk, by the signs of its lines. The file before and after is read apart."""
+    found: list[Pieces] = [()] * len(texts)
+    # Lines that are in both are shown as they are now.
+    for sign in "-+":
+        places = [place for place, kind in enumerate(kinds) if kind in (" ", sign)]
+        if path and (sign == "+" or "-" in kinds):
+            for place, pieces in zip(places, of_file(path, [texts[place] for place in places]), strict=False):
+                found[place] = pieces
+    return found
+
+
+def of_file(path: str, lines: Sequence[str]) -> tuple[Pieces, ...]:
+    """Return the pieces of lines of a file, whose language follows from its name; none if that does not tell it."""
+    return _read(posixpath.basename(path).rstrip(' "'), "", lines)
+
+
+def of_language(name: str, lines: Sequence[str]) -> tuple[Pieces, ...]:
+    """Return the pieces of lines in a language, by one of the names it has in Markdown; none if it has no colours."""
+    return _read("", name.lower(), lines)
+
+
+def _read(file: str, language: str, lines: Sequence[str]) -> tuple[Pieces, ...]:
+    # Elsewhere a lexer could not be stopped.
+    if len(lines) > MOST_LINES or threading.current_thread() is not threading.main_thread():
+        return ()
+    return _pieces(file, language, tuple(line if len(line) <= LONGEST_LINE else "" for line in lines))
+
+
+@lru_cache(maxsize=1024)
+def _pieces(file: str, language: str, lines: tuple[str, ...]) -> tuple[Pieces, ...]:
+    lexer = _lexer(file, language)
+    if lexer is None:
+        return ()
+    found: list[list[Piece]] = [[] for _ in lines]
+    at = begin = 0
+    for offset, end, tone in _tokens(lexer, "\n".join(lines)):
+        while at < len(lines) and begin + len(lines[at]) <= offset:
+            begin += len(lines[at]) + 1
+            at += 1
+        # A string may go on for several lines.
+        place, left = at, begin
+        while place < len(lines) and left < end:
+            piece = max(0, offset - left), min(len(lines[place]), end - left), tone
+            if found[place] and found[place][-1][1:] == (piece[0], tone):
+                found[place][-1] = found[place][-1][0], piece[1], tone
+            elif piece[0] < piece[1]:
+                found[place].append(piece)
+            left += len(lines[place]) + 1
+            place += 1
+    return tuple(map(tuple, found))
+
+
+@lru_cache(maxsize=256)
+def _lexer(file: str, language: str) -> "Lexer | None":
+    # Imported here because most pages show no code. Pygments's own search loads the plugins of the environment first.
+    from pygments.lexers import find_lexer_class, get_all_lexers
+
+    parts = file.split(".")
+    patterns = {file, *("*." + ".".join(parts[at:]) for at in range(1, len(parts)))}
+    names = [
+        name
+        for name, aliases, globs, _ in get_all_lexers(plugins=False)
+        if (language in aliases if language else not patterns.isdisjoint(globs))
+    ]
+    kinds: list[Any] = [kind for kind in map(find_lexer_class, names) if kind is not None]
+    # Of several languages, as SQL and a dialect of it, the one with the shortest name.
+    kind = min(kinds, key=lambda each: (-each.priority, len(each.name)), default=None)
+    return kind() if kind is not None else None
+
+
+def _tokens(lexer: "Lexer", text: str) -> list[tuple[int, int, str]]:
+    """Return where tokens with a tone begin and end in a text, in their order; none if the lexer fails at it."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    try:
+        before = signal.signal(signal.SIGVTALRM, stop)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _MOST_TIME)
+        try:
+            tokens = lexer.get_tokens_unprocessed(text)
+            return [(at, at + len(value), tone) for at, kind, value in tokens if (tone := _tone(kind))]
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+    except Exception:  # noqa: BLE001  whatever is wrong with a lexer, the text is shown without colours
+        return []
+
+
+@lru_cache(maxsize=1024)
+def _tone(kind: tuple[str, ...]) -> str:
+    return next((tone for name, tone in _TONES.items() if kind[: len(name)] == name), "")
