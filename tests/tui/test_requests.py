@@ -1360,8 +1360,14 @@ async def test_a_permission_shows_the_change_and_can_add_its_rule(frozen: Frozen
         await stage.sees("the terms ask")
         assert stage.all.count("the terms ask") == 1
         await stage.sees("A says yes to every write_file of release directly in src/", "-x = 1", "+x = 2")
-        tones = {span.text: span.tone for line in stage.app.screen.query_one("#plan", LineView).lines for span in line}
-        assert (tones["x = 1"], tones["x = 2"]) == ("del", "add")
+        lines = stage.app.screen.query_one("#plan", LineView).lines
+        tones = [
+            [(span.text, span.tone) for span in line] for line in lines if plain(line).endswith(("x = 1", "x = 2"))
+        ]
+        assert tones == [
+            [("-", "error del"), ("x = ", "del"), ("1", "del number")],
+            [("+", "success add"), ("x = ", "add"), ("2", "add number")],
+        ]
         await stage.can("A", "approve+rule")
         await stage.press("A")
         await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
