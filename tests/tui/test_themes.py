@@ -332,8 +332,12 @@ async def test_nothing_blinks_in_the_palette_either(frozen: Frozen) -> None:
 @pytest.mark.long
 async def test_no_color_means_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
+    patch = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-if 'old': 1\n+if 'new': 2"
+    frozen.asks("perm-1", "permission", "release", 22, {"tool": "edit_file", "diff": patch})
     async with opened(frozen) as stage:
         await stage.sees("flaky-hunt")
+        await stage.app.open_need("permission:release:perm-1")
+        await stage.sees("+if 'new': 2")
         colours = {
             (segment.style.color, segment.style.bgcolor)
             for line in stage.app.screen._compositor.render_strips(stage.app.size)
