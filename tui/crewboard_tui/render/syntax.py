@@ -23,6 +23,9 @@ LONGEST_LINE = 400
 _MOST_TIME = 0.25
 """Seconds of processor time after which a lexer is stopped: agents write texts, and patterns may take for ever."""
 
+_MOST_KEPT = 10_000
+"""Lines whose pieces are kept, some megabytes: of the pages that were shown last, each of which has 4,000 at most."""
+
 Piece = tuple[int, int, str]
 """The offsets at which a piece begins and ends in its line, and its tone."""
 
@@ -41,6 +44,8 @@ _TONES = {
     ("Name", "Tag"): "definition",
 }
 """The tones of what lexers find, the more exact names first."""
+
+_kept: dict[tuple[str, str, tuple[str, ...]], tuple[Pieces, ...]] = {}
 
 
 def of_diff(lines: Sequence[str], path: str = "") -> list[Pieces]:
@@ -88,14 +93,19 @@ def _read(file: str, language: str, lines: Sequence[str]) -> tuple[Pieces, ...]:
     # Elsewhere a lexer could not be stopped.
     if len(lines) > MOST_LINES or threading.current_thread() is not threading.main_thread():
         return ()
-    return _pieces(file, language, tuple(line if len(line) <= LONGEST_LINE else "" for line in lines))
-
-
-@lru_cache(maxsize=1024)
-def _pieces(file: str, language: str, lines: tuple[str, ...]) -> tuple[Pieces, ...]:
     lexer = _lexer(file, language)
     if lexer is None:
         return ()
+    text = tuple(line if len(line) <= LONGEST_LINE else "" for line in lines)
+    found = _kept.get((file, language, text))
+    if found is None:
+        if sum(len(each) for _, _, each in _kept) > _MOST_KEPT:
+            _kept.clear()
+        found = _kept[file, language, text] = _pieces(lexer, text)
+    return found
+
+
+def _pieces(lexer: "Lexer", lines: Sequence[str]) -> tuple[Pieces, ...]:
     found: list[list[Piece]] = [[] for _ in lines]
     at = begin = 0
     for offset, end, tone in _tokens(lexer, "\n".join(lines)):
