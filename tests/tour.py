@@ -96,13 +96,14 @@ async def _play(stage: Stage, frozen: Frozen, killed: Exit) -> list[tuple[str, f
     await film.press("a", "approved: auth-plan continues", seconds=2)
     frozen.directory.agent("auth-plan").status.save(_working(frozen, "auth-plan", "edit_file keys/ring.py"))
     await stage.press("1")
-    await film.press("!", "parser · why", seconds=0.6)
+    # What was written is read at any moment: the head says when.
+    await film.press("!", "parser · why", "●4", seconds=0.6)
     await film.press("!", "QUESTION", "yes, with a banner", seconds=2)
     await film.press("j", "▌ no, redirect", seconds=1)
     await stage.can("⏎", "answer")
     await film.press("enter", "answered: docs continues", seconds=1.6, shown="⏎")
     frozen.directory.agent("docs").status.save(_working(frozen, "docs", "edit_file guide/api.md"))
-    await film.press("8", "✓ merges cleanly", "rows[: size + 1]", seconds=2.5)
+    await film.press("8", "✓ merges cleanly", "rows[: size + 1]", "●5", seconds=2.5)
     await film.press("7", "Dollars per minute", "TEAM", seconds=2.5)
     await film.press("1", "auth-plan  run", seconds=3)
     return film.frames
