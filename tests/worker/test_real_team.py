@@ -130,8 +130,9 @@ def test_claude_code_leads_an_agent_of_ours_and_codex(mixed: Crew) -> None:
     hire = f"mcp__{SERVER}__spawn_agent"
     crew.model.give(
         "",
-        calls(hire, name="own", agent_type="explore", prompt="look"),
+        # Codex first, which takes seconds to start: a result that comes while Claude Code asks for a call aborts that.
         calls(hire, name="codex", agent_type="explore", prompt="look", engine="codex"),
+        calls(hire, name="own", agent_type="explore", prompt="look"),
         # Results reach it in this turn or in the next ones, each with another request.
         *[says("the team is done")] * 5,
     )
