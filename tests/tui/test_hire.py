@@ -77,13 +77,17 @@ async def test_the_tick_for_an_own_checkout_shows_the_teams_default_and_can_say_
         assert "worktree" in (form.hire().given or ())
 
 
-async def test_the_form_offers_the_engines_that_are_here(
-    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def claude_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put Claude Code on the PATH, with a login."""
     monkeypatch.setenv("PATH", f"{install(tmp_path / 'npm', '0.101.0')}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude" / ".credentials.json").touch()
+
+
+@pytest.mark.usefixtures("claude_code")
+async def test_the_form_offers_the_engines_that_are_here(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     team = Team(frozen.directory, environment={"ANTHROPIC_API_KEY": "k"}, now=lambda: NOW)
     monkeypatch.setattr(Frozen, "team", property(lambda _: team))
     async with opened(frozen, 180, 60) as stage:
@@ -111,13 +115,8 @@ async def test_the_form_offers_the_engines_that_are_here(
         assert form.hire().engine == "claude"
 
 
-async def test_a_narrow_form_says_all_of_what_an_engine_sees(
-    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{install(tmp_path / 'npm', '0.101.0')}:/usr/bin:/bin")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / ".claude").mkdir()
-    (tmp_path / ".claude" / ".credentials.json").touch()
+@pytest.mark.usefixtures("claude_code")
+async def test_a_narrow_form_says_all_of_what_an_engine_sees(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     team = Team(frozen.directory, environment={}, now=lambda: NOW)
     monkeypatch.setattr(Frozen, "team", property(lambda _: team))
     async with opened(frozen, 80, 40) as stage:

@@ -25,7 +25,7 @@ _NEW_TEAM = (
 _VERBATIM = re.compile(
     rf"\n*```.*?```|{_QUOTED}|\b(?:run|execute|bash)\s*:[^\n]+|{_NEW_TEAM}", re.DOTALL | re.IGNORECASE
 )
-"""What is not cut: quotes, commands, and a team with its name."""
+"""Parts of a text that are not cut into clauses: quotes, commands, and a new team with its name."""
 _ENDS = re.compile(
     r"\n+|;\s+(?!(?:name|call) it\b)|(?<=[.!?])\s+(?=[A-Z`\"'“@]|\w+ (?:should|must|has to) )"
     r"|,?\s*\b(?i:and\s+)?(?<!should )(?<!must )(?i:then)\b[,:]?\s*"

@@ -133,7 +133,7 @@ def deviation_refusal(tool: str) -> Outcome:
 
 
 WAITS = "plan waits for approval"
-"""What the status of an agent says meanwhile."""
+"""The words in the status of an agent whose plan waits for approval."""
 
 
 class SubmitPlan(Input):
