@@ -289,12 +289,14 @@ class Used(Struct, frozen=True):
 
 
 def lead_reviews(config: Config, team: TeamDirectory) -> bool:
-    """Return True if the lead reviews the plans of others: it is set to, and has the tool for it.
+    """Return True if the lead reviews the plans of others: the team says so, and the lead has the tool for it.
 
-    One with an engine has not: any program in its sandbox could.
+    A lead with an engine does not have it, because any program in its sandbox could call it.
     """
-    lead = team.agent(config.lead).spec.load_or_none() if config.plan_approver == "lead" else None
-    return config.plan_approver == "lead" and (lead is None or lead.engine is None)
+    if config.plan_approver != "lead":
+        return False
+    lead = team.agent(config.lead).spec.load_or_none()
+    return lead is None or lead.engine is None
 
 
 def used_up(shares: Iterable[BudgetShare]) -> str | None:
