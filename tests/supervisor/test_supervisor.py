@@ -205,6 +205,26 @@ def test_deleting_a_team_also_ends_a_supervisor_that_it_had_to_start(crew: Crew)
     assert not supervisor_client.is_alive(crew.directory)
 
 
+def test_deleting_a_team_also_ends_a_supervisor_that_was_slow_to_start(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor_client.wake_supervisor(crew.directory)
+    first, ask, asked = crew.supervisor_pid(), supervisor_client.request_exit, 0
+
+    def ask_while_another_starts(team: TeamDirectory) -> None:
+        nonlocal asked
+        ask(team)
+        asked += 1
+        if asked == 1:
+            eventually(lambda: not supervisor_client.is_alive(team), "the first one leaving")
+            supervisor_client.wake_supervisor(team)
+            assert crew.supervisor_pid() != first
+
+    monkeypatch.setattr(supervisor_client, "request_exit", ask_while_another_starts)
+    assert supervisor_client.end(crew.directory, 10)
+    assert asked == 2
+
+
 def test_a_death_without_a_supervisor_is_found_and_reported(shared_crew: Crew) -> None:
     shared_crew.run("unwatched", "explore", "say hello")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)

@@ -17,7 +17,6 @@ from crewboard.commands.context import (
     choose_team,
     command_for,
     only_or_default,
-    wait_until,
 )
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import NAME_RULE, check_team, is_name
@@ -163,8 +162,7 @@ def end_supervisor(team: TeamDirectory) -> None:
         raise TryLaterError(
             f"agents run here already, without a host: {', '.join(sorted(busy))}; stop them first, then `resume` them"
         )
-    supervisor_client.request_exit(team)
-    if not wait_until(lambda: not supervisor_client.is_alive(team), _LEAVE_TIMEOUT):
+    if not supervisor_client.end(team, _LEAVE_TIMEOUT):
         holder = leases.holder(team.supervisor_lock, Supervisor)
         who = f" (process {holder.pid})" if holder is not None else ""
         raise TryLaterError(

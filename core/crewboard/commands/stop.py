@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from crewboard.commands import messages
-from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
+from crewboard.commands.context import POLL_INTERVAL, Team, command_for
 from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import requests, supervisor_client
@@ -195,9 +195,7 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
     _cancel_starts(team, names)
     _acknowledge_ends(team, names)
     # The first supervisor may have died, and another one ended the workers.
-    supervisor_client.request_exit(team.directory)
-    has_hosts = store_hosts.exist(team.directory)
-    if not has_hosts and not wait_until(lambda: not supervisor_client.is_alive(team.directory), 10):
+    if not store_hosts.exist(team.directory) and not supervisor_client.end(team.directory, 10):
         raise TryLaterError(f"the supervisor is still running; see {team.directory.supervisor_log}")
     if purge:
         from crewboard.commands import changes

@@ -166,6 +166,29 @@ def request_exit(team: TeamDirectory) -> None:
         _send(team, ControlRequest("leave"))
 
 
+def end(team: TeamDirectory, seconds: float) -> bool:
+    """Ask the supervisor to exit, and wait until there is none. Return False if there still is one after `seconds`.
+
+    Each is asked once: of several that callers started at the same time, one that was slow may take the lock when the
+    first leaves, and would wait for agents.
+
+    Raises:
+        TryLaterError: A supervisor did not answer in time.
+        UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
+    """
+    deadline = time.monotonic() + seconds
+    asked: Supervisor | None = None
+    while is_alive(team):
+        holder = leases.holder(team.supervisor_lock, Supervisor)
+        if holder is not None and holder != asked:
+            request_exit(team)
+            asked = holder
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
 def _send(team: TeamDirectory, request: ControlRequest) -> None:
     line = request.encode()
     deadline = time.monotonic() + START_TIMEOUT
