@@ -95,6 +95,12 @@ def test_the_team_shows_what_it_used_of_its_budget(cli: Cli, team: Team) -> None
     assert costs[0].split() == ["AGENT", "COST", "TOKENS", "IN", "OUT", "CACHED", "WRITTEN", "HIT", "BUDGET"]
     assert costs[1].split() == ["fixer", "$0.05", "2.0k", "1.2k", "800", "0", "0", "0%", "—"]
     assert costs[2].split() == ["TEAM", "$0.05", "2.0k", "1.2k", "800", "0", "0", "0%", "0%", "of", "$20.00"]
+    shown = cli("cost", "--json").json
+    assert [each.pop("name") for each in shown["agents"]] == ["fixer"]
+    assert shown["agents"] == [{**shown["team"], "budget": None, "share": None}]
+    assert shown["team"].pop("tokens")["input"] == 1200
+    money = {"cost_usd": 0.05, "unpriced": False, "budget": "$20", "share": 0.0025}
+    assert shown["team"] == {**money, "hit_rate": 0}
     cli("budget", "200k")
     assert cli("budget").out == "the team may use 200k tokens; 2.0k of 200k tokens used (1%)\n"
 

@@ -1,5 +1,7 @@
 """The command `status`: a team on one page."""
 
+from typing import Any
+
 import click
 
 from crewboard import AgentView, ExitCode, Need, Team, TeamReader, TeamView, env
@@ -7,7 +9,7 @@ from crewboard.commands.context import CommandLine
 from crewboard.readmodel.needs import waiting_behind
 from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.readmodel.team import describe_runner, describe_storage
-from crewboard.readmodel.usage import bill_agent, bill_team, hit_rate
+from crewboard.readmodel.usage import Bill, bill_agent, bill_team, hit_rate
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
 from crewboard_tui.cli.hosts import describe as describe_hosts
 from crewboard_tui.render.formats import (
@@ -61,15 +63,21 @@ def _require_whole(view: TeamView) -> None:
 
 
 @click.command()
+@as_json
 @click.pass_obj
-def cost(session: Session) -> None:
+def cost(session: Session, as_json: bool) -> None:
     """Show what each agent and the team used: money, tokens by kind, budgets.
 
     Agents that were removed count for the team. HIT is the part of the prompts that the prompt cache had.
-    `status --json` has the same figures for scripts.
     """
     view = TeamReader(session.team.directory, probe=NoUsageProbe()).read()
     bills = [*((agent.name, bill_agent(agent)) for agent in view.agents), ("TEAM", bill_team(view))]
+    if as_json:
+        limits = {agent.name: agent.spec.flags.budget for agent in view.agents if agent.spec is not None}
+        agents = [{"name": name, **_billed(bill, limits.get(name))} for name, bill in bills[:-1]]
+        say_json({"agents": agents, "team": _billed(bills[-1][1], view.budget)})
+        _require_whole(view)
+        return
     rows = []
     for name, bill in bills:
         kinds = (format_count(getattr(bill.tokens, kind)) for kind, _ in TOKEN_KINDS)
@@ -82,6 +90,17 @@ def cost(session: Session) -> None:
     _require_whole(view)
     if bills[-1][1].partial:
         note(why_no_money(view))
+
+
+def _billed(bill: Bill, budget: str | None) -> dict[str, Any]:
+    return {
+        "tokens": bill.tokens.as_dict(),
+        "cost_usd": bill.usd,
+        "unpriced": bill.partial,
+        "hit_rate": hit_rate(bill.tokens),
+        "budget": budget,
+        "share": bill.share,
+    }
 
 
 def describe(view: TeamView, team: Team) -> list[str]:
