@@ -4,6 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as replace_tool
 from functools import partial
 from types import SimpleNamespace
@@ -614,6 +615,45 @@ def test_a_busy_agent_may_refuse_to_leave_and_goes_on(shared_crew: Crew) -> None
         body for body in shared_crew.model.asked_by("refuser") if "asks you to shut down" in str(body["messages"][-1])
     )
     assert asked["tools"] == shared_crew.model.asked_by("refuser")[0]["tools"], "a new tool would cost the cache"
+
+
+@pytest.mark.parametrize(("approve", "run"), [(True, 2), (False, 1)])
+def test_resume_waits_for_what_becomes_of_a_stop(shared_crew: Crew, approve: bool, run: int) -> None:
+    """So that it does not say "is running" of an agent that is gone a moment later."""
+    name = f"asked{run}"
+    answer = calls("shutdown_response", approve=approve, reason="nearly done")
+    shared_crew.model.give(name, calls("bash", command=f"while ! test -e {name}; do sleep 0.05; done"), answer)
+    shared_crew.model.give(name, *[says("done")] * 2)
+    shared_crew.hire(name, "test", "wait", unsafe_no_sandbox=True)
+    eventually(lambda: shared_crew.see(name).doing.startswith("bash"), "the command")
+    assert stop.ask_to_stop(shared_crew.team, name) is not None
+    told: list[str] = []
+    team = replace(shared_crew.team, tell=told.append)
+    with ThreadPoolExecutor(1) as caller:
+        resumed = caller.submit(hire.resume, team, name)
+        assert eventually(lambda: told, "that it waits") == [
+            f"{name} was asked to end; it starts again once it has ended"
+        ]
+        assert not resumed.done()
+        (shared_crew.root / name).touch()
+        assert resumed.result() == run
+    shared_crew.wait_for(name, "idle")
+
+
+def test_a_stop_ends_that_sees_only_the_next_run(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_crew.run("quick", "explore", "say hello")
+    shared_crew.wait_for("quick", "idle")
+
+    looks: list[int] = []
+
+    def sleep(_: float) -> None:
+        # Between two looks of the stop, the agent ends and is resumed.
+        looks.append(hire.resume(shared_crew.team, "quick"))
+        assert len(looks) < 5
+
+    monkeypatch.setattr(stop, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    assert stop.stop(shared_crew.team, "quick") == "ended"
+    assert shared_crew.wait_for("quick", "idle").run == 2
 
 
 @pytest.mark.long

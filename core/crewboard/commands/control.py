@@ -2,7 +2,7 @@
 
 from crewboard import models
 from crewboard.commands import hire, settings, stop
-from crewboard.commands.context import NONE, Team, command_for, require_price, require_spec, wait_until
+from crewboard.commands.context import NONE, Team, command_for, require_price, require_spec
 from crewboard.commands.messages import post
 from crewboard.errors import TryLaterError
 from crewboard.protocol import supervisor_client
@@ -10,7 +10,6 @@ from crewboard.records.agents import Spec
 from crewboard.records.messages import GO_ON, RETRY, Message
 from crewboard.records.processes import LIMIT_REASONS
 from crewboard.store import agents, leases, mailbox, roster
-from crewboard.store.agents import START_TIMEOUT
 from crewboard.store.layout import AgentDirectory
 
 STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
@@ -148,7 +147,7 @@ def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns:
     """
     roster.require_own_agents(team.directory)
     change_limits(team, name, budget=budget, max_turns=max_turns)
-    return _resume_ended(team, name) if stopped_by_limit(team, name) and _may_go_on(team, name) else None
+    return hire.resume(team, name) if stopped_by_limit(team, name) and _may_go_on(team, name) else None
 
 
 def raise_team_budget(team: Team, amount: str | None) -> list[str]:
@@ -162,7 +161,7 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
     waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]
     settings.set_budget(team, amount)
     resumed = [name for name in waiting if _may_go_on(team, name)]
-    hire.at_once(resumed, lambda name: _resume_ended(team, name))
+    hire.at_once(resumed, lambda name: hire.resume(team, name))
     return resumed
 
 
@@ -174,13 +173,6 @@ def stopped_by_limit(team: Team, name: str) -> bool:
         # An explorer is over with the work that it was sent for.
         return False
     return ended.run == spec.run and ended.reason in LIMIT_REASONS
-
-
-def _resume_ended(team: Team, name: str) -> int:
-    """Resume an agent that wrote how it ended; its process may end a moment later."""
-    lease = team.directory.agent(name).lease
-    wait_until(lambda: not leases.is_held(lease), START_TIMEOUT)
-    return hire.resume(team, name)
 
 
 def _may_go_on(team: Team, name: str) -> bool:

@@ -26,6 +26,7 @@ from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
 from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
+from crewboard.protocol import requests
 from crewboard.records.agents import Engine, HireOptions, Spec
 from crewboard.records.requests import bound_to
 from crewboard.records.team import Config, Member, Removed, Task
@@ -624,12 +625,13 @@ def resume(
 ) -> int:
     """Start a stopped or dead agent again, with its conversation; return the run once its worker is running or queued.
 
-    An agent that is running is left alone. If another command is starting it with the same options, wait for that.
-    On a team with hosts it runs where it may since its hire, or on `host` from now on.
+    An agent that is running is left alone; one that is about to end is started again once it has. If another command
+    is starting it with the same options, wait for that. On a team with hosts it runs where it may since its hire, or
+    on `host` from now on.
 
     Raises:
         UsageError: There is no such agent.
-        TryLaterError: Another command is starting it with other options.
+        TryLaterError: Another command is starting it with other options, or it does not end.
         LimitError: A budget that it draws on is used up, so that it would end at once.
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for its type.
@@ -638,7 +640,7 @@ def resume(
     agent = team.agent(name)
     model = models.resolve(model, team.worker_environment) if model else None
     # Probed before the spec is read: a spec read earlier could name the run before.
-    lives = leases.is_held(agent.lease)
+    lives = _goes_on(team, agent)
     current = agent.spec.load()
     if lives and current is not None:
         return current.run
@@ -660,6 +662,37 @@ def resume(
         team.note("resume", name, f"run {spec.run}")
     hosts.start(team, agent, spec)
     return spec.run
+
+
+_END_TIMEOUT = requests.SHUTDOWN_TIMEOUT + 10
+"""Seconds for an agent to end that was asked to."""
+
+
+def _goes_on(team: Team, agent: AgentDirectory) -> bool:
+    """Return True if an agent is running. Wait for the end of one that is about to end.
+
+    Raises:
+        TryLaterError: It does not end.
+    """
+    if _is_ending(team, agent):
+        with telling(team, f"{agent.name} was asked to end; it starts again once it has ended"):
+            if not wait_until(lambda: not _is_ending(team, agent), _END_TIMEOUT):
+                again = command_for(team, f"resume {agent.name}")
+                raise TryLaterError(f"{agent.name} was asked to end, and is still running; try `{again}` once it ended")
+    return leases.is_held(agent.lease)
+
+
+def _is_ending(team: Team, agent: AgentDirectory) -> bool:
+    """Return True if an agent that runs said how its run ends, is to be killed, or did not refuse to shut down."""
+    spec, ended = agent.spec.load_or_none(), agent.exit.load_or_none()
+    if spec is None or not leases.is_held(agent.lease):
+        return False
+    asked = [each for each in requests.load_all(team.directory) if (each.type, each.to) == ("shutdown", agent.name)]
+    return (
+        spec.want == "killed"
+        or (ended is not None and ended.run == spec.run)
+        or (bool(asked) and asked[-1].created_at >= spec.at and asked[-1].status in ("pending", "approved"))
+    )
 
 
 def check_resume(team: Team, name: str, spec: Spec, *, model: str | None, web: bool, host: str | None) -> str:
@@ -825,7 +858,7 @@ def resume_all(
     agents = [team.agent(name) for name in dict.fromkeys(names)] or [
         team.directory.agent(m.name) for m in team.config.members if m.report_to in (LEAD, OPERATOR)
     ]
-    stopped = [agent.name for agent in agents if not leases.is_held(agent.lease)]
+    stopped = [agent.name for agent in agents if not leases.is_held(agent.lease) or _is_ending(team, agent)]
     at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web, host=host))
     return stopped
 

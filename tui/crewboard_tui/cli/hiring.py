@@ -428,7 +428,7 @@ def resume(
 
     They keep their conversations and continue their assignments, also after a limit. One that was hired with --once,
     and ended with an error, tries again. If its model refused the assignment of NAME, --model lets NAME try again with
-    another one. Returns when they are up or queued.
+    another one. One that was asked to stop starts again once it has ended. Returns when they are up or queued.
 
     Example: crewboard resume --all
     """
