@@ -1166,10 +1166,22 @@ async def test_on_a_question_digits_open_views_and_no_letter_answers(frozen: Fro
         await stage.sees("Tasks · 1/8")
         await stage.press("1", "a")
         await stage.sees("▌ yes, with a banner")
-        await stage.press("a", "A", "d", "e", "m", "y", "space")
+        await stage.press("A", "d", "e", "m", "y", "space")
         assert _request(frozen, "req-004290").status == "pending"
+        await stage.press("d")
+        await stage.sees("deny: a question waits for an answer, not for a yes")
+
+
+async def test_the_key_that_opens_a_question_begins_its_answer(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await _open_question(stage)
         await stage.press("a")
-        await stage.sees("approve: a question waits for an answer, not for a yes")
+        await stage.can("⏎", "send")
+        await stage.write("keep 2 of them")
+        assert _request(frozen, "req-004290").status == "pending"
+        await stage.press("enter")
+        await stage.until(_is(frozen, "req-004290", "answered"), "the answer")
+        assert _request(frozen, "req-004290").feedback == "keep 2 of them"
 
 
 @pytest.mark.long

@@ -165,7 +165,7 @@ KEYS: tuple[Key, ...] = (
     Key("foreground.leave", "b", "", "background", "stop waiting; the agent keeps working",
         "foreground", 12),
     Key("request.choose", "enter", "open", "answer", "answer with the selected option", "choices", 3),
-    Key("request.words", "c", "", "own words", "answer in your own words", "question", 4, changes=True),
+    Key("request.words", "c,a", "", "own words", "answer in your own words", "question", 4, changes=True),
     Key("tick.turn", "space", "turn", "yes/no", "switch it on or off", "tick", 6),
     Key("choice.next", "right,l,space", "turn(1)", "change", "choose the next value", "choice", 6),
     Key("choice.before", "left,h", "turn(-1)", "", "choose the previous value", "choice"),
