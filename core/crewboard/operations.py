@@ -164,8 +164,9 @@ def stop(team: Team, name: str, *, now: bool = False) -> Done:
     fits=lambda agent: agent.alive,
     keys="X", help="end it with its processes: press twice within 2 s", footer=46, elsewhere=True, confirm="again",
     why_not=_not_running,
-    consequence=lambda agents, _, key: (
-        f"ends {', '.join(sorted(agent.name for agent in agents))} and everything it started; "
+    consequence=lambda agents, view, key: (
+        f"ends {', '.join(sorted(agent.name for agent in agents))} "
+        f"{'if it has a process of its own' if view.attached else 'and everything it started'}; "
         f"{key('agent.stop')} asks instead"
     ),
 )  # fmt: skip

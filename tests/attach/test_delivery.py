@@ -176,10 +176,15 @@ def test_a_teammate_with_a_process_of_its_own_is_stopped(
 
 
 def test_a_teammate_is_asked_by_letter_before_it_is_stopped(mirrored: TeamDirectory, claude: Path) -> None:
-    with pytest.raises(UsageError, match="only the lead can end it"):
+    with pytest.raises(BadDataError, match="runs in the process of its lead: end that in Claude Code"):
         stop.stop(Team(mirrored), "alpha", "too slow")
     (letter,) = letters(inbox(claude))
     assert "asks you to stop (too slow)" in letter["text"]
+
+
+def test_the_session_of_the_lead_is_not_stopped(mirrored: TeamDirectory, claude: Path) -> None:
+    with pytest.raises(BadDataError, match="team-lead is the lead's own session"):
+        stop.stop_now(Team(mirrored), "team-lead")
 
 
 def test_another_process_with_its_pid_is_not_stopped(claude: Path) -> None:

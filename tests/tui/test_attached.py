@@ -11,6 +11,7 @@ from crewboard.store.layout import TeamDirectory
 from tests.attach.replay import Replay, process
 from tests.attach.session import RunningHook, plan_event, start_hook
 from tests.frozen import Frozen
+from tests.screenshots import make_attached
 from tests.tui.stage import Stage, opened
 
 
@@ -122,3 +123,10 @@ async def test_a_step_of_a_plan_of_claude_code_is_held_by_an_instruction(team: T
     (decided,) = requests.load_all(team)
     assert decided.terms is not None
     assert decided.terms.denied == []
+
+
+async def test_an_attached_team_is_promised_no_end_of_a_shared_process(tmp_path: Path) -> None:
+    async with opened(make_attached(tmp_path), 80, 24) as stage:
+        await stage.sees("team-lead")
+        await stage.press("X")
+        await stage.sees("X again within 2 s ends", "if it has a process of its own")

@@ -332,6 +332,17 @@ async def test_a_narrow_process_row_keeps_room_for_how_it_is(frozen: Frozen) -> 
         assert next(line for line in stage.text if " api " in line).rstrip().endswith("bubblewrap")
 
 
+async def test_agents_in_one_process_are_told_as_that(frozen: Frozen) -> None:
+    """So that its memory is not added up, as of teammates of Claude Code."""
+    frozen.hire("twin", "code", "idle", "", ago=1, pid=4402)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("5")
+        await stage.press("/")
+        await stage.write("twin")
+        await stage.press("enter")
+        await stage.sees("pid 4402, run 1, with ", " in one process")
+
+
 async def test_each_column_of_processes_has_a_title_of_its_own(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("5")

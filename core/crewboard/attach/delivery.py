@@ -131,15 +131,16 @@ def end(attached: AttachedTeam, name: str, grace: float) -> None:
     """End a teammate that has a process of its own: by SIGTERM, if it does not end by itself within `grace` seconds.
 
     Raises:
-        BadDataError: Letters are off.
-        UsageError: It has none.
+        BadDataError: Letters are off, or it has none.
         TryLaterError: It did not end in time.
     """
     require_allowed(attached)
-    key = _member(places.Places(Path(attached.config_dir)), attached, name).name
+    member = _member(places.Places(Path(attached.config_dir)), attached, name)
+    key = member.name
     found = teams.find_teammate(key, attached.team)
     if found is None:
-        raise UsageError(f"{name} runs in the process of its lead: only the lead can end it; ask it by a letter")
+        where = "is the lead's own session: end it" if member.is_lead else "runs in the process of its lead: end that"
+        raise BadDataError(f"{name} {where} in Claude Code, or ask it by a letter")
     pid, ticks = found
     if _has_ended(pid, ticks, grace):
         return

@@ -272,8 +272,12 @@ def process_lines(
             notified = "the team is notified" if record.buried else "the team is not notified yet"
             ended = f"run {record.run}, {record.reason or 'no reason'}, {code}, {signal}; {notified}"
         return [*crash_lines(report, now, width), *fact_lines([("exit", ended)], width)]
+    # Agents of another program can share a process, whose CPU and memory stand in the row of each.
+    here = (agent.pid, agent.status.host)
+    within = [a.name for a in snapshot.view.agents if a.alive and a != agent and (a.pid, a.status.host) == here]
+    shared = f", with {', '.join(within)} in one process" if within and agent.pid else ""
     facts = {
-        "process": f"pid {agent.pid}, run {agent.run}" if agent.alive else "none",
+        "process": f"pid {agent.pid}, run {agent.run}{shared}" if agent.alive else "none",
         "host": agent.status.host if agent.is_here else f"{agent.status.host}, which measures CPU and memory there",
         "state": f"{agent.state} since {format_clock(agent.since)}" if agent.since else agent.state,
         "why": agent.reason,
