@@ -16,6 +16,7 @@ def test_attach_installs_prints_and_removes_the_hooks(mirrored: TeamDirectory) -
     done = cli("attach", "--install")
     assert done.out == f"the hooks are now in {mirrored.root / install.SETTINGS}\n"
     assert "plans: you approve" in done.err
+    assert "settings.local.json names a path of this machine: do not commit it" in done.err
     assert install.missing_reason(mirrored.root) is None
     assert "were already" in cli("attach", "--install").out
 

@@ -122,6 +122,7 @@ def change_hooks(project: Path, action: str) -> None:
         changed = install.install(project)
         say(f"the hooks {'are now' if changed else 'were already'} in {path}")
         note("they hold for sessions that start from now on; plans: you approve")
+        note(f"{install.SETTINGS} names a path of this machine: do not commit it")
     else:
         changed = install.uninstall(project)
         say(f"the hooks {'are gone from' if changed else 'were not in'} {path}")
