@@ -221,6 +221,9 @@ def test_what_the_api_added_to_a_prompt_teaches_nothing_about_our_text() -> None
     reply = Kept(ts=1, content=[], stop_reason="end_turn", usage=Tokens(input=9000, web_searches=1))
     window.learn(reply)
     assert window.max_result == before
+    reply.usage = Tokens(input=850)
+    window.learn(reply)
+    assert window.max_result > before, "a token has more characters here than was assumed"
     reply.usage = Tokens(input=1500)
     window.learn(reply)
     assert window.max_result < before

@@ -198,7 +198,7 @@ def approver(session: Session, who: str | None, as_json: bool) -> None:
         note(f"{config.lead} is set to, but it has an engine, and those review none")
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, metavar="[NAME] [AMOUNT]", shell_complete=common.complete_agent)
 @click.option("--none", "lift", is_flag=True, help="Remove the limit.")
 @as_json
