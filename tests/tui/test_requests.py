@@ -2053,7 +2053,7 @@ async def test_the_rule_of_an_approval_is_for_those_that_were_chosen(
         await stage.can("A", "approve+rule")
         for _ in range(presses):
             await stage.press("W")
-        await stage.sees(f"A says yes to {covers}")
+        await stage.sees(f"A says yes to {covers}", "A also allows, from now on:")
         await stage.press("A")
         await stage.until(_is(frozen, "perm-1", "approved"), "the approval")
         await stage.sees("and from now on")

@@ -622,7 +622,7 @@ class ReviewScreen(BaseScreen):
         text = review_text if request.type == "task_review" else permission_text
         yield Passage(named(request, "call"), text(request, width))
         if self._scope is not None:
-            words = f"{self.context.key('request.rule')} would say yes, now and from now on, to"
+            words = f"{self.context.key('request.rule')} also allows, from now on:"
             rule = [(), *exact_lines(words, width, "dim"), *exact_lines(self._covers(), width)]
             yield Passage(named(request, self._covers()), rule)
 
