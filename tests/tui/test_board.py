@@ -14,9 +14,9 @@ from crewboard.errors import UsageError
 from crewboard.protocol import requests
 from crewboard.readmodel.activity import SLOT, SLOTS, Lane, LaneReader
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records.agents import HELD_REPEATS, State, TodoList
+from crewboard.records.agents import HELD_REPEATS, Cursor, State, TodoList
 from crewboard.records.processes import Exit
-from crewboard.store import agents, tasks
+from crewboard.store import agents, mailbox, tasks
 from crewboard_tui import dashboard
 from crewboard_tui.queries import Lanes, Snapshot, SpendingByMinute
 from crewboard_tui.views.base import BaseScreen
@@ -495,6 +495,30 @@ async def test_costs_wait_until_no_pane_fills_the_screen(frozen: Frozen) -> None
         await stage.sees_not("Cost · ")
         await stage.press("z")
         await stage.sees("─ Cost · $14.85/h ─", "─ Team")
+
+
+async def test_the_inbox_beside_the_board_shows_the_newest_mail(empty: Frozen) -> None:
+    empty.hire("api", "code", "working", "", ago=30, pid=77)
+    empty.mail(0, "operator", "api", "message", "letter 0.", 50)
+    async with opened(empty, 120, 40) as stage:
+        await stage.sees("letter 0.")
+        for number in range(1, 40):
+            empty.mail(number, "operator", "api", "message", f"letter {number}.", 50 - number)
+        await stage.sees("letter 39.")
+        # Who reads older mail is not moved.
+        stage.app.screen.query_one("#board-inbox").focus()
+        # When read mail was picked up may stand in a part of the journal that is not loaded: no dashes claim anything.
+        (line,) = (line for line in stage.text if "letter 39." in line)
+        assert line.count("—") == 2
+        empty.directory.agent("api").cursor.save(Cursor(offset=mailbox.read(empty.directory, "api").entries[-1][1]))
+        await stage.until(
+            lambda: "—" not in next((line for line in stage.text if "letter 39." in line), "—"), "no times"
+        )
+        await stage.press("k")
+        empty.mail(40, "operator", "api", "message", "letter 40.", 1)
+        await stage.until(lambda: stage.app.context.snapshot.view.agents[0].unread == 1, "the mail")
+        await stage.settles()
+        assert "letter 40." not in stage.all
 
 
 async def test_the_inbox_names_a_plan_as_it_was_approved(empty: Frozen) -> None:

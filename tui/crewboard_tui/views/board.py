@@ -494,7 +494,10 @@ class BoardScreen(BaseScreen):
             )
             box = MailboxInfo(agent.name, unread=agent.unread, now=self.context.now)
             asked = snapshot.view.asked
+            # It shows the newest mail until the cursor is moved in it, as the journal above it does.
+            follows = inbox.follow or not inbox.selected
             inbox.read(as_approved(mailbox.letters, asked), box, nothing, asked)
+            inbox.follow = follows
 
     def _paint_needs(self, snapshot: Snapshot) -> None:
         rows, view = self._needs, snapshot.view

@@ -256,7 +256,10 @@ def _right(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) ->
     """Return the state of a message: for the user whether it is new, for a worker its other two times."""
     if box.operators:
         return (Span(" new" if fresh else "", "warning"),)
-    return times_line(letter, width) if width >= _TIMES_FROM else ()
+    if width < _TIMES_FROM or (letter.picked_up_at is None and not fresh):
+        # The journal that says when it was picked up is not loaded so far back.
+        return ()
+    return times_line(letter, width)
 
 
 def clock_width(width: int) -> int:
