@@ -1,5 +1,6 @@
 """Several users of one team: who else has the dashboard open, who looks at the same request, and who did what."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 
@@ -88,6 +89,16 @@ async def test_a_dashboard_that_only_looks_leaves_no_trace(frozen: Frozen) -> No
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await stage.sees("READ-ONLY")
         assert not frozen.directory.presence.exists()
+
+
+async def test_a_dashboard_is_present_in_a_team_made_in_the_place_of_its_own(frozen: Frozen) -> None:
+    path = frozen.directory.path
+    async with opened(frozen, 80, 24) as stage:
+        await stage.until(lambda: leases_in(frozen), "the lease")
+        path.rename(path.with_name("away"))
+        await stage.sees("was deleted")
+        shutil.copytree(path.with_name("away"), path, ignore=shutil.ignore_patterns("presence"))
+        await stage.until(lambda: leases_in(frozen), "the lease in the new team")
 
 
 def test_what_a_killed_dashboard_leaves_is_removed_by_the_next(frozen: Frozen, kim: OpenDashboard) -> None:

@@ -470,7 +470,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """
         dashboard = self.context.dashboard
         request = next((each.shown_request for each in self._framed()), None)
-        if dashboard is not None and not dashboard.says(request) and not self._presenting.is_alive():
+        if dashboard is not None and self.context.snapshot.view.is_deleted:
+            dashboard.forget()
+        elif dashboard is not None and not dashboard.says(request) and not self._presenting.is_alive():
             self._presenting = threading.Thread(
                 target=dashboard.look_at, args=(request,), name="crewboard-presence", daemon=True
             )

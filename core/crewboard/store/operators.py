@@ -82,6 +82,10 @@ class OpenDashboard:
     def close(self) -> None:
         """Remove the lease when the dashboard is closed or shows another team."""
         self._is_closed = True
+        self.forget()
+
+    def forget(self) -> None:
+        """Give up the lease, as its team was deleted: a team that is made in that place gets another."""
         with self._writes:
             if self._lease is not None:
                 with contextlib.suppress(StorageError):
