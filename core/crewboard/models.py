@@ -167,7 +167,7 @@ def parse_tokens(text: str) -> int:
     match = _TOKENS.fullmatch(text.strip())
     count = int(float(match[1]) * {"k": 1_000, "m": 1_000_000}.get((match[2] or "").lower(), 1)) if match else 0
     if not count:
-        raise UsageError(f"{text!r} is no number of tokens: give one as 16384 or 16k")
+        raise UsageError(f"{text!r} is not a number of tokens: give one as 16384 or 16k")
     return count
 
 

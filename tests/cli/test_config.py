@@ -118,7 +118,7 @@ def test_each_value_comes_from_the_nearest_place(own: Cli) -> None:
         ('\nbudget = "5x"', ":2: budget: '5x' is not a budget"),
         ("budget = {a = 1}", ":1: budget: give text in quotes, a number, true or false"),
         ('# no\n# no\ncheck = ""', ":3: check: give a command"),
-        ("max_agents = true", ":1: max_agents: 'on' is no number of agents"),
+        ("max_agents = true", ":1: max_agents: 'on' is not a number of agents"),
         ('theme = "pink"', ":1: theme: pink is invalid; use one of dark, light, contrast, "),
         ("notify = 1", ":1: notify: 1 is invalid; use one of off, bell, desktop"),
         ("check = make", ":1: Invalid value"),

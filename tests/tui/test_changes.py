@@ -415,7 +415,7 @@ async def test_merged_work_is_committed_as_shown_and_taken_back(
         await stage.sees("take back the work of api?")
         await stage.press("escape")
         may_read.set()
-        await stage.sees("all merged")
+        await stage.sees("all merged", "files   all merged, as")
         await stage.sees(f"branch  crew/@demo/api from {repository.git('rev-parse', 'HEAD')[:8]}")
         assert (repository.root / "src/cursor.py").read_text() == "A = 1\n"
         said = repository.git("log", "-1", "--format=%an%n%B")

@@ -709,7 +709,7 @@ async def test_restart_and_memory_limit_are_options_of_the_hire(frozen: Frozen) 
         form.query_one("#hire-restart", Checkbox).value = True
         memory = form.query_one("#hire-memory", Input)
         memory.value = "much"
-        await stage.sees("'much' is no size in memory: give one such as 512M or 2G", "fix the memory")
+        await stage.sees("'much' is not a size in memory: give one such as 512M or 2G", "fix the memory")
         memory.value = "1.5g"
         await stage.sees("--restart --max-memory 1.5G", "✓ ready")
         assert (form.hire().flags.restart, form.hire().flags.max_memory) == (True, 3 * 2**29)

@@ -144,7 +144,7 @@ def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:
             "name: x1\nmaxTurns: abc\n",
             "maxTurns: a whole number from 1 to 999999, not 'abc'; description: Field required",
         ),
-        ("name: x1\ndescription: x\neffort: much\nmaxTurns: 0\nweb: 3\n", "web: '3' is none of true, false"),
+        ("name: x1\ndescription: x\neffort: much\nmaxTurns: 0\nweb: 3\n", "web: '3' is not one of true, false"),
         ("- a\n", "front matter"),
         ("name: bad\ndescription: x\nx: " + "[" * 9 + "]" * 9 + "\n", "nested more than 8 deep"),
         ("name: bad\ndescription: x\nx: " + "[" * 7000 + "\n", "nested more than 8 deep"),
@@ -156,10 +156,10 @@ def test_our_folder_comes_first_and_lists_are_lists(tmp_path: Path) -> None:
         ("\n" * 100_000 + "name: bad\n", "longer than"),
         (
             "name: bad\ndescription: x\npermissionMode: never\n",
-            "permissionMode: 'never' is none of default, acceptEdits, plan",
+            "permissionMode: 'never' is not one of default, acceptEdits, plan",
         ),
         ("name: bad\ndescription: x\nmaxTurns: 0\n", "maxTurns"),
-        ("name: bad\ndescription: x\nisolation: remote\n", "isolation: 'remote' is none of worktree"),
+        ("name: bad\ndescription: x\nisolation: remote\n", "isolation: 'remote' is not one of worktree"),
         ("name: bad\ndescription: x\nworktree: never\nisolation: worktree\n", "contradicts"),
     ],
 )

@@ -212,9 +212,9 @@ def test_a_type_file_sets_effort_and_thinking(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("effort: huge", "effort: 'huge' is none of low, medium, high, xhigh, max"),
-        ("thinking: deep", "thinking: 'deep' is none of adaptive, off"),
-        ("worktree: on", "worktree: 'on' is none of always, never"),
+        ("effort: huge", "effort: 'huge' is not one of low, medium, high, xhigh, max"),
+        ("thinking: deep", "thinking: 'deep' is not one of adaptive, off"),
+        ("worktree: on", "worktree: 'on' is not one of always, never"),
     ],
 )
 def test_a_wrong_value_in_a_type_file_is_answered_with_the_right_ones(tmp_path: Path, line: str, why: str) -> None:

@@ -341,7 +341,7 @@ def test_a_wrong_domain_in_a_type_file_is_named(tmp_path: Path) -> None:
     (broken,) = find_all(tmp_path)[1]
     assert "'https://a.org' is not a domain" in broken.why
     type_file(tmp_path, "web: sometimes\n")
-    assert [file.why for file in find_all(tmp_path)[1]] == ["web: 'sometimes' is none of true, false"]
+    assert [file.why for file in find_all(tmp_path)[1]] == ["web: 'sometimes' is not one of true, false"]
 
 
 @of_answers

@@ -108,7 +108,7 @@ def check_terminal(instead: str) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"the dashboard needs a terminal; {instead}")
     if os.environ.get("TERM") == "dumb":
-        raise UsageError(f"the dashboard needs a terminal that can do more than TERM=dumb; {instead}")
+        raise UsageError(f"the dashboard needs a terminal that is not TERM=dumb; {instead}")
 
 
 def run_in_terminal(team: Team, *, ascii: bool = False, theme: str | None = None, read_only: bool = False) -> ExitCode:  # noqa: A002
@@ -120,7 +120,7 @@ def run_in_terminal(team: Team, *, ascii: bool = False, theme: str | None = None
     from crewboard.commands.context import CommandLine
 
     typed = CommandLine.of(team)
-    check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` do not")
+    check_terminal(f"`{typed('board --plain')}`, `{typed('status')}` and `{typed('watch')}` need none")
     return run(team, ascii=ascii, theme=theme, read_only=read_only)
 
 

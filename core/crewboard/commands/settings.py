@@ -62,7 +62,7 @@ def set_budget(team: Team, amount: str | None) -> None:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < _MAX_COUNT):
-        raise UsageError(f"{text!r} is no number of agents: give 1 or more, or {NONE}")
+        raise UsageError(f"{text!r} is not a number of agents: give 1 or more, or {NONE}")
     return int(text)
 
 
@@ -72,7 +72,7 @@ def _hours(text: str) -> float:
     except ValueError:
         hours = 0.0
     if not 0 < hours < float("inf"):
-        raise UsageError(f"{text!r} is no number of hours: give more than 0, as 1.5")
+        raise UsageError(f"{text!r} is not a number of hours: give more than 0, as 1.5")
     return hours
 
 
@@ -131,7 +131,7 @@ def use_server(team: Team, server: LocalServer) -> None:
 def _one_of(values: Mapping[str, object]) -> Callable[[str], object]:
     def read(text: str) -> object:
         if text not in values:
-            raise UsageError(f"{text!r} is none of {', '.join(values)}")
+            raise UsageError(f"{text!r} is not one of {', '.join(values)}")
         return values[text]
 
     return read

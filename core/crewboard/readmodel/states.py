@@ -237,7 +237,7 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
             )
         why = why_no_host(spec.flags, seen.hosts, engine) or "waiting for a host to start it"
         return Finding("queued", spec.at, why, is_starting=starting, waits_for_host=wanted)
-    reason = "was never started: resume it or remove it" if late else "waiting for the supervisor"
+    reason = "was never started: resume it or remove it" if late else "waiting to start"
     return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
 
 

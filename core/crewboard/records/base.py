@@ -235,7 +235,7 @@ _WORDINGS: tuple[tuple[str, str], ...] = (
     (r"Expected `(\w+)` of length (.+)", r": Input should have a length \2"),
     (r"Expected `int`, got `(.+)`", r": Input should be a valid integer, not \1"),
     (r"Expected `(.+)`, got `(.+)`", r": Input should be \1, not \2"),
-    (r"Invalid (?:enum )?value (.+)", r": \1 is none of its values"),
+    (r"Invalid (?:enum )?value (.+)", r": \1 is not one of its values"),
     # The words of a `__post_init__`.
     (r"([\w.]+): (.+)", r".\1: \2"),
 )
@@ -261,7 +261,7 @@ def describe_invalid(
         what = f": {what}"
     text = f"{place}{what}".lstrip(".")
     if choices and (listed := choices.get(place.lstrip("."))):
-        text = text.replace("none of its values", f"none of {', '.join(listed)}")
+        text = text.replace("one of its values", f"one of {', '.join(listed)}")
     return f"{whole}{text}" if text.startswith(":") else text
 
 

@@ -238,7 +238,7 @@ def parse_size(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE | re.ASCII)
     size = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found else 0
     if not 0 < size < _LARGEST_SIZE:
-        raise UsageError(f"{text!r} is no size in memory: give one such as 512M or 2G")
+        raise UsageError(f"{text!r} is not a size in memory: give one such as 512M or 2G")
     return size
 
 

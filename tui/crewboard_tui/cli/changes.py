@@ -500,7 +500,7 @@ def _say_put_back(team: Team, done: "PutBack", *, dry_run: bool, as_json: bool) 
     for each in done.files:
         say(safe_line(f"{removed if each.removed else put_back} {as_run(each.path)}"))
     if done.snapshot is None:
-        note("what its commands changed stays; git can undo that")
+        note("what its commands changed stays: only files that its file tools wrote are put back")
     elif not dry_run:
         again = command_for(team, f"undo {done.agent} --snapshot {done.snapshot[:12]}")
         note(f"`{again}` brings it back")

@@ -329,7 +329,7 @@ class LazyGroup(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], self._places, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
             wanted = args[0] if ctx.parent is None else f"{ctx.info_name} {args[0]}"
             if wanted in _ELSEWHERE:
                 hint = f"; `{ctx.find_root().info_name} {_ELSEWHERE[wanted]}` does that"

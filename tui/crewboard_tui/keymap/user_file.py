@@ -138,7 +138,7 @@ def _meet(one: Key, other: Key) -> bool:
 
 def keymap_template() -> str:
     """Return a file with every id and its keys, all commented out, for the user to edit."""
-    lines = ['# The keys of crewboard: take the "#" from a line to change it. Several keys are set apart by commas.']
+    lines = ['# The keys of crewboard: take the "#" from a line to change it. Put commas between several keys.']
     for key in KEYS:
         if key.keys:
             given = f'{key.id} = "{key.keys}"'

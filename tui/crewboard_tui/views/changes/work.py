@@ -237,6 +237,9 @@ def detail_lines(changes: "Changes", width: int, merged: Acceptance | None = Non
         words = review_words(changes.review)
         facts.append((Span("review  ", "dim"), Span(words.text.removeprefix("reviewed "), words.tone)))
     facts += [(Span("missing ", "warning"), say(each)) for each in changes.missing]
+    if not changes.files:
+        whole = f"all merged, as {begin[:ID_LENGTH]}" if merged is not None else "none changed"
+        facts.append((Span("files   ", "dim"), Span(whole)))
     lines = [part for fact in facts for part in hang(fact, width, len("branch  "), 3)]
     return [*lines, *(file_line(each, width, is_marked=each.path in changes.conflicts) for each in changes.files)]
 
