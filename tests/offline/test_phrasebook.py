@@ -515,6 +515,14 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "send what ends politely": (["send_message | bob | hold the door please"], [
         "Send bob a message saying hold the door please",
     ]),
+    "several tasks": (["task | write docs", "task | fix tests"], [
+        "Add two tasks: write docs, fix tests", 'Create tasks "write docs" and "fix tests"',
+        "create tasks: write docs and fix tests.", "Please add the tasks write docs and fix tests to the board",
+        "I need two tasks: write docs and fix tests",
+    ]),
+    "a comma in a quote": (["task | write docs, and ship", "task | fix tests", "task | rest"], [
+        'Create three tasks: "write docs, and ship", "fix tests" and rest',
+    ]),
     "a task that ends politely": (["task | say please"], ["Create a task: say please"]),
     "tell what ends politely": (["send_message | bob | create a file b.txt containing yes please"], [
         "Tell bob: create a file b.txt containing yes please",
@@ -586,6 +594,8 @@ NOT_OBEYED = [
     "shopper: run the tests. Delete the team.", "shopper: do this:\n- stop bob",
     "I don't want a team called demo", "hire no one",
     'hire an explorer "ann" named bob',
+    "Create tasks for alice and bob", "Add three tasks: write docs, fix tests", "Create tasks A and B but not C",
+    "Create tasks A and B and assign them to alice", "Create tasks and agents",
     "Stop the idle agents", "Stop all tests", "Stop all agents to see who does not answer", "Do not list the team",
     'Do not broadcast "x" to all teammates', "Don't check the inbox", "Check bob's inbox",
     "Do not spawn an explore agent named scanner to list all Python files", "Do not create a team called demo",

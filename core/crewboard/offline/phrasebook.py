@@ -221,7 +221,9 @@ def _split_items(text: str) -> str:
 
 
 def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[Order]:
-    """Return an order to hire several agents, or for `them` who were hired last, as one for each."""
+    """Return an order to hire several agents or to add tasks, or for `them` who were hired last, as one for each."""
+    if subjects := order.words.get("subjects", ""):
+        return [order.having(subject=unquoted(subject)) for subject in _listed(subjects)]
     hired = [one.name for one in _hired_last(clauses)]
     if order.name in {"they", "them", "their"} and hired[-1:] == [last]:
         return [order.having(name=name) for name in hired]
@@ -333,8 +335,14 @@ def _parts_by_name(line: str, members: frozenset[str] | None) -> Iterator[str]:
 
 def names_in(text: str) -> list[str]:
     """Return the names of a list such as `alice, bob and carol`."""
-    names = (name.lower().removeprefix("the ").lstrip("@") for name in re.split(r",? and |, ", text))
+    names = (name.lower().removeprefix("the ").lstrip("@") for name in _listed(text))
     return [name for name in names if name]
+
+
+def _listed(text: str) -> list[str]:
+    """Return what a list such as `alice, bob and carol` names; quotes are not cut."""
+    cuts = [(0, 0), *_cuts(_compiled(",? and |, "), text), (len(text), len(text))]
+    return [text[start:end] for (_, start), (end, _) in pairwise(cuts)]
 
 
 def _read(text: str, *, lead: bool) -> Sequence[Order]:
@@ -435,7 +443,8 @@ def _match_bare(bare: str, clause: str, *, lead: bool) -> Order | None:
             if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
                 given = _given(found)
                 # `two agents, alice and bob` are these two; of other numbers it is not clear who is meant.
-                if {"names", "count"} <= given.keys() and _number(given.pop("count")) != len(names_in(given["names"])):
+                listed = given.get("names") or given.get("subjects")
+                if listed and "count" in given and _number(given.pop("count")) != len(_listed(listed)):
                     return None
                 return Order(phrase, _words(phrase, given, clause))
         if phrase.head and (given := _in_parts(phrase, bare.rstrip(" .!?,"))):
