@@ -142,6 +142,8 @@ def test_the_demo_fills_the_dashboard_and_ends_its_workers(
     cli: Cli, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def show(app: CrewboardApp) -> None:
+        assert (app.ascii_only, app.settings.theme) == (True, "contrast")
+
         def courier_died() -> bool:
             found = read_team(app.context.team.directory).agent("courier")
             return found is not None and found.exit is not None and found.exit.signal == signal.SIGKILL
@@ -156,7 +158,8 @@ def test_the_demo_fills_the_dashboard_and_ends_its_workers(
     monkeypatch.setattr(env, "is_in_browser", lambda: True)
     monkeypatch.setattr(dashboard, "_end_with_server", lambda: None)
     monkeypatch.setattr(gc, "disable", lambda: None)
-    ran = cli("demo")
+    cli("--read-only", "demo").refused(2, "the demo takes --ascii and --theme")
+    ran = cli("--ascii", "demo", "--theme", "contrast")
     assert ran.code == 0, ran.err
     assert "The demo is over" in ran.out
     eventually(lambda: is_clean(scratch), "nothing left")

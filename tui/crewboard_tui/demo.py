@@ -187,7 +187,7 @@ _AT_WORK_TIMEOUT = 60.0
 """Seconds to wait for the courier to be at work before killing it."""
 
 
-def run(*, headless: bool) -> int:
+def run(*, headless: bool, ascii: bool = False, theme: str | None = None) -> int:  # noqa: A002
     """Run the demo, remove everything and return the exit code.
 
     The headless demo prints the events, answers as the operator, and ends by itself.
@@ -204,7 +204,7 @@ def run(*, headless: bool) -> int:
             from crewboard_tui import dashboard
 
             on_leave = "The demo is over: its agents end now, and its scratch copy is removed."
-            code = dashboard.run(stage.team, on_leave=on_leave, coach=coach)
+            code = dashboard.run(stage.team, ascii=ascii, theme=theme, on_leave=on_leave, coach=coach)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     finally:

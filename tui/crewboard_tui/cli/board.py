@@ -42,7 +42,9 @@ def board(session: Session, plain_glyphs: bool, plain: bool, theme: str | None, 
 
 @click.command()
 @click.option("--headless", is_flag=True, help="Print the events, and exit when the demo is over.")
-def demo(headless: bool) -> None:
+@common.LOOKS[0]
+@common.LOOKS[1]
+def demo(headless: bool, plain_glyphs: bool, theme: str | None) -> None:
     """Show a team at work on a scratch copy of a small project.
 
     Five agents, one process each, read, edit and test real files. The offline model answers for them; it is not a
@@ -52,9 +54,9 @@ def demo(headless: bool) -> None:
     from crewboard_tui.demo import run
 
     if not headless:
-        check_terminal("`crewboard demo --headless` does not")
+        check_terminal("`crewboard demo --headless` needs none")
 
-    raise click.exceptions.Exit(run(headless=headless))
+    raise click.exceptions.Exit(run(headless=headless, ascii=plain_glyphs, theme=theme))
 
 
 SHORTEST_TOKEN = 16

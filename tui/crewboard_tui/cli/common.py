@@ -36,10 +36,15 @@ R = TypeVar("R")
 
 BOARD_OPTIONS = ("--ascii", "--plain", "--theme", "--read-only")
 
-BOARD = (
+LOOKS = (
     click.option("--ascii", "plain_glyphs", is_flag=True, help="Draw with ASCII characters only."),
-    click.option("--plain", is_flag=True, help="No screen: print each need as one line."),
     click.option("--theme", metavar="NAME", help="Colours, as dark, light, contrast, tokyo-night; default: the last."),
+)
+
+BOARD = (
+    LOOKS[0],
+    click.option("--plain", is_flag=True, help="No screen: print each need as one line."),
+    LOOKS[1],
     click.option("--read-only", is_flag=True, help="Read-only: no key changes anything."),
 )
 

@@ -163,8 +163,11 @@ def crewboard(
         board = crewboard.get_command(context, "board")
         if board is not None:
             context.invoke(board, **look)
-    elif context.invoked_subcommand == "board":
-        context.default_map = {"board": {name: given for name, given in look.items() if given}}
+    elif context.invoked_subcommand in {"board", "demo"}:
+        given = {name: value for name, value in look.items() if value}
+        if context.invoked_subcommand == "demo" and given.keys() & {"plain", "read_only"}:
+            raise click.UsageError("the demo takes --ascii and --theme, not --plain or --read-only", context)
+        context.default_map = {context.invoked_subcommand: given}
     elif any(look.values()):
         raise click.UsageError(f"{_FOR_DASHBOARD}, not for a command", context)
 
