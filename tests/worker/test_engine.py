@@ -2369,6 +2369,7 @@ def test_a_lead_with_an_engine_hires_and_decides_nothing(crew: Crew) -> None:
     assignment = spawn(crew, "lead", f"[[{'; '.join(steps)}]]", engine=own, kind="lead")
     answers.approve(crew.team, crew.pending("permission", "lead").id)
     assert crew.answer(assignment).text == "done"
+    assert "You cannot approve plans or merge changes: the operator alone does." in told(crew, "lead")
     refused, hired, listed, unknown = [said for _, said, _ in results(crew, "lead")]
     assert "only the operator chooses the engine codex; you have your own, acp:" in refused
     assert hired == "one is at work (run 1); its result will reach you as mail"

@@ -76,7 +76,7 @@ the MCP server {server} you write to teammates and ask the operator, and take an
 
 _LEADS = """ \
 You lead with them, too: hire with spawn_agent, and see with list_team and list_changes what the others do. Results of \
-those you hire reach you as mail. Plans are approved, and work is merged, by the operator alone."""
+those you hire reach you as mail. You cannot approve plans or merge changes: the operator alone does."""
 _MAY_WRITE = "You may change files in it. Do not commit, switch branches or push unless you are asked to."
 _READS_ONLY = "You can read it and change nothing: the system is read-only for you."
 _PLANS = "A plan is required: until yours is approved, the folder is read-only for you."
