@@ -245,6 +245,15 @@ async def test_what_is_unknown_becomes_a_plain_line() -> None:
     assert heard == [Line("npm warn deprecated"), Line("dance"), Line("an update without a kind"), Line("[1]")]
 
 
+async def test_the_words_of_an_adapter_are_not_those_of_its_model() -> None:
+    told: dict[str, Any] = {
+        "sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "**Warning:** it is late"},
+    }  # fmt: skip
+    kinds = [{"kind": "informational"}, {"kind": "mcpServerStatus"}, {}]
+    heard = await hear(*(update(**told, _meta={"claudeCode": each}) for each in kinds))
+    assert [each.kind for each in heard if isinstance(each, Said)] == ["note", "note", "text"]
+
+
 async def test_updates_of_another_session_are_left_out() -> None:
     other = line(method="session/update", params={"sessionId": "t", "update": {"sessionUpdate": "dance"}})
     assert await hear(other) == []

@@ -226,8 +226,8 @@ def _read_chunk(kind: str, update: Json) -> Update:
         return Said("user", text, message)
     if kind == "agent_thought_chunk":
         return Said("thought", text, message)
-    # The adapter's own words, which are no answer of the model.
-    is_note = _object(_object(update.get("_meta")).get("claudeCode")).get("kind") == "informational"
+    # The adapter's own words, which are no answer of the model: a notice, or a server of tools that did not start.
+    is_note = bool(_object(_object(update.get("_meta")).get("claudeCode")).get("kind"))
     return Said("note" if is_note else "text", text, message)
 
 
