@@ -255,18 +255,27 @@ def describe_access(engine: KnownEngine, home: Path, environment: Mapping[str, s
     return "", f"no login and no key: log in with {engine.log_in}, or set {engine.keys[0]}"
 
 
+def lacks_access(engine: KnownEngine, environment: Mapping[str, str], home: Path | None = None) -> str:
+    """Return that an engine of the table has neither a login nor a key of the user, and what to do; else nothing."""
+    kind, said = describe_access(engine, home or Path.home(), environment) if engine.keys else ("none", "")
+    return "" if kind else said
+
+
 def needed_login(engine: KnownEngine) -> str:
     """Return how the user logs in to an engine that has neither a login nor a key; empty if it has one."""
     return "" if describe_access(engine, Path.home(), os.environ)[0] else engine.log_in
 
 
 def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, network: bool) -> str:
-    """Return on one line what an engine takes of this machine, and what it sees and reaches in the sandbox."""
+    """Return on one line what an engine takes of this machine, and what it sees and reaches, or that it cannot work."""
     engine = known(text)
+    takes = f"takes about {engine.memory >> 20} MiB"
+    if missing := lacks_access(engine, environment, home):
+        return f"{takes}; it has {missing}"
     logins = _logins(engine, home, environment)
     sees = f"your login, {' and '.join(logins)}" if logins else "no key"
     reaches = "any address" if network else "its API alone" if engine.hosts else "no address"
-    return f"takes about {engine.memory >> 20} MiB; it and its commands see {sees}, and reach {reaches}"
+    return f"{takes}; it and its commands see {sees}, and reach {reaches}"
 
 
 def choose(text: str, workspace: Path | None) -> Engine:

@@ -97,7 +97,12 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     assert rows["codex"]["why_not"] == "codex-acp is not on PATH"
     checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
     assert checks["model"]["mark"] == "bad"
-    assert checks["model"]["remedy"].endswith(", or hire with --engine claude, which needs none")
+    assert checks["model"]["remedy"].endswith(", or log in to claude and hire with --engine claude")
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / ".credentials.json").touch()
+    logged_in = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
+    assert logged_in["model"]["remedy"].endswith(", or hire with --engine claude, which needs none")
+    (tmp_path / ".claude" / ".credentials.json").unlink()
     assert checks["engines"]["mark"] == "note"
     assert checks["engines"]["detail"] == "claude 0.1.0 (not tested; tested is 0.101.0)"
     remedy = checks["engines"]["remedy"]
@@ -122,7 +127,7 @@ def test_the_guide_names_what_an_engine_does_not_take() -> None:
         ("claude", {"ANTHROPIC_API_KEY": "k"}, "no key"),
         ("claude", {"CLAUDE_CODE_OAUTH_TOKEN": "t", "ANTHROPIC_API_KEY": "k"}, "your login, CLAUDE_CODE_OAUTH_TOKEN"),
         ("codex", {"OPENAI_API_KEY": "k"}, "your login, ~/.codex/auth.json"),
-        ("codex", {"CODEX_HOME": "{home}/.claude"}, "no key"),
+        ("codex", {"CODEX_HOME": "{home}/.claude", "CODEX_API_KEY": "k"}, "no key"),
         ("claude", {"CLAUDE_CONFIG_DIR": "{home}/other"}, "your login, ~/other/.credentials.json"),
     ],
 )
@@ -133,3 +138,16 @@ def test_a_hire_says_what_an_engine_sees(tmp_path: Path, name: str, environment:
     environment = {variable: value.format(home=tmp_path) for variable, value in environment.items()}
     said = engines.describe_costs(name, tmp_path, environment, network=False)
     assert said.endswith(f"it and its commands see {sees}, and reach its API alone")
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("claude", "no login and no key: log in with `claude`, then /login, or set ANTHROPIC_API_KEY"),
+        ("codex", "no login and no key: log in with `codex login`, or set CODEX_API_KEY"),
+    ],
+)
+def test_a_form_says_that_an_engine_is_logged_out(tmp_path: Path, name: str, missing: str) -> None:
+    said = engines.describe_costs(name, tmp_path, {}, network=False)
+    assert said == f"takes about {engines.known(name).memory >> 20} MiB; it has {missing}"
+    assert "no login" not in engines.describe_costs("acp", tmp_path, {}, network=False)

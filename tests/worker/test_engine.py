@@ -405,6 +405,26 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
+def test_a_yes_before_the_plan_is_said_to_change_nothing(crew: Crew) -> None:
+    prompt = "[[write a.txt early; plan First.; write a.txt late; say done]]"
+    assignment = spawn(crew, "e", prompt, engine="claude", plan=True)
+    early = crew.pending("permission")
+    closed = "until its plan is approved it can change nothing, also with your yes"
+    assert early.payload["why"] == f"Claude Code asks for it; {closed}"
+    answers.approve(crew.team, early.id)
+    plan = crew.pending("plan_approval")
+    assert not (crew.root / "a.txt").exists()
+    answers.approve(crew.team, plan.id)
+    late = crew.pending("permission")
+    assert late.payload["why"] == "Claude Code asks for it"
+    answers.approve(crew.team, late.id)
+    assert crew.answer(assignment).text == "done"
+    assert (crew.root / "a.txt").read_text() == "late\n"
+
+
+@pytest.mark.linux("sandbox")
+@of_engines
+@pytest.mark.usefixtures("known")
 def test_no_plan_is_asked_about_before_its_text_is_there(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[plan; behind Late.; force a.txt x; say done]]", engine="claude", plan=True)
     request = crew.pending("plan_approval")
@@ -1538,11 +1558,11 @@ from crewboard.worker import engine_turn
 before = engine_turn.Turn._wait_for_tool
 left = iter([engines._ANY.patience])
 async def impatient(self, *given):
-    engine_turn._PATIENCE_LEFT = next(left, 0.0)
+    engine_turn._PATIENCE_LEFT = next(left, 0.0) if self._run_state.spec.run == 1 else 0.0
     return await before(self, *given)
 engine_turn.Turn._wait_for_tool = impatient
 """
-"""Code that lets an engine give up its first call at once."""
+"""Code that lets an engine give up the first call of its first run at once."""
 
 
 @pytest.mark.linux("fork")
@@ -1674,6 +1694,15 @@ def test_a_letter_of_a_later_turn_is_no_repeated_one(crew: Crew) -> None:
     assert crew.answer_to("e", messages.send(crew.team, "e", f"[[team {given}; say again]]").id).text == "again"
     assert letters(crew, "operator", "hello") == 2
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
+
+
+@of_engines
+@pytest.mark.usefixtures("user", "known")
+def test_a_hire_says_that_its_engine_has_no_login(crew: Crew) -> None:
+    missing = "Claude Code has no login and no key: log in with `claude`, then /login, or set ANTHROPIC_API_KEY"
+    assert spawn(crew, "e", "[[say hi]]", engine="claude", kind="explore").note == ""
+    del crew.environment["ANTHROPIC_API_KEY"]
+    assert spawn(crew, "e2", "[[say hi]]", engine="claude", kind="explore").note == missing
 
 
 @of_engines

@@ -498,7 +498,11 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     _add_to_roster(team, hire, model, now)
     team.note("hire", hire.name, f"{hire.type}, run {spec.run}")
     hosts.start(team, agent, spec)
-    note = "; ".join(text for text in (prepared.note, placed) if text)
+    # On a host it has what that has.
+    known = engines.known(engine.name) if engine is not None and not on_hosts else None
+    missing = engines.lacks_access(known, team.environment) if known is not None else ""
+    cannot_work = f"{known.title} has {missing}" if known is not None and missing else ""
+    note = "; ".join(text for text in (prepared.note, placed, cannot_work) if text)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=note)
 
 

@@ -183,7 +183,7 @@ class EngineLife(Life):
     def _describe(self, error: EngineError) -> str:
         text = f"{self._known.title} failed: {redact(str(error).removeprefix('Internal error: '))}"
         if _code_of(error) == ExitCode.CREDENTIALS and self._known.log_in:
-            text += f"; log in again with {self._known.log_in}"
+            text += f"; log in with {self._known.log_in}, or set {self._known.keys[0]}"
         return text
 
     async def _fail_after(self, error: EngineGoneError) -> None:

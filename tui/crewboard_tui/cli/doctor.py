@@ -209,8 +209,8 @@ def engines(root: Path) -> list[Check]:
     if not found:
         return []
     said = ", ".join(f"{each.engine.name} {each.describe()}" for each in found)
-    access = [crewboard_engines.describe_access(each.engine, Path.home(), os.environ) for each in found]
-    to_do = [f"{each.engine.name}: {text}" for each, (kind, text) in zip(found, access, strict=True) if not kind]
+    missing = {each.engine.name: crewboard_engines.lacks_access(each.engine, os.environ) for each in found}
+    to_do = [f"{name}: {text}" for name, text in missing.items() if text]
     if not all(each.is_tested for each in found):
         to_do.append("another version may behave in another way; try it on a small task first")
     return [Check("engines", "note" if to_do else "ok", said, "; ".join(to_do) or None)]
@@ -291,9 +291,12 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
             return Check("model", "ok", f"no API key; new agents work with the engine {engine}, which finds its own")
         # It finds them itself.
         what, _, remedy = str(error).removesuffix(FINDS_MODELS).partition(": ")
-        here = [each.engine.name for each in crewboard_engines.find_all(team.directory.root) if each.path is not None]
-        if here:
-            remedy += f", or hire with --engine {' or '.join(here)}, which needs none"
+        here = [each.engine for each in crewboard_engines.find_all(team.directory.root) if each.path is not None]
+        ready = [each.name for each in here if not crewboard_engines.needed_login(each)]
+        if ready:
+            remedy += f", or hire with --engine {' or '.join(ready)}, which needs none"
+        elif here:
+            remedy += f", or log in to {here[0].name} and hire with --engine {here[0].name}"
         return Check("model", "bad", what, remedy)
     url = endpoint.base_url(environment)
     if endpoint.is_private(url) and (found := answer(team, environment, _LOOK_TIMEOUT)).mark != "ok":

@@ -14,7 +14,7 @@ from crewboard.records.team import Rule
 from crewboard.store import mailbox
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.base import Context, Outcome
-from crewboard.worker.tools.plans import deviates, deviation_refusal, expire_approval, take_released
+from crewboard.worker.tools.plans import deviates, deviation_refusal, expire_approval, is_gate_closed, take_released
 from crewboard.worker.tools.rules import (
     Verdict,
     file_changed_by,
@@ -180,6 +180,8 @@ def ask_for_engine(
     run_state: RunState, number: int, tool: str, arguments: dict[str, Any], title: str, why: str, rule: str
 ) -> Request:
     """Ask the operator for a call of an engine: the one with this `number` in this run."""
+    if is_gated(tool) and is_gate_closed(run_state):
+        why += "; until its plan is approved it can change nothing, also with your yes"
     payload: dict[str, JsonValue] = {
         "tool": tool,
         "input": arguments,
