@@ -11,7 +11,7 @@ from crewboard.commands import control, hire, profiles
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
-from crewboard.records.agents import HireOptions, McpState, Profile
+from crewboard.records.agents import Engine, HireOptions, McpState, Profile
 from crewboard.records.events import ToolResult, ToolStart
 from crewboard.records.messages import RETRY
 from crewboard.records.team import Rule
@@ -110,6 +110,21 @@ def test_a_long_name_leaves_room_for_what_the_agent_does(cli: Cli, team: Team) -
     enlist(team, "payments-review-api-of-the-shop", state="working", doing="reads the tests of the shop")
     with alive(team, "payments-review-api-of-the-shop"):
         assert re.search(r"payments-r…-the-shop .* reads the tests", cli("status").out)
+
+
+def test_approver_says_when_the_lead_has_an_engine(cli: Cli, team: Team) -> None:
+    assert cli("approver", "lead").err == "there is no lead yet; until then plans come to you\n"
+    enlist(team, "lead", "lead")
+    assert cli("approver").err == ""
+    spec = team.directory.agent("lead").spec.load()
+    assert spec is not None
+    team.directory.agent("lead").spec.save(spec.replace(engine=Engine(name="claude", command=["claude"])))
+    said = cli("approver")
+    assert (said.out, said.err) == (
+        "you review plans\n",
+        "lead is set to, but it has an engine, and those review none\n",
+    )
+    assert cli("approver", "--json").json == {"approver": "lead"}
 
 
 def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:

@@ -17,7 +17,7 @@ from crewboard.commands import profiles
 from crewboard.commands.context import Team
 from crewboard.commands.hire import Assignment
 from crewboard.errors import CredentialsError, UsageError
-from crewboard.records.agents import HireOptions, Profile, Spec
+from crewboard.records.agents import Engine, HireOptions, Profile, Spec
 from crewboard.records.events import Answer
 from crewboard.records.processes import Exit
 from crewboard.records.team import Config, Member, Rule
@@ -651,6 +651,12 @@ async def test_what_a_hire_permits_and_costs_counts_the_settings_of_the_team(
         form.query_one("#hire-plan", Checkbox).value = True
         await stage.sees(f"after the lead approved its plan, {asks}", "until $2.00 or the team's 200k tokens is used.")
         roster.change(frozen.directory, lambda config: config.rules.append(Rule(id="r2", tool="bash", scope="git")))
+    lead = Spec(prompt="lead", prompt_id="p", type="lead", at=1, engine=Engine(name="claude", command=["claude"]))
+    agents.change_spec(frozen.directory.agent("lead"), lambda _: lead)
+    async with opened(frozen, 200, 40) as stage:
+        await _fill(stage, "fixer2", "go")
+        stage.app.screen.query_one("#hire-plan", Checkbox).value = True
+        await stage.sees("after you approved its plan, asking you")
     async with opened(frozen, 200, 40) as stage:
         await _fill(stage, "fixer2", "go")
         stage.app.screen.query_one("#hire-ask", Checkbox).value = True

@@ -23,7 +23,7 @@ from crewboard import mcp_servers, redaction, type_files
 from crewboard.agent_types import may_use_server, may_use_tool
 from crewboard.commands import accept as commands_accept
 from crewboard.commands import answers, rules
-from crewboard.errors import BadDataError, UsageError
+from crewboard.errors import BadDataError, UsageError, how_to_install
 from crewboard.records.events import ToolResult, ToolStart
 from crewboard.records.team import Rule, RuleEffect
 from crewboard.type_files import find
@@ -35,6 +35,7 @@ from crewboard.worker.tools.registry import ToolRegistry
 from crewboard.worker.tools.rules import judge_call
 from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
 from tests.model import calls, says
+from tests.preloaded import patched
 from tests.worker.mcp_server import PICTURE
 
 pytestmark = pytest.mark.files_only("a server of tools does not know where the team is kept")
@@ -164,6 +165,20 @@ def test_the_status_names_a_server_that_takes_long_to_start(crew: Crew) -> None:
     crew.hire("waiter", "code", "go", unsafe_no_sandbox=True)
     shown = "starts MCP server slow"
     eventually(lambda: crew.see("waiter").doing == shown, "the server in the status")
+
+
+@pytest.mark.linux("fork")
+def test_a_missing_client_is_named_with_how_to_install_it(crew: Crew) -> None:
+    bring(crew.root, own=own_server(crew.root))
+    accept(crew, "own")
+    crew.model.give("scout", says("done"))
+    with patched("import sys; sys.modules['mcp'] = None"):
+        assert crew.run("scout", "code", "look", unsafe_no_sandbox=True).text == "done"
+    (state,) = crew.see("scout").status.mcp
+    assert state.problem == f"the package mcp is not installed: {how_to_install('mcp')}"
+    (need,) = [each for each in crew.view().needs if each.kind == "mcp"]
+    assert need.summary == f"works without the MCP server own: {state.problem}"
+    assert "mcp__own__" not in str(crew.model.requests[-1]["tools"])
 
 
 def test_calls_wait_for_the_plan_and_for_permission(crew_on: Make, tmp_path: Path) -> None:
