@@ -444,6 +444,23 @@ def test_a_limit_in_december_may_end_in_january() -> None:
     assert read_reset("resets Jan 2, 9am (UTC)", now.timestamp()) == datetime(2027, 1, 2, 9, 1, tzinfo=UTC).timestamp()
 
 
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        ("```console\n0\nok\n```", "0\nok"),
+        ("```\n<tool_use_error>no such tool</tool_use_error>\n```\n", "<tool_use_error>no such tool</tool_use_error>"),
+        ("````\na\n```\nb\n```\n````", "a\n```\nb\n```"),
+        ("```\na\n```\nand\n```\nb", "```\na\n```\nand\n```\nb"),
+        ("plain", "plain"),
+    ],
+)
+def test_what_a_call_gave_is_taken_out_of_its_block_of_code(text: str, output: str) -> None:
+    told = {"toolCallId": "c", "content": [{"type": "content", "content": {"type": "text", "text": text}}]}
+    call = read_call(told)
+    assert call is not None
+    assert call.output == output
+
+
 def test_a_call_on_several_files_is_none_on_the_first_alone() -> None:
     files = [{"type": "diff", "path": path, "oldText": "", "newText": "x"} for path in ("/a", "/b")]
     call = read_call({"toolCallId": "c1", "kind": "edit", "content": files, "rawInput": {"file_path": "/a"}})

@@ -231,6 +231,10 @@ def _read_chunk(kind: str, update: Json) -> Update:
     return Said("note" if is_note else "text", text, message)
 
 
+_FENCED = re.compile(r"\A(`{3,})\w*\n(.*)\n\1\s*\Z", re.DOTALL)
+"""A whole text as a block of code: how Claude Code tells what a call gave to those who paint Markdown."""
+
+
 def read_call(update: Json) -> Call | None:
     """Return what an update, or a request for permission, says of a tool call; None if it has no id."""
     ident = _text(update.get("toolCallId"))
@@ -249,7 +253,7 @@ def read_call(update: Json) -> Call | None:
         # A rule about one file, or a yes to one, would hold for the others.
         kind, diff, given = "edit_files", None, {"files": diffs}
     texts = [_text(_object(each.get("content")).get("text")) for each in parts if each.get("type") == "content"]
-    output = "\n".join(filter(None, texts)) or _output(update.get("rawOutput"))
+    output = "\n".join(_FENCED.sub(r"\2", each) for each in texts if each) or _output(update.get("rawOutput"))
     return Call(
         ident, _text(update.get("name")) or named, _text(update.get("title")), kind,
         _text(update.get("status")), given, output,
