@@ -54,7 +54,7 @@ from crewboard.store import mailbox, roster
 from crewboard.unix import process
 from crewboard.worker.api_relay import _MOST_CONNECTIONS, ApiRelay
 from crewboard.worker.engine_process import _make_place
-from crewboard.worker.engine_turn import LATER, UNKNOWN_OUTCOME
+from crewboard.worker.engine_turn import _FORMER_LATER, LATER, UNKNOWN_OUTCOME
 from crewboard.worker.team_tools import RELAY, TeamTools, find_declaration
 from tests import system
 from tests.crew import Crew, contents, eventually
@@ -1577,6 +1577,41 @@ def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None
     go(crew, "e", "here")
     assert crew.answer(assignment).text == "done"
     assert [said for _, said, _ in results(crew, "e")] == [LATER, "the operator answers: the first"]
+    assert [each.id for each in requests.load_all(crew.directory)] == [asked.id]
+
+
+@pytest.mark.linux("fork")
+@of_engines
+@pytest.mark.parametrize(
+    ("killed", "wait", "words"),
+    [("engine", "", LATER), ("worker", "wait here; ", LATER), ("worker", "", _FORMER_LATER)],
+    ids=["engine while it waits", "worker before it asks again", "worker of a version before"],
+)
+def test_a_question_is_asked_once_whatever_is_killed(crew: Crew, killed: str, wait: str, words: str) -> None:
+    question = 'team ask_operator {"question": "which?"}'
+    with patched(IMPATIENT_ONCE + LOADS):
+        assignment = spawn(crew, "e", f"[[{question}; {wait}{question}; say done]]", kind="explore")
+        eventually(lambda: len(of(crew, "e", ToolStart)) == (1 if wait else 2), "its question")
+        if wait:
+            at(crew, "e", "here")
+        (asked,) = requests.load_all(crew.directory)
+        sessions = len(of(crew, "e", EngineSession))
+        if killed == "worker":
+            crew.kill("e")
+            crew.wait_for("e", "crashed")
+            journalled = crew.agent("e").journal.on_disk
+            # A version before said it in other words.
+            journalled.write_text(journalled.read_text().replace(LATER, words))
+            hiring.resume(crew.team, "e")
+        else:
+            for pid in filter(is_engine, processes(crew, "e")):
+                process.send_signal(pid, signal.SIGKILL)
+        go(crew, "e", "here")
+        eventually(lambda: len(of(crew, "e", EngineSession)) > sessions, "another start")
+        eventually(lambda: crew.see("e").status.waiting_for == asked.id, "the same question")
+        answers.answer(crew.team, asked.id, "the first")
+        assert crew.answer_to("e", assignment.id).text == "done"
+    assert results(crew, "e")[-1][1] == "the operator answers: the first"
     assert [each.id for each in requests.load_all(crew.directory)] == [asked.id]
 
 

@@ -163,15 +163,26 @@ class CallLog:
         One that repeats such a call is the same call. A plan that is submitted again is not: what was decided since may
         have replaced the answer to it.
         """
-        found, offered = [], offered_to(self._run_state.spec.type)
+        found: list[CutOff] = []
+        later: list[CutOff] = []
+        offered = offered_to(self._run_state.spec.type)
         for call, result in self._run_state.conversation.unsettled_calls():
             tool = TOOLS.get(call["name"]) if call["name"] in offered and call["name"] != "submit_plan" else None
-            if tool is not None and not tool.reads and call["id"] not in heard_of:
-                said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
-                is_known = result is not None and not said.startswith((UNKNOWN_OUTCOME, LATER, _FORMER_LATER))
+            if tool is None or tool.reads:
+                continue
+            # Called again because it was not over, it is the same call, also if that was heard of.
+            again = next((each for each in later if (each.name, each.input) == (call["name"], call["input"])), None)
+            if again is not None:
+                later.remove(again)
+            ident = again.id if again is not None else call["id"]
+            said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
+            if said.startswith((LATER, _FORMER_LATER)):
+                later.append(CutOff(ident, call["name"], call["input"], None))
+            elif call["id"] not in heard_of:
+                is_known = result is not None and not said.startswith(UNKNOWN_OUTCOME)
                 known = Outcome(said, bool(result.get("is_error"))) if result is not None and is_known else None
-                found.append(CutOff(call["id"], call["name"], call["input"], known))
-        return found
+                found.append(CutOff(ident, call["name"], call["input"], known))
+        return found + later
 
     def withdraw(self) -> None:
         """Close what waits for a decision: the agent must read its mail, or ends."""
