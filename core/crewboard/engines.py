@@ -170,11 +170,7 @@ _ANY = KnownEngine(
     title="another engine",
     # Some go on to replay behind their answer: that would be taken for the next turn, and mail be missed in it.
     loads=False,
-    lacks=(
-        "it was not tried", "it plans only by the tool submit_plan", "what it costs is not counted",
-        "each start begins a new session: it knows nothing of what was before",
-    ),
-)  # fmt: skip
+)
 
 
 def known(name: str) -> KnownEngine:
