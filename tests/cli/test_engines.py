@@ -9,7 +9,7 @@ import pytest
 from crewboard import engines
 from crewboard.commands.context import lacks_with_engine
 from crewboard.errors import UsageError
-from tests.cli.shell import Cli, clean_environment
+from tests.cli.shell import Inside, clean_environment
 
 PACKAGE = "@agentclientprotocol/claude-agent-acp"
 
@@ -84,12 +84,12 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     path = f"{install(tmp_path / 'npm', '0.1.0')}:/usr/bin:/bin"
-    cli = Cli(root, clean_environment(PATH=path, HOME=str(tmp_path)))
+    cli = Inside(root, clean_environment(PATH=path, HOME=str(tmp_path)))
     assert (
         "claude (Claude Code): 0.1.0 (not tested; tested is 0.101.0)\n         no login and no key: log in with"
         in cli("engines").out
     )
-    with_key = Cli(root, clean_environment(PATH=path, HOME=str(tmp_path), ANTHROPIC_AUTH_TOKEN="t"))
+    with_key = Inside(root, clean_environment(PATH=path, HOME=str(tmp_path), ANTHROPIC_AUTH_TOKEN="t"))
     assert "\n         your key, ANTHROPIC_AUTH_TOKEN\n" in with_key("engines").out
     assert cli("engines", "--json").json[0]["access"] is None
     rows = {each["name"]: each for each in cli("engines", "--json").json}

@@ -199,8 +199,14 @@ def test_without_a_text_each_line_of_a_pipe_is_one_for_the_lead(offline: Cli) ->
     assert offline("lead", stdin=b"").code == 0
 
 
+def start_a_team(offline: Cli) -> None:
+    """Start a supervisor with an agent: a command on a terminal would load its code, and that of workers, anew."""
+    assert offline("spawn", "scout", "--type", "explore", "--prompt", "Say hello").code == 0
+
+
 @of_words
 def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
+    start_a_team(offline)
     words = ["lead", "--unsafe-no-sandbox"]
     with terminal([*COMMAND, *words], offline.root, offline.environment) as child:
         child.expect_exact("lead> ")
@@ -223,6 +229,7 @@ def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
 
 @of_words
 def test_ctrl_d_during_an_answer_leaves_after_it(offline: Cli) -> None:
+    start_a_team(offline)
     words = ["lead", "--unsafe-no-sandbox"]
     with terminal([*COMMAND, *words], offline.root, offline.environment) as child:
         child.expect_exact("lead> ")
