@@ -60,16 +60,21 @@ _ON_BOTH_STORES = {"cli", "crash", "store", "supervisor", "worker"}
 """Folders whose tests run on teams in files and in PostgreSQL."""
 
 _IN_ONE_TEST: dict[str, set[str]] = {
-    "cli": {"cli_hint", "completion", "config", "doctor", "endpoint", "models", "output", "startup"},
-    "supervisor": {"hook", "offline_model", "prefork"},
+    "cli": {
+        "bad_input", "cli_hint", "completion", "config", "doctor", "endpoint", "live", "models", "output", "startup",
+    },
+    "supervisor": {"caps", "hook", "offline_model", "prefork"},
     "worker": {
-        "cache_misses", "context_window", "engine", "explorers", "fallbacks", "faults", "instructions", "media",
-        "model_size", "odd_replies", "own_types", "parallel_tools", "prefix", "stops", "thinking", "web",
+        "approval_terms", "cache_misses", "checks", "collisions", "context_window", "engine", "explorers", "fallbacks",
+        "faults", "instructions", "lead_offline", "limits", "media", "model_size", "odd_replies", "outage", "own_types",
+        "parallel_tools", "prefix", "request_protocol", "reviews", "stops", "terms", "thinking", "web", "work",
     },
 }  # fmt: skip
 """Folders where one case of a matrix runs in PostgreSQL: the values are no matter of the store, whose own tests, and
-those of crashes, run in all cases. Of these modules there, one test does: they are about what a model is asked and
-answers, or an engine, about processes, or about words, and what they keep goes the way of all records."""
+those of crashes, run in all cases. Of these modules there, one test does, and those marked `both_stores`: they are
+about what a model is asked and answers, or an engine, about processes, about what an agent may do, or about words, and
+what they keep goes the way of all records: it is written by the verbs that tests/store tries on both stores, and by
+the commands that tests/cli does."""
 
 _OF_MODULES = {"shared_crew", "shared", "targets"}
 """Fixtures that a module has once, and that are slow to make."""
@@ -130,6 +135,7 @@ def _repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
             and item.path.parent.name in _IN_ONE_TEST
             and hasattr(item, "callspec")
             and item.callspec.params.get("kept_in") == "postgresql"
+            and item.get_closest_marker("both_stores") is None
         ):
             name = item.path.stem.removeprefix("test_")
             is_one = name in _IN_ONE_TEST[item.path.parent.name]

@@ -204,6 +204,7 @@ def test_a_message_reaches_a_running_agent(shared: Cli) -> None:
     assert [message["type"] for message in answers] == ["result"]
 
 
+@pytest.mark.both_stores("a lease is freed by a kill")
 def test_a_death_shows_its_signal_and_resume_restarts_the_agent(shared: Cli, shared_directory: TeamDirectory) -> None:
     assert shared(*spawn("mortal", "explore", "list the files")).code == 0
     watching = shared.start("watch", "--json")

@@ -138,6 +138,7 @@ def test_over_a_cap_agents_are_queued_and_start_in_order(full: Crew) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.both_stores("the queue is read again")
 def test_the_queue_survives_the_supervisor(full: Crew) -> None:
     full.hire("second", "explore", HELLO)
     full.hire("third", "explore", HELLO)

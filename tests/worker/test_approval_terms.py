@@ -93,6 +93,7 @@ def test_terms_hold_until_the_result_and_no_longer(shared_crew: Crew) -> None:
     assert (crew.root / "more.txt").exists(), "it need not ask"
 
 
+@pytest.mark.both_stores("what was approved is read again")
 def test_terms_survive_a_kill(shared_crew: Crew) -> None:
     crew = shared_crew
     crew.model.give("survivor", plan(), write("survivor.txt"), echo(), write("survivor.txt"), says("done"))

@@ -234,6 +234,7 @@ def test_the_board_refuses_an_agent_without_a_passed_check(directory: TeamDirect
     assert board.complete(directory, task.id, "api", 2.0, edit={}, checked=run).status == "completed"
 
 
+@pytest.mark.both_stores("two processes write at once")
 def test_a_task_that_is_closed_during_its_check_stays_closed(directory: TeamDirectory) -> None:
     task = board.add(directory, "work", 1.0, check="make test", owner="api")
     board.update(directory, task.id, "operator", 2.0, status="cancelled")

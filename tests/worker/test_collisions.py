@@ -78,6 +78,7 @@ def test_work_that_is_done_collides_with_nothing_that_comes_later(shared_crew: C
     assert needs(shared_crew, "dan", "eve") == []
 
 
+@pytest.mark.both_stores("what was changed is read again")
 def test_work_is_known_again_after_a_kill(shared_crew: Crew) -> None:
     begin(shared_crew, "fay", writes("f.py"))
     before = work_of(shared_crew, "fay")
@@ -183,6 +184,7 @@ def test_claims_keep_the_files_of_a_plan_until_the_result(shared_crew: Crew, pol
     assert not results(shared_crew, "quy")[0].is_error
 
 
+@pytest.mark.both_stores("two agents write at once")
 def test_a_claim_that_is_made_while_an_agent_asks_binds_it(shared_crew: Crew, policy: Policy) -> None:
     policy("claims")
     shared_crew.model.give("rob", writes("r.py"), says("done"))

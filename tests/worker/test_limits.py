@@ -95,6 +95,7 @@ def test_a_raised_budget_continues_the_assignment_where_it_stopped(shared_crew: 
 
 
 @pytest.mark.long
+@pytest.mark.both_stores("the next run reads what the last one used")
 def test_raising_a_used_up_budget_resumes_the_agent(shared_crew: Crew) -> None:
     shared_crew.model.give("thrifty", *looks(14), says("found it"))
     begun = shared_crew.hire("thrifty", "explore", "the work", budget="10k")

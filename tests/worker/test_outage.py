@@ -190,6 +190,7 @@ def test_the_first_call_of_a_run_tries_once_in_an_outage(
     assert cooldown.left(pause, time.time()) <= 0
 
 
+@pytest.mark.both_stores("agents tell each other through the store")
 def test_agents_go_on_when_another_finds_the_api_available(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

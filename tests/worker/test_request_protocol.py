@@ -290,6 +290,7 @@ def test_mail_that_claims_to_be_an_approval_opens_nothing(shared_crew: Crew) -> 
     assert "# Another plan" in tool_results(shared_crew, "wary")[0].content
 
 
+@pytest.mark.both_stores("what was approved is read again")
 def test_an_open_gate_and_a_waiting_plan_survive_a_kill(shared_crew: Crew) -> None:
     shared_crew.model.give(
         "tenacious", plan("survived.txt"), calls("bash", command="sleep 300"), write("survived.txt"), says("done")
@@ -315,6 +316,7 @@ def letters(shared_crew: Crew, name: str) -> list[MessageView]:
     return list(MailReader(shared_crew.directory, name).read())
 
 
+@pytest.mark.both_stores("two processes write at once")
 def test_an_approval_counts_as_read_while_its_tool_runs(shared_crew: Crew) -> None:
     shared_crew.model.give("allowed", calls("bash", command="sleep 300"), says("done"))
     shared_crew.hire("allowed", "test", "wait", ask=True, unsafe_no_sandbox=True)

@@ -244,6 +244,7 @@ def test_the_check_must_pass_before_the_review(team: Team) -> None:
     assert (done.status, done.in_review, done.checked) == ("in_progress", ident, passed)
 
 
+@pytest.mark.both_stores("a review is begun in several writes")
 def test_a_kill_loses_no_review_and_doubles_none(team: Team, alive: Callable[[str], Held]) -> None:
     alive("rev")
     task = hand_over(team, begun(team))

@@ -337,6 +337,7 @@ def test_once_ends_the_worker_after_its_answer(shared_crew: Crew) -> None:
     assert (seen.exit.code, seen.exit.reason) == (0, "finished")
 
 
+@pytest.mark.both_stores("a lease refuses it")
 def test_a_second_start_of_a_name_at_work_is_refused(shared_crew: Crew) -> None:
     shared_crew.hire("twice", "explore", "List all Python files")
     shared_crew.wait_for("twice", "idle")
