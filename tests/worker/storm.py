@@ -139,11 +139,15 @@ class Storm:
         """Let things happen until there were `least` requests and all that may happen did, or one was refused."""
         end = time.monotonic() + seconds
         while not self.model.refusals and time.monotonic() < end:
-            if len(self.model.requests) >= least and not self._lacking(self._seen()):
-                return
-            (act,) = self._chance.choices([*self._acts], [*self._acts.values()])
+            acts = self._acts
+            if len(self.model.requests) >= least:
+                lacking = self._lacking(self._seen())
+                if not lacking:
+                    return
+                acts = {act: weight for act, weight in acts.items() if _name(act) in lacking} or acts
+            (act,) = self._chance.choices([*acts], [*acts.values()])
             act(self._chance.choice([*AGENTS]))
-            self.happened[act.__name__.strip("_")] += 1
+            self.happened[_name(act)] += 1
             self._decide_for(self._chance.uniform(0, 0.1))
 
     def settle(self) -> None:
@@ -177,12 +181,16 @@ class Storm:
         events = [event for name in AGENTS for event in self.crew.events(name)]
         seen = Counter(type(event).__name__ for event in events)
         seen["Update"] = sum(isinstance(event, Intake) and bool(event.updates) for event in events)
-        seen["found tools"] = any("tool_reference" in str(body["messages"]) for body in reversed(self.model.requests))
+        if self._others:
+            # Each request is long, and there are many.
+            seen["found tools"] = any(
+                "tool_reference" in str(each["messages"]) for each in reversed(self.model.requests)
+            )
         return seen
 
     def _lacking(self, seen: Counter[str]) -> set[str]:
         """Return what has not happened yet."""
-        expected = {act.__name__.strip("_") for act in self._acts} | {"terms", "Summary", "Cleared", "Update"}
+        expected = {*map(_name, self._acts)} | {"terms", "Summary", "Cleared", "Update"}
         if self._others:
             # Servers of tools that are slow to start on a busy machine are gone on without.
             expected.add("found tools")
@@ -308,6 +316,10 @@ class Storm:
             self.happened["terms"] += 1
         elif request.type == "permission":
             answers.approve(team, request.id)
+
+
+def _name(act: Callable[[str], None]) -> str:
+    return act.__name__.strip("_")
 
 
 @contextmanager
