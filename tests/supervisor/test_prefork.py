@@ -311,20 +311,20 @@ def test_the_shown_memory_of_workers_is_what_they_cost(prefork_crew: Crew) -> No
 
 
 @pytest.mark.long
-def test_a_killed_prefork_server_is_replaced(warm: Crew) -> None:
-    killed = parent_of(warm)
+def test_a_killed_prefork_server_is_replaced(prefork_crew: Crew) -> None:
+    killed = parent_of(prefork_crew)
     process.send_signal(killed, signal.SIGKILL)
     eventually(lambda: not process.start_ticks(killed), "its end")
-    hire(warm, "scout")
-    assert parent_of(warm) != killed
+    hire(prefork_crew, "orphan")
+    assert parent_of(prefork_crew) != killed
 
 
 @pytest.mark.long
-def test_a_hanging_prefork_server_delays_but_fails_no_start(warm: Crew) -> None:
-    hung = parent_of(warm)
+def test_a_hanging_prefork_server_delays_but_fails_no_start(prefork_crew: Crew) -> None:
+    hung = parent_of(prefork_crew)
     process.send_signal(hung, signal.SIGSTOP)
-    hire(warm, "scout")
-    assert warm.see("scout").run == 1
+    hire(prefork_crew, "delayed")
+    assert prefork_crew.see("delayed").run == 1
     eventually(lambda: not process.start_ticks(hung), "its end")
 
 

@@ -41,6 +41,8 @@ from tests.crew import WAIT_TIMEOUT, Crew, eventually
 
 STATUS = Status(run=1, pid=1, state="working", since=1)
 
+of_processes = pytest.mark.files_only("what a process is, its socket and its signals, no store knows")
+
 
 def runs(crew: Crew, name: str) -> list[int]:
     return [event.run for event in crew.events(name) if isinstance(event, RunStarted)]
@@ -59,6 +61,7 @@ def test_many_callers_at_once_get_one_supervisor(crew: Crew) -> None:
 
 
 @pytest.mark.usefixtures("new_interpreters")
+@of_processes
 def test_the_supervisor_has_no_key_and_runs_in_the_root_folder(crew: Crew) -> None:
     supervisor_client.wake_supervisor(crew.directory)
     pid = crew.supervisor_pid()
@@ -126,6 +129,7 @@ def test_a_request_with_the_key_is_kept_only_while_its_run_can_begin(
     assert (watched.start is not None) == kept
 
 
+@of_processes
 def test_its_socket_is_for_its_user_alone(shared_crew: Crew) -> None:
     supervisor_client.wake_supervisor(shared_crew.directory)
     holder = leases.holder(shared_crew.directory.supervisor_lock, Supervisor)
@@ -332,6 +336,7 @@ def _fail() -> None:
     raise _BugError("it recursed")
 
 
+@of_processes
 def test_a_supervisor_that_fails_twice_at_one_place_is_a_need(directory: TeamDirectory) -> None:
     for count in (1, 2):
         try:
@@ -345,6 +350,7 @@ def test_a_supervisor_that_fails_twice_at_one_place_is_a_need(directory: TeamDir
     assert "in _fail: _BugError: it recursed; look at supervisor.log" in need.summary
 
 
+@of_processes
 def test_a_bug_that_one_agent_meets_leaves_the_others_supervised(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,6 +487,7 @@ def test_a_slow_supervisor_is_not_called_hung(tmp_path: Path, monkeypatch: pytes
     assert supervisor_client.silent_for(holder.replace(boot_id="the boot before")) is None
 
 
+@of_processes
 def test_only_the_process_behind_the_socket_is_killed(crew: Crew) -> None:
     supervisor_client.wake_supervisor(crew.directory)
     holder = leases.holder(crew.directory.supervisor_lock, Supervisor)
@@ -511,6 +518,7 @@ async def test_a_request_whose_caller_gave_up_is_not_done_later(tmp_path: Path) 
 
 
 @pytest.mark.long
+@of_processes
 def test_a_supervisor_whose_socket_was_removed_is_replaced(crew: Crew) -> None:
     crew.run("scout", "explore", "say hello")
     worker = crew.pid("scout")
@@ -545,6 +553,7 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
     assert len(files._ownership_checks) == 1
 
 
+@of_processes
 def test_a_signal_while_a_supervisor_ends_is_not_complained_about(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

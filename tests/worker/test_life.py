@@ -45,6 +45,8 @@ from tests.store.raw_mail import append
 
 Make = Callable[..., Crew]
 
+of_answers = pytest.mark.files_only("what an API answers, and what a worker does then, no store knows")
+
 
 def test_a_terminated_worker_says_whether_it_was_at_work(shared_crew: Crew) -> None:
     shared_crew.run("rested", "explore", "say hello")
@@ -388,6 +390,7 @@ def test_a_credential_that_an_error_repeats_is_in_no_file(shared_crew: Crew) -> 
 
 
 @pytest.mark.long
+@of_answers
 def test_refused_credentials_end_the_worker_with_78(shared_crew_on: Make) -> None:
     refusals = {
         "ann": (Fault(kind="status", agent="ann", status=401), "401"),
@@ -413,6 +416,7 @@ BAD_MOMENTS = (
 )
 
 
+@of_answers
 def test_a_bad_moment_of_the_api_costs_nothing_but_time(shared_crew_on: Make) -> None:
     crew = shared_crew_on(faults=[each for fault in BAD_MOMENTS for each in (fault, None)], script=[says("yes")] * 5)
     for at, fault in enumerate(BAD_MOMENTS):
@@ -425,6 +429,7 @@ def test_a_bad_moment_of_the_api_costs_nothing_but_time(shared_crew_on: Make) ->
 
 
 @pytest.mark.long
+@of_answers
 def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
     # The wait is the whole team's, and longer than any machine needs to look.
     crew = crew_on(faults=[Fault(kind="status", status=429, retry_after=100)])
@@ -438,6 +443,7 @@ def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("KEY", "secret\nof-mine"), ("BASE_URL", "nowhere")])
+@of_answers
 def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
@@ -451,6 +457,7 @@ def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
     assert not [path for path, data in contents(crew.agent(agent).path).items() if b"of-mine" in data]
 
 
+@of_answers
 def test_where_outages_fail_the_work_ends_with_69_not_the_agent(crew_on: Make) -> None:
     # The API is available again when the agent is asked again: a second failure would be a need again.
     crew = crew_on(faults=[Fault(kind="status", status=529)] * 2, CREWBOARD_RETRY_BUDGET="1")
@@ -484,6 +491,7 @@ def test_a_refusal_of_the_model_needs_you_until_acknowledged(shared_crew: Crew) 
 
 
 @pytest.mark.parametrize("once", [pytest.param(False, id="idle"), pytest.param(True, id="ended")])
+@of_answers
 def test_another_model_goes_on_after_a_refusal(shared_crew: Crew, *, once: bool) -> None:
     name = "ended-prim" if once else "idle-prim"
     thought = {"type": "thinking", "thinking": "No.", "signature": "s"}
@@ -502,6 +510,7 @@ def test_another_model_goes_on_after_a_refusal(shared_crew: Crew, *, once: bool)
     eventually(lambda: need.key not in {each.key for each in shared_crew.view().needs}, "the end of the need")
 
 
+@of_answers
 def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:
     shared_crew.model.give("turning", *[calls("list_dir")] * 9)
     answer = shared_crew.run("turning", "explore", "go", max_turns=3)
