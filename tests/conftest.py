@@ -61,7 +61,8 @@ _ON_BOTH_STORES = {"cli", "crash", "store", "supervisor", "worker"}
 
 _IN_ONE_TEST: dict[str, set[str]] = {
     "cli": {
-        "bad_input", "cli_hint", "completion", "config", "doctor", "endpoint", "live", "models", "output", "startup",
+        "bad_input", "cli_hint", "commands", "completion", "config", "doctor", "endpoint", "live", "models", "output",
+        "startup", "steering",
     },
     "supervisor": {"caps", "hook", "offline_model", "prefork"},
     "worker": {
@@ -73,8 +74,7 @@ _IN_ONE_TEST: dict[str, set[str]] = {
 """Folders where one case of a matrix runs in PostgreSQL: the values are no matter of the store, whose own tests, and
 those of crashes, run in all cases. Of these modules there, one test does, and those marked `both_stores`: they are
 about what a model is asked and answers, or an engine, about processes, about what an agent may do, or about words, and
-what they keep goes the way of all records: it is written by the verbs that tests/store tries on both stores, and by
-the commands that tests/cli does."""
+what they keep goes the way of all records: by the verbs that tests/store tries on both stores."""
 
 _OF_MODULES = {"shared_crew", "shared", "targets"}
 """Fixtures that a module has once, and that are slow to make."""
@@ -131,6 +131,14 @@ def _repeated(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     cases = defaultdict[str, list[pytest.Function]](list)
     for item in items:
         if (
+            # Of a fixture with a store of its own.
+            isinstance(item, pytest.Function)
+            and hasattr(item, "callspec")
+            and "postgresql" in item.callspec.params.values()
+            and item.get_closest_marker("files_only") is not None
+        ):
+            yield item
+        elif (
             isinstance(item, pytest.Function)
             and item.path.parent.name in _IN_ONE_TEST
             and hasattr(item, "callspec")

@@ -87,6 +87,7 @@ def test_status_names_each_need_and_the_command_that_answers_it(cli: Cli, team: 
         assert words in text
 
 
+@pytest.mark.both_stores("it reads what a run left")
 def test_a_death_needs_you_until_you_acknowledge_it(cli: Cli, team: Team) -> None:
     enlist(team, "courier")
     agents.write_exit(team.directory.agent("courier"), Exit(run=1, signal=9, reason="died", at=5))
@@ -139,6 +140,7 @@ def test_mail_to_who_runs_is_not_called_kept(cli: Cli, team: Team) -> None:
     assert cli("send", "lead", "hi").err == ""
 
 
+@pytest.mark.both_stores("a row has another limit than a file")
 def test_a_huge_text_arrives_whole(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     text = "x" * 100_000 + "é" * 1000
@@ -146,6 +148,7 @@ def test_a_huge_text_arrives_whole(cli: Cli, team: Team) -> None:
     assert mailbox.read(team.directory, "fixer").messages[0].content == text
 
 
+@pytest.mark.both_stores("a column of text would refuse them")
 def test_bytes_that_are_no_text_do_not_end_a_send(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     assert cli("send", "fixer", b"caf\xe9".decode("utf-8", "surrogateescape")).code == 0
@@ -406,6 +409,7 @@ def test_text_is_cut_only_for_a_terminal(cli: Cli, team: Team) -> None:
     assert "and its end" in Cli(cli.root)("tasks").out
 
 
+@pytest.mark.both_stores("it writes two records")
 def test_answers_change_the_request_and_tell_who_asked(cli: Cli, team: Team) -> None:
     plan = ask(team, "plan-1", "plan_approval", {"plan": "all at once"})
     ask(team, "plan-2", "plan_approval", {"plan": "slowly"})
@@ -591,6 +595,7 @@ def test_a_task_is_edited_and_prioritised(cli: Cli, team: Team) -> None:
     cli("task", "update", "1", "--priority", "high").refused(2, "--priority")
 
 
+@pytest.mark.both_stores("it changes what another left")
 def test_a_failed_task_is_reopened_for_any_agent(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     cli("task", "add", "find", "--owner", "fixer", "--description", "all of it")
@@ -721,6 +726,7 @@ def test_a_task_that_cannot_begin_says_why_and_what_to_do(cli: Cli, team: Team) 
     assert "scout (gone)" in cli("tasks").out
 
 
+@pytest.mark.both_stores("it moves all records of an agent")
 def test_remove_takes_a_stopped_agent_away_and_keeps_its_files(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     with alive(team, "fixer"):
@@ -794,6 +800,7 @@ def test_an_idle_agent_is_held_only_to_the_flags_that_are_given(cli: Cli, team: 
     assert [message.content for message in mailbox.read(team.directory, "fixer").messages] == ["more", "more"]
 
 
+@pytest.mark.both_stores("teams of one database have names")
 def test_teams(cli: Cli) -> None:
     made = cli("team", "create", "crew", "--description", "the best", "--json").json
     assert (made["name"], made["description"], made["alive"]) == ("crew", "the best", 0)
@@ -885,6 +892,7 @@ def test_doctor_says_what_works_and_how_to_fix_the_rest(cli: Cli) -> None:
     assert "offline model" in cli("--offline", "doctor").out
 
 
+@pytest.mark.both_stores("it reads logs")
 def test_journal_and_log(cli: Cli, team: Team) -> None:
     enlist(team, "fixer")
     agent = team.directory.agent("fixer")
@@ -1012,6 +1020,7 @@ def test_a_long_mailbox_is_shown_in_pages(cli: Cli, team: Team) -> None:
     cli("inbox", "fixer", "--all", "--limit", "2").refused(2, "--all or --limit")
 
 
+@pytest.mark.both_stores("each store reads the end of a log in its own way")
 def test_the_newest_page_of_a_huge_mailbox_reads_its_end_alone(
     cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,6 +151,7 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert "no budget" in cli("budget").out
 
 
+@pytest.mark.both_stores("two records are changed")
 def test_limits_of_an_agent(cli: Cli, team: Team) -> None:
     enlist(team, "fixer", tokens={"input": 1200, "output": 800}, cost_usd=0.05)
     assert cli("budget", "fixer").out == "fixer has no budget of its own\n"
@@ -164,6 +165,7 @@ def test_limits_of_an_agent(cli: Cli, team: Team) -> None:
     assert cli("limit", "fixer", "--json").json == {"name": "fixer", "max_turns": 7, "max_memory": None, "run": None}
 
 
+@pytest.mark.both_stores("two commands change one record")
 def test_rules_are_listed_and_taken_back(cli: Cli, directory: TeamDirectory) -> None:
     rule = Rule(id="rule-1", agent="fixer", tool="bash", scope="pytest")
     roster.change(directory, lambda config: config.rules.append(rule))

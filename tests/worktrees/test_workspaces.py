@@ -29,6 +29,8 @@ from tests.worktrees.conftest import git, make_root, write
 
 Machine = Callable[[str], TeamDirectory]
 
+of_git = pytest.mark.files_only("what git and a sandbox do with what arrived, no store knows")
+
 
 @pytest.fixture(params=["files", pytest.param("postgresql", marks=pytest.mark.long)])
 def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
@@ -175,6 +177,7 @@ def test_a_run_on_another_host_begins_with_the_newest_snapshot(machine: Machine,
     assert not (one.worktree("bob") / "lost.py").exists()
 
 
+@of_git
 def test_a_run_on_the_same_host_keeps_what_is_ignored(machine: Machine, home: TeamDirectory) -> None:
     host, spec = begun(machine, home)
     carry(host, "bob", spec, a_py="a = 1\n")
@@ -246,6 +249,7 @@ def test_commits_that_were_not_pushed_are_noted(machine: Machine, home: TeamDire
     assert workspaces.unpushed(home, workspaces.push(home, "kim", 2.0)) == 0
 
 
+@of_git
 def test_a_push_from_an_unrelated_repository_is_refused(machine: Machine, home: TeamDirectory) -> None:
     pushed = workspaces.push(home, "kim", 1.0)
     other = machine("other")
@@ -263,6 +267,7 @@ def test_a_push_from_an_unrelated_repository_is_refused(machine: Machine, home: 
     assert workspaces.push(other, "pat", 4.0, force=True).head == git(other.root, "rev-parse", "HEAD")
 
 
+@of_git
 def test_work_does_not_come_into_another_project(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     host, other = machine("host"), machine("other")
@@ -288,6 +293,7 @@ def test_work_does_not_come_into_another_project(machine: Machine, home: TeamDir
     assert (clone / "a.py").exists()
 
 
+@of_git
 def test_a_folder_without_a_repository_says_once_where_to_go(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     host, folder = machine("host"), machine("folder").root
@@ -352,6 +358,7 @@ def test_a_damaged_bundle_is_refused(machine: Machine, home: TeamDirectory) -> N
     assert not machine("other").worktree("bob").exists()
 
 
+@of_git
 def test_objects_that_git_would_not_make_are_refused(machine: Machine, home: TeamDirectory) -> None:
     """A bundle has a tree with an entry `.git`, as a host that was taken over could write one."""
     workspaces.push(home, "kim", 1.0)
@@ -384,6 +391,7 @@ def test_work_that_is_discarded_is_gone_everywhere(machine: Machine, home: TeamD
 
 
 @pytest.mark.long
+@of_git
 def test_fetch_makes_a_branch_and_never_loses_what_the_user_did_there(machine: Machine, home: TeamDirectory) -> None:
     team = Team(home, environment={"USER": "kim"})
     host, spec = begun(machine, home)
@@ -406,6 +414,7 @@ def test_fetch_makes_a_branch_and_never_loses_what_the_user_did_there(machine: M
     assert git(home.root, "rev-parse", branch) == own
 
 
+@of_git
 def test_a_branch_that_was_fetched_goes_with_the_work(machine: Machine, home: TeamDirectory) -> None:
     git(home.root, "add", "-A")
     git(home.root, "commit", "-q", "-m", "Mine")
@@ -455,6 +464,7 @@ def clone(machine: Machine, home: TeamDirectory) -> TeamDirectory:
     return made
 
 
+@of_git
 def test_merges_of_two_clones_are_undone_where_they_are(
     machine: Machine, home: TeamDirectory, clone: TeamDirectory
 ) -> None:
@@ -476,6 +486,7 @@ def test_merges_of_two_clones_are_undone_where_they_are(
     assert (home.root / "bob.py").read_text() == "b = 2\n"
 
 
+@of_git
 def test_work_that_another_clone_merged_is_compared_without_its_snapshot(
     machine: Machine, home: TeamDirectory, clone: TeamDirectory
 ) -> None:
@@ -526,6 +537,7 @@ def killed(*_: object) -> None:
 
 
 @pytest.mark.long
+@of_git
 def test_a_root_with_a_repository_of_its_own_is_not_touched(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     host = machine("host")
@@ -539,6 +551,7 @@ def test_a_root_with_a_repository_of_its_own_is_not_touched(machine: Machine, ho
 
 
 @pytest.mark.long
+@of_git
 def test_hosts_fetch_the_history_from_a_remote(machine: Machine, home: TeamDirectory, tmp_path: Path) -> None:
     remote = tmp_path / "remote.git"
     git(tmp_path, "init", "-q", "--bare", str(remote))
@@ -644,6 +657,7 @@ def test_the_checkout_of_a_removed_agent_goes_from_its_host(
 
 
 @pytest.mark.long
+@of_git
 def test_an_agent_on_a_host_can_resolve_conflicts_after_a_push(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     host, team = machine("host"), Team(home, environment={"USER": "kim"})
@@ -671,6 +685,7 @@ def test_an_agent_on_a_host_can_resolve_conflicts_after_a_push(machine: Machine,
     assert git(machine("other").worktree("bob"), "log", "-1", "--format=%s").startswith("Merge commit")
 
 
+@of_git
 def test_a_lead_on_the_same_host_disturbs_no_snapshot(machine: Machine, home: TeamDirectory) -> None:
     """Between a snapshot and its way into the store, a lead looks at the work of its teammate."""
     host, spec = begun(machine, home)
@@ -713,6 +728,7 @@ def test_an_exported_team_has_the_files_of_its_agents(home: TeamDirectory, machi
 
 
 @pytest.mark.parametrize("level", ["bubblewrap", pytest.param("landlock", marks=pytest.mark.long)])
+@of_git
 def test_an_agent_on_a_host_reaches_its_checkout_alone(level: Level, machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     host = machine("host")
