@@ -127,7 +127,8 @@ def _forbid_more() -> None:
     for each in {each for module in modules for each in vars(module).values() if is_typeddict(each)}:
         takes_more = getattr(each, "__extra_items__", NoExtraItems) is not NoExtraItems
         if not hasattr(each, "__pydantic_config__"):
-            each.__pydantic_config__ = ConfigDict(extra="allow" if takes_more else "forbid")
+            # Most are never needed: a run of tests sends a few kinds of blocks.
+            each.__pydantic_config__ = ConfigDict(extra="allow" if takes_more else "forbid", defer_build=True)
 
 
 def _by_type(union: Any) -> dict[str, TypeAdapter[Any]]:  # noqa: ANN401  a type
