@@ -63,8 +63,9 @@ def test_a_fork_does_not_try_again_what_was_tried_for_it(tmp_path: Path, monkeyp
     for writes in (False, True):
         assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=writes)) is None
     assert runs.read_text().count("run") == tried
-    assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=False, network=True)) is None
-    assert runs.read_text().count("run") == tried + 1
+    for _ in range(2):
+        assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=False, network=True)) is None
+        assert runs.read_text().count("run") == tried + 1, "an open dashboard tries a policy once"
 
 
 def test_a_sandbox_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

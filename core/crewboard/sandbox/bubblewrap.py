@@ -41,7 +41,7 @@ process.
 """
 
 _tried: set[tuple[str, ...]] = set()
-"""Command lines of probes that succeeded in the process from which this one was forked."""
+"""Command lines of probes that succeeded in this process, or in the one from which it was forked."""
 
 
 def rules(policy: Policy) -> dict[str, list[str]]:
@@ -143,9 +143,7 @@ def try_for_forks(root: Path) -> None:
     If bubblewrap stops working later, their commands fail: nothing runs outside of it.
     """
     for writes in (False, True):
-        policy = Policy(root, writes=writes)
-        if unavailable_reason(policy) is None:
-            _tried.add(tuple(_trial(policy)))
+        unavailable_reason(Policy(root, writes=writes))
 
 
 def _trial(policy: Policy) -> list[str]:
@@ -159,7 +157,10 @@ def _trial(policy: Policy) -> list[str]:
 
 
 def unavailable_reason(policy: Policy) -> str | None:
-    """Run bubblewrap once with this policy; return why it does not work, None if it works."""
+    """Run bubblewrap once with this policy; return why it does not work, None if it works.
+
+    What worked once is not tried again: an open dashboard asks at each hire.
+    """
     try:
         trial = _trial(policy)
         if tuple(trial) in _tried:
@@ -176,8 +177,11 @@ def unavailable_reason(policy: Policy) -> str | None:
         return str(error.strerror)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap cannot be run: {error}"
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return (said[-1] if said else f"bubblewrap ended with {done.returncode}") if done.returncode else None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return said[-1] if said else f"bubblewrap ended with {done.returncode}"
+    _tried.add(tuple(trial))
+    return None
 
 
 def _bind(option: str, path: Path) -> list[str]:
