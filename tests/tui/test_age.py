@@ -3,6 +3,7 @@
 import gc
 import json
 import sys
+import time
 import tracemalloc
 from collections.abc import Sequence
 from functools import partial
@@ -232,6 +233,31 @@ async def test_a_second_that_follows_a_reading_paints_no_ages(frozen: Frozen, mo
         stage.app._shown_at -= 3600.0
         stage.app._tick()
         assert len(ticks) == 1
+
+
+async def test_ages_of_minutes_are_looked_at_each_five_seconds(team: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = list[float]()
+
+    def tick_after(stage: Stage, seconds: float) -> int:
+        stage.app._shown_at = time.monotonic() - seconds
+        stage.app._tick()
+        return len(ticks)
+
+    async with opened(team, 100, 30) as stage:
+        await stage.settles()
+        stage.app.context.reading.stop()
+        monkeypatch.setattr(app, "TICK", 3600.0)
+        monkeypatch.setattr(type(stage.app.screen), "tick", lambda _: ticks.append(0))
+        monkeypatch.setattr(app, "STILL_TICK", 5 * 3600.0)
+        assert tick_after(stage, 3600) == 1, "an age of seconds"
+        agents = tuple(replace(each, since=NOW - 60) for each in stage.app.context.snapshot.view.agents)
+        _publish(stage, 0, view=replace(stage.app.context.snapshot.view, agents=agents))
+        assert tick_after(stage, 3600) == 1
+        assert tick_after(stage, 4 * 3600) == 1
+        assert tick_after(stage, 5 * 3600) == 2
+        await stage.press("k")
+        stage.app._tick()
+        assert len(ticks) == 3, "what a key brings into sight is looked at"
 
 
 async def test_readings_that_wait_are_shown_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

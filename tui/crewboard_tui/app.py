@@ -56,7 +56,7 @@ from crewboard_tui.drafts import Drafts, SentTexts, called
 from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.keys import KeyOrder, RestingDriver
 from crewboard_tui.notifications import WAYS, TerminalNotifications
-from crewboard_tui.poller import TeamPoller
+from crewboard_tui.poller import TeamPoller, is_still
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.themes import PREFIX, THEMES, AsciiFilter, SteadyStylesheet, for_terminal, names
 from crewboard_tui.settings import Settings, keep_visit, read_visit
@@ -74,6 +74,9 @@ _FIRST = "board"
 
 TICK = 1.0
 """Seconds between two looks at the ages on the screen."""
+
+STILL_TICK = 5.0
+"""The same where all ages are of minutes, while the user does nothing."""
 
 STEP, TIMES = 0.3, 2
 """Seconds for which the count of a state with a new need is reversed in the status bar, and how often it is."""
@@ -337,6 +340,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.refresh()
 
     async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            # Other rows may come into sight.
+            self._shown_at = float("-inf")
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.key_order.take(event)
         else:
@@ -519,9 +525,11 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if self._unshown:
             self._show()
         # Of a team that works, the ages were painted just now, with what has changed.
-        is_recent = monotonic() - self._shown_at < TICK / 2
+        every = STILL_TICK if is_still(self.context.snapshot, self.context.now) else TICK
+        is_recent = monotonic() - self._shown_at < every - TICK / 2
         for screen in self._framed():
             if hushed or not is_recent:
+                self._shown_at = monotonic()
                 screen.tick()
                 screen.paint_times(self.context.snapshot)
             if hushed:

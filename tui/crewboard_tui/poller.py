@@ -56,6 +56,9 @@ RING_EVERY = 5.0
 _RESTING: frozenset[State] = frozenset({"idle", "paused", "exited", "crashed", "vanished"})
 """States that do not end by themselves after some time."""
 
+YOUNG = 60.0
+"""Seconds below which an age is shown in seconds."""
+
 LATE = 2.0
 """Seconds after which a reading that a database has not answered is shown as one that it does not answer."""
 
@@ -356,3 +359,10 @@ def is_at_rest(view: TeamView) -> bool:
         and not view.unprovided
         and all(agent.state in _RESTING and not agent.is_open for agent in view.agents)
     )
+
+
+def is_still(snapshot: Snapshot, now: float) -> bool:
+    """Return True if the team is at rest for so long that the ages of its agents and needs are of minutes."""
+    view = snapshot.view
+    newest = max([agent.since for agent in view.agents] + [need.since for need in view.needs], default=0.0)
+    return snapshot.problem is None and is_at_rest(view) and now - newest >= YOUNG
