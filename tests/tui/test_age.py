@@ -398,6 +398,7 @@ async def test_needs_and_agents_that_stay_the_same_are_not_laid_out_again(
         # Beside the roster stands what the selected one does, and in the alert line the first result.
         assert made.count("thinking") <= 5
         assert sum(text.startswith("result: ") for text in made) <= 2
+        assert not any(text.startswith(("Team ", "Peek", "Tasks", "Results", "Inbox")) for text in made), "a title"
 
 
 def test_a_reading_costs_the_same_with_20000_unread_results(team: Frozen) -> None:

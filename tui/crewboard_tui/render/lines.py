@@ -74,7 +74,7 @@ def plain(content: Line) -> str:
 
 def width_of(content: Line) -> int:
     """Return a line's width in cells."""
-    return sum(cell_len(span.text) for span in content)
+    return sum([cell_len(span.text) for span in content])
 
 
 def matches(text: str, wanted: str) -> bool:

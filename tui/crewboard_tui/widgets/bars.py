@@ -85,7 +85,7 @@ class StaticLines(Widget):
 
 def title(pane: Ruled, above: str, right: str = "") -> None:
     """Set the title of a pane, and the text at the right of its rule."""
-    pane.rule.entitle(one_line(above), one_line(right))
+    pane.rule.entitle(above, right)
 
 
 def follow_words(pane: LineView | LineList, key: str) -> str:

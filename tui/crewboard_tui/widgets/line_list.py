@@ -322,13 +322,15 @@ class LineList(ScrollView, can_focus=True):
 
     def empty_rows(self, text: str) -> list[Row]:
         """Return what an empty list shows, in the middle: each part of the text, up to a `; `, on a line of its own."""
-        if not self.row_width:
+        # Textual derives the width from all widgets above: once, and not for each line.
+        width = self.row_width
+        if not width:
             # Before the first layout.
             return []
-        pieces = [piece for part in text.split("; ") for piece in wrap(part, self.row_width)]
+        pieces = [piece for part in text.split("; ") for piece in wrap(part, width)]
         # A list that is as high as its rows would grow.
         above = 0 if self.styles.auto_dimensions else max(0, self.size.height - len(pieces)) // 2
-        lines = [" " * ((self.row_width - width_of((Span(piece),))) // 2) + piece for piece in pieces]
+        lines = [" " * ((width - width_of((Span(piece),))) // 2) + piece for piece in pieces]
         return [Row("", (Span(line, "dim"),)) for line in [""] * above + lines]
 
     def select(self, key: str | None) -> None:

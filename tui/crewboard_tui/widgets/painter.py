@@ -30,7 +30,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import AwaitMount, Widget
 
-from crewboard_tui.render.lines import Line, Span, crop, rule_line
+from crewboard_tui.render.lines import Line, Span, crop, one_line, rule_line
 from crewboard_tui.render.sanitize import safe_text
 from crewboard_tui.render.themes import code_colour
 
@@ -434,16 +434,18 @@ class Rule:
     def __init__(self, pane: Widget) -> None:
         self._pane = pane
         self._painter = Painter(pane)
-        self._titles = "", ""
+        self._entitled = self._titles = "", ""
         self._kept: tuple[object, Strip] = None, Strip([])
         """The strip that was painted last, and what it follows from."""
         self.head: Line | None = None
         """The heads of the columns of the pane's rows, placed as the rows are."""
 
     def entitle(self, title: str, right: str = "") -> None:
-        """Set the title at the left of the rule, and the text at its right."""
-        if self._titles != (title, right):
-            self._titles = title, right
+        """Set the title at the left of the rule, and the text at its right: untrusted texts."""
+        if self._entitled != (title, right):
+            # What is the same as before is not made safe again.
+            self._entitled = title, right
+            self._titles = one_line(title), one_line(right)
             self.paint()
 
     def paint(self) -> None:
