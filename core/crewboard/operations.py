@@ -51,7 +51,7 @@ class Operation(NamedTuple):
     - `fits` returns True for an agent, or a task, on which it works now; `why_not` says why it works on none of those
       named. It works on one task at a time if it is for `one`.
     - `section` is the heading of its command in the help; without one it has no command. `all_help` describes its
-      option --all, `options` its other ones.
+      option --all, `options` its other ones; `prints` says in the reference what it prints as JSON.
     - `keys` are pressed, `help` tells what they do, `footer` is their rank; `keys_for_all` and `help_for_all` are those
       for the whole team. It `asks` for a text; if it `composes`, that is written where messages or tasks are.
     - With `confirm` the user presses its key again, or types yes, and is told the `consequence` before.
@@ -70,6 +70,7 @@ class Operation(NamedTuple):
     section: str = ""
     all_help: str = ""
     options: Mapping[str, str] = {}
+    prints: str = ""
     keys: str = ""
     help: str = ""
     footer: int | None = None
@@ -141,6 +142,7 @@ def _not_running(who: str, _: Pressed) -> str:
     why_not=_not_running,
     after=lambda done, key: f"; {key('agent.resume')} resumes it with its memory" if done.can_resume else "",
     options={"now": "Do not ask: end it and everything that it started."},
+    prints="`{name, was_alive, alive: false}`; with several names an array of these",
 )  # fmt: skip
 def stop(team: Team, name: str, *, now: bool = False) -> Done:
     """Ask the agents NAME... to shut down, and wait until they are gone.
@@ -193,6 +195,7 @@ def _loss(agents: Sequence[AgentView], view: TeamView, _: Pressed) -> str:
     fits=lambda agent: not agent.alive, confirm="yes", consequence=_loss,
     keys="delete", help="remove it from the team once it has ended; its files are kept", footer=77,
     why_not=lambda who, key: f"{who} running; {key('agent.stop')} stops it first",
+    prints="`{name, kept}`: the folder that holds its files; with several names an array of these",
 )  # fmt: skip
 def remove(team: Team, name: str) -> Done:
     """Remove the stopped agents NAME... from the roster; their files are kept.
@@ -216,6 +219,7 @@ def remove(team: Team, name: str) -> Done:
     keys="p", help="pause it at its next safe point, or unpause it", footer=43,
     keys_for_all="P", help_for_all="pause all agents; if all are paused, unpause them",
     back="agent.unpause", why_not=_not_running,
+    prints="`{name, paused}`; with several names or `--all` an array of these",
 )  # fmt: skip
 def pause(team: Team, name: str) -> Done:
     """Pause the agents NAME... at their next safe point, until `unpause`."""
@@ -225,7 +229,7 @@ def pause(team: Team, name: str) -> Done:
 
 @operation(
     "agent.unpause", label="continue", doing="unpausing", done="continue", fits=is_paused, section="Steer",
-    all_help="All paused agents.",
+    all_help="All paused agents.", prints="as `pause`",
 )  # fmt: skip
 def unpause(team: Team, name: str) -> Done:
     """Let the paused agents NAME... continue."""
@@ -251,7 +255,7 @@ def _want(team: Team, name: str, wanted: Literal["paused", "running"]) -> None:
     "agent.interrupt", label="interrupt", doing="interrupting", done="are interrupted, and read it now",
     fits=lambda agent: agent.alive, section="Steer", composes=True,
     keys="i", help="stop its turn; it then reads your message", footer=72,
-    why_not=_not_running,
+    why_not=_not_running, prints="the message",
 )  # fmt: skip
 def interrupt(team: Team, name: str, text: str = "") -> Done:
     """Stop the present turn or command of the agent NAME, and let it read TEXT.
@@ -269,7 +273,7 @@ def interrupt(team: Team, name: str, text: str = "") -> Done:
 
 @operation(
     "agent.rename", label="rename", doing="renaming", done="are renamed", fits=lambda _: True, section="Steer",
-    keys="I", help="show words of yours beside its name",
+    keys="I", help="show words of yours beside its name", prints="`{name, title}`",
     asks=Asks("rename {}".format, "shown beside the name; empty removes it", lambda agent: agent.title,
               lambda text, *_: _why_no_title(" ".join(text.split()))),
 )  # fmt: skip

@@ -8,6 +8,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from crewboard.agent_types import TEAM_TOOLS, TYPES
+from crewboard.operations import OPERATIONS
 from crewboard.worker.tools.base import Tool
 from crewboard.worker.tools.registry import TOOLS
 from crewboard_tui.cli.program import crewboard
@@ -132,6 +133,12 @@ def _keys(names: str) -> str:
     return " ".join(f"`{name}`" for name in names.split(",")) if names else "in the palette"
 
 
+def operations() -> str:
+    """Return what the commands of operations print as JSON."""
+    rows = [f"| `{each.command}` | {each.prints} |" for each in OPERATIONS.values() if each.section]
+    return "\n".join(["| command | prints |", "|---|---|", *rows])
+
+
 def tools() -> str:
     """Return each tool's words for the model and the form of its input."""
     return "\n\n".join(map(_tool, TOOLS.values()))
@@ -183,7 +190,13 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-PARTS: dict[str, Callable[[], str]] = {"cli": cli, "keys": keys, "tools": tools, "agent-types": agent_types}
+PARTS: dict[str, Callable[[], str]] = {
+    "cli": cli,
+    "keys": keys,
+    "json": operations,
+    "tools": tools,
+    "agent-types": agent_types,
+}
 """The generated part of each page, which has the page's name."""
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from crewboard import records
 from crewboard.errors import ExitCode
 from crewboard.models import ProjectModel
+from crewboard.operations import OPERATIONS
 from crewboard.pricing import Band
 from crewboard.readmodel import as_json
 from crewboard.readmodel.changes import Kind
@@ -131,7 +132,9 @@ def _with_json(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[s
 
 
 def test_every_command_that_prints_json_is_told() -> None:
-    assert sorted(marked_names(REFERENCE / "json.md", "words", "commands")) == sorted(_with_json(crewboard))
+    told = [name for part in ("commands", "operations") for name in marked_names(REFERENCE / "json.md", "words", part)]
+    assert sorted(told) == sorted(_with_json(crewboard))
+    assert [each.ident for each in OPERATIONS.values() if bool(each.section) != bool(each.prints)] == []
 
 
 def test_exit_codes_have_their_names() -> None:
