@@ -8,6 +8,7 @@ Every command imports this module, `--version` and `--help` too: what only some 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import math
 import os
@@ -639,6 +640,26 @@ def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = F
 def as_json(command: Any) -> Any:  # noqa: ANN401
     """Add the option `--json` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def alone(command: Any) -> Any:  # noqa: ANN401
+    """Have a group call its function only without a command of the group, and give it the session."""
+
+    @click.pass_context
+    @functools.wraps(command)
+    def call(context: click.Context, /, **options: Any) -> None:
+        if context.invoked_subcommand is None:
+            command(context.obj, **options)
+
+    return call
+
+
+def say_either(text: str, data: object, *, as_json: bool) -> None:
+    """Print text on stdout, or `data` as JSON."""
+    if as_json:
+        say_json(data)
+    else:
+        say(text)
 
 
 def say(text: str) -> None:

@@ -370,16 +370,13 @@ def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: b
 
 @click.group(invoke_without_command=True)
 @as_json
-@click.pass_context
-def rules(context: click.Context, as_json: bool) -> None:
+@common.alone
+def rules(session: Session, as_json: bool) -> None:
     """List the permission rules, which allow or deny calls, or ask you first.
 
     deny wins over ask, ask wins over allow. `allow` only matters for agents hired with --ask. Each line shows how many
     calls the rule decided.
     """
-    if context.invoked_subcommand is not None:
-        return
-    session: Session = context.obj
     directory = session.team.directory
     found = roster.load(directory).rules if directory.exists() else []
     usage = journal.RuleUsageReader(directory).read() if found else {}
@@ -434,10 +431,8 @@ def add(
     if agent_type is not None:
         type_files.find(session.root, agent_type)
     rule = commands_rules.add_rule(session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type)
-    if as_json:
-        say_json(rule.as_dict())
-    else:
-        say(safe_line(f"{rule.id}: {commands_rules.describe_rule(rule)}"))
+    says = safe_line(f"{rule.id}: {commands_rules.describe_rule(rule)}")
+    common.say_either(says, rule.as_dict(), as_json=as_json)
 
 
 @rules.command()
@@ -467,10 +462,7 @@ def ack(session: Session, what: str, as_json: bool) -> None:
     """
     team = session.team
     done = _acknowledge(team, what)
-    if as_json:
-        say_json({"name": what, "acknowledged": True})
-    else:
-        say(f"acknowledged {done}")
+    common.say_either(f"acknowledged {done}", {"name": what, "acknowledged": True}, as_json=as_json)
 
 
 def _acknowledge(team: Team, what: str) -> str:

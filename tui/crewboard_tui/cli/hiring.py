@@ -324,14 +324,12 @@ def _profiles_folder() -> Path:
 
 @click.group(invoke_without_command=True)
 @as_json
-@click.pass_context
-def profiles(context: click.Context, as_json: bool) -> None:
+@common.alone
+def profiles(_: Session, as_json: bool) -> None:
     """List the hires that you saved, for `spawn --profile` and the hire form.
 
     They are yours, for all teams: files in ~/.config/crewboard/profiles.
     """
-    if context.invoked_subcommand is not None:
-        return
     saved = commands_profiles.load(_profiles_folder())
     for file in saved.damaged:
         note(f"skipped {_profiles_folder() / file}: it cannot be read; correct it, save it again or remove it")
@@ -496,16 +494,13 @@ def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
 
 @click.group(invoke_without_command=True)
 @as_json
-@click.pass_context
-def types(context: click.Context, as_json: bool) -> None:
+@common.alone
+def types(session: Session, as_json: bool) -> None:
     """List the agent types and what each may do.
 
     A project can add types in .crewboard/agents/*.md or .claude/agents/*.md. The list names files that cannot be used,
     and fields and tools that have no effect. Accept a type with `crewboard types trust` before you hire it.
     """
-    if context.invoked_subcommand is not None:
-        return
-    session: Session = context.obj
     trusted = partial(type_files.is_accepted, environment=os.environ)
     known, broken = type_files.find_all(session.root)
     for file in broken:

@@ -33,8 +33,8 @@ from crewboard_tui.render.sanitize import safe_line
     },
 )
 @as_json
-@click.pass_context
-def hosts(context: click.Context, as_json: bool) -> None:
+@common.alone
+def hosts(session: Session, as_json: bool) -> None:
     """List the hosts of the team, and what each runs.
 
     A host is `crewboard host` on a machine that runs agents of the team. LOAD is for each core; the SLOTS of a host are
@@ -42,9 +42,6 @@ def hosts(context: click.Context, as_json: bool) -> None:
     """
     from crewboard.readmodel import as_json as readmodel_as_json
 
-    if context.invoked_subcommand is not None:
-        return
-    session: Session = context.obj
     directory = session.team.directory
     view = core.TeamReader(directory, probe=NoUsageProbe()).read()
     if as_json:
@@ -114,14 +111,11 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     invoke_without_command=True,
 )
 @as_json
-@click.pass_context
-def workspace(context: click.Context, as_json: bool) -> None:
+@common.alone
+def workspace(session: Session, as_json: bool) -> None:
     """Show what agents on hosts begin with, or push it."""
     from crewboard.commands import workspace as commands_workspace
 
-    if context.invoked_subcommand is not None:
-        return
-    session: Session = context.obj
     found = commands_workspace.pushed(session.team)
     if as_json:
         say_json(_workspace_as_json(found) if found is not None else None)

@@ -13,7 +13,18 @@ from crewboard.commands.context import CommandLine, command_for
 from crewboard.protocol import addressing, requests
 from crewboard.readmodel.mail import MailReader, MessageView, as_approved, only_became_free
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import Session, as_json, clock, indented, note, note_damage, revive, say, say_json
+from crewboard_tui.cli.common import (
+    Session,
+    as_json,
+    clock,
+    indented,
+    note,
+    note_damage,
+    revive,
+    say,
+    say_either,
+    say_json,
+)
 
 
 @click.command()
@@ -63,10 +74,8 @@ def broadcast(session: Session, text: str, as_json: bool) -> None:
 
 def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
     dumped = [message.as_dict() for message in messages]
-    if as_json:
-        say_json(dumped if many else dumped[0])
-    else:
-        say("sent to " + ", ".join(message.to for message in messages))
+    says = "sent to " + ", ".join(message.to for message in messages)
+    say_either(says, dumped if many else dumped[0], as_json=as_json)
     revive(team.directory)
     with team.directory.store.glance():
         asleep = [message.to for message in messages if not commands_messages.is_listening(team, message.to)]

@@ -504,7 +504,5 @@ def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
 
 
 def _report_answer(request: Request, as_json: bool) -> None:
-    if as_json:
-        say_json(request.as_dict())
-    else:
-        say(f"{request.type} {request.id} of {request.from_}: {request.status}")
+    says = f"{request.type} {request.id} of {request.from_}: {request.status}"
+    common.say_either(says, request.as_dict(), as_json=as_json)

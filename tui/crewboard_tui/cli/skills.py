@@ -20,8 +20,8 @@ from crewboard_tui.render.sanitize import safe_line
 
 @click.group(invoke_without_command=True)
 @as_json
-@click.pass_context
-def skills(context: click.Context, as_json: bool) -> None:
+@common.alone
+def skills(session: Session, as_json: bool) -> None:
     """List the skills of the project, and which of them you accepted.
 
     Agents are told of a skill in .claude/skills after `crewboard skills trust`, until one of its files changes: agents
@@ -29,9 +29,6 @@ def skills(context: click.Context, as_json: bool) -> None:
     The CLAUDE.md and AGENTS.md of folders and what such files import are listed as @PATH, and the commands of
     .claude/commands as /NAME; they need one, too.
     """
-    if context.invoked_subcommand is not None:
-        return
-    session: Session = context.obj
     accepted = skill_files.accepted(session.root, os.environ)
     found, left_out = skill_files.list_all(session.root)
     states = {each.name: _state(each, accepted.get(each.name)) for each in found}
