@@ -583,7 +583,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if again:
             for view in self.screen_stack[-1:]:  # none is left if the dashboard was left meanwhile
                 if isinstance(view, BaseScreen):
-                    view.begin()
+                    view.panes.begin()
 
     @work
     async def action_teams(self) -> None:

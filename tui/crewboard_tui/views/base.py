@@ -201,9 +201,6 @@ class BaseScreen(Screen[None]):
     def go_to(self, key: str) -> None:
         """Put the cursor on the row `key` of the list that this screen is about."""
 
-    def begin(self) -> None:
-        """Give the focus to the list that this screen is about."""
-
     def selection(self) -> Selection:
         """Return what the keys act on."""
         return Selection()

@@ -139,9 +139,6 @@ class BoardScreen(BaseScreen):
         self._steps = FirstSteps(context, lambda: self.app, self._lacks_key, self._chose_server)
         self.offer(*own, [local], self._steps.actions, self.search.actions, self.panes.actions)
 
-    def begin(self) -> None:
-        self.panes.begin()
-
     def _forget_absence(self) -> None:
         self.context.absence_seen = True
         self.context.announce()
@@ -330,7 +327,7 @@ class BoardScreen(BaseScreen):
         if self.search.is_narrowed:
             self.search.clear()
         self.query_one(Roster).want(key)
-        self.begin()
+        self.panes.begin()
 
     def selection(self) -> Selection:
         if not self.is_mounted:

@@ -280,9 +280,6 @@ class CostScreen(BaseScreen):
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
-    def begin(self) -> None:
-        self.panes.begin()
-
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="spent")
         yield CostRows(marks=True, sorts=tuple(SORTS), id="cost", classes="pane")

@@ -43,9 +43,6 @@ class FeedScreen(BaseScreen):
         self.back_layers = (self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
-    def begin(self) -> None:
-        self.panes.begin()
-
     def body(self) -> Iterable[Widget]:
         yield CollapsibleList(id="feed", classes="pane")
 

@@ -76,9 +76,6 @@ class InboxScreen(BaseScreen):
         )
         self.offer(own, AgentActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
 
-    def begin(self) -> None:
-        self.panes.begin()
-
     def body(self) -> Iterable[Widget]:
         with Horizontal():
             yield LineList(id="boxes", classes="pane")

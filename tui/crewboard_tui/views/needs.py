@@ -75,9 +75,6 @@ class NeedsScreen(BaseScreen):
     def _typed(self) -> CommandLine:
         return CommandLine.of(self.context.team)
 
-    def begin(self) -> None:
-        self.panes.begin()
-
     def body(self) -> Iterable[Widget]:
         yield LineList(marks=True, sorts=tuple(SORTS), chosen_by_key="unblocks", id="needs", classes="pane")
         yield LineView(id="why", classes="pane", follow=False, follows=False)

@@ -105,9 +105,6 @@ class ProcessesScreen(BaseScreen):
         self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
-    def begin(self) -> None:
-        self.panes.begin()
-
     def body(self) -> Iterable[Widget]:
         yield LineList(marks=True, sorts=tuple(SORTS), id="processes", classes="pane")
         yield LineView(id="process", classes="pane", follow=False, follows=False)

@@ -74,9 +74,6 @@ class TasksScreen(BaseScreen):
             self.panes.actions,
         )
 
-    def begin(self) -> None:
-        self.panes.begin()
-
     def body(self) -> Iterable[Widget]:
         yield LineList(marks=True, sorts=tuple(SORTS), id="tasks", classes="pane")
         yield LineView(id="task", classes="pane", follow=False, follows=False)

@@ -170,7 +170,7 @@ class CollapsibleList(LineList):
             self.action_bottom()
         else:
             self.follow = False
-            self.post_message(self.Moved(self, self.selected))
+            self.post_message(self.Moved(self))
 
     @property
     def whole_in_sight(self) -> set[str]:
@@ -186,4 +186,4 @@ class CollapsibleList(LineList):
         head = self.head[1:] if self.head is not None else None
         self.read(self._folds, "", head)
         self.screen.refresh_bindings()
-        self.post_message(self.Moved(self, self.selected))
+        self.post_message(self.Moved(self))

@@ -98,6 +98,18 @@ def changed_cells(before: Line, now: Line) -> tuple[int, int] | None:
     return width_of(now[:same]), width - width_of(after)
 
 
+class _OfList(Message):
+    """A message of a list."""
+
+    def __init__(self, rows: "LineList") -> None:
+        super().__init__()
+        self.rows = rows
+
+    @property
+    def control(self) -> "LineList":
+        return self.rows
+
+
 class LineList(ScrollView, can_focus=True):
     """A list whose cursor stays on its item when rows come, go or change their order.
 
@@ -108,51 +120,21 @@ class LineList(ScrollView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "marks", "sort", "wide")]
 
-    class Moved(Message):
+    class Moved(_OfList):
         """The cursor moved to another item."""
 
-        def __init__(self, rows: "LineList", key: str | None) -> None:
-            super().__init__()
-            self.rows = rows
-            self.key = key
-
-        @property
-        def control(self) -> "LineList":
-            return self.rows
-
-    class Opened(Message):
+    class Opened(_OfList):
         """Sent when the item under the cursor is opened."""
 
         def __init__(self, rows: "LineList", key: str) -> None:
-            super().__init__()
-            self.rows = rows
+            super().__init__(rows)
             self.key = key
 
-        @property
-        def control(self) -> "LineList":
-            return self.rows
-
-    class Marked(Message):
+    class Marked(_OfList):
         """The marks have changed; the rows show that once they are shown anew."""
 
-        def __init__(self, rows: "LineList") -> None:
-            super().__init__()
-            self.rows = rows
-
-        @property
-        def control(self) -> "LineList":
-            return self.rows
-
-    class Reordered(Message):
+    class Reordered(_OfList):
         """The sort order or the columns changed. The receiver must call `show` again."""
-
-        def __init__(self, rows: "LineList") -> None:
-            super().__init__()
-            self.rows = rows
-
-        @property
-        def control(self) -> "LineList":
-            return self.rows
 
     def __init__(
         self, *, marks: bool = False, sorts: Sequence[str] = (), chosen_by_key: str = "", **kwargs: Any
@@ -275,18 +257,18 @@ class LineList(ScrollView, can_focus=True):
                     self._came_at = monotonic()
                     self.set_timer(BLIND_FOR, self.refresh_bindings)
                 self._selected = found
-                self.post_message(self.Moved(self, found))
+                self.post_message(self.Moved(self))
         if self._wanted in self._keys:
             wanted, self._wanted = self._wanted, None
             self._at = self._keys.index(wanted)
             if self._selected != wanted:
                 self._selected = wanted
-                self.post_message(self.Moved(self, wanted))
+                self.post_message(self.Moved(self))
         # The rows of an empty list have no key: none of them is the last one.
         if self.follow and any(self._keys[-1:]) and self._at != len(self._rows) - 1:
             self._at = len(self._rows) - 1
             self._selected = self._keys[-1]
-            self.post_message(self.Moved(self, self._selected))
+            self.post_message(self.Moved(self))
         set_height(self, len(rows))
         if before_head != head:
             self.rule.paint()
@@ -469,7 +451,7 @@ class LineList(ScrollView, can_focus=True):
         self._paint_row(old)
         self._paint_row(at)
         self._keep_visible()
-        self.post_message(self.Moved(self, self._selected))
+        self.post_message(self.Moved(self))
 
     def _keep_visible(self) -> None:
         room = max(1, self.size.height)
@@ -491,7 +473,7 @@ class LineList(ScrollView, can_focus=True):
         self._move(len(self._rows) - 1)
         if self._follows:
             self.follow = True
-            self.post_message(self.Moved(self, self._selected))
+            self.post_message(self.Moved(self))
 
     def action_page_down(self) -> None:
         self._move(self._at + max(1, self.size.height // 2))

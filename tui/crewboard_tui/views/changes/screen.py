@@ -69,9 +69,6 @@ class ChangesScreen(BaseScreen):
         self.offer(own, Merging(context, self._reader, self._open_page).actions, *agent, self.search.actions,
                    self.panes.actions)  # fmt: skip
 
-    def begin(self) -> None:
-        self.panes.begin()
-
     def _open_page(self, page: BaseScreen) -> None:
         self.app.push_screen(page)
 
