@@ -49,10 +49,7 @@ def record_exit(
     the end if the supervisor observed it. If not, the last sign of life is recorded: of the worker, or of its host,
     `seen_at`, because a worker at rest writes nothing.
     """
-    spec, status = (
-        agent.spec.load_or_none(),
-        agent.status.load_or_none(),
-    )
+    spec, status = agent.spec.load_or_none(), agent.status.load_or_none()
     unobserved = ended == Ended() and status is not None and status.run == run
     reason = reason or _reason(agent, run, ended, spec, status)
     at = max(status.beat, seen_at) or now if unobserved and status is not None else now

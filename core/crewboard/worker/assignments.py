@@ -491,10 +491,7 @@ class Assignments:
         if last is None or last == self._name:
             return False
         agent = self._team.agent(last)
-        spec, status = (
-            agent.spec.load_or_none(),
-            agent.status.load_or_none(),
-        )
+        spec, status = agent.spec.load_or_none(), agent.status.load_or_none()
         # A run that has its lease but is not in its loop yet has not begun for this purpose.
         begun = 0 if status is None else status.run - (status.state == "starting")
         returns = spec is not None and is_starting(spec, begun, self._run_state.now())

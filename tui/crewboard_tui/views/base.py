@@ -198,6 +198,11 @@ class BaseScreen(Screen[None]):
     def take(self, character: str) -> None:
         """Handle a character that was typed before this screen was shown and that no widget handled."""
 
+    @property
+    def rows(self) -> LineList:
+        """Return the list that this screen is about: it has the focus first."""
+        return self.query_one(str(self.AUTO_FOCUS), LineList)
+
     def go_to(self, key: str) -> None:
         """Put the cursor on the row `key` of the list that this screen is about."""
 

@@ -277,7 +277,7 @@ class CostScreen(BaseScreen):
         super().__init__(context)
         self._priced = ""
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
-        self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
+        self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
     def body(self) -> Iterable[Widget]:
@@ -296,14 +296,14 @@ class CostScreen(BaseScreen):
         return (SpendingRate(), SpendingByMinute())
 
     def selection(self) -> Selection:
-        return select_in(self.context.snapshot.view, self._rows) if self.is_mounted else Selection()
+        return select_in(self.context.snapshot.view, self.rows) if self.is_mounted else Selection()
 
     @property
-    def _rows(self) -> CostRows:
+    def rows(self) -> CostRows:
         return self.query_one("#cost", CostRows)
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows, view, width = self._rows, snapshot.view, self.size.width
+        rows, view, width = self.rows, snapshot.view, self.size.width
         spent = format_spending(view, snapshot.get(SpendingRate()))
         high = next((lines for least, lines in _ROWS if self.size.height >= least), 0)
         above = chart(snapshot.get(SpendingByMinute()) or Spending({}), spent, width, high)

@@ -123,13 +123,9 @@ class HostsPage(BaseScreen):
         yield LineView(id="host", classes="pane", follow=False, follows=False)
 
     @property
-    def _rows(self) -> LineList:
-        return self.query_one("#hosts", LineList)
-
-    @property
     def _selected(self) -> HostView | None:
         """Return the host under the cursor."""
-        return self.context.snapshot.view.host(self._rows.selected) if self.is_mounted else None
+        return self.context.snapshot.view.host(self.rows.selected) if self.is_mounted else None
 
     def selection(self) -> Selection:
         """Return the agents that were lost with the selected host."""
@@ -140,7 +136,7 @@ class HostsPage(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         # Also while the database is away, when a host wrote last is longer and longer ago.
-        rows, view = self._rows, replace(snapshot.view, now=self.context.now)
+        rows, view = self.rows, replace(snapshot.view, now=self.context.now)
         if not rows.row_width:
             # Before the first layout there is no width; the page is shown again after it.
             return

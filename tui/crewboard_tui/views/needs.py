@@ -57,7 +57,7 @@ class NeedsScreen(BaseScreen):
         super().__init__(context)
         self._order: list[str] = []
         self.search = Search(context, self.narrow, "words of a need, its agent or its kind", NEED_GROUPS)
-        self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
+        self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
         self._permissions = MarkedPermissions(context, self._holds_back)
         self._marked = ReadText(context, self, "#why")
         self.texts = (self._marked,)
@@ -89,33 +89,29 @@ class NeedsScreen(BaseScreen):
 
     def selected_need(self) -> Need | None:
         """The need under the cursor."""
-        return self.context.snapshot.view.need(self.query_one("#needs", LineList).selected) if self.is_mounted else None
+        return self.context.snapshot.view.need(self.rows.selected) if self.is_mounted else None
 
     @property
     def shown_need(self) -> str | None:
-        return self.query_one("#needs", LineList).selected if self.is_mounted else None
+        return self.rows.selected if self.is_mounted else None
 
     def selection(self) -> Selection:
         if not self.is_mounted:
             return Selection()
         view = self.context.snapshot.view
-        needs = [need for key in self._rows.targets if (need := view.need(key)) is not None]
-        return select_needs(view, needs, select_in(view, self._rows, self._agent_of))
-
-    @property
-    def _rows(self) -> LineList:
-        return self.query_one("#needs", LineList)
+        needs = [need for key in self.rows.targets if (need := view.need(key)) is not None]
+        return select_needs(view, needs, select_in(view, self.rows, self._agent_of))
 
     def _agent_of(self, key: str) -> str | None:
         need = self.context.snapshot.view.need(key)
         return need.agent if need else None
 
     def lists(self, need: Need) -> bool:
-        rows = self._rows
+        rows = self.rows
         return rows.display and not self.search.is_narrowed and need.key in rows.seen_keys
 
     def go_to(self, key: str) -> None:
-        self.query_one("#needs", LineList).want(key)
+        self.rows.want(key)
         self.refresh_all()
 
     def on_screen_resume(self) -> None:
@@ -127,7 +123,7 @@ class NeedsScreen(BaseScreen):
         self.narrow()
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows, view = self._rows, snapshot.view
+        rows, view = self.rows, snapshot.view
         rows.marked &= {need.key for need in view.needs}
         found = {
             row.key: row
@@ -262,11 +258,11 @@ class RulesPage(BaseScreen):
     @property
     def _selected(self) -> tuple[Rule, journal.RuleUsage] | None:
         """Return the rule under the cursor, with its usage."""
-        key = self.query_one("#rules", LineList).selected if self.is_mounted else None
+        key = self.rows.selected if self.is_mounted else None
         return next((each for each in self.context.snapshot.get(Rules()) or () if each[0].id == key), None)
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows, rules = self.query_one("#rules", LineList), snapshot.get(Rules())
+        rows, rules = self.rows, snapshot.get(Rules())
         if rules is None:
             rows.show(rows.empty_rows("reading the rules …"))
             return

@@ -102,7 +102,7 @@ class ProcessesScreen(BaseScreen):
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self._measured: Mapping[str, tuple[Usage, ...]] = {}
         """Measurements of the agents whose rows were shown last."""
-        self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
+        self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
     def body(self) -> Iterable[Widget]:
@@ -111,22 +111,18 @@ class ProcessesScreen(BaseScreen):
 
     def queries(self) -> Iterable[Query[object]]:
         name = self._selected
-        shown = tuple(sorted(filter(None, self._rows.seen_keys))) if self.is_mounted else ()
+        shown = tuple(sorted(filter(None, self.rows.seen_keys))) if self.is_mounted else ()
         return (*((CrashOf(name), ProcessOf(name)) if name else ()), *((Usages(shown),) if shown else ()))
 
     def selection(self) -> Selection:
-        return select_in(self.context.snapshot.view, self._rows) if self.is_mounted else Selection()
-
-    @property
-    def _rows(self) -> LineList:
-        return self.query_one("#processes", LineList)
+        return select_in(self.context.snapshot.view, self.rows) if self.is_mounted else Selection()
 
     @property
     def _selected(self) -> str | None:
-        return self._rows.selected if self.is_mounted else None
+        return self.rows.selected if self.is_mounted else None
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows = self._rows
+        rows = self.rows
         rows.marked &= set(snapshot.view.names)
         shown = [
             agent

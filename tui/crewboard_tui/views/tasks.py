@@ -64,7 +64,7 @@ class TasksScreen(BaseScreen):
         super().__init__(context)
         self.search = Search(context, self.narrow, FINDS_TASKS, TASK_GROUPS)
         self._tree, self._done = TaskTree(), DoneTasks()
-        self.back_layers = (marks_layer(lambda: self._rows), self.panes.layer, self.search.layer)
+        self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
         self.offer(
             TaskActions(context).actions,
             unavailable(lambda: "not on the task board", *_ABOUT_THE_OWNER),
@@ -79,19 +79,19 @@ class TasksScreen(BaseScreen):
         yield LineView(id="task", classes="pane", follow=False, follows=False)
 
     def selected_task(self) -> Task | None:
-        selected = self.query_one("#tasks", LineList).selected if self.is_mounted else None
+        selected = self.rows.selected if self.is_mounted else None
         return next((task for task in self.context.snapshot.view.tasks if str(task.id) == selected), None)
 
     def go_to(self, key: str) -> None:
         tasks = self.context.snapshot.view.tasks
         self._done.is_unfolded |= any(str(task.id) == key and task.status == "completed" for task in tasks)
-        self.query_one("#tasks", LineList).want(key)
+        self.rows.want(key)
 
     def selection(self) -> Selection:
         """Return the tasks and their owners, or the agents that had them and may come back."""
         if not self.is_mounted:
             return Selection()
-        rows, view = self._rows, self.context.snapshot.view
+        rows, view = self.rows, self.context.snapshot.view
         tasks = tuple(task for task in view.tasks if str(task.id) in rows.targets)
         return replace(
             select_in(view, rows, self._owner_of),
@@ -100,10 +100,6 @@ class TasksScreen(BaseScreen):
             unmark=lambda _: rows.unmark(rows.shown_marks),
             show_task=lambda ident: self.go_to(str(ident)),
         )
-
-    @property
-    def _rows(self) -> LineList:
-        return self.query_one("#tasks", LineList)
 
     def _owner_of(self, key: str) -> str | None:
         task = next((task for task in self.context.snapshot.view.tasks if str(task.id) == key), None)
@@ -116,7 +112,7 @@ class TasksScreen(BaseScreen):
             yield WorkOf(task.owner)
 
     def paint(self, snapshot: Snapshot) -> None:
-        rows, view = self._rows, snapshot.view
+        rows, view = self.rows, snapshot.view
         rows.marked &= {str(task.id) for task in view.tasks}
         shown = [
             task
@@ -157,7 +153,7 @@ class TasksScreen(BaseScreen):
     def _paint_task(self) -> None:
         pane = self.query_one("#task", LineView)
         task = self.selected_task()
-        is_done = self._rows.selected == DONE
+        is_done = self.rows.selected == DONE
         title(pane, f"#{task.id}" if task else "Done" if is_done else "Task")
         self.panes.show_below(pane, shown=task is not None or is_done)
         lines: list[Line] = []

@@ -175,9 +175,9 @@ class FileToolClient:
     There is one server, started when first needed, and more while calls that only read run at once and take long.
     """
 
-    def __init__(self, sandbox: Sandbox, *, timeout: float = CALL_TIMEOUT) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
-        self._timeout = timeout
+        self._timeout = CALL_TIMEOUT
         self.background: dict[str, BackgroundCommand] = {}
         """The commands of this run that were started in the background, by handle, also ended ones."""
         self._first = _Server(sandbox)

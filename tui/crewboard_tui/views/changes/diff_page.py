@@ -130,7 +130,7 @@ class ChangesPage(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         if self.is_current:
             self._reader.note(snapshot)
-        files = self.query_one("#files", LineList)
+        files = self.rows
         changes = self._changes
         shown = [each for each in changes.files if matches(each.path, self.search.words)] if changes else []
         collide = changes.conflicts if changes is not None else ()
@@ -183,12 +183,12 @@ class ChangesPage(BaseScreen):
 
     def _paint_diff(self) -> None:
         pane = self.query_one("#diff", CollapsibleList)
-        path = self.query_one("#files", LineList).selected or ""
+        path = self.rows.selected or ""
         is_other, self._path = path != self._path, path
         if not pane.size:
             return  # hidden, it has no width to break lines at
         found = self._file
-        paths = [row.key for row in self.query_one("#files", LineList).rows]
+        paths = [row.key for row in self.rows.rows]
         place = ""
         if len(paths) > 1 and self._path in paths:
             keys = " ".join(map(self.context.key, ("changes.previous", "changes.next")))
@@ -313,12 +313,12 @@ class ChangesPage(BaseScreen):
     # ---------------------------------------------------------------------------------------------- moving
 
     def _why_no_file(self, _: Selection) -> str | None:
-        files = self.query_one("#files", LineList) if self.is_ready else None
+        files = self.rows if self.is_ready else None
         return None if files is not None and len(files.rows) > 1 else "there is no other file"
 
     def _go(self, by: int) -> None:
         """Show the next file, or the one before; behind the last comes the first."""
-        files = self.query_one("#files", LineList)
+        files = self.rows
         keys = [row.key for row in files.rows]
         if self._path in keys:
             files.select(keys[(keys.index(self._path) + by) % len(keys)])

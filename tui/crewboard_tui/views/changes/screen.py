@@ -81,14 +81,14 @@ class ChangesScreen(BaseScreen):
         self._reader.read(diff=self._selected)
 
     def go_to(self, key: str) -> None:
-        self.query_one("#changes", LineList).want(key)
+        self.rows.want(key)
 
     def selection(self) -> Selection:
         return select(self.context.snapshot.view, self._selected)
 
     @property
     def _selected(self) -> str | None:
-        return (self.query_one("#changes", LineList).selected or None) if self.is_mounted else None
+        return (self.rows.selected or None) if self.is_mounted else None
 
     def queries(self) -> Iterable[Query[object]]:
         return (self._reader.evidence,)
@@ -96,7 +96,7 @@ class ChangesScreen(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         if self.is_current:
             self._reader.note(snapshot)
-        rows = self.query_one("#changes", LineList)
+        rows = self.rows
         known = self._reader.known
         agents = [(snapshot.view.agent(name), each) for name, each in known.items()]
         shown = [(agent, each) for agent, each in agents if agent and matches_agent(agent, self.search.words)]
