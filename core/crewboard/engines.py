@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from crewboard.errors import UsageError
 from crewboard.records.agents import Engine
@@ -44,7 +44,8 @@ class KnownEngine(Struct, frozen=True):
     below it ended, and so its session. `names_texts`: each text of its model has an id, so that its own words are
     known by having none. Those that begin as in `remarks` say nothing of the turn; any other ones are the error
     with which it ended, and with words of `unavailable` its API may answer later. `stored` is a pattern of the
-    files in its folder with the session `{}`, if it may replay less than its model has.
+    files in its folder with the session `{}`, if it may replay less than its model has. It works with its `own_tools`,
+    or with crewboard's alone: `session` is what its sessions are begun and loaded with, so that it has no other ones.
     """
 
     name: str
@@ -77,11 +78,20 @@ class KnownEngine(Struct, frozen=True):
     remarks: tuple[str, ...] = ()
     unavailable: tuple[str, ...] = ()
     stored: str = ""
+    own_tools: bool = True
+    session: Mapping[str, Any] = {}
 
     @property
     def plans(self) -> bool:
         """Return True if it has a mode in which it plans, and asks for approval of its plan."""
         return bool(self.plan)
+
+    @property
+    def works_with(self) -> str:
+        """Return on one line whose tools it works with, and what follows from that."""
+        if self.own_tools:
+            return "its own tools: the sandbox holds them, and snapshots of its checkout undo them"
+        return "crewboard's tools: gate and rules decide each call, and undo knows each change"
 
     def users_folder(self, home: Path, environment: Mapping[str, str]) -> Path:
         """Return the folder of its files for a user with this home and environment."""
@@ -164,6 +174,29 @@ KNOWN = {
     )
 }  # fmt: skip
 """The engines that were tried, by name."""
+
+KNOWN["claude-gated"] = structs.replace(
+    KNOWN["claude"],
+    name="claude-gated",
+    title="Claude Code with crewboard's tools",
+    # Its plan mode ends by a tool of its own.
+    plan=(),
+    set_variables={
+        **KNOWN["claude"].set_variables,
+        # A result of our tools is longer than what it takes by itself; it would write the rest into a file.
+        "MAX_MCP_OUTPUT_TOKENS": "100000",
+        # It has no tool to look for tools, so it is shown all at once.
+        "ENABLE_TOOL_SEARCH": "false",
+    },
+    # `createSession` in `dist/acp-agent.js` of claude-agent-acp 0.101.0 passes these on, and `sdk.d.ts` of the Claude
+    # Agent SDK says what they mean: no tool that is built in, no settings with hooks or plugins, no server but ours.
+    session={
+        "systemPrompt": "You work with the tools of the MCP server crewboard; you have no other ones.",
+        "claudeCode": {"options": {"tools": [], "settingSources": [], "strictMcpConfig": True}},
+    },
+    own_tools=False,
+    lacks=("it plans only by the tool submit_plan", "it has no web, no skills and no MCP servers"),
+)
 
 _ANY = KnownEngine(
     name="acp",
@@ -296,18 +329,18 @@ def choose(text: str, workspace: Path | None) -> Engine:
         if program is None:
             why = programs.passed_over(name) or f"there is no program {name}"
             raise UsageError(f"the engine {text!r} cannot be used: {why}")
-        return Engine(name="acp", command=[str(program), *words[1:]])
+        return Engine(name="acp", command=[str(program), *words[1:]], own_tools=known("acp").own_tools)
     engine = KNOWN.get(text)
     if engine is None:
         names = ", ".join(KNOWN)
         raise UsageError(f"there is no engine {text!r}; the engines are {names}, or any other one as acp:COMMAND")
     if workspace is None:
-        return Engine(name=engine.name, command=[])
+        return Engine(name=engine.name, command=[], own_tools=engine.own_tools)
     found = _find(engine, workspace)
     if found.path is None:
         install = f"npm install -g {engine.package}@{engine.tested[-1]}"
         raise UsageError(f"the engine {text} cannot be used: {found.why_not}; `{install}` installs it")
-    return Engine(name=engine.name, command=[str(found.path)])
+    return Engine(name=engine.name, command=[str(found.path)], own_tools=engine.own_tools)
 
 
 def named(engine: Engine) -> str:

@@ -554,7 +554,7 @@ def _template(name: str, like: AgentType, description: str) -> str:
         _line("allowed_domains", ", ".join(like.allowed_domains), "docs.python.org, pypi.org"),
         "# plan: an approved plan comes first. default: you are asked before each command and each write.",
         _line("permissionMode", mode, "plan | default | acceptEdits"),
-        _line("engine", like.engine, "claude | codex | acp:COMMAND"),
+        _line("engine", like.engine, "claude | claude-gated | codex | acp:COMMAND"),
         _line("maxTurns", str(like.max_turns or ""), "30"),
         _line("isolation", "worktree" if like.worktree else "", "worktree"),
         _line("mcp", servers, "names of MCP servers of .mcp.json; * for all"),

@@ -35,7 +35,8 @@ def test_engines_says_what_is_there_and_if_it_was_tested(
     monkeypatch.setenv("PATH", str(install(tmp_path, version)))
     root = tmp_path / "root"
     root.mkdir()
-    claude, codex = engines.find_all(root)
+    claude, codex, gated = engines.find_all(root)
+    assert (gated.path, gated.version, gated.is_tested) == (claude.path, version, is_tested)
     assert (claude.version, claude.is_tested, claude.why_not) == (version, is_tested, "")
     assert claude.describe() == f"{version} ({'tested' if is_tested else 'not tested; tested is 0.101.0'})"
     assert (codex.path, codex.describe()) == (None, "codex-acp is not on PATH")
@@ -43,7 +44,7 @@ def test_engines_says_what_is_there_and_if_it_was_tested(
 
 def test_a_program_in_the_workspace_is_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(install(tmp_path, "0.101.0")))
-    claude, _ = engines.find_all(tmp_path)
+    claude, *_ = engines.find_all(tmp_path)
     assert claude.path is None
     assert "in the workspace" in claude.describe()
     with pytest.raises(UsageError, match="in the workspace"):
@@ -94,6 +95,12 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     assert cli("engines", "--json").json[0]["access"] is None
     rows = {each["name"]: each for each in cli("engines", "--json").json}
     assert (rows["claude"]["version"], rows["claude"]["tested"]) == ("0.1.0", False)
+    assert {name: row["own_tools"] for name, row in rows.items()} == {
+        "claude": True,
+        "codex": True,
+        "claude-gated": False,
+    }
+    assert cli("engines").out.count("works with crewboard's tools: gate and rules decide each call") == 1
     assert rows["codex"]["why_not"] == "codex-acp is not on PATH"
     checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
     assert checks["model"]["mark"] == "bad"
@@ -118,6 +125,9 @@ def test_the_guide_names_what_an_engine_does_not_take() -> None:
     guide = (Path(__file__).parents[2] / "docs/guide.md").read_text().partition("- **What it does not take**")[2]
     named = guide.partition("\n\n")[0]
     assert [what for what in lacks_with_engine() if what not in named] == []
+    gated = named.partition("`claude-gated` takes all")[2]
+    taken = [what for what in lacks_with_engine() if what not in lacks_with_engine(own_tools=False)]
+    assert [what for what in taken if what.startswith("--") and what not in gated] == []
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ async def test_the_form_offers_the_engines_that_are_here(frozen: Frozen, monkeyp
         form = stage.app.screen.query_one(HireForm)
         field = form.query_one("#hire-engine", Select)
         await stage.sees("none: a model", "[ ] own checkout", "Effort")
-        assert [value for value, _ in field.options] == ["", "claude"]
+        assert [value for value, _ in field.options] == ["", "claude", "claude-gated"]
         assert form.hire().engine is None
         field.choose("claude")
         await stage.sees("Claude Code", "about 300 MiB", "see no key, and reach its API alone", "[x] own checkout")
@@ -107,6 +107,14 @@ async def test_the_form_offers_the_engines_that_are_here(frozen: Frozen, monkeyp
         hire = form.hire()
         assert (hire.engine, hire.flags.network, "worktree" in (hire.given or ())) == ("claude", True, False)
         assert form.profile().engine == "claude"
+        field.choose("claude-gated")
+        await stage.sees("Claude Code with crewboard's tools", "[ ] own checkout", "with network, without asking you.")
+        form.query_one("#hire-ask", Checkbox).action_turn()
+        await stage.sees("--engine claude-gated", "--ask", "asking you before each write and command.")
+        assert form.hire().flags.ask
+        field.choose("claude")
+        await stage.sees("with network, asking you as it decides.")
+        assert not form.hire().flags.ask
         form.query_one("#hire-model", Input).value = "opus"
         await stage.sees("cannot have --model")
         form.query_one("#hire-model", Input).value = ""

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from crewboard import engines
-from crewboard.commands import answers, messages
+from crewboard.commands import answers, messages, undo
 from crewboard.commands import hire as hiring
 from crewboard.offline import service
 from crewboard.offline.reply import Reply
 from crewboard.offline.wire import MessagesRequest
 from crewboard.protocol import requests
-from crewboard.records.events import EngineSession, Gate
+from crewboard.records.events import EngineSession, Gate, ToolResult
 from crewboard.records.requests import Request
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
 from crewboard.unix import process
-from crewboard.worker.team_tools import SERVER
+from crewboard.worker.team_tools import SERVER, offered_to
 from tests import system
 from tests.crew import Crew, eventually
 from tests.model import Script, calls, says
@@ -146,6 +146,37 @@ def test_claude_code_writes_nothing_before_its_plan_is_approved(real: Crew) -> N
     assert (real.root / "a.txt").read_text() == "x"
     assert [each.open for each in of(real, "e", Gate)] == [False, True]
     assert [each.loaded for each in of(real, "e", EngineSession)] == [False, True]
+
+
+def test_claude_code_has_no_tools_but_ours_where_it_is_gated(real: Crew) -> None:
+    (real.root / "a.txt").write_text("old")
+    edit = calls(f"mcp__{SERVER}__edit_file", path="a.txt", old_text="old", new_text="new")
+    real.model.give(
+        "",
+        edit,
+        calls("Write", file_path=str(real.root / "b.txt"), content="x"),
+        calls(f"mcp__{SERVER}__submit_plan", plan="Edit it."),
+        edit,
+        says("done"),
+    )
+    assignment = spawn(real, "e", "edit it", engine="claude-gated", plan=True)
+    answers.approve(real.team, asked(real, "plan_approval").id)
+    assert real.answer(assignment, TIMEOUT).text == "done"
+    listed = [each["name"] for asked in real.model.requests for each in asked.get("tools") or ()]
+    spec = real.see("e").spec
+    assert spec is not None
+    ours = [f"mcp__{SERVER}__{name}" for name in offered_to(spec)]
+    assert {*listed} == {*ours}
+    assert f"mcp__{SERVER}__bash" in ours
+    first, second = [each for each in of(real, "e", ToolResult) if each.name == "edit_file"]
+    assert "before your plan is approved" in first.content
+    assert not second.is_error
+    assert (real.root / "a.txt").read_text() == "new"
+    assert not (real.root / "b.txt").exists()
+    assert [each.type for each in requests.load_all(real.directory)] == ["plan_approval"]
+    real.wait_for("e", "idle")
+    undo.undo_file_tools(real.team, "e")
+    assert (real.root / "a.txt").read_text() == "old"
 
 
 @pytest.mark.parametrize("killed", ["worker", "engine"])

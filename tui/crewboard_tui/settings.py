@@ -96,7 +96,7 @@ def _switch(text: str) -> bool:
 
 _TEAM: dict[str, tuple[str, object]] = {
     "model": ("The model of agents, with exceptions for types.", "sonnet explore=haiku"),
-    "engine": ("The program that does their work in place of a model: claude, codex.", "claude"),
+    "engine": ("The program that does their work in place of a model: claude, claude-gated, codex.", "claude"),
     "budget": ("What a team may use: money or tokens.", "$5"),
     "worktree": ("`always` gives each agent that writes files a checkout of its own.", "always"),
     "check": ("The command that must pass before a task is completed. It runs in the agent's sandbox.", "make test"),

@@ -33,7 +33,7 @@ LACKS: Mapping[str, tuple[str, str]] = {
     "--model": (_OWN_MODEL, ""),
     "--effort": (_OWN_MODEL, ""),
     "--thinking": (_OWN_MODEL, ""),
-    "--web": ("the web is one of its own tools", ""),
+    "--web": ("an engine has the web only as a tool of its own", ""),
     "--window": (_OWN_MODEL, ""),
     "--max-reply": (_OWN_MODEL, ""),
     "--strict-plan": ("its own tools are not compared with its plan", ""),
@@ -49,6 +49,9 @@ LACKS: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 """The options of a hire, then files and the terms of an approval that crewboard's own workers take. For each: why one
 with an engine does not, and why an agent of Claude Code does not; an empty text if it does, or is not hired here."""
+
+_OF_OWN_TOOLS = frozenset({"--strict-plan", "--ask", "asking", "tools", "network"})
+"""What only an engine with tools of its own does not take: crewboard's are asked for and compared one by one."""
 
 POLL_INTERVAL = 0.02
 """Seconds between two checks of a condition that a command waits for."""
@@ -77,7 +80,7 @@ class Team(Struct, frozen=True):
         spec = self.directory.agent(name).spec.load()
         if roster.is_attached(self.directory):
             return {what: why for what, (_, why) in LACKS.items() if why}
-        return lacks_with_engine() if spec is not None and spec.engine is not None else {}
+        return lacks_with_engine(own_tools=spec.has_own_tools) if spec is not None and spec.engine is not None else {}
 
     @property
     def offline(self) -> bool:
@@ -167,9 +170,9 @@ def join_reasons(wrong: Sequence[str], lacks: Mapping[str, str]) -> str:
     return "; ".join(f"{', '.join(given)}: {why}" for why, given in reasons.items())
 
 
-def lacks_with_engine() -> dict[str, str]:
+def lacks_with_engine(*, own_tools: bool = True) -> dict[str, str]:
     """Return what an agent with an engine does not take of `LACKS`, with the reason."""
-    return {what: why for what, (why, _) in LACKS.items() if why}
+    return {what: why for what, (why, _) in LACKS.items() if why and (own_tools or what not in _OF_OWN_TOOLS)}
 
 
 def create(

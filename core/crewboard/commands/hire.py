@@ -65,7 +65,7 @@ class Hire:
     is_explorer: bool = False
     """True for an explorer of the agent that gives the command."""
     engine: str | None = None
-    """The program that does its work in place of the model: `claude`, `codex` or `acp:COMMAND`; `none`: the model."""
+    """The program that does its work in place of the model: one of the table, or `acp:COMMAND`; `none`: the model."""
 
 
 @dataclass(frozen=True)
@@ -391,15 +391,15 @@ def usual_engine(config: Config, kind: AgentType, *, is_for_model: bool) -> str 
     # With one, a lead reviews no plans and merges nothing, so its own hire has to name it.
     if kind.engine or is_for_model or kind.name == LEAD:
         return kind.engine or None
-    return config.engine if why_no_engine(kind) is None else None
+    return config.engine if config.engine and why_no_engine(kind, config.engine) is None else None
 
 
-def why_no_engine(kind: AgentType) -> str | None:
-    """Return what an engine lacks that agents of this type need; None if it can do their work."""
+def why_no_engine(kind: AgentType, engine: str) -> str | None:
+    """Return what an engine, by its name, lacks that agents of this type need; None if it can do their work."""
     # What the file of a type with an engine says of MCP servers is listed with what has no effect.
     if not kind.engine and (kind.mcp_servers or set(kind.mcp) - {agent_types.ALL_MCP}):
         return "gets no MCP servers of crewboard's"
-    if kind.only or kind.denied or kind.asks:
+    if engines.known(engine).own_tools and (kind.only or kind.denied or kind.asks):
         return "has no tools of crewboard's"
     return None
 
@@ -422,14 +422,14 @@ def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
         # An engine decides by itself what it asks for: commands that only read, as it thinks, or nothing at all.
         "--ask": flags.ask,
     }
-    lacks = lacks_with_engine()
+    lacks = lacks_with_engine(own_tools=known.own_tools)
     if wrong := [option for option, is_given in asked.items() if is_given and option in lacks]:
         raise UsageError(
             f"{hire.name} cannot have {', '.join(wrong)} with the engine {engine}: {join_reasons(wrong, lacks)}; leave "
             f"{'it' if len(wrong) == 1 else 'them'} out, or hire it with --engine {NONE}"
         )
-    if (why := why_no_engine(kind)) is not None:
-        raise UsageError(f"an agent of type {kind.name} cannot have an engine, which {why}")
+    if (why := why_no_engine(kind, engine)) is not None:
+        raise UsageError(f"an agent of type {kind.name} cannot have the engine {engine}, which {why}")
     if flags.unsafe_no_sandbox and (flags.plan or not kind.writes):
         what = "before its plan is approved" if flags.plan else f"which an agent of type {kind.name} may not"
         raise UsageError(
@@ -463,7 +463,7 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
         require_model(team, model, hire.flags)
     else:
         model = engine.name
-    prepared = _prepare_worktree(team, agent, hire, kind, has_engine=engine is not None)
+    prepared = _prepare_worktree(team, agent, hire, kind, own_tools=engine is not None and engine.own_tools)
     flags = hire.flags.replace(worktree=prepared.worktree is not None)
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
@@ -519,14 +519,14 @@ def advice_on_caps(team: Team) -> str | None:
     return f"if {endpoint.host_and_port(url)} serves one call at a time, `{one}` lets one agent work at a time"
 
 
-def has_worktree_by_default(config: Config, kind: AgentType, *, has_engine: bool) -> bool:
+def has_worktree_by_default(config: Config, kind: AgentType, *, own_tools: bool) -> bool:
     """Return True if a new agent gets a worktree unless its hire says otherwise: its type or the team decides.
 
-    An engine that may write gets one, too: what it changes with its own tools, no undo of single files brings back.
+    An engine that may write with `own_tools` gets one, too: no undo of single files brings back what it changes.
     """
     if kind.worktree is not None:
         return kind.worktree
-    return kind.writes and (has_engine or config.worktree == "always")
+    return kind.writes and (own_tools or config.worktree == "always")
 
 
 def can_have_worktree(team: Team) -> bool:
@@ -540,9 +540,7 @@ def can_have_worktree(team: Team) -> bool:
     return True
 
 
-def _prepare_worktree(
-    team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType, *, has_engine: bool
-) -> "Prepared":
+def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType, *, own_tools: bool) -> "Prepared":
     """Return the worktree of a new agent, if it gets one: by the hire, its type, its engine, or the team's setting.
 
     Raises:
@@ -561,7 +559,7 @@ def _prepare_worktree(
 
         prepared = checkout.Prepared(*workspace.worktree_on_hosts(team, hire.name, hire.flags))
         is_told = hire.given is None or "worktree" in hire.given
-        if prepared.worktree is None and has_engine and kind.writes and not is_told:
+        if prepared.worktree is None and own_tools and kind.writes and not is_told:
             raise UsageError(
                 f"{hire.name} was not hired: an engine that may write needs a checkout of its own, and no workspace "
                 f"was pushed; `{command_for(team, 'workspace push')}` does that"
@@ -571,10 +569,10 @@ def _prepare_worktree(
         raise UsageError(f"--from needs a team with hosts; hire {hire.name} with --base and a commit instead")
     explicit = hire.given is None or "worktree" in hire.given
     asked = hire.flags.worktree or hire.flags.base is not None
-    wanted = asked or (not explicit and has_worktree_by_default(team.config, kind, has_engine=has_engine))
+    wanted = asked or (not explicit and has_worktree_by_default(team.config, kind, own_tools=own_tools))
     if hire.flags.base is not None or (hire.flags.worktree and explicit):
         checkout.require_repository(team.directory.root, hire.name, "or hire it without --worktree and --base")
-    elif wanted and has_engine and kind.writes:
+    elif wanted and own_tools and kind.writes:
         # A lead cannot say that it wants none.
         who = "or" if team.by == OPERATOR else "only the operator can"
         checkout.require_repository(team.directory.root, hire.name, f"{who} hire it with --no-worktree")

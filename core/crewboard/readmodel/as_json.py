@@ -69,7 +69,9 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         private_bytes=usage.private_bytes if usage else None,
         web={"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
         # Its version is None until it has started.
-        engine={"name": engine.name, "version": said.engine_version or None} if engine else None,
+        engine={"name": engine.name, "version": said.engine_version or None, "own_tools": engine.own_tools}
+        if engine
+        else None,
         worktree={"path": path, "branch": worktree.branch, "base": worktree.base} if worktree else None,
         unmerged={"added": unmerged.added, "removed": unmerged.removed} if unmerged else None,
     )

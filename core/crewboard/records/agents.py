@@ -128,11 +128,13 @@ class Worktree(Record):
 class Engine(Record):
     """The program that does an agent's work in place of the model.
 
-    `name` is that in the table of engines, `acp` if it is not there. Without a `command` its host finds one.
+    `name` is that in the table of engines, `acp` if it is not there. Without a `command` its host finds one. It works
+    with its `own_tools`, or else with crewboard's.
     """
 
     name: str
     command: list[str]
+    own_tools: bool = True
 
 
 class Spec(Record):
@@ -171,6 +173,11 @@ class Spec(Record):
     def engine_name(self) -> str | None:
         """Return the name of its engine; None if crewboard's own model does the work."""
         return self.engine.name if self.engine is not None else None
+
+    @property
+    def has_own_tools(self) -> bool:
+        """Return True if an engine does its work, and with tools of its own."""
+        return self.engine is not None and self.engine.own_tools
 
     def checkout(self, name: str) -> tuple[str, Worktree | None]:
         """Return the worktree in which the agent `name` works, None for the team's root, and whose that is."""

@@ -369,17 +369,19 @@ class Engine:
         self.loads = _object(found.get("agentCapabilities")).get("loadSession") is True
         self.steers = _object(_object(found.get("_meta")).get("steering")).get("supported") is True
 
-    async def new(self, cwd: Path, servers: list[Json]) -> None:
-        """Begin a session in a folder, with these MCP servers."""
-        found = await self.request("session/new", {"cwd": str(cwd), "mcpServers": servers})
+    async def new(self, cwd: Path, servers: list[Json], meta: Json | None = None) -> None:
+        """Begin a session in a folder, with these MCP servers, and with what this engine alone understands."""
+        more = {"_meta": meta} if meta else {}
+        found = await self.request("session/new", {"cwd": str(cwd), "mcpServers": servers, **more})
         self.session = _text(found.get("sessionId"))
         if not self.session:
             raise EngineError("its new session has no id")
 
-    async def load(self, session: str, cwd: Path, servers: list[Json]) -> None:
-        """Load a session again. Its conversation is in `news` when this returns."""
-        self.session = session
-        await self.request("session/load", {"sessionId": session, "cwd": str(cwd), "mcpServers": servers})
+    async def load(self, session: str, cwd: Path, servers: list[Json], meta: Json | None = None) -> None:
+        """Load a session again, with the same. Its conversation is in `news` when this returns."""
+        self.session, more = session, {"_meta": meta} if meta else {}
+        params = {"sessionId": session, "cwd": str(cwd), "mcpServers": servers, **more}
+        await self.request("session/load", params)
 
     async def set(self, method: str, params: Json) -> None:
         """Change a setting of the session, such as its mode."""

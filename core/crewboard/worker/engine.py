@@ -31,7 +31,7 @@ from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.team_tools import SERVER, TeamCall, TeamTools, offered_to
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
-from crewboard.worker.tools.plans import is_gate_closed, may_write
+from crewboard.worker.tools.plans import end_lent_network, is_gate_closed, may_write
 
 _CLOSE_TIMEOUT = 1.0
 """Seconds in which it has to do so at the end of the run: half of what the supervisor gives a worker that it asks."""
@@ -77,6 +77,9 @@ the MCP server {server} you write to teammates and ask the operator, and take an
 _LEADS = """ \
 You lead with them, too: hire with spawn_agent, and see with list_team and list_changes what the others do. Results of \
 those you hire reach you as mail. You cannot approve plans or merge changes: the operator alone does."""
+_WORKS = """ \
+You work with its other tools, and have none beside them. Paths are relative to that folder. Each call is checked by \
+the operator's rules and by your plan if you need one: its result says if it was refused."""
 _MAY_WRITE = "You may change files in it. Do not commit, switch branches or push unless you are asked to."
 _READS_ONLY = "You can read it and change nothing: the system is read-only for you."
 _PLANS = "A plan is required: until yours is approved, the folder is read-only for you."
@@ -94,7 +97,7 @@ class EngineLife(Life):
         super().__init__(run_state, interrupts, sandbox, Snapshots(run_state), is_priced=known.tells_cost)
         self._kind = type_of(run_state.spec.type, run_state.spec.definition)
         self._context = Context(run_state, interrupts, FileToolClient(sandbox), "", environment, {}, {})
-        self._log = CallLog(self._context, self._process)
+        self._log = CallLog(self._context, self._process, self._snapshots)
         self._cut_off: list[CutOff] = []
         """Calls of tools of the team that a turn may repeat: the engine may not have their results."""
         self._is_new = False
@@ -114,6 +117,13 @@ class EngineLife(Life):
             await self._cancel(_CLOSE_TIMEOUT)
         with contextlib.suppress(CrewboardError):
             await self._end_engine()
+        await self._context.file_tools.close()
+
+    async def _end_assignment(self) -> None:
+        await self._context.file_tools.end_commands_with_lent_network()
+
+    async def _rest(self) -> None:
+        await self._context.file_tools.end()
 
     async def _work(self) -> None:
         conversation = self._run_state.conversation
@@ -121,6 +131,7 @@ class EngineLife(Life):
             try:
                 await self._wait_while_paused()
                 await self._log.settle_open_plan()
+                await end_lent_network(self._context)
                 if self._has_reached_limit():
                     return
                 self._interrupts.check_leave()
@@ -219,7 +230,7 @@ class EngineLife(Life):
     async def _ready(self) -> Engine:
         """Return the running engine, with the session and with the rights that the agent has now."""
         process = self._process
-        if process.engine is not None and not process.has_ended and may_write(self._run_state) == process.may_write:
+        if process.engine is not None and not process.has_ended and process.fits(may_write=may_write(self._run_state)):
             return process.engine
         await self._end_engine()
         self._run_state.show("working", f"starts {self._known.title}", timeout=START_TIMEOUT)
@@ -232,7 +243,7 @@ class EngineLife(Life):
             async with asyncio.timeout(START_TIMEOUT):
                 await engine.initialize()
                 await self._open_session(engine, tools)
-                plans = is_gate_closed(self._run_state)
+                plans = known.plans and is_gate_closed(self._run_state)
                 for method, parameters in known.plan if plans else known.work:
                     await engine.set(method, dict(parameters))
         except TimeoutError:
@@ -257,7 +268,7 @@ class EngineLife(Life):
         if before and engine.loads and self._known.loads and len(self._failed_loads) < _MOST_LOADS:
             self._is_loading = True
             try:
-                await engine.load(before, folder, [tools.server])
+                await engine.load(before, folder, [tools.server], dict(self._known.session))
                 loaded = True
             except EngineError as error:
                 # One without a prompt was perhaps never stored. Any other one may load in another process.
@@ -268,7 +279,7 @@ class EngineLife(Life):
         replayed, heard_of = _drain(engine)
         if not loaded:
             engine.session = ""
-            await engine.new(folder, [tools.server])
+            await engine.new(folder, [tools.server], dict(self._known.session))
         run_state.append(
             EngineSession(
                 ts=run_state.now(), session=engine.session, engine=engine.name, version=engine.version, loaded=loaded
@@ -337,6 +348,8 @@ class EngineLife(Life):
         """End the turn in progress, if there is one: the agent must read its mail, or ends."""
         engine, turn = self._process.engine, self._turn
         self._log.withdraw()
+        if not self._known.own_tools:
+            await self._log.drop_running()
         if engine is None or turn is None:
             return
         engine.cancel()
@@ -375,7 +388,8 @@ class EngineLife(Life):
             name=self._name, type=spec.type, summary=self._kind.prompt, folder=self._run_state.workspace, may=may,
             report_to=config.reports_to(self._name), server=SERVER,
         )  # fmt: skip
-        text += _LEADS if "spawn_agent" in offered_to(spec.type) else ""
+        text += _LEADS if "spawn_agent" in offered_to(spec) else ""
+        text += _WORKS if not spec.has_own_tools else ""
         role = delimit_data(spec.by, "role", "role", spec.role, self._run_state.conversation.key) if spec.role else ""
         return "\n\n".join(filter(None, (text, role)))
 

@@ -78,6 +78,13 @@ class EngineProcess:
         """Return True if the process of the engine has ended by itself."""
         return self._service is not None and self._service.ending is not None
 
+    def fits(self, *, may_write: bool) -> bool:
+        """Return True if it runs with the rights of an agent that may write now, or may not.
+
+        One without tools of its own never writes: those that do it for it run beside it.
+        """
+        return self.may_write == (may_write and self.known.own_tools)
+
     async def start(self, *, may_write: bool) -> tuple[Engine, TeamTools]:
         """Start the engine, and offer it the tools of the team.
 
@@ -86,6 +93,7 @@ class EngineProcess:
             OSError: It cannot be started.
             TimeoutError: It did not listen in time.
         """
+        may_write = may_write and self.known.own_tools
         self.may_write, self.filled, self._counted_usd = may_write, Filled(0, 0), 0.0
         home = Path(os.path.realpath(self._run_state.agent.path)) / self._run_state.agent.engine_home.name
         home.mkdir(mode=0o700, exist_ok=True)
@@ -104,7 +112,7 @@ class EngineProcess:
             async with asyncio.timeout(START_TIMEOUT):
                 await self._relay.listen(await service.receive())
         engine = self.engine = Engine(*await service.connect(LONGEST_LINE))
-        tools = self._tools = TeamTools(home, engine.news.put_nowait, offered_to(self._run_state.spec.type))
+        tools = self._tools = TeamTools(home, engine.news.put_nowait, offered_to(self._run_state.spec))
         return engine, tools
 
     def _prepare(self, home: Path, *, may_write: bool) -> tuple[dict[str, str], Sandbox]:

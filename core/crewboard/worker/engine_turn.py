@@ -20,14 +20,17 @@ from crewboard.untrusted import elide_middle, undelimit_data, without_surrogates
 from crewboard.worker import inbox
 from crewboard.worker.acp import OVER, Ask, Call, Ended, Engine, EngineGoneError, Filled, Line, Said, Steps, Update
 from crewboard.worker.engine_process import EngineProcess
-from crewboard.worker.team_tools import SERVER, TeamCall, as_ours, is_ours, offered_to
+from crewboard.worker.snapshots import Snapshots
+from crewboard.worker.team_tools import SERVER, WORKING, TeamCall, as_ours, is_ours, offered_to
 from crewboard.worker.team_tools import run as run_team_tool
 from crewboard.worker.tools.base import Context, Outcome
+from crewboard.worker.tools.executor import ToolExecutor
 from crewboard.worker.tools.permissions import answer_of_rules, ask_for_engine
 from crewboard.worker.tools.plans import (
     WAITS,
     ask_for_plan,
     asked_plan,
+    end_lent_network,
     is_gate_closed,
     may_write,
     plan_outcome,
@@ -74,6 +77,7 @@ _DECIDED = ("approved", "rejected")
 
 _NO_PLAN = "You asked for approval of your plan without a text of it. Ask again, with the whole plan as its text."
 _REFUSED = "{} was not permitted: {}. Do not try to do it in another way."
+_NO_TOOLS = "this engine works with the tools of the MCP server {} alone"
 _SUBMITTED = "The plan that you submitted:\n{}\n\n{}"
 
 
@@ -92,12 +96,16 @@ class CutOff:
 
 
 class CallLog:
-    """The journal of an engine's calls, each behind what was said before it."""
+    """The journal of an engine's calls, each behind what was said before it, and what runs those of our own tools."""
 
-    def __init__(self, context: Context, process: EngineProcess) -> None:
+    def __init__(self, context: Context, process: EngineProcess, snapshots: Snapshots) -> None:
         self._interrupts = context.interrupts
         self._run_state = context.run_state
         self._process = process
+        run_state, file_tools = context.run_state, context.file_tools
+        self._executor = ToolExecutor(
+            run_state, context.interrupts, ToolRegistry(run_state), file_tools, context.environment, snapshots
+        )
         self._began: dict[str, float] = {}
         self._blocks: list[dict[str, str]] = []
         """The texts that the engine told since the last journalled reply."""
@@ -117,16 +125,44 @@ class CallLog:
         blocks, self._blocks = self._blocks, []
         return blocks
 
-    def begin(self, call: Call) -> None:
-        """Journal a call, behind what was said before it."""
-        run_state, (name, arguments) = self._run_state, as_ours(call, self._run_state.workspace)
-        self._began[call.id] = run_state.now()
-        block = {"type": "tool_use", "id": call.id, "name": name, "input": arguments}
+    def ask(self, ident: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Journal that a call is asked for, behind what was said before it; return its block."""
+        run_state = self._run_state
+        block = {"type": "tool_use", "id": ident, "name": name, "input": arguments}
         run_state.append(
             Reply(ts=run_state.now(), content=[*self.take_blocks(), block], stop_reason="tool_use", usage=Tokens())
         )
         run_state.clear_live()
-        writes = name in ("write_file", "edit_file")
+        return block
+
+    async def run(self, ident: str, name: str, arguments: dict[str, Any], turn: "asyncio.Future[Any]") -> Outcome:
+        """Run a call of a tool with which our own workers work, as they do. It is ended with the `turn` that waits.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
+        running = asyncio.ensure_future(self._executor.run_call(self.ask(ident, name, arguments)))
+        try:
+            await asyncio.wait([running, turn], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                return running.result()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        await self.drop_running()
+        return Outcome("not run to its end: the turn has ended", is_error=True)
+
+    async def drop_running(self) -> None:
+        """Give each call that was asked for and has no result an error, with what its command printed."""
+        await self._executor.drop_pending()
+
+    def begin(self, call: Call) -> None:
+        """Journal a call that begins."""
+        run_state, (name, arguments) = self._run_state, as_ours(call, self._run_state.workspace)
+        self._began[call.id] = run_state.now()
+        self.ask(call.id, name, arguments)
+        writes = name in ("write_file", "edit_file") and "path" in arguments
         run_state.append(
             ToolStart(
                 ts=run_state.now(), tool_use_id=call.id, name=name, input=arguments,
@@ -165,7 +201,7 @@ class CallLog:
         """
         found: list[CutOff] = []
         later: list[CutOff] = []
-        offered = offered_to(self._run_state.spec.type)
+        offered = offered_to(self._run_state.spec)
         for call, result in self._run_state.conversation.unsettled_calls():
             tool = TOOLS.get(call["name"]) if call["name"] in offered and call["name"] != "submit_plan" else None
             if tool is None or tool.reads:
@@ -421,7 +457,9 @@ class Turn:
             return
         whole = self._whole(heard)
         plan = whole.plan
-        if self._is_ours(whole):
+        if not self._known.own_tools and not self._is_ours(whole):
+            self._refuse(heard, whole)
+        elif self._is_ours(whole):
             # It is our own worker that runs it, and it checks what the agent may do.
             self._answer(heard, allow=True)
         elif plan is not None:
@@ -436,6 +474,14 @@ class Turn:
             self._run_state.tell(_NO_PLAN)
         else:
             await self._decide(heard)
+
+    def _refuse(self, ask: Ask, call: Call) -> None:
+        """Refuse a tool of its own to an engine that has none: it would run beside what decides about ours."""
+        self._answer(ask, allow=False)
+        why, declaration = _NO_TOOLS.format(SERVER), self._process.declaration
+        if declaration is not None and is_ours(call.name):
+            why = f"{declaration} declares a server named {SERVER}, or may"
+        self._run_state.tell(_REFUSED.format(describe_call(*as_ours(call, self._run_state.workspace)), why))
 
     def _whole(self, ask: Ask) -> Call:
         known = self._calls.get(ask.call.id)
@@ -528,7 +574,7 @@ class Turn:
         """
         self._note_taken()
         if not call.name:
-            names = ", ".join(offered_to(self._run_state.spec.type))
+            names = ", ".join(offered_to(self._run_state.spec))
             call.answer(Outcome(f"the team's tools are {names}", is_error=True))
             return
         if call.name == "spawn_agent":
@@ -545,20 +591,32 @@ class Turn:
         ident = call.id
         if ident in self._run_state.conversation.call_ids:
             ident = f"{ident}-{secrets.token_hex(6)}"
-        self._begin(Call(ident, name=call.name, kind=SERVER, input=call.input))
-        if again is not None and again.result is not None:
-            outcome = again.result
-        elif again is not None and not (TOOLS[call.name].waits or TOOLS[call.name].repeatable):
-            # A second task or letter would be made.
-            outcome = Outcome(f"{UNKNOWN_OUTCOME}. Check before you call it again.", is_error=True)
-        elif call.name == "submit_plan":
-            outcome = await self._submit_plan(call, ident)
+        if call.name in WORKING and again is None:
+            self._begun.add(ident)
+            outcome = Outcome("ended: the turn was interrupted", is_error=True)
+            try:
+                outcome = await self._log.run(ident, call.name, call.input, self.prompt)
+            finally:
+                # Also an interrupted one: an engine may end its turn only then.
+                call.answer(outcome)
         else:
-            outcome = await self._wait_for_tool(call, again.id if again is not None else ident)
-        self._log.end(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
+            self._begin(Call(ident, name=call.name, kind=SERVER, input=call.input))
+            outcome = await self._run_of_team(call, ident, again)
+            self._log.end(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
+            call.answer(outcome)
         self._team_calls[call.id] = call, outcome
-        call.answer(outcome)
         self._show_work()
+
+    async def _run_of_team(self, call: TeamCall, ident: str, again: CutOff | None) -> Outcome:
+        """Run a tool of the team, unless the call repeats one whose result is known or may not come twice."""
+        if again is not None and again.result is not None:
+            return again.result
+        if again is not None and not (TOOLS[call.name].waits or TOOLS[call.name].repeatable):
+            # A second task or letter would be made.
+            return Outcome(f"{UNKNOWN_OUTCOME}. Check before you call it again.", is_error=True)
+        if call.name == "submit_plan":
+            return await self._submit_plan(call, ident)
+        return await self._wait_for_tool(call, again.id if again is not None else ident)
 
     async def _wait_for_tool(self, call: TeamCall, ident: str) -> Outcome:
         """Return the outcome of a tool, or that it has to be called again if the engine would not wait for it."""
@@ -705,7 +763,7 @@ class Turn:
         run_state.show("working", "works", timeout=self._silence)
         self._log.settle_plan(call.id, decided)
         # It would carry out its own text of an edited plan.
-        if may_write(run_state) != self._process.may_write or decided.edited is not None:
+        if not self._process.fits(may_write=may_write(run_state)) or decided.edited is not None:
             raise RestartError
         self._answer(ask, allow=decided.status == "approved")
 
@@ -725,13 +783,14 @@ class Turn:
             return Outcome(str(error), is_error=True)
         decided = None
         # The plan before may have opened the project, which is closed while another one waits.
-        if may_write(run_state) == self._process.may_write:
+        if self._process.fits(may_write=may_write(run_state)):
             decided = await self._wait_while_engine_does(call.name, self._interrupts.wait_for_decision(request, WAITS))
         if decided is None:
             raise RestartError
         run_state.show("working", "works", timeout=self._silence)
         outcome = plan_outcome(run_state, decided)
-        if may_write(run_state) != self._process.may_write:
+        await end_lent_network(self._context)
+        if not self._process.fits(may_write=may_write(run_state)):
             self._log.tell_decision(ident, decided, outcome)
             raise RestartError
         return outcome

@@ -14,6 +14,7 @@ import shlex
 import stat
 import sys
 import tomllib
+from base64 import b64encode
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from crewboard import mcp_servers
-from crewboard.agent_types import LEAD_TOOLS, MCP_PREFIX
+from crewboard.agent_types import LEAD_TOOLS, MCP_PREFIX, READ_TOOLS, WRITE_TOOLS, type_of
 from crewboard.errors import BadDataError, CrewboardError, StorageError
 from crewboard.names import LEAD
+from crewboard.records.agents import Spec
 from crewboard.sandbox.scratch import remove_tree
 from crewboard.store import mailbox
 from crewboard.worker.acp import Call, pruned
@@ -38,6 +40,9 @@ OFFERED = ("send_message", "task_list", "task_claim", "task_update", "ask_operat
 
 _FOR_LEADS = tuple(name for name in LEAD_TOOLS if name not in ("review_plan", "accept_changes"))
 """The tools that an engine which leads has, too. Any program in its sandbox can call them: none decides for a user."""
+
+WORKING = (*READ_TOOLS, *WRITE_TOOLS, "bash", "bash_output", "bash_kill", "todo")
+"""The tools with which an engine works that has none of its own, as far as its type has them."""
 
 RELAY = """\
 import os, select, sys
@@ -97,17 +102,21 @@ class TeamCall:
     answer: Callable[[Outcome], None]
 
 
-def offered_to(kind: str) -> tuple[str, ...]:
-    """Return the tools of the team that an engine has which does the work of an agent of this type."""
-    return (*OFFERED, *_FOR_LEADS) if kind == LEAD else OFFERED
+def offered_to(spec: Spec) -> tuple[str, ...]:
+    """Return the tools that the engine of an agent has of us: those of the team, and if it has none, those to work."""
+    of_team = (*OFFERED, *_FOR_LEADS) if spec.type == LEAD else OFFERED
+    if spec.has_own_tools:
+        return of_team
+    has = {*type_of(spec.type, spec.definition).tools, "todo"}
+    return (*of_team, *(name for name in WORKING if name.partition("_")[0] in has or name in has))
 
 
 def is_ours(name: str) -> bool:
-    """Return True if a call that an engine tells of is one of a tool of the team, by the name that the engine gives it.
+    """Return True if a call that an engine tells of is one of a tool of ours, by the name that the engine gives it.
 
     Its input says nothing about that: the model writes it.
     """
-    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in (*OFFERED, *_FOR_LEADS)
+    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in (*OFFERED, *_FOR_LEADS, *WORKING)
 
 
 def as_ours(call: Call, workspace: Path) -> tuple[str, Json]:
@@ -367,6 +376,9 @@ class TeamTools:
 
                 def answer(outcome: Outcome) -> None:
                     content = [{"type": "text", "text": outcome.content}]
+                    for _, kind, data in outcome.media:
+                        if kind.startswith("image/"):
+                            content.append({"type": "image", "mimeType": kind, "data": b64encode(data).decode()})
                     send({"id": message["id"], "result": {"content": content, "isError": outcome.is_error}})
 
                 meta = params["_meta"] if isinstance(params.get("_meta"), dict) else {}

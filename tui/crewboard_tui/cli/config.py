@@ -262,6 +262,7 @@ def engines(session: Session, as_json: bool) -> None:
                 "tested_versions": list(each.engine.tested),
                 "plans": each.engine.plans,
                 "tells_cost": each.engine.tells_cost,
+                "own_tools": each.engine.own_tools,
                 "access": crewboard_engines.describe_access(each.engine, Path.home(), os.environ)[0] or None,
                 "lacks": list(each.engine.lacks),
                 "why_not": each.why_not or None,
@@ -274,5 +275,6 @@ def engines(session: Session, as_json: bool) -> None:
         if each.path is not None:
             _, access = crewboard_engines.describe_access(each.engine, Path.home(), os.environ)
             say(f"         {safe_line(access)}")
+        say(f"         works with {each.engine.works_with}")
         for lack in each.engine.lacks:
             say(f"         {lack}")

@@ -203,9 +203,14 @@ def _is_compiled(module: Path) -> bool:
     return magic == importlib.util.MAGIC_NUMBER and bool(is_current)
 
 
+def _engines_here(root: Path) -> list[crewboard_engines.FoundEngine]:
+    # Those with crewboard's tools are the same programs.
+    return [each for each in crewboard_engines.find_all(root) if each.path is not None and each.engine.own_tools]
+
+
 def engines(root: Path) -> list[Check]:
     """Check which engines are installed, and whether these versions were tested."""
-    found = [each for each in crewboard_engines.find_all(root) if each.path is not None]
+    found = _engines_here(root)
     if not found:
         return []
     said = ", ".join(f"{each.engine.name} {each.describe()}" for each in found)
@@ -291,7 +296,7 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
             return Check("model", "ok", f"no API key; new agents work with the engine {engine}, which finds its own")
         # It finds them itself.
         what, _, remedy = str(error).removesuffix(FINDS_MODELS).partition(": ")
-        here = [each.engine for each in crewboard_engines.find_all(team.directory.root) if each.path is not None]
+        here = [each.engine for each in _engines_here(team.directory.root)]
         ready = [each.name for each in here if not crewboard_engines.needed_login(each)]
         if ready:
             remedy += f", or hire with --engine {' or '.join(ready)}, which needs none"

@@ -84,8 +84,8 @@ _OPTIONS = (
     click.option("--ask", is_flag=True, help="Require your approval of each command and each write."),
     click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits."),
     click.option("--engine", metavar="E", shell_complete=common.complete_engine,
-                 help="Let this program do its work: claude, codex, acp:COMMAND (`crewboard engines`); `none`: "
-                      "its model."),
+                 help="Let this program do its work: claude, claude-gated, codex, acp:COMMAND (`crewboard engines`); "
+                      "`none`: its model."),
     click.option("--budget", metavar="B", help="Limit in money ('$5') or tokens (200k); at the limit it ends (79)."),
     click.option("--network", is_flag=True, help="Allow its commands the network."),
     click.option("--web/--no-web", help="Let its model search and read the web, at the API: a way out for data."),

@@ -190,6 +190,9 @@ def _now(page: Page) -> list[Line]:
         f"effort {said.effort}" if said.effort else "",
         f"thinking {said.thinking}" if said.thinking else "",
     )
+    engine, works_with = agent.spec.engine if agent.spec is not None else None, ""
+    if engine is not None:
+        works_with = "its engine's own, in the sandbox" if engine.own_tools else "crewboard's, decided call by call"
     # Where it may use the web, and what it did there.
     may = f"only {', '.join(flags.allowed_domains)}" if flags.allowed_domains else "any domain"
     searches = f"{tokens.web_searches} {'search' if tokens.web_searches == 1 else 'searches'}"
@@ -203,6 +206,7 @@ def _now(page: Page) -> list[Line]:
         ("beyond plan", f"{beyond.count}, newest last: {' · '.join(beyond.calls)}" if beyond is not None else ""),
         ("terms", _terms(agent, view)),
         ("model", ", ".join(filter(None, model))),
+        ("tools", works_with),
         ("tokens", describe_tokens(tokens) if tokens.total else "not told by its engine" if tokens.untold else ""),
         ("web", " · ".join(web)),
         ("servers", mcp_servers_of(agent)),

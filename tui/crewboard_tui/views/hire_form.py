@@ -292,7 +292,7 @@ class HireForm(Vertical):
             self.query_one("#hire-unaccepted", Label).update(Content(self._unaccepted))
         engine = self._offer_engines()
         self.query_one("#hire-network").display = kind.executes or engine is not None
-        self.query_one("#row-ask").display = engine is None and (kind.executes or kind.writes)
+        self.query_one("#row-ask").display = not self._has_own_tools and (kind.executes or kind.writes)
         self.query_one("#row-effort").display = engine is None
         self.query_one("#row-own").display = not self._on_hosts
         usual_model = commands_hire.choose_model(kind, None, self._environment, self._config)
@@ -385,7 +385,7 @@ class HireForm(Vertical):
     def _describe_questions(self, hire: Hire, engine: str | None) -> list[str]:
         """Return before what the agent asks the user; nothing if it does not ask."""
         kind, config = self.kind, self._config
-        if engine is not None:
+        if engine is not None and self._has_own_tools:
             return ["asking you as it decides"] if engines.known(engine).asks else []
         acts = [*(["write"] if kind.writes else []), *(["command"] if kind.executes else [])]
         if not acts:
@@ -424,13 +424,12 @@ class HireForm(Vertical):
 
     def _offer_engines(self) -> str | None:
         """Offer the engines that are here, where the type takes one; return the chosen one."""
-        can = not self._is_offline and commands_hire.why_no_engine(self.kind) is None
         usual, field = self._usual_engine, self.query_one("#hire-engine", Select)
         here = [each.engine.name for each in self._engines]
         if self._on_hosts:
             here = sorted({name for host in self._view.hosts if host.is_up for name in host.record.engines})
-        names = dict.fromkeys(here if can else [])
-        names |= dict.fromkeys(each for each in (usual, self._engine) if each and can)
+        named = [each for each in (*here, usual, self._engine) if each and not self._is_offline]
+        names = dict.fromkeys(each for each in named if commands_hire.why_no_engine(self.kind, each) is None)
         titles = [(name, _title(name)) for name in names]
         before = field.value
         field.offer([_MODEL, *titles])
@@ -447,6 +446,12 @@ class HireForm(Vertical):
             costs = engines.describe_costs(chosen, Path.home(), self._environment, network=self._ticked("network"))
             row.query_one("#engine-costs", Label).update(Content(one_line(costs)))
         return chosen
+
+    @property
+    def _has_own_tools(self) -> bool:
+        """Return True if an engine is chosen that works with tools of its own."""
+        engine = self._chosen("engine")
+        return engine is not None and engines.known(engine).own_tools
 
     @property
     def _usual_engine(self) -> str | None:
@@ -485,7 +490,7 @@ class HireForm(Vertical):
     def _usual(self) -> dict[str, bool]:
         """Return what the chosen type gets unless the user says otherwise: a checkout of its own, the web."""
         kind = self.kind
-        own = commands_hire.has_worktree_by_default(self._config, kind, has_engine=self._chosen("engine") is not None)
+        own = commands_hire.has_worktree_by_default(self._config, kind, own_tools=self._has_own_tools)
         return {"worktree": own, "web": kind.web}
 
     @property
@@ -578,7 +583,7 @@ class HireForm(Vertical):
         flags = HireOptions(
             plan=self._ticked("plan"),
             strict_plan=self._ticked("strict_plan"),
-            ask=engine is None and (kind.executes or kind.writes) and self._ticked("ask"),
+            ask=not self._has_own_tools and (kind.executes or kind.writes) and self._ticked("ask"),
             network=(kind.executes or engine is not None) and self._ticked("network"),
             web=self._ticked("web"),
             allowed_domains=self._domains()[0] if self._ticked("web") else [],

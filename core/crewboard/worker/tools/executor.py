@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from crewboard.errors import CrewboardError, StorageError
@@ -86,17 +87,24 @@ class ToolExecutor:
                 if len(together) > 1:
                     await self._run_together(together)
                     continue
-                ready = await self._prepare(together[0])
-                if isinstance(ready, _Done):
-                    self.result(together[0], ready.outcome, ready.seconds)
-                    continue
-                tool, given = ready
-                call = describe_call(tool.name, together[0]["input"])
-                self._run_state.show_tool(call, ToolRegistry.timeout(tool, given))
-                work = self._run(together[0], tool, given)
-                done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
-                # Before the result: what the conversation believes must not be lost with this host.
-                self.result(together[0], done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
+                await self.run_call(together[0])
+
+    async def run_call(self, block: Block) -> Outcome:
+        """Run one call that has no result yet, and return its outcome.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
+        ready = await self._prepare(block)
+        if isinstance(ready, _Done):
+            return self.result(block, ready.outcome, ready.seconds)
+        tool, given = ready
+        self._run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.timeout(tool, given))
+        work = self._run(block, tool, given)
+        done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
+        # Before the result: what the conversation believes must not be lost with this host.
+        return self.result(block, done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
 
     async def _run_together(self, blocks: list[Block]) -> None:
         """Run calls at once. Each result is journalled as soon as those before it are."""
@@ -184,18 +192,19 @@ class ToolExecutor:
             self._registry.of_servers(),
         )  # fmt: skip
 
-    def result(self, block: Block, outcome: Outcome, seconds: float | None = 0, snapshot: str | None = None) -> None:
-        """Journal the result of a call, and how long it took if that is known."""
+    def result(self, block: Block, outcome: Outcome, seconds: float | None = 0, snapshot: str | None = None) -> Outcome:
+        """Journal the result of a call, and how long it took if that is known. Return what the model is told."""
         run_state = self._run_state
         if (why := run_state.refuses_media([kind for _, kind, _ in outcome.media])) is not None:
             outcome = Outcome(f"{block['name']} was not run: {why}", is_error=True)
+        outcome = replace(outcome, content=elide_middle(without_surrogates(outcome.content), self._max_result))
         media = [agents.keep_media(run_state.agent, *each) for each in outcome.media]
         run_state.append(
             ToolResult(
                 ts=run_state.now(),
                 tool_use_id=block["id"],
                 name=block["name"],
-                content=elide_middle(without_surrogates(outcome.content), self._max_result),
+                content=outcome.content,
                 is_error=outcome.is_error,
                 created=outcome.created,
                 consumed=list(outcome.consumed),
@@ -207,6 +216,7 @@ class ToolExecutor:
                 seconds=seconds if seconds is None else round(seconds, 3),
             )
         )
+        return outcome
 
     async def drop_pending(self) -> None:
         """Cancel the request that was waited for, and give each pending call an error result, after an interrupt."""

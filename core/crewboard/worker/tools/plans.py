@@ -166,10 +166,15 @@ async def submit_plan(context: Context, given: SubmitPlan) -> Outcome:
     """
     request = request_approval(context.run_state, given)
     outcome = plan_outcome(context.run_state, await context.interrupts.wait_for_decision(request, WAITS))
+    await end_lent_network(context)
+    return outcome
+
+
+async def end_lent_network(context: Context) -> None:
+    """End the commands in the background that have the network by an approval, unless the one in force gives it."""
     assignment = context.run_state.conversation.assignment
     if assignment is None or assignment.terms is None or not (assignment.gate_open and assignment.terms.given.network):
         await context.file_tools.end_commands_with_lent_network()
-    return outcome
 
 
 def request_approval(run_state: RunState, given: SubmitPlan) -> Request:

@@ -35,9 +35,9 @@ _CHARACTERS_PER_TOKEN = 3
 
 
 class ToolRegistry:
-    """The tools that one agent has at the moment."""
+    """The tools that one agent has at the moment. One with an engine has no MCP `servers`."""
 
-    def __init__(self, run_state: RunState, servers: mcp.McpServers) -> None:
+    def __init__(self, run_state: RunState, servers: mcp.McpServers | None = None) -> None:
         self._run_state = run_state
         self._servers = servers
         self._type = type_of(run_state.spec.type, run_state.spec.definition)
@@ -64,7 +64,7 @@ class ToolRegistry:
 
     def of_servers(self) -> Mapping[str, Tool[Any]]:
         """Return the agent's tools of MCP servers, by name."""
-        return self._servers.tools()
+        return self._servers.tools() if self._servers is not None else {}
 
     def has_many_of_servers(self, window: int) -> bool:
         """Return True if there are too many tools of MCP servers to show all with each call, for a window of tokens."""

@@ -509,7 +509,7 @@ class ReviewScreen(BaseScreen):
         lets = ""
         if self.context.snapshot.view.attached is not None:
             lets = "it goes on, by the rules of Claude Code"
-        elif spec is not None and spec.engine is None and kind is not None:
+        elif spec is not None and not spec.has_own_tools and kind is not None:
             terms = self.terms.terms
             kept = {tool for tool in kind.tools if agent_types.kept_by_terms(terms, tool)}
             may = ["write"] if kept & {*agent_types.WRITE_TOOLS} else []

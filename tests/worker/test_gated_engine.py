@@ -1,0 +1,178 @@
+"""An engine that works with crewboard's tools: each call is decided, journalled and undone as one of our own model."""
+
+import json
+import os
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from crewboard import engines, env
+from crewboard.commands import answers, control, rules, undo
+from crewboard.commands import hire as hiring
+from crewboard.errors import UsageError
+from crewboard.protocol import requests
+from crewboard.readmodel import as_json
+from crewboard.records.agents import HireOptions, Terms
+from crewboard.records.events import FileKept, ToolResult, ToolStart
+from crewboard.sandbox import bubblewrap
+from crewboard.sandbox.policy import Policy
+from tests import system
+from tests.crew import Crew, eventually
+from tests.preloaded import patched
+from tests.worker.test_engine import ON_PATH, at, go, home, of, results, spawn, told
+
+pytestmark = [pytest.mark.linux("sandbox"), pytest.mark.files_only("an engine does not know where the team is kept")]
+
+GATED = """
+import msgspec
+from crewboard import engines
+engines._ANY = msgspec.structs.replace(engines._ANY, loads=True, patience=None, own_tools=False)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _gated(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let other engines work with crewboard's tools, as `claude-gated` of the table does."""
+    if not env.is_posix():
+        system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(crew.root, writes=False)))
+    monkeypatch.setattr(engines, "_ANY", msgspec.structs.replace(engines._ANY, own_tools=False))
+    with patched(GATED):
+        yield
+
+
+def use(tool: str, **arguments: object) -> str:
+    """Return the step of a script that calls a tool of crewboard's."""
+    return f"team {tool} {json.dumps(arguments)}"
+
+
+WRITE = use("write_file", path="a.txt", content="x")
+
+
+def test_a_change_is_decided_journalled_and_undone(crew: Crew) -> None:
+    (crew.root / "b.txt").write_text("old\n")
+    edit = use("edit_file", path="b.txt", old_text="old", new_text="new")
+    run = use("bash", command="echo hi; exit 3")
+    steps = [WRITE, use("read_file", path="b.txt"), edit, run, "say done"]
+    assignment = spawn(crew, "e", f"[[{'; '.join(steps)}]]".replace("hi; exit", "hi && exit"))
+    assert crew.answer(assignment).text == "done"
+    crew.wait_for_rest("e")
+    assert [(crew.root / name).read_text() for name in ("a.txt", "b.txt")] == ["x", "new\n"]
+    assert [each[0] for each in results(crew, "e")] == ["write_file", "read_file", "edit_file", "bash"]
+    assert [each.path for each in of(crew, "e", FileKept)] == ["a.txt", "b.txt"]
+    assert [each.file for each in of(crew, "e", ToolStart)] == ["a.txt", None, "b.txt", None]
+    assert [(each.is_error, each.exit_code) for each in of(crew, "e", ToolResult)][-1] == (False, 3)
+    # No one asked for anything: it is permitted where an agent of our own would be.
+    assert requests.load_all(crew.directory) == []
+    seen = as_json.agent(crew.see("e"), crew.directory)
+    assert (seen["engine"]["own_tools"], seen["worktree"]) == (False, None)
+    undo.undo_file_tools(crew.team, "e")
+    assert not (crew.root / "a.txt").exists()
+    assert (crew.root / "b.txt").read_text() == "old\n"
+
+
+def test_nothing_is_written_or_run_before_the_plan_is_approved(crew: Crew) -> None:
+    run = use("bash", command="touch b.txt")
+    steps = [WRITE, run, "force c.txt x", "submit Write a.txt.", WRITE, "force c.txt x", "say done"]
+    assignment = spawn(crew, "e", f"[[{'; '.join(steps)}]]", plan=True)
+    request = crew.pending("plan_approval")
+    assert [each for each in ("a.txt", "b.txt", "c.txt") if (crew.root / each).exists()] == []
+    refused = results(crew, "e")
+    assert [(name, is_error) for name, _, is_error in refused] == [("write_file", True), ("bash", True)]
+    assert all("before your plan is approved" in said for _, said, _ in refused)
+    answers.approve(crew.team, request.id)
+    assert crew.answer(assignment).text == "done"
+    assert (crew.root / "a.txt").read_text() == "x"
+    # What the engine does itself stays outside, and no start was needed.
+    assert not (crew.root / "c.txt").exists()
+    assert not (home(crew, "e") / "loaded").exists()
+
+
+def test_terms_take_tools_and_rules_refuse_calls(crew: Crew) -> None:
+    rules.add_rule(crew.team, "deny", "files", "secret/**")
+    steps = [
+        use("write_file", path="secret/a.txt", content="x"), "submit Write a.txt.", WRITE,
+        use("bash", command="touch b.txt"), "say done",
+    ]  # fmt: skip
+    assignment = spawn(crew, "e", f"[[{'; '.join(steps[1:])}]]", plan=True)
+    answers.approve(crew.team, crew.pending("plan_approval").id, terms=Terms(tools=["write_file"]))
+    assert crew.answer(assignment).text == "done"
+    assert "leave you only write_file" in results(crew, "e")[-1][1]
+    assert sorted(each.name for each in crew.root.iterdir() if each.suffix == ".txt") == ["a.txt"]
+    assert crew.answer(spawn(crew, "f", f"[[{steps[0]}; say done]]")).text == "done"
+    ((_, said, is_error),) = results(crew, "f")
+    assert is_error
+    assert "denies secret/**" in said
+    assert not (crew.root / "secret").exists()
+
+
+def test_each_call_is_asked_for_where_the_hire_says_so(crew: Crew) -> None:
+    other = use("write_file", path="b.txt", content="y")
+    assignment = spawn(crew, "e", f"[[{WRITE}; {other}; say done]]", ask=True)
+    first = crew.pending("permission", "e")
+    assert (first.payload["tool"], first.payload["input"]) == ("write_file", {"path": "a.txt", "content": "x"})
+    assert not (crew.root / "a.txt").exists()
+    answers.reject(crew.team, first.id, "not this one")
+    second = eventually(
+        lambda: next((each for each in requests.pending(crew.directory) if each.id != first.id), None), "another"
+    )
+    answers.approve(crew.team, second.id)
+    assert crew.answer(assignment).text == "done"
+    assert "permission rejected by operator: not this one" in results(crew, "e")[0][1]
+    assert not (crew.root / "a.txt").exists()
+    assert (crew.root / "b.txt").read_text() == "y"
+
+
+def test_the_same_call_is_run_once(crew: Crew) -> None:
+    run = use("bash", command="echo x >> a.txt")
+    assert crew.answer(spawn(crew, "e", f"[[{run}; say done]]", "--same-ids")).text == "done"
+    assert (crew.root / "a.txt").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("point", ["call", "result"])
+def test_a_call_is_run_once_whatever_is_killed(crew: Crew, point: str) -> None:
+    run = use("bash", command="echo x >> a.txt")
+    assignment = spawn(crew, "e", f"[[{run}; say done]]", "--hold", point)
+    at(crew, "e", point)
+    crew.kill("e")
+    crew.wait_for("e", "crashed")
+    go(crew, "e", point)
+    hiring.resume(crew.team, "e")
+    assert crew.answer(assignment).text == "done"
+    assert (crew.root / "a.txt").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("step", ["write a.txt x", "run touch a.txt", "plan Do it."])
+def test_a_tool_of_its_own_is_refused(crew: Crew, step: str) -> None:
+    assignment = spawn(crew, "e", f"[[{step}]] [[say done]]")
+    assert crew.answer(assignment).error is None
+    assert requests.load_all(crew.directory) == []
+    assert not (crew.root / "a.txt").exists()
+    assert "works with the tools of the MCP server crewboard alone" in told(crew, "e")
+
+
+def test_a_type_that_only_reads_has_no_tool_to_write(crew: Crew) -> None:
+    assignment = spawn(crew, "e", f"[[{WRITE}; {use('bash', command='touch b.txt')}; say done]]", kind="explore")
+    assert crew.answer(assignment).text == "done"
+    assert [is_error for _, _, is_error in results(crew, "e")] == [True, True]
+    assert [each.name for each in crew.root.iterdir() if each.suffix == ".txt"] == []
+
+
+def test_an_interrupt_ends_a_command(crew: Crew) -> None:
+    run = use("bash", command="echo begun && sleep 1000")
+    spawn(crew, "e", f"[[{run}; say never]]")
+    live = crew.agent("e").live
+    eventually(lambda: live.exists() and b"begun" in live.read_bytes(), "the command")
+    more = control.interrupt(crew.team, "e", "stop that [[say stopped]]")
+    assert crew.answer_to("e", more.id).error is None
+    (result,) = [each for each in of(crew, "e", ToolResult) if each.name == "bash"]
+    assert result.is_error
+    assert result.content == "begun\n[ended: interrupted before it ended; read your mail]"
+
+
+def test_only_an_engine_without_tools_takes_options_about_tools(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = HireOptions(ask=True, strict_plan=True)
+    monkeypatch.setenv("PATH", f"{ON_PATH}:{os.environ['PATH']}")
+    with pytest.raises(UsageError, match="cannot have --strict-plan, --ask with the engine codex"):
+        hiring.spawn(crew.team, hiring.Hire("e", "code", "x", flags=flags, engine="codex"))
+    hiring.spawn(crew.team, hiring.Hire("e", "code", "x", flags=flags, engine="claude-gated"))
