@@ -51,6 +51,7 @@ WRITE = use("write_file", path="a.txt", content="x")
 
 def test_a_change_is_decided_journalled_and_undone(crew: Crew) -> None:
     (crew.root / "b.txt").write_text("old\n")
+    (crew.root / "CLAUDE.md").write_text("Write no tabs.")
     edit = use("edit_file", path="b.txt", old_text="old", new_text="new")
     run = use("bash", command="echo hi; exit 3")
     steps = [WRITE, use("read_file", path="b.txt"), edit, run, "say done"]
@@ -62,6 +63,7 @@ def test_a_change_is_decided_journalled_and_undone(crew: Crew) -> None:
     assert [each.path for each in of(crew, "e", FileKept)] == ["a.txt", "b.txt"]
     assert [each.file for each in of(crew, "e", ToolStart)] == ["a.txt", None, "b.txt", None]
     assert [(each.is_error, each.exit_code) for each in of(crew, "e", ToolResult)][-1] == (False, 3)
+    assert told(crew, "e").count("Write no tabs.") == 1
     # No one asked for anything: it is permitted where an agent of our own would be.
     assert requests.load_all(crew.directory) == []
     seen = as_json.agent(crew.see("e"), crew.directory)

@@ -31,6 +31,7 @@ from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.team_tools import SERVER, TeamCall, TeamTools, offered_to
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
+from crewboard.worker.tools.files import read_project
 from crewboard.worker.tools.plans import end_lent_network, is_gate_closed, may_write
 
 _CLOSE_TIMEOUT = 1.0
@@ -79,7 +80,8 @@ You lead with them, too: hire with spawn_agent, and see with list_team and list_
 those you hire reach you as mail. You cannot approve plans or merge changes: the operator alone does."""
 _WORKS = """ \
 You work with its other tools, and have none beside them. Paths are relative to that folder. Each call is checked by \
-the operator's rules and by your plan if you need one: its result says if it was refused."""
+the operator's rules and by your plan if you need one: its result says if it was refused. Follow the conventions in \
+the project's file if you are given one."""
 _MAY_WRITE = "You may change files in it. Do not commit, switch branches or push unless you are asked to."
 _READS_ONLY = "You can read it and change nothing: the system is read-only for you."
 _PLANS = "A plan is required: until yours is approved, the folder is read-only for you."
@@ -328,7 +330,7 @@ class EngineLife(Life):
         run_state = self._run_state
         if not run_state.conversation.untaken:
             self._run_state.tell(_GO_ON)
-        who = self._introduction() if self._is_new else ""
+        who = await self._introduction() if self._is_new else ""
         turn = self._turn = Turn(engine, self._process, self._context, self._log, self._cut_off, who)
         ended = await self._interrupts.run_interruptibly(turn.listen())
         if turn.failure:
@@ -378,7 +380,7 @@ class EngineLife(Life):
         refused_by = self._known.title if reply.stop_reason == "refusal" else None
         self._results.fail(f"{self._known.title} ended its turn: {why}", ExitCode.FAILED, refused_by=refused_by)
 
-    def _introduction(self) -> str:
+    async def _introduction(self) -> str:
         """Return what a new session is told first: who the agent is, and what it may do."""
         spec, config = self._run_state.spec, roster.load(self._team)
         may = _PLANS if is_gate_closed(self._run_state) else _MAY_WRITE if self._kind.writes else _READS_ONLY
@@ -390,8 +392,13 @@ class EngineLife(Life):
         )  # fmt: skip
         text += _LEADS if "spawn_agent" in offered_to(spec) else ""
         text += _WORKS if not spec.has_own_tools else ""
-        role = delimit_data(spec.by, "role", "role", spec.role, self._run_state.conversation.key) if spec.role else ""
-        return "\n\n".join(filter(None, (text, role)))
+        project, key = "", self._run_state.conversation.key
+        if not spec.has_own_tools:
+            # One with tools of its own finds it by itself.
+            file, said = await read_project(self._run_state, self._context.file_tools)
+            project = delimit_data(file, "project_file", "", said, key) if said.strip() else ""
+        role = delimit_data(spec.by, "role", "role", spec.role, key) if spec.role else ""
+        return "\n\n".join(filter(None, (text, project, role)))
 
 
 def _drain(engine: Engine) -> tuple[str, set[str]]:

@@ -479,7 +479,7 @@ class Turn:
         """Refuse a tool of its own to an engine that has none: it would run beside what decides about ours."""
         self._answer(ask, allow=False)
         why, declaration = _NO_TOOLS.format(SERVER), self._process.declaration
-        if declaration is not None and is_ours(call.name):
+        if declaration is not None and is_ours(call.name, own_tools=False):
             why = f"{declaration} declares a server named {SERVER}, or may"
         self._run_state.tell(_REFUSED.format(describe_call(*as_ours(call, self._run_state.workspace)), why))
 
@@ -492,7 +492,7 @@ class Turn:
         return self._engine.answer(ask, allow=allow)
 
     def _is_ours(self, call: Call) -> bool:
-        return self._process.declaration is None and is_ours(call.name)
+        return self._process.declaration is None and is_ours(call.name, own_tools=self._known.own_tools)
 
     def _show_work(self) -> None:
         """Show that the engine is at work, unless that was shown just now."""
@@ -658,7 +658,7 @@ class Turn:
         allowed, why = answer_of_rules(run_state, tool, arguments)
         if allowed is None:
             because = f"{self._known.title} asks for it"
-            if self._process.declaration is not None and is_ours(call.name):
+            if self._process.declaration is not None and is_ours(call.name, own_tools=True):
                 because += f": {self._process.declaration} declares a server named {SERVER}, or may"
             # Not by the engine's id of the call, which comes again if it counts anew after a start.
             number = next(self._process.asks)

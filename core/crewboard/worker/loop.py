@@ -2,12 +2,10 @@
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Mapping
 
-from crewboard import models, skill_files
+from crewboard import models
 from crewboard.errors import ExitCode
-from crewboard.names import PROJECT_FILES
 from crewboard.protocol import requests
 from crewboard.records.agents import HELD_REPEATS, TOLD_REPEATS
 from crewboard.records.events import CUT_OFF, NOT_RUN, NOT_UNDERSTOOD, Intake, Opening, Reply, describe_stop
@@ -35,6 +33,7 @@ from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.tools import skills
 from crewboard.worker.tools.base import FileToolClient, Outcome
 from crewboard.worker.tools.executor import ToolExecutor
+from crewboard.worker.tools.files import read_project
 from crewboard.worker.tools.mcp import FIND_TOOLS, McpServers
 from crewboard.worker.tools.plans import take_released
 from crewboard.worker.tools.registry import ToolRegistry, with_added
@@ -132,7 +131,7 @@ class Loop(Life):
         with contextlib.suppress(Interrupted):
             if notices := await self._interrupts.run_interruptibly(self._mcp.set_up()):
                 run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=notices))
-        await asyncio.gather(self._await_window(), self._project(), super()._prepare())
+        await asyncio.gather(self._await_window(), read_project(self._run_state, self._file_tools), super()._prepare())
 
     async def _await_window(self) -> None:
         """Wait a short time for the window's size. Assume the usual size until it comes."""
@@ -259,7 +258,7 @@ class Loop(Life):
         # Tools of MCP servers are loaded on demand if they are many, or were so far.
         were = opening is not None and any(tool["name"] == FIND_TOOLS for tool in opening.tools)
         on_demand = self._model.defers_tools and (were or self._registry.has_many_of_servers(run_state.window))
-        project = await self._project()
+        project = await read_project(self._run_state, self._file_tools)
         # As this assignment began: the list of skills, and the texts of those that the agent's type names.
         ident = conversation.assignment.id if conversation.assignment is not None else ""
         if self._skills_of is None or self._skills_of[0] != ident:
@@ -304,20 +303,6 @@ class Loop(Life):
         """Begin requests with this opening from here on, without the thinking so far."""
         self._run_state.append(opening.replace(ts=self._run_state.now(), adds=False))
         return opening
-
-    async def _project(self) -> tuple[str, str]:
-        """Return name and text of the workspace's CLAUDE.md or AGENTS.md, with its imports, from the file-tool server.
-
-        Without such a file, no server is started: one takes 70 ms of processor time and 7 MiB.
-        """
-        accepted = skill_files.accepted_files(self._run_state.team.root, os.environ)
-        for name in PROJECT_FILES:
-            if not os.path.lexists(self._run_state.workspace / name):
-                continue
-            outcome = await self._file_tools.ask("read_project_file", {"path": name, "accepted": accepted})
-            if not outcome.is_error:
-                return name, outcome.content
-        return "", ""
 
     def _finish(self, reply: Reply) -> None:
         """Do what a committed reply requires, except running its tools."""

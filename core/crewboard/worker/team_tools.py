@@ -111,12 +111,13 @@ def offered_to(spec: Spec) -> tuple[str, ...]:
     return (*of_team, *(name for name in WORKING if name.partition("_")[0] in has or name in has))
 
 
-def is_ours(name: str) -> bool:
+def is_ours(name: str, *, own_tools: bool) -> bool:
     """Return True if a call that an engine tells of is one of a tool of ours, by the name that the engine gives it.
 
-    Its input says nothing about that: the model writes it.
+    Its input says nothing about that: the model writes it. With `own_tools`, those to work are no tools of ours.
     """
-    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in (*OFFERED, *_FOR_LEADS, *WORKING)
+    known = (*OFFERED, *_FOR_LEADS, *(() if own_tools else WORKING))
+    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in known
 
 
 def as_ours(call: Call, workspace: Path) -> tuple[str, Json]:

@@ -257,7 +257,7 @@ def _explain_terms(run_state: RunState) -> list[str]:
     if terms.budget:
         lines.append(f"- You may use {terms.budget} for it. The work ends when that is used up.")
     if terms.hold or terms.refused:
-        engine = run_state.spec.engine is not None
+        engine = run_state.spec.has_own_tools
         more = "" if engine else "submit a plan of what is left with submit_plan, or "
         asks = ", where your permission is asked for it" if engine else ""
         refused = [f"- Refused to you{asks}, because only step {each.step} names it: {each}." for each in terms.denied]
