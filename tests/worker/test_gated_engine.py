@@ -53,17 +53,19 @@ def test_a_change_is_decided_journalled_and_undone(crew: Crew) -> None:
     (crew.root / "b.txt").write_text("old\n")
     (crew.root / "CLAUDE.md").write_text("Write no tabs.")
     edit = use("edit_file", path="b.txt", old_text="old", new_text="new")
-    run = use("bash", command="echo hi; exit 3")
-    steps = [WRITE, use("read_file", path="b.txt"), edit, run, "say done"]
-    assignment = spawn(crew, "e", f"[[{'; '.join(steps)}]]".replace("hi; exit", "hi && exit"))
+    run = use("bash", command="echo hi && exit 3")
+    steps = ["force c.txt x", WRITE, use("read_file", path="b.txt"), edit, run, "say done"]
+    assignment = spawn(crew, "e", f"[[{'; '.join(steps)}]]")
     assert crew.answer(assignment).text == "done"
     crew.wait_for_rest("e")
     assert [(crew.root / name).read_text() for name in ("a.txt", "b.txt")] == ["x", "new\n"]
     assert [each[0] for each in results(crew, "e")] == ["write_file", "read_file", "edit_file", "bash"]
     assert [each.path for each in of(crew, "e", FileKept)] == ["a.txt", "b.txt"]
-    assert [each.file for each in of(crew, "e", ToolStart)] == ["a.txt", None, "b.txt", None]
+    assert [each.file for each in of(crew, "e", ToolStart)] == ["c.txt", "a.txt", None, "b.txt", None]
     assert [(each.is_error, each.exit_code) for each in of(crew, "e", ToolResult)][-1] == (False, 3)
     assert told(crew, "e").count("Write no tabs.") == 1
+    # What it would do without us, the kernel stops, also where its type may write.
+    assert not (crew.root / "c.txt").exists()
     # No one asked for anything: it is permitted where an agent of our own would be.
     assert requests.load_all(crew.directory) == []
     seen = as_json.agent(crew.see("e"), crew.directory)
