@@ -629,6 +629,8 @@ def test_resume_waits_for_what_becomes_of_a_stop(shared_crew: Crew, approve: boo
     shared_crew.hire(name, "test", "wait", unsafe_no_sandbox=True)
     eventually(lambda: shared_crew.see(name).doing.startswith("bash"), "the command")
     assert stop.ask_to_stop(shared_crew.team, name) is not None
+    later = replace(shared_crew.team, now=lambda: time.time() + requests.SHUTDOWN_TIMEOUT + 1)
+    assert hire.resume(later, name) == 1, "what it did not answer in time is void"
     told: list[str] = []
     team = replace(shared_crew.team, tell=told.append)
     with ThreadPoolExecutor(1) as caller:

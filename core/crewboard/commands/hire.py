@@ -690,10 +690,12 @@ def _is_ending(team: Team, agent: AgentDirectory) -> bool:
     if spec is None or not leases.is_held(agent.lease):
         return False
     asked = [each for each in requests.load_all(team.directory) if (each.type, each.to) == ("shutdown", agent.name)]
+    # One that it did not answer in time changes nothing, also where no command is left that would say so.
+    since = {"approved": spec.at, "pending": max(spec.at, team.now() - requests.SHUTDOWN_TIMEOUT)}
     return (
         spec.want == "killed"
         or (ended is not None and ended.run == spec.run)
-        or (bool(asked) and asked[-1].created_at >= spec.at and asked[-1].status in ("pending", "approved"))
+        or any(each.status in since and each.created_at >= since[each.status] for each in asked[-1:])
     )
 
 
