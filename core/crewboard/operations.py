@@ -368,8 +368,8 @@ def assign(team: Team, task_id: int, owner: str) -> Done:
     if reasons := tasks.blocking_reasons(team, task):
         return Done(f"task {task_id} is {owner}'s: {'; '.join(reasons)}", task.as_dict())
     waiting = board.blockers(task, {each.id: each for each in board.load_all(team.directory)})
-    begins = f"who begins after {', '.join(f'#{other}' for other in waiting)}" if waiting else "who is told"
-    return Done(f"task {task_id} is {owner}'s, {begins}", task.as_dict())
+    begins = f"begins after {', '.join(f'#{other}' for other in waiting)}" if waiting else "was told"
+    return Done(f"task {task_id} is {owner}'s: it {begins}", task.as_dict())
 
 
 def _why_no_wait(text: str, task: Task, view: TeamView) -> str | None:

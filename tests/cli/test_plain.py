@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from crewboard.commands import messages
 from crewboard.commands.context import CommandLine, Team
@@ -97,3 +98,6 @@ def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
         "for 4m12s; task 7 waits. To read it: crewboard requests. To approve: crewboard approve req-004281" in told[1]
     )
     assert "tasks 11, 22 wait" in told[3]
+    stuck = replace(view.needs[3], summary="It waits.")
+    assert "It waits; for " in plain.sentence(stuck, view, CommandLine())
+    assert plain.settled(stuck, view).startswith("settled: migrate is stuck: It waits; ")

@@ -981,7 +981,7 @@ async def test_the_lead_is_not_cloned(empty: Frozen) -> None:
         await stage.press("N")
         await stage.settles()
         assert "Hire an agent" not in stage.all
-        assert "hires an agent" not in stage.all
+        await stage.sees("clone: lead is a lead, which is not cloned")
 
 
 def _with(old: Spec | None, flags: HireOptions, kind: str = "code") -> Spec:

@@ -132,7 +132,7 @@ async def test_a_task_is_given_to_an_agent_who_is_told(frozen: Frozen) -> None:
         await stage.sees("reviewer · Tab completes")
         with alive(frozen.team, "reviewer"):
             await stage.press("tab", "enter")
-            await stage.sees("task 23 is reviewer's, who is told")
+            await stage.sees("task 23 is reviewer's: it was told")
     assert _task(frozen, 23).owner == "reviewer"
     assert mailbox.read(frozen.directory, "reviewer").messages[-1].type == "task_assignment"
 
@@ -171,7 +171,7 @@ async def test_the_beginning_of_a_name_will_do_where_it_is_one_agents(frozen: Fr
         await stage.write("rev")
         with alive(frozen.team, "reviewer"):
             await stage.press("enter")
-            await stage.sees("task 23 is reviewer's, who is told")
+            await stage.sees("task 23 is reviewer's: it was told")
     assert _task(frozen, 23).owner == "reviewer"
 
 

@@ -590,7 +590,9 @@ def _doubled(amount: str | None) -> str:
 
 def _why_no_clone(selection: Selection) -> str | None:
     agent = selection.agent
-    return None if agent is not None and agent.spec is not None and agent.type != LEAD else not_for(selection)
+    if agent is None or agent.spec is None:
+        return not_for(selection)
+    return f"{agent.name} is a lead, which is not cloned" if agent.type == LEAD else None
 
 
 class FirstSteps:

@@ -155,7 +155,7 @@ def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
         else:
             behind = f"{which} {'waits' if len(tasks) == 1 else 'wait'}"
     clauses = [
-        f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary}",
+        f"{need.agent} {_SAYS.get(need.kind, '')}{need.summary.removesuffix('.')}",
         f"for {format_long_age(view.now - need.since)}",
         behind,
         f"{', '.join(waiting.agents)} {'waits' if len(waiting.agents) == 1 else 'wait'}" if waiting.agents else "",
@@ -172,7 +172,7 @@ def settled(need: Need, view: TeamView) -> str:
     request = next((each for each in view.asked if each.id == need.request_id), None)
     by = f" by {request.decided_by}" if request and request.decided_by else ""
     how = f"{request.status}{by}" if request else _recovery(need, view)
-    return safe_line(f"settled: {need.agent} {_SAYS.get(need.kind, '')}{need.summary}; {how}")
+    return safe_line(f"settled: {need.agent} {_SAYS.get(need.kind, '')}{need.summary.removesuffix('.')}; {how}")
 
 
 def is_closed() -> bool:

@@ -550,7 +550,7 @@ def _changed(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
 def _tokens(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
     tokens, hits = page.agent.status.tokens, hit_rate(page.agent.status.tokens)
     if hits is None:
-        return "tokens", (Span("none yet", "dim"),)
+        return "cache", (Span("not used yet", "dim"),)
     if page.agent.status.cost_usd is None:
         return "cache", (Span(f"{format_percent(hits)} hits"),)
     return "tokens", (
