@@ -29,6 +29,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("task", "assign", "3"), 2, ("`crewboard task update ID --owner NAME` does that",)),
         (("task", "claim", "3"), 2, ("`crewboard task update ID --owner NAME` does that",)),
         (("status", "--wrong"), 2, ("--wrong",)),
+        (("init", "--bogus"), 2, ("Did you mean '--user'? `crewboard init --help`",)),
         (("send", "scout"), 2, ("Missing argument",)),
         (("--root", "/nowhere/at/all", "status"), 2, ("/nowhere/at/all is not a directory",)),
         (("--team", "ghosts", "status"), 2, ("there is no team 'ghosts'", "team create ghosts")),

@@ -134,6 +134,7 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert cli("approver").out == "the lead reviews plans; you still may\n"
     assert cli("approver", "--json").json == {"approver": "lead"}
     assert cli("approver", "operator").out == cli("approver").out == "you review plans\n"
+    assert cli("resume", "--all").out == "nothing to resume: no agent is stopped\n"
     assert cli("settings", "max_agents", "-1").err.endswith("'-1' is not a number of agents: give 1 or more, or none\n")
     assert "gives one" in cli("worktree").err
     assert cli("worktree", "--json").json == cli("worktree", "list", "--json").json == []

@@ -471,7 +471,7 @@ def resume(
     waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in resumed}
     up = [each for each in resumed if each not in waits]
     if up or not resumed:
-        say("resumed " + ", ".join(up) if resumed else f"{'these' if names else 'all'} agents are running")
+        say("resumed " + ", ".join(up) if resumed else "nothing to resume: no agent is stopped")
     for each, how in waits.items():
         _say_queued(team, each, how)
 

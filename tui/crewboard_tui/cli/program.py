@@ -275,7 +275,8 @@ def _usage(error: click.UsageError) -> str:
     # Errors about options have classes of their own.
     is_argument = type(error) in (click.UsageError, click.MissingParameter)
     instead = _INSTEAD.get(command.removeprefix("crewboard "), "") if is_argument else ""
-    return f"{error.format_message().rstrip('.')}; {instead}`{command} --help` shows the usage"
+    said = error.format_message().rstrip(".")
+    return f"{said}{' ' if said.endswith('?') else '; '}{instead}`{command} --help` shows the usage"
 
 
 _REQUESTS = "`crewboard requests` lists what waits; "
