@@ -141,8 +141,8 @@ def _not_running(who: str, _: Pressed) -> str:
     keys="x", help="ask it to shut down", footer=44, elsewhere=True,
     why_not=_not_running,
     after=lambda done, key: f"; {key('agent.resume')} resumes it with its memory" if done.can_resume else "",
-    options={"now": "Do not ask: end it and everything that it started."},
-    prints="`{name, was_alive, alive: false}`; with several names an array of these",
+    options={"now": "Do not ask: end it and everything that it started."}, all_help="All running agents.",
+    prints="`{name, was_alive, alive: false}`; with several names or `--all` an array of these",
 )  # fmt: skip
 def stop(team: Team, name: str, *, now: bool = False) -> Done:
     """Ask the agents NAME... to shut down, and wait until they are gone.
