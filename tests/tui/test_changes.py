@@ -307,7 +307,7 @@ async def test_a_key_that_works_on_another_page_of_changes_says_where(frozen: Fr
         await stage.press("8")
         await stage.sees("reads again")
         await stage.press("c")
-        await stage.sees("note: only in the changes of an agent")
+        await stage.sees("note: only on the page of a diff")
         await stage.press("h")
         await stage.sees("how: only where work is merged")
         await stage.press("enter")

@@ -74,7 +74,7 @@ WHERE = {
     "agents": "in views of agents",
     "inbox": "in the Inbox",
     "changes": "in Changes",
-    "diff": "in the changes of an agent",
+    "diff": "on the page of a diff",
     "accept": "where work is merged",
     "rules": "in the list of permission rules",
     "marks": "in the list of a view",
