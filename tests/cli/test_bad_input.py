@@ -102,7 +102,7 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         (("--root", "/proc", "task", "add", "x"), 74, ("cannot create the team directory",)),
         ((), 2, ("needs a terminal",)),
         (("board",), 2, ("needs a terminal", "`crewboard board --plain`, `crewboard status`")),
-        (("demo",), 2, ("needs a terminal", "`crewboard demo --headless` does not")),
+        (("demo",), 2, ("needs a terminal", "`crewboard demo --headless` needs none")),
     ],
 )
 def test_a_mistake_gets_a_sentence(cli: Cli, arguments: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:
