@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TextIO
 
@@ -242,15 +242,15 @@ def _key_line(text: str, at: int, width: int, *, is_added: bool = False) -> tupl
     return first + (has_sign and text[first] == "+"), last
 
 
-def redact_values(value: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Return a JSON value with every string in it redacted. Names of fields stay."""
+def redact_values(value: Any, then: Callable[[str], str] = str) -> Any:  # noqa: ANN401  any JSON value
+    """Return a JSON value with every string in it redacted, and `then` changed. Names of fields stay."""
     match value:
         case str():
-            return redact(value)
+            return then(redact(value))
         case dict():
-            return {key: redact_values(each) for key, each in value.items()}
+            return {key: redact_values(each, then) for key, each in value.items()}
         case list() | tuple():
-            return [redact_values(each) for each in value]
+            return [redact_values(each, then) for each in value]
     return value
 
 

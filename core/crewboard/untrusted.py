@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import re
 import unicodedata
-from typing import Any
 
 from msgspec import Struct
 
@@ -105,18 +104,6 @@ def visible(text: str) -> str:
     if text.isprintable() and (text.isascii() or re.search(_UNSEEN, text) is None):
         return text
     return _SUSPECT.sub(_mark, text)
-
-
-def visible_values(value: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Return a JSON value with `visible` texts. Names of fields stay."""
-    match value:
-        case str():
-            return visible(value)
-        case dict():
-            return {key: visible_values(each) for key, each in value.items()}
-        case list() | tuple():
-            return [visible_values(each) for each in value]
-    return value
 
 
 def as_run(text: str) -> str:

@@ -21,7 +21,7 @@ from crewboard.store import files, hosts
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor.launcher import PopenLauncher, Ref
 from crewboard.unix import process, programs
-from crewboard.untrusted import visible_values
+from crewboard.untrusted import visible
 
 if TYPE_CHECKING:
     from crewboard.readmodel.reader import TeamReader
@@ -203,7 +203,7 @@ class HookRunner:
         with self._team.store.glance():
             found = {need.key: as_json.need(need, self._team) for need in view.needs}
         # A hook shows them as they are, for example on a desktop.
-        needs = {key: {**where, **visible_values(redact_values(need))} for key, need in found.items()}
+        needs = {key: {**where, **redact_values(need, visible)} for key, need in found.items()}
         told = self._told.get() or ToldNeeds()
         events, after = events_due(told, needs, hook, self._clock())
         if events:
