@@ -174,7 +174,7 @@ def cancel_abandoned(team: TeamDirectory, now: float) -> None:
         lease = _lease(team, request.id)
         if lease.changed() is not None and not leases.is_held(lease):
             requests.close(team, request.id, "cancelled", SYSTEM, now)
-            leases.remove(lease)
+            lease.remove()
 
 
 def _lease(team: TeamDirectory, request_id: str) -> Key:
@@ -258,7 +258,7 @@ def _ask(
         raise
     finally:
         if held is not None:
-            leases.remove(lease)
+            lease.remove()
             leases.release(held)
 
 

@@ -29,15 +29,6 @@ def release(held: Held) -> None:
     held.store.release(held)
 
 
-def remove(lease: Key) -> None:
-    """Remove a lease, so that no trace of its last holder is left.
-
-    Raises:
-        StorageError: It could not be removed.
-    """
-    lease.remove()
-
-
 def sign(held: Held, holder: Record) -> bytes:
     """Write the identity of the holder into a lease that this process holds; return what was written.
 

@@ -74,7 +74,7 @@ class OpenDashboard:
                 for key in _leases(self._team):
                     with contextlib.suppress(StorageError):
                         if not leases.is_held(key):
-                            leases.remove(key)
+                            key.remove()
                 self._lease = leases.take(self._key)
             if self._lease is not None:
                 leases.sign(self._lease, self._presence)
@@ -89,7 +89,7 @@ class OpenDashboard:
         with self._writes:
             if self._lease is not None:
                 with contextlib.suppress(StorageError):
-                    leases.remove(self._key)
+                    self._key.remove()
                 leases.release(self._lease)
                 self._lease = None
 
