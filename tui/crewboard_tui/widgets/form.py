@@ -31,14 +31,6 @@ class Select(Widget, can_focus=True):
     class Changed(Message):
         """The value changed."""
 
-        def __init__(self, choice: "Select") -> None:
-            super().__init__()
-            self.choice = choice
-
-        @property
-        def control(self) -> "Select":
-            return self.choice
-
     def __init__(self, options: Sequence[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.options = list(options)
@@ -64,7 +56,7 @@ class Select(Widget, can_focus=True):
         self.at = (self.at + by) % len(self.options)
 
     def watch_at(self) -> None:
-        self.post_message(self.Changed(self))
+        self.post_message(self.Changed())
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         return 1
@@ -153,14 +145,6 @@ class Checkbox(Widget, can_focus=True):
     class Changed(Message):
         """The value changed."""
 
-        def __init__(self, tick: "Checkbox") -> None:
-            super().__init__()
-            self.tick = tick
-
-        @property
-        def control(self) -> "Checkbox":
-            return self.tick
-
     def __init__(self, label: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._label = label
@@ -170,7 +154,7 @@ class Checkbox(Widget, can_focus=True):
         self.value = not self.value
 
     def watch_value(self) -> None:
-        self.post_message(self.Changed(self))
+        self.post_message(self.Changed())
 
     def on_click(self) -> None:
         self.action_turn()
