@@ -335,7 +335,8 @@ class FakeEngine:
             return
         self.cost += 0.25
         if not self.options.no_usage:
-            self.update("usage_update", used=120, size=1000, cost={"amount": self.cost, "currency": "USD"})
+            self.update("usage_update", used=120, size=1000, cost={"amount": self.cost, "currency": "USD"},
+                        _meta={"_claude/model": "model-of-fake"})  # fmt: skip
         usage = {"inputTokens": 100, "outputTokens": 20, "cachedReadTokens": 5, "cachedWriteTokens": 3}
         if self.options.codex and reason == "cancelled":
             self.send(id=ident, result={"stopReason": reason, "usage": None})

@@ -206,7 +206,10 @@ def test_an_engine_answers_without_a_key(crew: Crew) -> None:
     assert (result.content, result.is_error) == ("hi\n", False)
     seen = crew.see("e")
     assert (seen.state, seen.model) == ("idle", "acp")
-    assert as_json.agent(seen, crew.directory)["engine"] == {"name": "acp", "version": "1.0", "own_tools": True}
+    assert as_json.agent(seen, crew.directory)["engine"] == {
+        "name": "acp", "version": "1.0", "model": "model-of-fake", "own_tools": True,
+    }  # fmt: skip
+    assert seen.described_model == "acp 1.0 · model-of-fake"
     assert seen.status.context.used == 120
     assert seen.status.context.limit == 1000
     assert seen.status.todo is not None

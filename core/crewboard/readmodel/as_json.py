@@ -68,8 +68,13 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         rss_bytes=usage.rss_bytes if usage else None,
         private_bytes=usage.private_bytes if usage else None,
         web={"allowed_domains": flags.allowed_domains} if flags is not None and flags.web else None,
-        # Its version is None until it has started.
-        engine={"name": engine.name, "version": said.engine_version or None, "own_tools": engine.own_tools}
+        # Its version is None until it has started, its model until that is told.
+        engine={
+            "name": engine.name,
+            "version": said.engine_version or None,
+            "model": said.engine_model or None,
+            "own_tools": engine.own_tools,
+        }
         if engine
         else None,
         worktree={"path": path, "branch": worktree.branch, "base": worktree.base} if worktree else None,

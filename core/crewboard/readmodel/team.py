@@ -153,6 +153,12 @@ class AgentView(Finding, frozen=True, kw_only=True):
         return OFFLINE_MODEL if self.status.offline else self.model
 
     @property
+    def described_model(self) -> str:
+        """Return what answers its requests: an engine with its version, and the model that it told."""
+        said = self.status
+        return " · ".join(filter(None, (f"{self.shown_model} {said.engine_version}".strip(), said.engine_model)))
+
+    @property
     def waits_for_api(self) -> bool:
         """Return True if it waits for the end of an outage of the API."""
         return self.alive and self.state == "retrying" and self.status.outage_since is not None

@@ -408,8 +408,8 @@ class Status(Record):
     `unreported` is the task that it rests with: it was reminded, and did not report the outcome.
     `outage_since` is when the API became unavailable; set while the agent waits for it.
     `effort` and `thinking` are what its requests ask for; None leaves them to the model.
-    `engine_version` is what its engine said at its start; empty without one. With `offline`, the offline model answers
-    in the place of `model`.
+    `engine_version` is what its engine said at its start, `engine_model` the model of its last turn; empty without one.
+    With `offline`, the offline model answers in the place of `model`.
     `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
     missing.
     `mcp` are the MCP servers that the agent has, or should have.
@@ -445,6 +445,7 @@ class Status(Record):
     sandbox: str = ""
     model: str = ""
     engine_version: str = ""
+    engine_model: str = ""
     offline: bool = False
     effort: Effort | None = None
     thinking: Thinking | None = None

@@ -382,6 +382,7 @@ class Turn:
         self._log.close_open("the engine did not tell the result")
         # A turn that was cancelled leaves replies that were cut off.
         used = self._process.take_used(ended.tokens, unfinished=by_us)
+        run_state.note_engine_model(used.model)
         reply = Reply(
             ts=run_state.now(), content=list(self._log.take_blocks()), stop_reason=ended.reason, usage=used.counted,
             model=used.model, cost_usd=used.cost_usd, context_used=self._process.filled.used or None,

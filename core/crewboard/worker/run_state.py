@@ -135,6 +135,10 @@ class RunState:
         """Note which version of its engine runs, for the next status."""
         self.status = self.status.replace(engine_version=version)
 
+    def note_engine_model(self, model: str) -> None:
+        """Note which model its engine has used, for the next status; nothing if it does not tell."""
+        self.status = self.status.replace(engine_model=model or self.status.engine_model)
+
     def refuses_media(self, kinds: list[str]) -> str | None:
         """Return why the model does not take images or documents of some of these types; None if it does."""
         wrong = [kind for kind in kinds if not self._takes("document" if kind == media.PDF else "image")]

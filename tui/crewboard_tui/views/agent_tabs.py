@@ -186,7 +186,7 @@ def _now(page: Page) -> list[Line]:
     assumed = f"{format_count(said.context.limit)} assumed; say it with resume --window" if said.context.assumed else ""
     # What the model or engine is asked for beside its version.
     model = (
-        f"{agent.shown_model} {said.engine_version}".strip(),
+        agent.described_model,
         f"effort {said.effort}" if said.effort else "",
         f"thinking {said.thinking}" if said.thinking else "",
     )
@@ -345,7 +345,7 @@ def cost_lines(
     of_plan = pricing.budget_or_none(agent.status.terms.given.budget) if agent.status.terms is not None else None
     window = f"{format_percent(filled)} of {format_limit(agent.status.context.limit)}" if filled is not None else "—"
     lines: list[Line] = [
-        (_label("model"), say(f"{agent.shown_model} {agent.status.engine_version}".strip() or "—")),
+        (_label("model"), say(agent.described_model or "—")),
         (_label("money"), money),
         (_label("budget"), *budget),
         *([(_label("plan"), Span(f"{of_plan} from its approval on"))] if of_plan is not None else []),
