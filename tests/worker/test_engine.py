@@ -1587,8 +1587,11 @@ def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None
 @of_engines
 @pytest.mark.parametrize(
     ("killed", "wait", "words"),
-    [("engine", "", LATER), ("worker", "wait here; ", LATER), ("worker", "", _FORMER_LATER)],
-    ids=["engine while it waits", "worker before it asks again", "worker of a version before"],
+    [
+        pytest.param("engine", "", LATER, id="engine while it waits"),
+        pytest.param("worker", "wait here; ", LATER, id="worker before it asks again", marks=pytest.mark.long),
+        pytest.param("worker", "", _FORMER_LATER, id="worker of a version before"),
+    ],
 )
 def test_a_question_is_asked_once_whatever_is_killed(crew: Crew, killed: str, wait: str, words: str) -> None:
     question = 'team ask_operator {"question": "which?"}'
