@@ -61,8 +61,8 @@ _ON_BOTH_STORES = {"cli", "crash", "store", "supervisor", "worker"}
 
 _IN_ONE_TEST: dict[str, set[str]] = {
     "cli": {
-        "bad_input", "cli_hint", "commands", "completion", "config", "doctor", "endpoint", "live", "models", "output",
-        "startup", "steering",
+        "bad_input", "cli_hint", "commands", "completion", "config", "doctor", "endpoint", "lead", "live", "models",
+        "output", "startup", "steering",
     },
     "supervisor": {"caps", "hook", "offline_model", "prefork"},
     "worker": {
