@@ -18,7 +18,7 @@ from crewboard.store.layout import TeamDirectory
 from tests.store.parallel import together, together_watched
 from tests.store.raw_mail import append, line
 
-EACH = 25
+EACH = 10
 MEMBERS = 10
 """Fewer of them: each rewrites the whole roster, which grows with them."""
 
@@ -162,7 +162,7 @@ def test_one_answer_wins_and_the_sender_gets_that_one(directory: TeamDirectory) 
 
 # ---------------------------------------------------------------------------------------------------- mailboxes
 
-MAIL = 250
+MAIL = 100
 
 
 def _send(path: Path, number: int) -> list[str]:
