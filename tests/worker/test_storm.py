@@ -1,7 +1,7 @@
 """A storm: all that stands before conversations changes at random, and the API refuses none of a thousand requests.
 
-`.ci/run` leaves the thousand to `make test-long`: a storm of 200 also goes on until all that may happen did, and finds a
-worker without any of the rules below: they took 8 to 189 requests.
+`.ci/run` leaves the thousand to `make test-long`: a storm of 200 also goes on until all that may happen did, and finds
+a worker without any of the rules below: they took 8 to 189 requests.
 """
 
 from pathlib import Path
