@@ -14,6 +14,7 @@ from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.timer import Timer
@@ -243,6 +244,26 @@ async def test_what_others_cover_is_not_painted(frozen: Frozen, monkeypatch: pyt
 
 def _style_files(sheet: Stylesheet) -> set[str]:
     return {name for path, _ in sheet.source if (name := Path(path).name).endswith(".tcss")}
+
+
+async def test_an_answer_key_computes_few_styles(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, apply = list[object](), Stylesheet.apply
+
+    def note(sheet: Stylesheet, node: DOMNode, **more: Any) -> None:
+        computed.append(node)
+        apply(sheet, node, **more)
+
+    async with opened(frozen, *SIZE) as stage:
+        await stage.press("exclamation_mark", "exclamation_mark")
+        await stage.sees("PLAN v2")
+        monkeypatch.setattr(Stylesheet, "apply", note)
+        for key, words, most in (("d", "Why not?", 20), ("B", "Your question", 20), ("c", "LINE:TEXT", 38)):
+            await stage.settles()
+            computed.clear()
+            await stage.press(key)
+            await stage.sees(words)
+            assert len(computed) <= most, key
+            await stage.press("escape")
 
 
 async def test_a_widget_keeps_the_painted_lines_of_three_screens(frozen: Frozen) -> None:

@@ -252,10 +252,12 @@ class DraftInput(TextArea):
         """The text that was written before one of them was shown."""
         super().__init__(
             clean(text, one_line=prose is None),
-            compact=True,
             highlight_cursor_line=False,
             **kwargs,
         )
+        # With `compact`, Textual computes its styles now, and again when it is mounted.
+        self.set_reactive(TextArea.compact, True)  # noqa: FBT003
+        self.add_class("-textual-compact", update=False)
         self.cursor_blink = False
         for key in ("f6", "f7"):
             # TextArea uses them to select text; here the user may bind them.

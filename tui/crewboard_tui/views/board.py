@@ -214,9 +214,8 @@ class BoardScreen(BaseScreen):
         if layout == self._arranged or not height:
             return
         self._arranged = layout
-        panes.set_class(is_beside, "-beside")
-        panes.set_class(not is_beside, "-table")
-        panes.set_class(one, "-one")
+        # At once: each change of a class computes the styles of all panes.
+        panes.update_classes({"-beside": is_beside, "-table": not is_beside, "-one": one})
         panes.styles.grid_columns, panes.styles.grid_rows = layout[2], layout[3]
         self.query_one("#lists").set_class(is_low, "-low")
 

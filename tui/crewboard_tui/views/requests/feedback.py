@@ -161,9 +161,9 @@ class Feedback(Vertical):
         folded = not (self._texts[self._at] or self.denying or self.has_cursor)
         self.rule.entitle(use)
         self._line.placeholder = use if folded else ""
-        self.set_class(folded, "-folded")
-        self.set_class(self._app_context.read_only or (self._over and folded), "-hidden")
-        self.set_class(self.denying, "-denying")
+        is_hidden = self._app_context.read_only or (self._over and folded)
+        # At once: each change of a class computes the styles of the box and all in it.
+        self.update_classes({"-folded": folded, "-hidden": is_hidden, "-denying": self.denying})
 
     def _use(self) -> str:
         key = self._app_context.key
