@@ -14,10 +14,11 @@ from crewboard.records.processes import Lease
 from crewboard.store import codec, leases
 from crewboard.store.layout import TeamDirectory
 from crewboard.unix import process
-from tests.crew import Crew, eventually
+from crewboard.worker.interrupts import CALM_SWEEP_INTERVAL
+from tests.crew import WAIT_TIMEOUT, Crew, eventually
 
-GONE_WITHIN = 30.0
-"""Seconds after which a process of a lost directory counts as left behind; on an idle machine it ends in 10 s."""
+GONE_WITHIN = CALM_SWEEP_INTERVAL + WAIT_TIMEOUT
+"""Seconds after which a process of a lost directory counts as left behind: no event wakes an idle worker of it."""
 
 Identity = tuple[int, int]
 
