@@ -243,7 +243,8 @@ def _want(team: Team, name: str, wanted: Literal["paused", "running"]) -> None:
     from crewboard.protocol import supervisor_client
     from crewboard.store import agents
 
-    agent = control.require_alive(team, name)
+    control.require_alive(team, name)
+    agent = team.agent(name)
     spec = agent.spec.load()
     if spec is not None and spec.want in ("running", "paused"):
         agents.want(agent, wanted, run=spec.run)

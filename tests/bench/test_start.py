@@ -159,7 +159,7 @@ def hired_ms(board: pexpect.spawn, crew: Crew, name: str) -> float:
     board.send("\x13")
 
     def find_run() -> RunStarted | None:
-        # A terminal that nobody reads would stop the dashboard.
+        # A terminal that is not read would stop the dashboard.
         rest(board, 0.01)
         return next((each for each in crew.events(name) if isinstance(each, RunStarted)), None)
 

@@ -10,7 +10,6 @@ from crewboard.records.agents import Spec
 from crewboard.records.messages import GO_ON, RETRY, Message
 from crewboard.records.processes import LIMIT_REASONS
 from crewboard.store import agents, leases, mailbox, roster
-from crewboard.store.layout import AgentDirectory
 
 STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
 
@@ -22,7 +21,8 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
         UsageError: There is no such agent.
         TryLaterError: It is not running; nothing was sent.
     """
-    agent = require_alive(team, name)
+    require_alive(team, name)
+    agent = team.agent(name)
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
     supervisor_client.wake_worker(agent.team, name)
     team.note("interrupt", name)
@@ -36,7 +36,8 @@ def retry(team: Team, name: str) -> Message:
         UsageError: There is no such agent.
         TryLaterError: It is not running; nothing was sent.
     """
-    status = require_alive(team, name).status.load_or_none()
+    require_alive(team, name)
+    status = team.agent(name).status.load_or_none()
     task = status.unreported if status is not None else None
     message = post(team, name, "message", RETRY if task is None else GO_ON.format(task))
     team.note("message", name, message.id)
@@ -68,18 +69,16 @@ def retry_with(
     return hire.resume(team, name, model=model, network=network, web=web, host=host)
 
 
-def require_alive(team: Team, name: str) -> AgentDirectory:
-    """Return the files of an agent that is running.
+def require_alive(team: Team, name: str) -> None:
+    """Refuse an agent that is not running.
 
     Raises:
         UsageError: There is no such agent.
         TryLaterError: It is not running.
     """
     roster.require_own_agents(team.directory)
-    agent = team.agent(name)
-    if not leases.is_held(agent.lease):
+    if not leases.is_held(team.agent(name).lease):
         raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` starts it again")
-    return agent
 
 
 def change_limits(

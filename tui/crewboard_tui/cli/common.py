@@ -8,7 +8,6 @@ Every command imports this module, `--version` and `--help` too: what only some 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import math
 import os
@@ -16,7 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 import click
@@ -646,7 +645,7 @@ def alone(command: Any) -> Any:  # noqa: ANN401
     """Have a group call its function only without a command of the group, and give it the session."""
 
     @click.pass_context
-    @functools.wraps(command)
+    @wraps(command)
     def call(context: click.Context, /, **options: Any) -> None:
         if context.invoked_subcommand is None:
             command(context.obj, **options)

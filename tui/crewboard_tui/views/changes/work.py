@@ -352,7 +352,7 @@ class ChangesReader:
             for name in names if names is not None else team.config.names:
                 found.problem = self._take_snapshot(name, now=now) or found.problem
             try:
-                # Of all, because the work of one agent decides with whom the others collide.
+                # Of all, because the work of one agent decides which others collide with it.
                 found.changes = commands_changes.list_changes(team)
                 kept = team.directory.acceptances.load_or_none()
                 found.merged = {each.agent: each for each in (kept.acceptances if kept else ()) if not each.undone}
