@@ -335,8 +335,9 @@ class FakeEngine:
             return
         self.cost += 0.25
         if not self.options.no_usage:
-            self.update("usage_update", used=120, size=1000, cost={"amount": self.cost, "currency": "USD"},
-                        _meta={"_claude/model": "model-of-fake"})  # fmt: skip
+            # Codex does not tell its model.
+            told = {} if self.options.codex else {"_meta": {"_claude/model": "model-of-fake"}}
+            self.update("usage_update", used=120, size=1000, cost={"amount": self.cost, "currency": "USD"}, **told)
         usage = {"inputTokens": 100, "outputTokens": 20, "cachedReadTokens": 5, "cachedWriteTokens": 3}
         if self.options.codex and reason == "cancelled":
             self.send(id=ident, result={"stopReason": reason, "usage": None})

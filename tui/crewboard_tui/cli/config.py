@@ -203,13 +203,16 @@ def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) 
 
 def _ask(root: Path, chosen: dict[str, object]) -> None:
     """Ask the three questions, but for those that an option answers."""
-    found = [each.engine.name for each in crewboard_engines.find_all(root) if each.path is not None]
+    engines = [each.engine for each in crewboard_engines.find_all(root) if each.path is not None]
+    found = [engine.name for engine in engines]
 
     def read_worker(text: str) -> object:
         return settings.read_setting("engine" if text in found else "model", text)
 
     if not {"model", "engine"} & chosen.keys():
-        here = f", or {' or '.join(found)}, which you have here" if found else ""
+        # Others with crewboard's tools are the same programs.
+        programs = " or ".join(engine.name for engine in engines if engine.own_tools)
+        here = f", or {programs}, which you have here" if found else ""
         worker = _prompt(f"Which model should agents use{here}? Enter: that of their type", read_worker)
         chosen["engine" if worker in found else "model"] = worker
     if "budget" not in chosen:
