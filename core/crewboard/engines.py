@@ -90,8 +90,8 @@ class KnownEngine(Struct, frozen=True):
     def works_with(self) -> str:
         """Return on one line whose tools it works with, and what follows from that."""
         if self.own_tools:
-            return "its own tools: the sandbox holds them, and snapshots of its checkout undo them"
-        return "crewboard's tools: gate and rules decide each call, and undo knows each change"
+            return "its own tools: the sandbox limits them, and undo puts back its whole checkout"
+        return "crewboard's tools: the plan gate and your rules decide each call, and undo puts back single files"
 
     def users_folder(self, home: Path, environment: Mapping[str, str]) -> Path:
         """Return the folder of its files for a user with this home and environment."""
@@ -103,86 +103,39 @@ class KnownEngine(Struct, frozen=True):
         return login if self.login and login.is_file() else None
 
 
-KNOWN = {
-    each.name: each
-    for each in (
-        KnownEngine(
-            name="claude",
-            title="Claude Code",
-            program="claude-agent-acp",
-            package="@agentclientprotocol/claude-agent-acp",
-            tested=("0.101.0",),
-            # Its own first mode lets a model decide in the user's place.
-            work=(("session/set_mode", {"modeId": "default"}),),
-            plan=(("session/set_mode", {"modeId": "plan"}),),
-            variables=("ANTHROPIC_BASE_URL", "CLAUDE_CODE_EXECUTABLE", "CLAUDE_CODE_OAUTH_TOKEN"),
-            # It would ask for a next prompt of the user behind each turn, with the whole conversation.
-            set_variables={"CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false"},
-            keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-            address="ANTHROPIC_BASE_URL",
-            api="https://api.anthropic.com",
-            redirected={"ANTHROPIC_BASE_URL": "{url}"},
-            hosts=("api.anthropic.com",),
-            folder=".claude",
-            folder_variable="CLAUDE_CONFIG_DIR",
-            login=".credentials.json",
-            log_in="`claude`, then /login",
-            tells_cost=True,
-            patience=None,
-        ),
-        KnownEngine(
-            name="codex",
-            title="Codex",
-            program="codex-acp",
-            package="@agentclientprotocol/codex-acp",
-            tested=("2.6.0",),
-            # Its own sandbox does not start inside of ours, which holds it.
-            work=(
-                ("session/set_mode", {"modeId": "agent-full-access"}),
-                ("session/set_config_option", {"configId": "collaboration_mode", "value": "default"}),
-            ),
-            plan=(
-                ("session/set_mode", {"modeId": "agent-full-access"}),
-                ("session/set_config_option", {"configId": "collaboration_mode", "value": "plan"}),
-            ),
-            variables=("CODEX_PATH",),
-            keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
-            address="OPENAI_BASE_URL",
-            api="https://api.openai.com/v1",
-            # It takes neither an address nor a key from its environment without these.
-            redirected={
-                "CODEX_CONFIG": '{"openai_base_url": "{url}"}', "DEFAULT_AUTH_REQUEST": '{"methodId": "api-key"}',
-            },
-            hosts=("chatgpt.com", "api.openai.com"),
-            prefers_login=True,
-            folder=".codex",
-            folder_variable="CODEX_HOME",
-            login="auth.json",
-            log_in="`codex login`",
-            memory=250 << 20,
-            asks=False,
-            lacks=("it does not tell what it costs", "it never asks before a call: only the sandbox limits it"),
-            lost=("app-server", "Codex process"),
-            names_texts=True,
-            remarks=("Warning: ", "Config warning: ", "*Context compacted"),
-            unavailable=(
-                "stream disconnected", "exceeded retry limit", "error sending request", "at capacity", "high demand",
-            ),
-            # It replays from an index of these files, which may lack the end of one that was cut off.
-            stored="sessions/*/*/*/rollout-*{}.jsonl",
-        ),
-    )
-}  # fmt: skip
-"""The engines that were tried, by name."""
+_CLAUDE = KnownEngine(
+    name="claude",
+    title="Claude Code",
+    program="claude-agent-acp",
+    package="@agentclientprotocol/claude-agent-acp",
+    tested=("0.101.0",),
+    # Its own first mode lets a model decide in the user's place.
+    work=(("session/set_mode", {"modeId": "default"}),),
+    plan=(("session/set_mode", {"modeId": "plan"}),),
+    variables=("ANTHROPIC_BASE_URL", "CLAUDE_CODE_EXECUTABLE", "CLAUDE_CODE_OAUTH_TOKEN"),
+    # It would ask for a next prompt of the user behind each turn, with the whole conversation.
+    set_variables={"CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false"},
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    address="ANTHROPIC_BASE_URL",
+    api="https://api.anthropic.com",
+    redirected={"ANTHROPIC_BASE_URL": "{url}"},
+    hosts=("api.anthropic.com",),
+    folder=".claude",
+    folder_variable="CLAUDE_CONFIG_DIR",
+    login=".credentials.json",
+    log_in="`claude`, then /login",
+    tells_cost=True,
+    patience=None,
+)
 
-KNOWN["claude-gated"] = structs.replace(
-    KNOWN["claude"],
+_GATED = structs.replace(
+    _CLAUDE,
     name="claude-gated",
     title="Claude Code with crewboard's tools",
     # Its plan mode ends by a tool of its own.
     plan=(),
     set_variables={
-        **KNOWN["claude"].set_variables,
+        **_CLAUDE.set_variables,
         # A result of our tools is longer than what it takes by itself; it would write the rest into a file.
         "MAX_MCP_OUTPUT_TOKENS": "100000",
         # It has no tool to look for tools, so it is shown all at once.
@@ -195,8 +148,56 @@ KNOWN["claude-gated"] = structs.replace(
         "claudeCode": {"options": {"tools": [], "settingSources": [], "strictMcpConfig": True}},
     },
     own_tools=False,
-    lacks=("it plans only by the tool submit_plan", "it has no web, no skills and no MCP servers"),
+    lacks=("it has no plan mode: it submits plans with submit_plan", "it has no web, no skills and no MCP servers"),
 )
+
+_CODEX = KnownEngine(
+    name="codex",
+    title="Codex",
+    program="codex-acp",
+    package="@agentclientprotocol/codex-acp",
+    tested=("2.6.0",),
+    # Its own sandbox does not start inside of ours, which holds it.
+    work=(
+        ("session/set_mode", {"modeId": "agent-full-access"}),
+        ("session/set_config_option", {"configId": "collaboration_mode", "value": "default"}),
+    ),
+    plan=(
+        ("session/set_mode", {"modeId": "agent-full-access"}),
+        ("session/set_config_option", {"configId": "collaboration_mode", "value": "plan"}),
+    ),
+    variables=("CODEX_PATH",),
+    keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
+    address="OPENAI_BASE_URL",
+    api="https://api.openai.com/v1",
+    # It takes neither an address nor a key from its environment without these.
+    redirected={
+        "CODEX_CONFIG": '{"openai_base_url": "{url}"}', "DEFAULT_AUTH_REQUEST": '{"methodId": "api-key"}',
+    },
+    hosts=("chatgpt.com", "api.openai.com"),
+    prefers_login=True,
+    folder=".codex",
+    folder_variable="CODEX_HOME",
+    login="auth.json",
+    log_in="`codex login`",
+    memory=250 << 20,
+    asks=False,
+    lacks=(
+        "it does not tell what it costs", "it never asks before a call: only the sandbox limits it",
+        "its own shell cannot be switched off for certain, so there is no codex-gated",
+    ),
+    lost=("app-server", "Codex process"),
+    names_texts=True,
+    remarks=("Warning: ", "Config warning: ", "*Context compacted"),
+    unavailable=(
+        "stream disconnected", "exceeded retry limit", "error sending request", "at capacity", "high demand",
+    ),
+    # It replays from an index of these files, which may lack the end of one that was cut off.
+    stored="sessions/*/*/*/rollout-*{}.jsonl",
+)  # fmt: skip
+
+KNOWN = {each.name: each for each in (_CLAUDE, _GATED, _CODEX)}
+"""The engines that were tried, by name."""
 
 _ANY = KnownEngine(
     name="acp",
@@ -304,6 +305,12 @@ def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, net
     logins = _logins(engine, home, environment)
     sees = f"your login, {' and '.join(logins)}" if logins else "no key"
     reaches = "any address" if network else "its API alone" if engine.hosts else "no address"
+    if not engine.own_tools:
+        # Its commands are calls of crewboard, each in a sandbox of its own.
+        theirs = "any address" if network else "nothing"
+        return (
+            f"{takes}; it sees {sees}, and reaches {reaches}; its commands see no login and no key, and reach {theirs}"
+        )
     return f"{takes}; it and its commands see {sees}, and reach {reaches}"
 
 
@@ -316,7 +323,7 @@ def choose(text: str, workspace: Path | None) -> Engine:
         UsageError: There is none of that name, or its program cannot be used here; the message says what to do.
     """
     if text.startswith(OTHER) and workspace is None:
-        raise UsageError(f"the hosts of a team start the engines {' and '.join(KNOWN)}, and no other one")
+        raise UsageError(f"the hosts of a team start no engine but these: {', '.join(KNOWN)}")
     if workspace is not None and text.startswith(OTHER):
         try:
             words = shlex.split(text.removeprefix(OTHER))

@@ -35,7 +35,7 @@ def test_engines_says_what_is_there_and_if_it_was_tested(
     monkeypatch.setenv("PATH", str(install(tmp_path, version)))
     root = tmp_path / "root"
     root.mkdir()
-    claude, codex, gated = engines.find_all(root)
+    claude, gated, codex = engines.find_all(root)
     assert (gated.path, gated.version, gated.is_tested) == (claude.path, version, is_tested)
     assert (claude.version, claude.is_tested, claude.why_not) == (version, is_tested, "")
     assert claude.describe() == f"{version} ({'tested' if is_tested else 'not tested; tested is 0.101.0'})"
@@ -65,7 +65,7 @@ def test_a_hire_names_an_engine_that_is_there(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("copilot", "the engines are claude, codex"),
+        ("copilot", "the engines are claude, claude-gated, codex"),
         ("codex", "npm install -g @agentclientprotocol/codex-acp@2.6.0"),
         ("acp:", "needs the command"),
         ("acp:'x", "cannot be read"),
@@ -95,12 +95,10 @@ def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     assert cli("engines", "--json").json[0]["access"] is None
     rows = {each["name"]: each for each in cli("engines", "--json").json}
     assert (rows["claude"]["version"], rows["claude"]["tested"]) == ("0.1.0", False)
-    assert {name: row["own_tools"] for name, row in rows.items()} == {
-        "claude": True,
-        "codex": True,
-        "claude-gated": False,
-    }
-    assert cli("engines").out.count("works with crewboard's tools: gate and rules decide each call") == 1
+    assert [(name, row["own_tools"]) for name, row in rows.items()] == [
+        ("claude", True), ("claude-gated", False), ("codex", True),
+    ]  # fmt: skip
+    assert cli("engines").out.count("works with crewboard's tools: the plan gate and your rules decide each call") == 1
     assert rows["codex"]["why_not"] == "codex-acp is not on PATH"
     checks = {each["name"]: each for each in json.loads(cli("doctor", "--json").out)}
     assert checks["model"]["mark"] == "bad"
@@ -148,6 +146,19 @@ def test_a_hire_says_what_an_engine_sees(tmp_path: Path, name: str, environment:
     environment = {variable: value.format(home=tmp_path) for variable, value in environment.items()}
     said = engines.describe_costs(name, tmp_path, environment, network=False)
     assert said.endswith(f"it and its commands see {sees}, and reach its API alone")
+
+
+@pytest.mark.parametrize(
+    ("network", "reaches", "theirs"), [(False, "its API alone", "nothing"), (True, *["any address"] * 2)]
+)
+def test_the_commands_of_a_gated_engine_see_no_login(tmp_path: Path, network: bool, reaches: str, theirs: str) -> None:
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude/.credentials.json").touch()
+    said = engines.describe_costs("claude-gated", tmp_path, {}, network=network)
+    assert said == (
+        f"takes about 300 MiB; it sees your login, ~/.claude/.credentials.json, and reaches {reaches}; "
+        f"its commands see no login and no key, and reach {theirs}"
+    )
 
 
 @pytest.mark.parametrize(

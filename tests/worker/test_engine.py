@@ -1237,7 +1237,7 @@ def test_the_engine_of_a_type_runs_once_its_file_is_accepted(crew: Crew) -> None
     with pytest.raises(UsageError, match="which gets no MCP servers of crewboard's"):
         hiring.spawn(crew.team, hiring.Hire("f", "served", "hello", engine=command()))
     type_files.accept(bring("gpt"), crew.environment)
-    with pytest.raises(UsageError, match="there is no engine 'gpt'; the engines are claude, codex"):
+    with pytest.raises(UsageError, match="there is no engine 'gpt'; the engines are claude, claude-gated, codex"):
         hiring.spawn(crew.team, hiring.Hire("f", "foreign", "hello"))
 
 

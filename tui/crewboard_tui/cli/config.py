@@ -250,8 +250,9 @@ def engines(session: Session, as_json: bool) -> None:
     """List the engines that agents can have in place of the model.
 
     An engine is an agent program of its own, such as Claude Code: `crewboard spawn NAME --engine claude`. It uses your
-    login or key for it, and is never installed by crewboard. Any other one that speaks the Agent Client Protocol is
-    --engine 'acp:COMMAND', as an experiment.
+    login or key for it, and is never installed by crewboard. With `claude-gated`, Claude Code has crewboard's tools in
+    place of its own. Any other program that speaks the Agent Client Protocol is --engine 'acp:COMMAND', as an
+    experiment.
     """
     found = crewboard_engines.find_all(session.root)
     if as_json:

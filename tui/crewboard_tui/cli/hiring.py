@@ -84,7 +84,8 @@ _OPTIONS = (
     click.option("--ask", is_flag=True, help="Require your approval of each command and each write."),
     click.option("--autoclaim", is_flag=True, help="When idle, claim the next task that fits."),
     click.option("--engine", metavar="E", shell_complete=common.complete_engine,
-                 help="Let this program do its work: claude, claude-gated, codex, acp:COMMAND (`crewboard engines`); "
+                 help="Let this program do its work: claude, codex, acp:COMMAND, or claude-gated, which is Claude Code "
+                      "with crewboard's tools, so that each call is decided (`crewboard engines`); "
                       "`none`: its model."),
     click.option("--budget", metavar="B", help="Limit in money ('$5') or tokens (200k); at the limit it ends (79)."),
     click.option("--network", is_flag=True, help="Allow its commands the network."),
