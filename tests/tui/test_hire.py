@@ -109,6 +109,7 @@ async def test_the_form_offers_the_engines_that_are_here(frozen: Frozen, monkeyp
         assert form.profile().engine == "claude"
         field.choose("claude-gated")
         await stage.sees("Claude Code with crewboard's tools", "[ ] own checkout", "with network, without asking you.")
+        await stage.sees("its commands see no login and no key, and reach any address")
         form.query_one("#hire-ask", Checkbox).action_turn()
         await stage.sees("--engine claude-gated", "--ask", "asking you before each write and command.")
         assert form.hire().flags.ask
