@@ -137,17 +137,19 @@ def _not_running(who: str, _: Pressed) -> str:
 @operation(
     "agent.stop", label="stop", doing="asking to shut down:", done="have shut down", section="End",
     # One that waits for its start, too: a stop cancels that.
-    fits=lambda agent: agent.alive or agent.state == "queued",
+    fits=lambda agent: agent.alive or agent.state == "queued" or agent.is_starting,
     keys="x", help="ask it to shut down", footer=44, elsewhere=True,
     why_not=_not_running,
     after=lambda done, key: f"; {key('agent.resume')} resumes it with its memory" if done.can_resume else "",
-    options={"now": "Do not ask: end it and everything that it started."}, all_help="All running agents.",
+    options={"now": "Do not ask: end it and everything that it started."},
+    all_help="All agents that run, or wait to start.",
     prints="`{name, was_alive, alive: false}`; with several names or `--all` an array of these",
 )  # fmt: skip
 def stop(team: Team, name: str, *, now: bool = False) -> Done:
-    """Ask the agents NAME... to shut down, and wait until they are gone.
+    """Ask the agents NAME..., or all, to shut down, and wait until they are gone.
 
-    A working agent may refuse. If it does, or does not answer within 30 s, it keeps running (exit 75).
+    Those that are queued or about to start do not start: with --all that is done first. A working agent may refuse. If
+    it does, or does not answer within 30 s, it keeps running (exit 75).
     """
     from crewboard.commands import stop
 

@@ -125,6 +125,8 @@ def test_commands_know_which_agents_of_claude_code_run(
     delivery.allow(replay.attach(tmp_path), letters=True)
     assert "in progress  alpha  Read a.txt" in cli("tasks").out
     assert cli("send", "alpha", "hi").err == ""
+    stopped = cli("stop", "--all", "--now")
+    assert (stopped.code, "alpha runs in the process of its lead" in stopped.err) == (65, True)
     lead.kill()
     lead.wait()
     assert "in progress  alpha (dead)  Read a.txt" in cli("tasks").out

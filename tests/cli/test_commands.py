@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import stat
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from crewboard import env
 from crewboard.agent_types import TYPES
 from crewboard.commands import answers, control, stop
-from crewboard.commands.context import Team
+from crewboard.commands.context import Team, require_spec
 from crewboard.errors import BadDataError, TryLaterError
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import format_minute
@@ -740,6 +741,17 @@ def test_stopping_who_is_not_running_is_done_already(cli: Cli, team: Team) -> No
     enlist(team, "fixer")
     assert cli("stop", "fixer").out == "fixer is not running\n"
     assert cli("stop", "fixer", "--now", "--json").json["was_alive"] is False
+
+
+def test_stop_all_cancels_a_start_that_has_not_begun(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    enlist(team, "fixer")
+    assert cli("stop", "--all").out == "no agent is running\n"
+    starting = agents.change_spec(
+        team.agent("fixer"), lambda old: require_spec("fixer", old).replace(run=2, at=time.time())
+    )
+    monkeypatch.setattr("crewboard.protocol.supervisor_client.wake_supervisor", lambda _: None)
+    assert cli("stop", "--all").out == "fixer was taken out of the queue\n"
+    assert team.agent("fixer").spec.load() == starting.replace(want="killed")
 
 
 def test_several_agents_are_stopped_at_once(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:

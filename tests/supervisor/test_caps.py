@@ -25,6 +25,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load
 from crewboard.supervisor.starts import Candidate, StartQueue, restart_delay
 from crewboard.unix import process
+from tests.cli.shell import Inside
 from tests.crew import Crew, eventually
 from tests.model import calls
 
@@ -190,6 +191,16 @@ def test_a_queued_agent_can_be_taken_out_of_the_queue(full: Crew) -> None:
     eventually(lambda: queue_of(full) == [], "the empty queue")
     full.wait_for("second", "exited")
     stop.stop_now(full.team, "first")
+    assert agents.last_run(full.agent("second")) == 0
+
+
+@pytest.mark.parametrize("how", [(), pytest.param(("--now",), marks=pytest.mark.long)])
+def test_stop_all_lets_no_queued_agent_start(full: Crew, how: tuple[str, ...]) -> None:
+    full.hire("second", "explore", HELLO)
+    done = Inside(full.root)("stop", "--all", *how)
+    assert (done.code, done.out.splitlines()[0]) == (0, "second was taken out of the queue")
+    full.wait_for("first", "exited")
+    full.wait_for("second", "exited")
     assert agents.last_run(full.agent("second")) == 0
 
 

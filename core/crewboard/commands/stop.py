@@ -120,14 +120,17 @@ def _stop_ended(team: Team, name: str) -> Ending:
     """Remove an agent that is not running from the queue; if it is not queued, acknowledge its end."""
     agent = team.directory.agent(name)
     spec = agent.spec.load_or_none()
-    # It waits here, or in the queue for hosts, where one may have claimed it that has not begun.
+    # It waits here or is about to start, or in the queue for hosts, where one may have claimed it that has not begun.
     if spec is not None and (
-        agents.held_starts(agent.team).find(name, spec.run) is not None
+        agents.is_starting(spec, agents.last_run(agent), team.now())
+        or agents.held_starts(agent.team).find(name, spec.run) is not None
         or (agents.last_run(agent) < spec.run and store_hosts.is_wanted(agent.team, name, spec.run))
     ):
         _cancel_starts(team, [name])
         team.note("stop", name, "queued")
         supervisor_client.wake_supervisor(team.directory)
+        # It may have begun meanwhile.
+        _wait_for_leases(team, [name], _kill_timeout(team), keep_waking=True)
         return "unqueued"
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)

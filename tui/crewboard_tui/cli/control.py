@@ -33,9 +33,8 @@ from crewboard.protocol import supervisor_client
 from crewboard.readmodel.needs import to_acknowledge
 from crewboard.readmodel.usage import bill_team
 from crewboard.records.base import counted
-from crewboard.records.processes import Lease
 from crewboard.records.team import RuleEffect, task_mark
-from crewboard.store import journal, leases, roster, tasks
+from crewboard.store import journal, roster, tasks
 from crewboard.unix import process as unix_process
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, note, say, say_json
@@ -129,10 +128,16 @@ def operation(name: str) -> click.Command:
             raise UsageError("name an agent, or use --all")
         if all_agents and not found.elsewhere:
             roster.require_own_agents(team.directory)
-        living = (each for each in team.config.names if leases.is_held(team.directory.agent(each).lease))
+        waiting: list[str] = []
+        if all_agents:
+            agents = read_team(team.directory).agents if team.directory.exists() else ()
+            names = tuple(agent.name for agent in agents if agent.alive)
+            # First, because one that waits may begin when another one ends.
+            waiting = [agent.name for agent in agents if not agent.alive and found.fits(agent)]
         # All of them, so that a name that is unknown spares the others.
-        agents = [team.agent(each).name for each in dict.fromkeys(names or living)]
-        _do(agents, lambda each: found.run(team, each, **given), as_json=as_json, as_list=all_agents or len(agents) > 1)
+        running = [team.agent(each).name for each in dict.fromkeys(names)]
+        as_list = all_agents or len(running) > 1
+        _do([waiting, running], lambda each: found.run(team, each, **given), as_json=as_json, as_list=as_list)
 
     command = as_json(click.pass_obj(run))
     if found.all_help:
@@ -152,8 +157,9 @@ def operation(name: str) -> click.Command:
     return click.command(name, help=inspect.getdoc(found.run))(command)
 
 
-def _do(names: list[str], run: Callable[[str], Done], *, as_json: bool, as_list: bool) -> None:
-    """Do an operation on some agents at once, and print what came of it; raise the first error after that."""
+def _do(groups: list[list[str]], run: Callable[[str], Done], *, as_json: bool, as_list: bool) -> None:
+    """Do an operation on the agents of each group at once, and print the outcome; raise the first error after that."""
+    names = [name for group in groups for name in group]
     done: dict[str, Done] = {}
     refused: dict[str, CrewboardError] = {}
 
@@ -164,7 +170,8 @@ def _do(names: list[str], run: Callable[[str], Done], *, as_json: bool, as_list:
             refused[name] = error
 
     try:
-        hire.at_once(names, attempt)
+        for group in groups:
+            hire.at_once(group, attempt)
     finally:
         found = [done[name] for name in names if name in done]
         if as_json and (found or as_list):
@@ -342,8 +349,9 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
     if spec.flags.max_memory is not None:
         size = roster.format_size(spec.flags.max_memory)
         # While it does not run, as the limit of its next run is kept.
-        holder, process = leases.holder(agent.lease, Lease), unix_process
-        kept = process.has_memory_cgroup(holder.pid) if holder is not None else process.find_memory_cgroup() is not None
+        seen, process = read_team(team.directory).agent(name), unix_process
+        pid = seen.pid if seen is not None and seen.alive else None
+        kept = process.has_memory_cgroup(pid) if pid is not None else process.find_memory_cgroup() is not None
         say(f"{name} may use {size} of memory ({'cgroup' if kept else 'watched'})")
     if run is not None:
         say(f"{name} continues: run {run}")
