@@ -254,7 +254,7 @@ def test_stop_is_agreed_and_resume_all_restarts_every_agent(offline: Cli) -> Non
     assert agent_of(offline, "two")["state"] == "exited"
     assert [each["name"] for each in offline("resume", "--all", "--json").json] == ["one", "two"]
     assert {agent["alive"] for agent in offline("status", "--json").json["agents"]} == {True}
-    assert offline("resume", "--all").out == "nothing to resume: no agent is stopped\n"
+    assert offline("resume", "--all").out == "nothing to resume: no agent that can be resumed is stopped\n"
     assert [each["alive"] for each in offline("stop", "--all", "--now", "--json").json] == [False, False]
     assert {agent["alive"] for agent in offline("status", "--json").json["agents"]} == {False}
     assert offline("team", "delete", "default").code == 0

@@ -127,6 +127,14 @@ def test_approver_says_when_the_lead_has_an_engine(cli: Cli, team: Team) -> None
     assert cli("approver", "--json").json == {"approver": "lead"}
 
 
+def test_resume_names_who_is_running_already(cli: Cli, team: Team) -> None:
+    for name in ("ann", "bob", "dan"):
+        enlist(team, name)
+    with alive(team, "ann"), alive(team, "dan"):
+        assert cli("resume", "ann", "dan").out == "ann, dan are running already\n"
+        assert cli("resume", "ann", "dan", "--json").json == []
+
+
 def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert cli("approver", "lead").code == 0
     assert roster.load(directory).plan_approver == "lead"
@@ -134,7 +142,7 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert cli("approver").out == "the lead reviews plans; you still may\n"
     assert cli("approver", "--json").json == {"approver": "lead"}
     assert cli("approver", "operator").out == cli("approver").out == "you review plans\n"
-    assert cli("resume", "--all").out == "nothing to resume: no agent is stopped\n"
+    assert cli("resume", "--all").out == "nothing to resume: no agent that can be resumed is stopped\n"
     assert cli("settings", "max_agents", "-1").err.endswith("'-1' is not a number of agents: give 1 or more, or none\n")
     assert "gives one" in cli("worktree").err
     assert cli("worktree", "--json").json == cli("worktree", "list", "--json").json == []

@@ -18,13 +18,14 @@ from crewboard.commands import answers, control, hire, messages, rules, settings
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.offline.reply import Reply
-from crewboard.protocol import requests
+from crewboard.protocol import requests, supervisor_client
 from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.records.events import Intake, ToolResult
 from crewboard.records.messages import Message
 from crewboard.records.requests import Request, notes_in, parse_note
-from crewboard.store import mailbox, roster
+from crewboard.store import agents, mailbox, roster
 from crewboard.store.journal import RuleUsageReader
+from crewboard.unix import process
 from crewboard.worker.interrupts import Interrupted
 from crewboard.worker.tools.base import Context, Outcome, Tool
 from crewboard.worker.tools.executor import UNKNOWN_OUTCOME, ToolExecutor
@@ -619,6 +620,7 @@ def test_a_busy_agent_may_refuse_to_leave_and_goes_on(shared_crew: Crew) -> None
     assert asked["tools"] == shared_crew.model.asked_by("refuser")[0]["tools"], "a new tool would cost the cache"
 
 
+@pytest.mark.both_stores("one command waits for what another process writes")
 @pytest.mark.parametrize(("approve", "run"), [(True, 2), (False, 1)])
 def test_resume_waits_for_what_becomes_of_a_stop(shared_crew: Crew, approve: bool, run: int) -> None:
     """So that it does not say "is running" of an agent that is gone a moment later."""
@@ -634,16 +636,28 @@ def test_resume_waits_for_what_becomes_of_a_stop(shared_crew: Crew, approve: boo
     told: list[str] = []
     team = replace(shared_crew.team, tell=told.append)
     with ThreadPoolExecutor(1) as caller:
-        resumed = caller.submit(hire.resume, team, name)
+        resumed = caller.submit(hire.resume_all, team, [name])
         assert eventually(lambda: told, "that it waits") == [
             f"{name} was asked to end; it starts again once it has ended"
         ]
         assert not resumed.done()
         (shared_crew.root / name).touch()
-        assert resumed.result() == run
-    shared_crew.wait_for(name, "idle")
+        assert resumed.result() == ([name] if approve else [])
+    assert told[1:] == ([] if approve else [f"{name} did not end, and continues"])
+    assert shared_crew.wait_for(name, "idle").run == run
 
 
+@pytest.mark.both_stores("another process ends it")
+def test_resume_starts_a_supervisor_for_who_is_to_be_killed(shared_crew: Crew) -> None:
+    shared_crew.run("left", "explore", "say hello")
+    shared_crew.wait_for("left", "idle")
+    process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
+    eventually(lambda: not supervisor_client.is_alive(shared_crew.directory), "the end of the supervisor")
+    agents.want(shared_crew.agent("left"), "killed")
+    assert hire.resume(shared_crew.team, "left") == 2
+
+
+@pytest.mark.both_stores("one command waits for what another process writes")
 def test_a_stop_ends_that_sees_only_the_next_run(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     shared_crew.run("quick", "explore", "say hello")
     shared_crew.wait_for("quick", "idle")

@@ -26,7 +26,7 @@ from crewboard.commands.messages import post
 from crewboard.commands.tasks import assign_without_mail
 from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
-from crewboard.protocol import requests
+from crewboard.protocol import requests, supervisor_client
 from crewboard.records.agents import Engine, HireOptions, Spec
 from crewboard.records.requests import bound_to
 from crewboard.records.team import Config, Member, Removed, Task
@@ -677,6 +677,8 @@ def _goes_on(team: Team, agent: AgentDirectory) -> bool:
         TryLaterError: It does not end.
     """
     if _is_ending(team, agent):
+        # It ends an agent that is to be killed. A command that wanted that may have died before it was there.
+        supervisor_client.ensure_running(team.directory)
         with telling(team, f"{agent.name} was asked to end; it starts again once it has ended"):
             if not wait_until(lambda: not _is_ending(team, agent), _END_TIMEOUT):
                 again = command_for(team, f"resume {agent.name}")
@@ -851,9 +853,9 @@ def resume_all(
     web: bool = False,
     host: str | None = None,
 ) -> list[str]:
-    """Resume every agent that is not running, or those of these names, all at once; return their names.
+    """Resume every agent that is not running, or those of these names, all at once; return who starts again.
 
-    Without names, explorers are left out: their agents send new ones.
+    Without names, explorers are left out: their agents send new ones. Those that refuse to end continue.
 
     Raises:
         CrewboardError: One of them did not start; the others were started nevertheless.
@@ -863,8 +865,16 @@ def resume_all(
         team.directory.agent(m.name) for m in team.config.members if m.report_to in (LEAD, OPERATOR)
     ]
     stopped = [agent.name for agent in agents if not leases.is_held(agent.lease) or _is_ending(team, agent)]
-    at_once(stopped, lambda name: resume(team, name, model=model, network=network, web=web, host=host))
-    return stopped
+    before = {name: store_agents.last_run(team.directory.agent(name)) for name in stopped}
+    runs: dict[str, int] = {}
+
+    def start(name: str) -> None:
+        runs[name] = resume(team, name, model=model, network=network, web=web, host=host)
+
+    at_once(stopped, start)
+    if going_on := [name for name in stopped if runs[name] <= before[name]]:
+        team.tell(f"{', '.join(going_on)} did not end, and continue{'s' if len(going_on) == 1 else ''}")
+    return [name for name in stopped if runs[name] > before[name]]
 
 
 def at_once(names: list[str], command: Callable[[str], object]) -> None:

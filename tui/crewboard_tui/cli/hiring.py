@@ -471,8 +471,12 @@ def resume(
     held = agents.held_starts(team.directory)
     waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in resumed}
     up = [each for each in resumed if each not in waits]
-    if up or not resumed:
-        say("resumed " + ", ".join(up) if resumed else "nothing to resume: no agent is stopped")
+    if up:
+        say(f"resumed {', '.join(up)}")
+    elif not resumed and not names:
+        say("nothing to resume: no agent that can be resumed is stopped")
+    if running := [each for each in dict.fromkeys(names) if each not in resumed]:
+        say(f"{', '.join(running)} {'is' if len(running) == 1 else 'are'} running already")
     for each, how in waits.items():
         _say_queued(team, each, how)
 
