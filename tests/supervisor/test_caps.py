@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from crewboard.commands import control, hire, hosts, settings, stop
+from crewboard.commands.context import Team
 from crewboard.commands.hire import Hire
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.protocol import supervisor_client
@@ -194,10 +196,19 @@ def test_a_queued_agent_can_be_taken_out_of_the_queue(full: Crew) -> None:
     assert agents.last_run(full.agent("second")) == 0
 
 
-@pytest.mark.parametrize("how", [(), pytest.param(("--now",), marks=pytest.mark.long)])
-def test_stop_all_lets_no_queued_agent_start(full: Crew, how: tuple[str, ...]) -> None:
+def test_stop_all_lets_no_queued_agent_start(full: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     full.hire("second", "explore", HELLO)
-    done = Inside(full.root)("stop", "--all", *how)
+    asked, stop_one = threading.Event(), stop.stop
+
+    def stop_and_look(team: Team, name: str) -> stop.Ending:
+        if name == "first":
+            asked.set()
+        else:
+            assert not asked.wait(0.5), "who waits is taken out of the queue first"
+        return stop_one(team, name)
+
+    monkeypatch.setattr(stop, "stop", stop_and_look)
+    done = Inside(full.root)("stop", "--all")
     assert (done.code, done.out.splitlines()[0]) == (0, "second was taken out of the queue")
     full.wait_for("first", "exited")
     full.wait_for("second", "exited")
