@@ -6,6 +6,7 @@ import shlex
 import stat
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from crewboard.errors import BadDataError, TryLaterError
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import format_minute
 from crewboard.records.base import JsonValue, convert, first_line
-from crewboard.records.events import Intake
+from crewboard.records.events import Answer, Intake
 from crewboard.records.messages import Message
 from crewboard.records.processes import Exit
 from crewboard.records.team import Checked
@@ -788,6 +789,21 @@ def test_an_agent_at_work_is_not_spawned_again(cli: Cli, team: Team) -> None:
     enlist(team, "fixer", state="working", doing="bash make")
     with alive(team, "fixer"):
         cli("spawn", "fixer", "--type", "code", "--prompt", "more").refused(75, "at work", "crewboard send fixer")
+
+
+def test_an_agent_that_has_just_answered_takes_more_work(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(condition: Callable[[], bool], _: float) -> bool:
+        assert not condition()
+        set_status(team, "fixer", state="idle")
+        return condition()
+
+    enlist(team, "fixer", state="working")
+    monkeypatch.setattr("crewboard.commands.hire.wait_until", wait)
+    place = team.agent("fixer").journal
+    journal.append(place, Intake(ts=1, run=1, assignment="a"))
+    journal.append(place, Answer(ts=2, run=1, assignment="a", answers=["a"], text="done"))
+    with alive(team, "fixer"):
+        assert cli("spawn", "fixer", "--type", "code", "--prompt", "more", "--background").code == 0
 
 
 def test_a_hire_says_whose_team_it_joins_where_that_is_not_here(cli: Cli, team: Team) -> None:

@@ -32,7 +32,7 @@ from crewboard.records.requests import bound_to
 from crewboard.records.team import Config, Member, Removed, Task
 from crewboard.store import agents as store_agents
 from crewboard.store import hosts as store_hosts
-from crewboard.store import leases, mailbox, roster, tasks
+from crewboard.store import journal, leases, mailbox, roster, tasks
 from crewboard.store.agents import is_starting
 from crewboard.store.layout import AgentDirectory
 from crewboard.web import TOOLS as WEB_TOOLS
@@ -324,8 +324,19 @@ def _check_task(team: Team, task: Task, hire: Hire) -> None:
         )
 
 
+_IDLE_WITHIN = 3.0
+"""Seconds for an agent that has answered to be idle: until then it may take a snapshot of its work."""
+
+
 def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
     """Send a prompt to a running agent."""
+
+    def is_answering() -> bool:
+        status = agent.status.load()
+        return status is not None and status.state == "working" and journal.has_answered(agent)
+
+    # A script that has just read its answer comes before it is idle.
+    wait_until(lambda: not is_answering(), _IDLE_WITHIN)
     spec, status = agent.spec.load(), agent.status.load()
     if spec is None or status is None or status.state != "idle":
         doing = status.state if status else "starting"

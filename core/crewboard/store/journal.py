@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from crewboard.errors import BadDataError, StorageError
-from crewboard.records.events import Answer, Event, FileKept, RunStarted, ToolResult, ToolStart
+from crewboard.records.events import Answer, Event, FileKept, Intake, RunStarted, ToolResult, ToolStart
 from crewboard.records.processes import Exit
 from crewboard.store import codec, leases
 from crewboard.store.interface import Key
@@ -16,6 +16,10 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _DURABLE = (RunStarted, ToolStart, FileKept, Answer)
 """Events that wait for the disk, with all before them: what follows them is seen outside the journal."""
+
+
+_ANSWER_TAIL = 256 << 10
+"""Bytes at the end of a journal in which an answer is looked for."""
 
 
 def append(journal: Key, event: Event, at: int | None = None) -> int:
@@ -118,6 +122,14 @@ class JournalTail:
                 self.damaged += 1
             else:
                 yield event
+
+
+def has_answered(agent: AgentDirectory) -> bool:
+    """Return True if an agent has answered what it took up last, as far as the end of its journal tells."""
+    newest: Event | None = None
+    for event, _ in read(agent.journal, agent.journal.tail_offset(_ANSWER_TAIL), b'"intake"', b'"answer"'):
+        newest = event if isinstance(event, Answer | Intake) else newest
+    return isinstance(newest, Answer)
 
 
 class Follower:
