@@ -1184,6 +1184,15 @@ async def test_the_key_that_opens_a_question_begins_its_answer(frozen: Frozen) -
         assert _request(frozen, "req-004290").feedback == "keep 2 of them"
 
 
+async def test_a_key_moved_from_own_words_says_why_it_is_none(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24, settings=Settings(keys={"request.words": "w"})) as stage:
+        await _open_question(stage)
+        await stage.press("a")
+        await stage.sees("approve: a question waits for an answer, not for a yes")
+        await stage.press("w")
+        await stage.can("⏎", "send")
+
+
 @pytest.mark.long
 async def test_a_question_with_choices_is_answered_in_words_too(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:

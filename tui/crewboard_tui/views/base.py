@@ -172,10 +172,15 @@ class BaseScreen(Screen[None]):
                 lambda _: "hide keys" if any(text.reveals for text in self.texts) else None,
             )
             own += (hidden,)
-        by_key: dict[str, Action] = {}
+        offered: dict[str, Action] = {}
+        taken: set[str] = set()
         for action in itertools.chain(*groups, own):
-            by_key.setdefault(BY_ID[action.id].keys, action)
-        self.actions = {action.id: action for action in by_key.values()}
+            keys = self.context.keys_of(action.id)
+            # By the user's own keys: one that they moved away leaves its key to the other.
+            if not taken.issuperset(keys):
+                taken.update(keys)
+                offered[action.id] = action
+        self.actions = offered
         if self.verbs:
             self.actions["view.menu"] = Action("view.menu", lambda _: self.context.navigator.open_menu())
         bound = BindingsMap(BY_ID[ident].binding for ident in self.actions)

@@ -29,7 +29,7 @@ from crewboard_tui.widgets.painter import Rule
 from crewboard_tui.widgets.reading import Passage, ReadText, named
 
 _ABOUT_PLANS = (
-    "request.rule", "request.deny", "request.edit", "request.compare", "request.ask_back",
+    "request.approve", "request.rule", "request.deny", "request.edit", "request.compare", "request.ask_back",
 )  # fmt: skip
 """Keys of the other requests."""
 
