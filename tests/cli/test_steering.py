@@ -96,6 +96,9 @@ def test_the_team_shows_what_it_used_of_its_budget(cli: Cli, team: Team) -> None
     assert costs[1].split() == ["fixer", "$0.05", "2.0k", "1.2k", "800", "0", "0", "0%", "—"]
     assert costs[2].split() == ["TEAM", "$0.05", "2.0k", "1.2k", "800", "0", "0", "0%", "0%", "of", "$20.00"]
     assert cli("budget", "-5").err.endswith("'-5' is not a budget: give money as $5 or tokens as 200k\n")
+    assert cli("budget", "fixer", "-$5").err.endswith("'-$5' is not a budget: give money as $5 or tokens as 200k\n")
+    for typo, says in (("--jsn", "Did you mean '--json'?"), ("--non", "'--none'"), ("--bogus", "'--bogus'; ")):
+        cli("budget", typo, "5").refused(2, "No such option", says)
     shown = cli("cost", "--json").json
     assert [each.pop("name") for each in shown["agents"]] == ["fixer"]
     assert shown["agents"] == [{**shown["team"], "budget": None, "share": None}]

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import inspect
+import re
 import select
 import sys
 import termios
@@ -205,7 +206,17 @@ def approver(session: Session, who: str | None, as_json: bool) -> None:
         note(f"{config.lead} is set to, but it has an engine, and those review none")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+class _NumbersLast(click.Command):
+    """A command whose last argument may be a negative number: it then says what it takes, and not for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        numbers = [word for word in args if re.match(r"-\$?\d", word)]
+        if numbers and "--" not in args:
+            args = [*(word for word in args if word not in numbers), "--", *numbers]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_NumbersLast)
 @click.argument("words", nargs=-1, metavar="[NAME] [AMOUNT]", shell_complete=common.complete_agent)
 @click.option("--none", "lift", is_flag=True, help="Remove the limit.")
 @as_json
