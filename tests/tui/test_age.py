@@ -19,8 +19,11 @@ from textual.widget import Widget
 from crewboard import OPERATOR, TeamReader, TeamView
 from crewboard.readmodel.activity import Activity
 from crewboard.readmodel.mail import MessageView
+from crewboard.readmodel.states import SeenHost
+from crewboard.readmodel.team import HostView
 from crewboard.records.events import ToolResult
-from crewboard.records.team import Presence
+from crewboard.records.processes import Host
+from crewboard.records.team import Presence, Task
 from crewboard.store import journal
 from crewboard_tui import app
 from crewboard_tui.background import TeamRead
@@ -258,6 +261,13 @@ async def test_ages_of_minutes_are_looked_at_each_five_seconds(team: Frozen, mon
         await stage.press("k")
         stage.app._tick()
         assert len(ticks) == 3, "what a key brings into sight is looked at"
+        at_rest = stage.app.context.snapshot.view
+        ended = HostView(Host(name="h", slots=1, at=NOW - 1), SeenHost("h", "ended"))
+        newer: dict[str, Any]
+        for newer in ({"tasks": (Task(id=1, subject="new", updated_at=NOW),)}, {"hosts": (ended,)}):
+            _publish(stage, 0, view=replace(at_rest, **newer))
+            before = len(ticks)
+            assert tick_after(stage, 3600) == before + 1, f"an age of seconds: {newer}"
 
 
 async def test_readings_that_wait_are_shown_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

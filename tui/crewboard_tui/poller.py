@@ -56,7 +56,7 @@ RING_EVERY = 5.0
 _RESTING: frozenset[State] = frozenset({"idle", "paused", "exited", "crashed", "vanished"})
 """States that do not end by themselves after some time."""
 
-YOUNG = 60.0
+SHOWN_IN_SECONDS = 60.0
 """Seconds below which an age is shown in seconds."""
 
 LATE = 2.0
@@ -362,7 +362,8 @@ def is_at_rest(view: TeamView) -> bool:
 
 
 def is_still(snapshot: Snapshot, now: float) -> bool:
-    """Return True if the team is at rest for so long that the ages of its agents and needs are of minutes."""
+    """Return True if the team is at rest for so long that all ages that a view shows are of minutes."""
     view = snapshot.view
-    newest = max([agent.since for agent in view.agents] + [need.since for need in view.needs], default=0.0)
-    return snapshot.problem is None and is_at_rest(view) and now - newest >= YOUNG
+    times = [agent.since for agent in view.agents] + [need.since for need in view.needs]
+    times += [task.updated_at for task in view.tasks] + [host.seen for host in view.hosts]
+    return snapshot.problem is None and is_at_rest(view) and now - max(times, default=0.0) >= SHOWN_IN_SECONDS
