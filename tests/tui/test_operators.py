@@ -85,6 +85,20 @@ async def test_the_screen_waits_for_no_database(frozen: Frozen, monkeypatch: pyt
     assert threading.main_thread() not in callers
 
 
+async def test_the_screen_of_a_deleted_team_waits_for_no_database(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers = []
+
+    async with opened(frozen, 80, 24) as stage:
+        await stage.until(lambda: leases_in(frozen), "the lease")
+        monkeypatch.setattr(OpenDashboard, "forget", lambda _: callers.append(threading.current_thread()))
+        frozen.directory.path.rename(frozen.directory.path.with_name("away"))
+        await stage.until(lambda: callers, "the end of its presence")
+    # The dashboard that is closed gives it up by itself, and last.
+    assert threading.main_thread() not in callers[:1]
+
+
 async def test_a_dashboard_that_only_looks_leaves_no_trace(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await stage.sees("READ-ONLY")

@@ -476,12 +476,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """
         dashboard = self.context.dashboard
         request = next((each.shown_request for each in self._framed()), None)
-        if dashboard is not None and self.context.snapshot.view.is_deleted:
-            dashboard.forget()
-        elif dashboard is not None and not dashboard.says(request) and not self._presenting.is_alive():
-            self._presenting = threading.Thread(
-                target=dashboard.look_at, args=(request,), name="crewboard-presence", daemon=True
-            )
+        if dashboard is None or self._presenting.is_alive():
+            return
+        is_gone = self.context.snapshot.view.is_deleted
+        if is_gone or not dashboard.says(request):
+            show = dashboard.forget if is_gone else partial(dashboard.look_at, request)
+            self._presenting = threading.Thread(target=show, name="crewboard-presence", daemon=True)
             self._presenting.start()
 
     def _end_interrupted_merge(self) -> None:
