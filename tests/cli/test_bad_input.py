@@ -103,6 +103,9 @@ SPAWN = ("spawn", "scout", "--type", "explore", "--prompt", "look")
         ((), 2, ("needs a terminal",)),
         (("board",), 2, ("needs a terminal", "`crewboard board --plain`, `crewboard status`")),
         (("demo",), 2, ("needs a terminal", "`crewboard demo --headless` needs none")),
+        (("demo", "--theme", "pink"), 2, ("pink is invalid; use one of dark, light",)),
+        (("demo", "--headless", "--theme", "dark"), 2, ("--ascii and --theme are for the dashboard",)),
+        (("--ascii", "demo", "--headless"), 2, ("--ascii and --theme are for the dashboard",)),
     ],
 )
 def test_a_mistake_gets_a_sentence(cli: Cli, arguments: tuple[str, ...], code: int, words: tuple[str, ...]) -> None:

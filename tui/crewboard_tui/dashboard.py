@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from crewboard.store.layout import TeamDirectory
     from crewboard_tui.context import Coach
     from crewboard_tui.drafts import Drafts
+    from crewboard_tui.settings import Settings
 
 _STDERR = 2
 
@@ -95,6 +96,22 @@ def new_settings(root: Path, tell: Callable[[str], None]) -> Mapping[str, object
 
     trust = shlex.join(["crewboard", *root_options(root), "config", "--trust"])
     return settings.for_new_team(root, os.environ, trust, tell)
+
+
+def read_settings(theme: str | None, root: Path | None = None) -> Settings:
+    """Return the settings of the dashboard of a project, with the theme that is given on the command line.
+
+    Raises:
+        UsageError: There is no such theme.
+    """
+    from msgspec.structs import replace
+
+    from crewboard_tui.settings import Settings, read_setting
+
+    settings = Settings.read(os.environ, root)
+    if theme is None:
+        return settings
+    return replace(settings, theme=read_setting("theme", theme, settings.themes, settings.refused_themes))
 
 
 def check_terminal(instead: str) -> None:
@@ -192,16 +209,13 @@ def run(
     from crewboard.store.layout import TeamDirectory
     from crewboard_tui.app import CrewboardApp
     from crewboard_tui.render.sanitize import safe_line
-    from crewboard_tui.settings import Settings, read_setting
 
     def painted() -> None:
         bundle.end()
         if not read_only and team.directory.exists() and not team.directory.is_foreign():
             threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
 
-    settings = Settings.read(os.environ, team.directory.root)
-    if theme is not None:
-        settings = replace(settings, theme=read_setting("theme", theme, settings.themes, settings.refused_themes))
+    settings = read_settings(theme, team.directory.root)
     if on_leave is not None:
         # A demo's scratch copy is never opened again.
         settings = replace(settings, visits=None)

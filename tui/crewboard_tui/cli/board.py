@@ -50,9 +50,13 @@ def demo(headless: bool, plain_glyphs: bool, theme: str | None) -> None:
     Five agents, one process each, read, edit and test real files. The offline model answers for them; it is not a
     language model and needs no key and no network. Leaving the demo ends its agents.
     """
-    from crewboard_tui.dashboard import check_terminal
+    from crewboard_tui.dashboard import check_terminal, read_settings
     from crewboard_tui.demo import run
 
+    if headless and (plain_glyphs or theme is not None):
+        raise UsageError("--ascii and --theme are for the dashboard, which --headless does without")
+    # Before anything is made for the demo.
+    read_settings(theme)
     if not headless:
         check_terminal("`crewboard demo --headless` needs none")
 
