@@ -1,5 +1,6 @@
 """Start time and memory of a worker, next to a bare import of the SDK."""
 
+import contextlib
 import os
 import subprocess
 import time
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pexpect
+import pyte
 import pytest
 
 from crewboard.protocol import requests, supervisor_client
@@ -17,7 +19,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import SWEEP_INTERVAL
 from tests.bench.baselines import cpu_seconds, family, import_mib, import_ms, private_mib
 from tests.bench.figures import Figures, median
-from tests.bench.terminal import rest, terminal
+from tests.bench.terminal import terminal
 from tests.bench.timed import TimedServer, written_at
 from tests.cli.shell import COMMAND
 from tests.crew import Crew, eventually
@@ -27,9 +29,6 @@ pytestmark = [pytest.mark.bench, pytest.mark.long, pytest.mark.xdist_group("benc
 PROMPT = "List all Python files"
 TOLERANCE = 1.5
 """Factor by which a ratio may miss its target before the test fails: other tests may run at the same time."""
-
-TYPED_WITHIN = 0.4
-"""Seconds after each key of a form in which it is shown."""
 
 IDLE_SECONDS = 20.0
 """Longer than between two looks of a worker that is watched."""
@@ -147,20 +146,37 @@ def test_the_first_start_beside_an_open_dashboard(figures: Figures, tmp_path: Pa
     assert figure.within(TOLERANCE)
 
 
-def hired_ms(board: pexpect.spawn, crew: Crew, name: str) -> float:
+class Painted:
+    """What a dashboard in a terminal shows."""
+
+    def __init__(self, board: pexpect.spawn) -> None:
+        self._board = board
+        self._screen = pyte.Screen(100, 40)
+        self._stream = pyte.ByteStream(self._screen)
+
+    def shows(self, words: str) -> bool:
+        with contextlib.suppress(pexpect.TIMEOUT):
+            self._stream.feed(self._board.read_nonblocking(65_536, timeout=0.01))
+        return words in "\n".join(self._screen.display)
+
+    def sees(self, words: str) -> None:
+        eventually(lambda: self.shows(words), f"{words} on the screen")
+
+
+def hired_ms(board: pexpect.spawn, painted: Painted, crew: Crew, name: str) -> float:
     """Hire an agent by the form of a dashboard; return the milliseconds from the last key to the start of its run."""
+    prompt = f"{PROMPT} for {name}"
     board.send("n")
-    board.expect_exact("Hire an agent")
-    # Each key is typed on what the one before shows.
-    for keys in ("", "\x15" + name, "\t", "\t", "\t", PROMPT):
+    painted.sees("Hire an agent")
+    for keys, typed in (("\x15" + name, name), ("\t\t\t" + prompt, prompt)):
         board.send(keys)
-        rest(board, TYPED_WITHIN)
+        painted.sees(typed)
     began = time.time()
     board.send("\x13")
 
     def find_run() -> RunStarted | None:
         # A terminal that is not read would stop the dashboard.
-        rest(board, 0.01)
+        painted.shows(name)
         return next((each for each in crew.events(name) if isinstance(each, RunStarted)), None)
 
     return 1e3 * (eventually(find_run, f"the run of {name}").ts - began)
@@ -171,13 +187,14 @@ def test_a_hire_by_the_form_of_an_open_dashboard(figures: Figures, tmp_path: Pat
     crew = Crew(tmp_path, server)
     try:
         with terminal([*COMMAND, "board"], tmp_path, crew.environment, rows=40) as board:
-            board.expect_exact("no agents yet")
+            painted = Painted(board)
+            painted.sees("no agents yet")
             wait_for_prefork_server(crew)
             took = []
             for number in range(7):
-                took.append(hired_ms(board, crew, f"agent{number}"))
+                took.append(hired_ms(board, painted, crew, f"agent{number}"))
                 crew.wait_for(f"agent{number}", "idle")
-                rest(board, TYPED_WITHIN)
+                eventually(lambda: not painted.shows("Hire an agent"), "the end of the form")
     finally:
         crew.end()
     name, baseline = "the last key of the hire form to the run", ("import anthropic", import_ms())
