@@ -42,8 +42,8 @@ def board(session: Session, plain_glyphs: bool, plain: bool, theme: str | None, 
 
 @click.command()
 @click.option("--headless", is_flag=True, help="Print the events, and exit when the demo is over.")
-@common.LOOKS[0]
-@common.LOOKS[1]
+@common.ascii_option
+@common.theme_option
 def demo(headless: bool, plain_glyphs: bool, theme: str | None) -> None:
     """Show a team at work on a scratch copy of a small project.
 

@@ -245,7 +245,7 @@ def _describe_review(each: "Changes") -> dict[str, Any] | None:
 
 def _ask_to_resolve(team: Team, name: str, as_json: bool) -> None:
     sent = commands_changes.ask_to_resolve(team, name)
-    common.say_either(f"asked {name} to resolve its conflicts", sent.as_dict(), as_json=as_json)
+    common.say_text_or_json(f"asked {name} to resolve its conflicts", sent.as_dict(), as_json=as_json)
     common.revive(team.directory)
     if not messages.is_listening(team, name):
         resume = command_for(team, f"resume {name}")

@@ -36,15 +36,16 @@ R = TypeVar("R")
 
 BOARD_OPTIONS = ("--ascii", "--plain", "--theme", "--read-only")
 
-LOOKS = (
-    click.option("--ascii", "plain_glyphs", is_flag=True, help="Draw with ASCII characters only."),
-    click.option("--theme", metavar="NAME", help="Colours, as dark, light, contrast, tokyo-night; default: the last."),
+ascii_option = click.option("--ascii", "plain_glyphs", is_flag=True, help="Draw with ASCII characters only.")
+
+theme_option = click.option(
+    "--theme", metavar="NAME", help="Colours, as dark, light, contrast, tokyo-night; default: the last."
 )
 
 BOARD = (
-    LOOKS[0],
+    ascii_option,
     click.option("--plain", is_flag=True, help="No screen: print each need as one line."),
-    LOOKS[1],
+    theme_option,
     click.option("--read-only", is_flag=True, help="Read-only: no key changes anything."),
 )
 
@@ -641,7 +642,7 @@ def as_json(command: Any) -> Any:  # noqa: ANN401
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
-def alone(command: Any) -> Any:  # noqa: ANN401
+def without_subcommand(command: Any) -> Any:  # noqa: ANN401
     """Have a group call its function only without a command of the group, and give it the session."""
 
     @click.pass_context
@@ -653,7 +654,7 @@ def alone(command: Any) -> Any:  # noqa: ANN401
     return call
 
 
-def say_either(text: str, data: object, *, as_json: bool) -> None:
+def say_text_or_json(text: str, data: object, *, as_json: bool) -> None:
     """Print text on stdout, or `data` as JSON."""
     if as_json:
         say_json(data)

@@ -389,7 +389,7 @@ def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: b
 
 @click.group(invoke_without_command=True)
 @as_json
-@common.alone
+@common.without_subcommand
 def rules(session: Session, as_json: bool) -> None:
     """List the permission rules, which allow or deny calls, or ask you first.
 
@@ -451,7 +451,7 @@ def add(
         type_files.find(session.root, agent_type)
     rule = commands_rules.add_rule(session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type)
     says = safe_line(f"{rule.id}: {commands_rules.describe_rule(rule)}")
-    common.say_either(says, rule.as_dict(), as_json=as_json)
+    common.say_text_or_json(says, rule.as_dict(), as_json=as_json)
 
 
 @rules.command()
@@ -481,7 +481,7 @@ def ack(session: Session, what: str, as_json: bool) -> None:
     """
     team = session.team
     done = _acknowledge(team, what)
-    common.say_either(f"acknowledged {done}", {"name": what, "acknowledged": True}, as_json=as_json)
+    common.say_text_or_json(f"acknowledged {done}", {"name": what, "acknowledged": True}, as_json=as_json)
 
 
 def _acknowledge(team: Team, what: str) -> str:

@@ -325,7 +325,7 @@ def _profiles_folder() -> Path:
 
 @click.group(invoke_without_command=True)
 @as_json
-@common.alone
+@common.without_subcommand
 def profiles(_: Session, as_json: bool) -> None:
     """List the hires that you saved, for `spawn --profile` and the hire form.
 
@@ -499,7 +499,7 @@ def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
 
 @click.group(invoke_without_command=True)
 @as_json
-@common.alone
+@common.without_subcommand
 def types(session: Session, as_json: bool) -> None:
     """List the agent types and what each may do.
 

@@ -33,7 +33,7 @@ from crewboard_tui.render.sanitize import safe_line
     },
 )
 @as_json
-@common.alone
+@common.without_subcommand
 def hosts(session: Session, as_json: bool) -> None:
     """List the hosts of the team, and what each runs.
 
@@ -111,7 +111,7 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     invoke_without_command=True,
 )
 @as_json
-@common.alone
+@common.without_subcommand
 def workspace(session: Session, as_json: bool) -> None:
     """Show what agents on hosts begin with, or push it."""
     from crewboard.commands import workspace as commands_workspace

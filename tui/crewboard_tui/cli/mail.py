@@ -22,8 +22,8 @@ from crewboard_tui.cli.common import (
     note_damage,
     revive,
     say,
-    say_either,
     say_json,
+    say_text_or_json,
 )
 
 
@@ -75,7 +75,7 @@ def broadcast(session: Session, text: str, as_json: bool) -> None:
 def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
     dumped = [message.as_dict() for message in messages]
     says = "sent to " + ", ".join(message.to for message in messages)
-    say_either(says, dumped if many else dumped[0], as_json=as_json)
+    say_text_or_json(says, dumped if many else dumped[0], as_json=as_json)
     revive(team.directory)
     with team.directory.store.glance():
         asleep = [message.to for message in messages if not commands_messages.is_listening(team, message.to)]

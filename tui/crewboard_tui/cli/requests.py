@@ -505,4 +505,4 @@ def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
 
 def _report_answer(request: Request, as_json: bool) -> None:
     says = f"{request.type} {request.id} of {request.from_}: {request.status}"
-    common.say_either(says, request.as_dict(), as_json=as_json)
+    common.say_text_or_json(says, request.as_dict(), as_json=as_json)

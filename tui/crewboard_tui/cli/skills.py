@@ -20,7 +20,7 @@ from crewboard_tui.render.sanitize import safe_line
 
 @click.group(invoke_without_command=True)
 @as_json
-@common.alone
+@common.without_subcommand
 def skills(session: Session, as_json: bool) -> None:
     """List the skills of the project, and which of them you accepted.
 

@@ -74,8 +74,8 @@ def cost(session: Session, as_json: bool) -> None:
     bills = [*((agent.name, bill_agent(agent)) for agent in view.agents), ("TEAM", bill_team(view))]
     if as_json:
         limits = {agent.name: agent.spec.flags.budget for agent in view.agents if agent.spec is not None}
-        agents = [{"name": name, **_billed(bill, limits.get(name))} for name, bill in bills[:-1]]
-        say_json({"agents": agents, "team": _billed(bills[-1][1], view.budget)})
+        agents = [{"name": name, **_bill_as_json(bill, limits.get(name))} for name, bill in bills[:-1]]
+        say_json({"agents": agents, "team": _bill_as_json(bills[-1][1], view.budget)})
         _require_whole(view)
         return
     rows = []
@@ -92,7 +92,7 @@ def cost(session: Session, as_json: bool) -> None:
         note(why_no_money(view))
 
 
-def _billed(bill: Bill, budget: str | None) -> dict[str, Any]:
+def _bill_as_json(bill: Bill, budget: str | None) -> dict[str, Any]:
     return {
         "tokens": bill.tokens.as_dict(),
         "cost_usd": bill.usd,

@@ -402,4 +402,4 @@ def import_(session: Session, folder: Path, sha256: str | None, reveal: bool, as
 
 def _say_files(done: str, folder: Path, count: int, *, as_json: bool) -> None:
     says = f"{done} {counted(count, 'file')} {'to' if done == 'exported' else 'from'} {folder}"
-    common.say_either(says, {"folder": str(folder), "files": count}, as_json=as_json)
+    common.say_text_or_json(says, {"folder": str(folder), "files": count}, as_json=as_json)

@@ -98,7 +98,7 @@ def changed_cells(before: Line, now: Line) -> tuple[int, int] | None:
     return width_of(now[:same]), width - width_of(after)
 
 
-class _OfList(Message):
+class _ListMessage(Message):
     """A message of a list."""
 
     def __init__(self, rows: "LineList") -> None:
@@ -120,20 +120,20 @@ class LineList(ScrollView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "marks", "sort", "wide")]
 
-    class Moved(_OfList):
+    class Moved(_ListMessage):
         """The cursor moved to another item."""
 
-    class Opened(_OfList):
+    class Opened(_ListMessage):
         """Sent when the item under the cursor is opened."""
 
         def __init__(self, rows: "LineList", key: str) -> None:
             super().__init__(rows)
             self.key = key
 
-    class Marked(_OfList):
+    class Marked(_ListMessage):
         """The marks have changed; the rows show that once they are shown anew."""
 
-    class Reordered(_OfList):
+    class Reordered(_ListMessage):
         """The sort order or the columns changed. The receiver must call `show` again."""
 
     def __init__(
