@@ -431,7 +431,6 @@ def test_a_bad_moment_of_the_api_costs_nothing_but_time(shared_crew_on: Make) ->
 
 
 @pytest.mark.long
-@of_answers
 def test_a_wait_for_the_api_is_seen(crew_on: Make) -> None:
     # The wait is the whole team's, and longer than any machine needs to look.
     crew = crew_on(faults=[Fault(kind="status", status=429, retry_after=100)])
@@ -493,7 +492,6 @@ def test_a_refusal_of_the_model_needs_you_until_acknowledged(shared_crew: Crew) 
 
 
 @pytest.mark.parametrize("once", [pytest.param(False, id="idle"), pytest.param(True, id="ended")])
-@of_answers
 def test_another_model_goes_on_after_a_refusal(shared_crew: Crew, *, once: bool) -> None:
     name = "ended-prim" if once else "idle-prim"
     thought = {"type": "thinking", "thinking": "No.", "signature": "s"}
@@ -512,7 +510,6 @@ def test_another_model_goes_on_after_a_refusal(shared_crew: Crew, *, once: bool)
     eventually(lambda: need.key not in {each.key for each in shared_crew.view().needs}, "the end of the need")
 
 
-@of_answers
 def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:
     shared_crew.model.give("turning", *[calls("list_dir")] * 9)
     answer = shared_crew.run("turning", "explore", "go", max_turns=3)

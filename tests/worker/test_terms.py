@@ -121,6 +121,7 @@ def test_a_child_has_the_terms_of_its_lead(as_lead: Team) -> None:
     assert member.plan_required
 
 
+@pytest.mark.both_stores("the next run has the terms of the last one")
 def test_a_lead_cannot_take_off_what_the_operator_set(as_lead: Team) -> None:
     add(as_lead.directory, "lead", "lead", unsafe_no_sandbox=True, network=True)
     before = HireOptions(plan=True, ask=True, budget="50k", max_turns=3, unsafe_no_sandbox=True)
