@@ -225,7 +225,8 @@ def test_deleting_a_team_also_ends_a_supervisor_that_was_slow_to_start(
             assert crew.supervisor_pid() != first
 
     monkeypatch.setattr(supervisor_client, "request_exit", ask_while_another_starts)
-    assert supervisor_client.end(crew.directory, 10)
+    # That is the time for the end of one supervisor, the start of another, and its end.
+    assert supervisor_client.end(crew.directory, 60)
     assert asked == 2
 
 
@@ -336,7 +337,6 @@ def _fail() -> None:
     raise _BugError("it recursed")
 
 
-@of_processes
 def test_a_supervisor_that_fails_twice_at_one_place_is_a_need(directory: TeamDirectory) -> None:
     for count in (1, 2):
         try:
@@ -350,7 +350,6 @@ def test_a_supervisor_that_fails_twice_at_one_place_is_a_need(directory: TeamDir
     assert "in _fail: _BugError: it recursed; look at supervisor.log" in need.summary
 
 
-@of_processes
 def test_a_bug_that_one_agent_meets_leaves_the_others_supervised(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
