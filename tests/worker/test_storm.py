@@ -1,6 +1,6 @@
 """A storm: all that stands before conversations changes at random, and the API refuses none of a thousand requests.
 
-`.ci/run` leaves the thousand to `make test-long`: a storm of 200 also goes on until all that may happen did, and finds
+`.ci/run` leaves the thousand to `make test-long`: a storm of 300 also goes on until all that may happen did, and finds
 a worker without any of the rules below: they took 8 to 189 requests.
 """
 
@@ -20,7 +20,7 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
-@pytest.mark.parametrize("least", [200, 1000])
+@pytest.mark.parametrize("least", [300, 1000])
 def test_a_storm_has_no_request_refused_and_loses_no_mail(tmp_path: Path, least: int) -> None:
     with storm_in(tmp_path, seed=1) as storm:
         storm.rage(least, 600)
@@ -29,7 +29,7 @@ def test_a_storm_has_no_request_refused_and_loses_no_mail(tmp_path: Path, least:
         assert len(storm.model.requests) >= least
 
 
-@pytest.mark.parametrize("least", [200, 1000])
+@pytest.mark.parametrize("least", [300, 1000])
 def test_a_storm_with_tools_on_demand_has_no_request_refused(tmp_path: Path, least: int) -> None:
     others = [f"other{number}" for number in range(40)]
     with patched(TAKEN_FOR_THE_API), storm_in(tmp_path, seed=3, others=others) as storm:
