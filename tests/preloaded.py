@@ -171,7 +171,7 @@ def _try_sandbox_once() -> None:
         except FileNotFoundError:
             return
         if {trial[0] for trial in trials} == {program}:
-            bubblewrap._tried.update(map(tuple, trials))
+            bubblewrap._tried.update(dict.fromkeys(map(tuple, trials), float("inf")))
         else:
             try_for_forks(root)
 

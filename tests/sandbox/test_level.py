@@ -1,6 +1,7 @@
 """Tests of the sandbox level: which one an agent gets, when a hire is refused, and what is reported."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_where_neither_works_there_is_none(policy: Policy, tmp_path: Path, monke
 
 def test_a_fork_does_not_try_again_what_was_tried_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = tmp_path / "runs"
-    monkeypatch.setattr(bubblewrap, "_tried", set())
+    monkeypatch.setattr(bubblewrap, "_tried", {})
     monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", f"echo run >> {runs}"))
     bubblewrap.try_for_forks(tmp_path / "root")
     tried = runs.read_text().count("run")
@@ -66,10 +67,26 @@ def test_a_fork_does_not_try_again_what_was_tried_for_it(tmp_path: Path, monkeyp
     for _ in range(2):
         assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=False, network=True)) is None
         assert runs.read_text().count("run") == tried + 1, "an open dashboard tries a policy once"
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + bubblewrap.TRIED_FOR + 1)
+    assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=True)) is None
+    assert runs.read_text().count("run") == tried + 1, "forks live longer"
+
+
+def test_a_sandbox_that_fails_later_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bubblewrap, "_tried", {})
+    monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", "exit 0"))
+    policy = Policy(tmp_path / "root", writes=False)
+    assert bubblewrap.unavailable_reason(policy) is None
+    with_bwrap(tmp_path / "bin", "echo denied >&2; exit 1")
+    assert bubblewrap.unavailable_reason(policy) is None, "it was tried just now"
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + bubblewrap.TRIED_FOR)
+    assert bubblewrap.unavailable_reason(policy) == "denied"
 
 
 def test_a_sandbox_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bubblewrap, "_tried", set())
+    monkeypatch.setattr(bubblewrap, "_tried", {})
     monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", "echo denied >&2; exit 1"))
     bubblewrap.try_for_forks(tmp_path / "root")
     assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=False)) == "denied"

@@ -7,6 +7,7 @@ within the workspace what is not the agent's hidden again. A worktree is a works
 import errno
 import os
 import subprocess
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +22,9 @@ from crewboard.unix import programs
 
 PROBE_TIMEOUT = 10.0
 """Seconds that the probe may take."""
+
+TRIED_FOR = 60.0
+"""Seconds for which a probe that succeeded is not run again: an open dashboard asks at each hire, and for days."""
 
 FOUND = '[[ $(type -P -- "$1") ]] || { printf "%s\\n" "$1: not found in the sandbox" >&2; exit 127; }; '
 """The beginning of what becomes the program `$1`: bash itself would call the missing one by its own name and line."""
@@ -40,8 +44,8 @@ keeps open. In a container or a service, all have a filter from outside; so the 
 process.
 """
 
-_tried: set[tuple[str, ...]] = set()
-"""Command lines of probes that succeeded in this process, or in the one from which it was forked."""
+_tried: dict[tuple[str, ...], float] = {}
+"""Until when probes need not run again that succeeded in this process, or in the one from which it was forked."""
 
 
 def rules(policy: Policy) -> dict[str, list[str]]:
@@ -143,7 +147,7 @@ def try_for_forks(root: Path) -> None:
     If bubblewrap stops working later, their commands fail: nothing runs outside of it.
     """
     for writes in (False, True):
-        unavailable_reason(Policy(root, writes=writes))
+        unavailable_reason(Policy(root, writes=writes), holds_for=float("inf"))
 
 
 def _trial(policy: Policy) -> list[str]:
@@ -156,14 +160,11 @@ def _trial(policy: Policy) -> list[str]:
     return [part for part in command if part != "--die-with-parent"]
 
 
-def unavailable_reason(policy: Policy) -> str | None:
-    """Run bubblewrap once with this policy; return why it does not work, None if it works.
-
-    What worked once is not tried again: an open dashboard asks at each hire.
-    """
+def unavailable_reason(policy: Policy, holds_for: float = TRIED_FOR) -> str | None:
+    """Run bubblewrap with this policy, unless it worked just now; return why it does not work, None if it works."""
     try:
         trial = _trial(policy)
-        if tuple(trial) in _tried:
+        if time.monotonic() < _tried.get(tuple(trial), 0):
             return None
         done = subprocess.run(
             trial,
@@ -180,7 +181,7 @@ def unavailable_reason(policy: Policy) -> str | None:
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         return said[-1] if said else f"bubblewrap ended with {done.returncode}"
-    _tried.add(tuple(trial))
+    _tried[tuple(trial)] = time.monotonic() + holds_for
     return None
 
 
