@@ -698,18 +698,16 @@ def _goes_on(team: Team, agent: AgentDirectory) -> bool:
 
 
 def _is_ending(team: Team, agent: AgentDirectory) -> bool:
-    """Return True if an agent that runs said how its run ends, is to be killed, or did not refuse to shut down."""
+    """Return True if an agent that runs said how its run ends, is to end, or did not refuse to shut down."""
     spec, ended = agent.spec.load_or_none(), agent.exit.load_or_none()
     if spec is None or not leases.is_held(agent.lease):
         return False
+    if spec.want in ("killed", "stopped") or (ended is not None and ended.run == spec.run):
+        return True
     asked = [each for each in requests.load_all(team.directory) if (each.type, each.to) == ("shutdown", agent.name)]
     # One that it did not answer in time changes nothing, also where no command is left that would say so.
     since = {"approved": spec.at, "pending": max(spec.at, team.now() - requests.SHUTDOWN_TIMEOUT)}
-    return (
-        spec.want == "killed"
-        or (ended is not None and ended.run == spec.run)
-        or any(each.status in since and each.created_at >= since[each.status] for each in asked[-1:])
-    )
+    return any(each.status in since and each.created_at >= since[each.status] for each in asked[-1:])
 
 
 def check_resume(team: Team, name: str, spec: Spec, *, model: str | None, web: bool, host: str | None) -> str:
