@@ -132,6 +132,7 @@ def test_an_idle_agent_is_given_more_work(shared: Cli) -> None:
     assert [m["content"] for m in shared("inbox", "tireless", "--json").json] == ["list the files"]
 
 
+@pytest.mark.both_stores("it reads the end of a log")
 def test_more_work_for_an_agent_needs_no_type(shared: Cli) -> None:
     assert shared(*spawn("again", "explore", "list the files")).code == 0
     again = shared("spawn", "again", "--prompt", "list the files")
