@@ -1,7 +1,10 @@
 """Sentences to a lead on the offline model: other words for the same wish, and what must not be obeyed."""
 
+import time
+
 import pytest
 
+from crewboard.offline import phrasebook
 from crewboard.offline.phrasebook import Order, book, understand
 
 _SHOWN = ("team", "description", "name", "names", "type", "background", "errand", "plan", "decision", "wait", "content",
@@ -621,3 +624,32 @@ def test_an_agent_greets_another_by_mail() -> None:
 def test_a_condition_behind_a_quote_is_no_part_of_a_file(condition: str) -> None:
     said = f"Write a file named x.txt that says 'x' {condition}"
     assert not any(isinstance(each, Order) for each in understand(said, lead=False))
+
+
+@pytest.mark.parametrize(
+    ("item", "end"),
+    [("x y, ", "but not z"), ('"a", ', "but not z"), ("x and ", "(not z)"), ('"a" ', ""), ("x y, ", "z")],
+)
+def test_a_long_list_of_tasks_is_read_in_time(monkeypatch: pytest.MonkeyPatch, item: str, end: str) -> None:
+    tried = 0
+    match = phrasebook._match_bare
+
+    def counted(bare: str, clause: str, *, lead: bool) -> Order | None:
+        nonlocal tried
+        tried += len(bare)
+        return match(bare, clause, lead=lead)
+
+    def took(text: str) -> float:
+        """Return the seconds of the processor, which other processes hardly change."""
+        understand.cache_clear()
+        began = time.process_time()
+        understand(text, lead=True)
+        return time.process_time() - began
+
+    short, long = (f"Add tasks {item * (size // len(item))}{end}" for size in (2000, 8000))
+    # Patterns are compiled once.
+    took(short)
+    assert min(took(long) for _ in range(3)) < 8 * min(took(short) for _ in range(3)), "it grows with the square"
+    monkeypatch.setattr(phrasebook, "_match_bare", counted)
+    took(long)
+    assert tried < 8 * len(long), "what is behind each item is read again"

@@ -6,10 +6,12 @@ one phrase. There is no grammar behind this: what no pattern matches is not unde
 
 import re
 import tomllib
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import chain, count, groupby, pairwise
+from itertools import chain, count, groupby, islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -349,10 +351,12 @@ def _read(text: str, *, lead: bool) -> Sequence[Order]:
     """Match a sentence as a whole, else its first clause and the rest behind a joint, else all but its tail."""
     if order := _match(text, lead=lead):
         return [order]
-    for left, right in list(_cuts(_JOINTS, text))[:_MOST_JOINTS]:
-        if _compiled("(?:<THANKS>)[.!? ]*").fullmatch(text, right) or not (
-            first := _match_loosely(text[:left], lead=lead)
-        ):
+    joints = islice(_cuts(_JOINTS, text), _MOST_JOINTS)
+    firsts = ((left, right, _match_loosely(text[:left], lead=lead)) for left, right in joints)
+    for (left, right, first), (*_, longer) in pairwise(chain(firsts, [(0, 0, None)])):
+        # A list of tasks ends where the next item is none.
+        goes_on = longer is not None and "subjects" in longer.words
+        if first is None or goes_on or _compiled("(?:<THANKS>)[.!? ]*").fullmatch(text, right):
             continue
         if rest := _read(text[right:], lead=lead):
             return [first, *rest]
@@ -390,7 +394,8 @@ def _match(text: str, *, lead: bool) -> Order | None:
         order = _match_pattern(before, lead=lead)
         if order and order.phrase.kind in {"spawn", "give"}:
             return order.having(clause=text)
-    for start, end in _cuts(_compiled("(?<![^\\s,(])<GATE>"), text) if lead else ():
+    says_plan = lead and _compiled("\\b(?:plan|approv)").search(text)
+    for start, end in _cuts(_compiled("(?<![^\\s,(])<GATE>"), text) if says_plan else ():
         if _GATE.search(text, start, end) and not _DANGLING.search(text[:start]):
             rest = re.sub(r"^\s*(?=\w+ing\b)", " to ", text[end:])
             order = _match_pattern(f"{text[:start].rstrip(' ,(')}{rest}", lead=lead)
@@ -550,7 +555,7 @@ def _join(before: list[Order | str], order: Order) -> bool:
             before[-1] = task.having(**owner)
             return True
     fits = {"give": ("spawn",), "plan": ("spawn", "give")}.get(order.phrase.kind, ())
-    for place, other in reversed(list(enumerate(before))):
+    for place, other in reversed(list(enumerate(before))) if fits else ():
         if isinstance(other, str) or other.phrase.kind not in fits or other.name != order.name:
             continue
         if "errand" in order.words and "errand" in other.words:
@@ -584,5 +589,6 @@ def _cuts(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
     """Yield where a pattern cuts a text, but not inside quotes and commands."""
     held = [found.span() for found in _VERBATIM.finditer(text)]
     for found in pattern.finditer(text):
-        if found[0] and not any(start < found.end() and found.start() < end for start, end in held):
+        next_held = bisect_right(held, found.start(), key=itemgetter(1))
+        if found[0] and not any(start < found.end() for start, _ in held[next_held : next_held + 1]):
             yield found.span()
