@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import signal
+import socket
 import sys
 import tempfile
 from collections import defaultdict
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from crewboard import env
+from crewboard import endpoint, env
 from crewboard.offline.reply import Reply
 from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
@@ -219,6 +220,20 @@ def judged(request: pytest.FixtureRequest) -> Iterator[None]:
         assert not found, "\n".join(["the API's own description refuses:", *found])
     else:
         assert found, "nothing of it is refused by the API's own description: remove the mark"
+
+
+@pytest.fixture(autouse=True)
+def no_real_api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the API have no address in this process: its answer, or the wait for it, is no matter of a test."""
+    look_up = socket.getaddrinfo
+
+    def found(host: object, *others: object, **options: object) -> object:
+        if host == endpoint.API_HOST:
+            raise socket.gaierror(socket.EAI_NONAME, "no test asks the API itself")
+        return look_up(host, *others, **options)  # type: ignore[arg-type]
+
+    if request.node.get_closest_marker("live") is None:
+        monkeypatch.setattr(socket, "getaddrinfo", found)
 
 
 @pytest.fixture(scope="session")
