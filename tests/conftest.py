@@ -50,6 +50,7 @@ settings.load_profile("crewboard")
 gc.disable()
 
 _MAKE = TeamDirectory.make
+_API_HOST = endpoint.API_HOST
 
 # What cannot be loaded elsewhere: watchdog's inotify.
 collect_ignore = [] if sys.platform == "linux" else ["readmodel/test_file_events.py"]
@@ -228,7 +229,7 @@ def no_real_api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     look_up = socket.getaddrinfo
 
     def found(host: object, *others: object, **options: object) -> object:
-        if host == endpoint.API_HOST:
+        if host == _API_HOST:
             raise socket.gaierror(socket.EAI_NONAME, "no test asks the API itself")
         return look_up(host, *others, **options)  # type: ignore[arg-type]
 
