@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -14,9 +15,10 @@ from crewboard.errors import UsageError
 from crewboard.protocol import requests
 from crewboard.readmodel import as_json
 from crewboard.records.agents import HireOptions, Terms
-from crewboard.records.events import FileKept, ToolResult, ToolStart
+from crewboard.records.events import FileKept, Gate, ToolResult, ToolStart
 from crewboard.sandbox import bubblewrap
 from crewboard.sandbox.policy import Policy
+from crewboard.unix import process
 from tests import system
 from tests.crew import Crew, eventually
 from tests.preloaded import patched
@@ -172,6 +174,36 @@ def test_an_interrupt_ends_a_command(crew: Crew) -> None:
     (result,) = [each for each in of(crew, "e", ToolResult) if each.name == "bash"]
     assert result.is_error
     assert result.content == "begun\n[ended: interrupted before it ended; read your mail]"
+
+
+def interrupt_behind(crew: Crew, decide: Callable[[], object]) -> None:
+    """Decide what the agent waits for, and interrupt it before it can see that; wait until it has read its mail."""
+    pid = crew.pid("e")
+    process.send_signal(pid, signal.SIGSTOP)
+    try:
+        decide()
+        more = control.interrupt(crew.team, "e", "one more thing [[say read]]")
+    finally:
+        process.send_signal(pid, signal.SIGCONT)
+    assert crew.answer_to("e", more.id).error is None
+
+
+def test_an_approval_counts_if_an_interrupt_follows(crew: Crew) -> None:
+    spawn(crew, "e", f"[[submit Do it.; {WRITE}]]", plan=True)
+    request = crew.pending("plan_approval")
+    interrupt_behind(crew, lambda: answers.approve(crew.team, request.id))
+    assert [each.open for each in of(crew, "e", Gate)] == [True]
+    assert (crew.root / "a.txt").read_text() == "x"
+
+
+def test_an_answer_is_kept_if_an_interrupt_follows(crew: Crew) -> None:
+    spawn(crew, "e", f"[[{use('ask_operator', question='Which?')}]]")
+    request = crew.pending("question", "e")
+    interrupt_behind(crew, lambda: answers.answer(crew.team, request.id, "blue"))
+    # It asked once: when it called again, it got the answer to that.
+    assert [each.id for each in requests.load_all(crew.directory)] == [request.id]
+    ((_, said, is_error),) = results(crew, "e")
+    assert ("blue" in said, is_error) == (True, False)
 
 
 def test_only_an_engine_without_tools_takes_options_about_tools(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,8 +154,11 @@ class CallLog:
         return Outcome("not run to its end: the turn has ended", is_error=True)
 
     async def drop_running(self) -> None:
-        """Give each call that was asked for and has no result an error, with what its command printed."""
-        await self._executor.drop_pending()
+        """Give each call of a tool to work that has no result an error, with what its command printed.
+
+        One of a tool of the team may have been decided meanwhile.
+        """
+        await self._executor.drop_pending(WORKING)
 
     def begin(self, call: Call) -> None:
         """Journal a call that begins."""

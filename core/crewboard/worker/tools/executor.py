@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -218,12 +218,17 @@ class ToolExecutor:
         )
         return outcome
 
-    async def drop_pending(self) -> None:
-        """Cancel the request that was waited for, and give each pending call an error result, after an interrupt."""
+    async def drop_pending(self, tools: Collection[str] | None = None) -> None:
+        """Cancel the request that was waited for, and give each pending call an error result, after an interrupt.
+
+        With `tools`, leave alone the calls of other ones.
+        """
         run_state = self._run_state
         if run_state.status.waiting_for is not None:
             requests.close(run_state.team, run_state.status.waiting_for, "cancelled", run_state.name, run_state.now())
         for block in list(run_state.conversation.pending):
+            if tools is not None and block["name"] not in tools:
+                continue
             started = block["id"] in run_state.conversation.started
             reason = f"{'interrupted before it ended' if started else 'not run: interrupted'}; read your mail"
             printed = self._cut_off.pop(block["id"], "").rstrip()
