@@ -13,8 +13,8 @@ point NAME of `--hold NAME`, and of a step `wait NAME`, it writes the file `at-N
 
 As the real ones: a session without a prompt cannot be loaded; a prompt is stored when the model is asked, not when it
 is received; the mode is reset at each start; a load replays the session first; a rejection ends the turn; the cost
-counts from the start of the process; a call that was interrupted is told as failed in the replay; the ids of its own
-requests are numbers, and count anew in each process; the ids of the answers to a request are its own.
+counts from the start of the process; a call that was interrupted or failed is told as failed in the replay; the ids of
+its own requests are numbers, and count anew in each process; the ids of the answers to a request are its own.
 
 With `--load-error TEXT` its first load fails with that, with `--die-at-load` each ends it,
 with `--killed-loads N` the first N are killed.
@@ -483,7 +483,8 @@ class FakeEngine:
         said = result["content"][0]["text"]
         with (HOME / "results").open("a") as file:
             file.write(json.dumps([name, said, result["isError"]]) + "\n")
-        self.store("ended", id=ident)
+        if not result["isError"]:
+            self.store("ended", id=ident)
         self.update("tool_call_update", toolCallId=ident, status="failed" if result["isError"] else "completed")
         return True
 

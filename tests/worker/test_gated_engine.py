@@ -22,7 +22,7 @@ from crewboard.unix import process
 from tests import system
 from tests.crew import Crew, eventually
 from tests.preloaded import patched
-from tests.worker.test_engine import ON_PATH, at, go, home, of, results, spawn, told
+from tests.worker.test_engine import ON_PATH, at, go, home, is_engine, of, processes, results, spawn, told
 
 pytestmark = [pytest.mark.linux("sandbox"), pytest.mark.files_only("an engine does not know where the team is kept")]
 
@@ -135,17 +135,64 @@ def test_the_same_call_is_run_once(crew: Crew) -> None:
     assert (crew.root / "a.txt").read_text() == "x\n"
 
 
-@pytest.mark.parametrize("point", ["call", "result"])
-def test_a_call_is_run_once_whatever_is_killed(crew: Crew, point: str) -> None:
-    run = use("bash", command="echo x >> a.txt")
-    assignment = spawn(crew, "e", f"[[{run}; say done]]", "--hold", point)
-    at(crew, "e", point)
+def kill_and_resume(crew: Crew, point: str) -> None:
+    """Kill the worker, and its engine with it; let the engine go on at a point when it is started again."""
     crew.kill("e")
     crew.wait_for("e", "crashed")
     go(crew, "e", point)
     hiring.resume(crew.team, "e")
+
+
+@pytest.mark.parametrize("point", ["call", "result", "permission"])
+def test_a_call_is_run_once_whatever_is_killed(crew: Crew, point: str) -> None:
+    run = use("bash", command="echo x >> a.txt")
+    is_asked = point == "permission"
+    assignment = spawn(crew, "e", f"[[{run}; say done]]", "--hold", point, ask=is_asked)
+    if is_asked:
+        crew.pending("permission", "e")
+    else:
+        at(crew, "e", point)
+    kill_and_resume(crew, point)
+    if is_asked:
+        # The one from before was closed with its worker.
+        answers.approve(crew.team, crew.pending("permission", "e").id)
     assert crew.answer(assignment).text == "done"
     assert (crew.root / "a.txt").read_text() == "x\n"
+    assert all("outcome unknown" not in each.content for each in of(crew, "e", ToolResult))
+
+
+def test_a_call_that_waited_is_asked_for_after_the_engine_ended(crew: Crew) -> None:
+    assignment = spawn(crew, "e", f"[[{WRITE}; say done]]", ask=True)
+    first = crew.pending("permission", "e")
+    for pid in filter(is_engine, processes(crew, "e")):
+        process.send_signal(pid, signal.SIGKILL)
+    second = eventually(
+        lambda: next((each for each in requests.pending(crew.directory) if each.id != first.id), None), "another"
+    )
+    answers.approve(crew.team, second.id)
+    assert crew.answer(assignment).text == "done"
+    assert (crew.root / "a.txt").read_text() == "x"
+    assert [is_error for _, _, is_error in results(crew, "e")] == [False]
+
+
+def test_a_refusal_ends_with_its_cause_also_after_a_kill(crew: Crew) -> None:
+    assignment = spawn(crew, "e", f"[[{WRITE}; submit Do it.; wait here; {WRITE}; say done]]", plan=True)
+    answers.approve(crew.team, crew.pending("plan_approval").id)
+    at(crew, "e", "here")
+    kill_and_resume(crew, "here")
+    assert crew.answer(assignment).text == "done"
+    assert (crew.root / "a.txt").read_text() == "x"
+
+
+def test_a_failed_edit_is_tried_again_also_after_a_kill(crew: Crew) -> None:
+    edit = use("edit_file", path="a.txt", old_text="old", new_text="new")
+    assignment = spawn(crew, "e", f"[[{edit}; wait here; {edit}; say done]]")
+    at(crew, "e", "here")
+    (crew.root / "a.txt").write_text("old")
+    kill_and_resume(crew, "here")
+    assert crew.answer(assignment).text == "done"
+    assert (crew.root / "a.txt").read_text() == "new"
+    assert [is_error for _, _, is_error in results(crew, "e")] == [True, False]
 
 
 @pytest.mark.parametrize("step", ["write a.txt x", "run touch a.txt", "plan Do it."])

@@ -21,7 +21,7 @@ from crewboard.worker import inbox
 from crewboard.worker.acp import OVER, Ask, Call, Ended, Engine, EngineGoneError, Filled, Line, Said, Steps, Update
 from crewboard.worker.engine_process import EngineProcess
 from crewboard.worker.snapshots import Snapshots
-from crewboard.worker.team_tools import SERVER, WORKING, TeamCall, as_ours, is_ours, offered_to
+from crewboard.worker.team_tools import SERVER, WORK_TOOLS, TeamCall, as_ours, is_ours, offered_to
 from crewboard.worker.team_tools import run as run_team_tool
 from crewboard.worker.tools.base import Context, Outcome
 from crewboard.worker.tools.executor import ToolExecutor
@@ -72,6 +72,8 @@ _FORMER_LATER = "The operator has not answered yet. Call this again with the sam
 _TOO_LONG = "This took longer than you wait for a call, so its outcome is unknown. Check before you call it again."
 
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the engine ended while this ran"
+
+_NOT_RUN = "not run: interrupted before it was decided"
 
 _DECIDED = ("approved", "rejected")
 
@@ -158,7 +160,7 @@ class CallLog:
 
         One of a tool of the team may have been decided meanwhile.
         """
-        await self._executor.drop_pending(WORKING)
+        await self._executor.drop_pending(WORK_TOOLS)
 
     def begin(self, call: Call) -> None:
         """Journal a call that begins."""
@@ -190,38 +192,47 @@ class CallLog:
         conversation = self._run_state.conversation
         waiting = {block["id"]: block["name"] for block in conversation.pending} | conversation.open_calls
         for ident, name in waiting.items():
+            began = ident in conversation.open_calls
             request = asked_plan(self._run_state) if name == "submit_plan" else None
             if request is not None and request.status in _DECIDED:
                 self.settle_plan(ident, request)
             else:
-                self.end(ident, why, is_error=True)
+                self.end(ident, why if began else _NOT_RUN, is_error=True)
 
     def find_cut_off(self, heard_of: set[str]) -> list[CutOff]:
-        """Return the calls of tools of the team since the last whole turn whose end the engine has not `heard_of`.
+        """Return the calls of our tools since the last whole turn whose end the engine has not `heard_of`.
 
         One that repeats such a call is the same call. A plan that is submitted again is not: what was decided since may
-        have replaced the answer to it.
+        have replaced the answer to it. Nor is a call to work that changed nothing or may be run twice: it is decided
+        and run as a new one, because what an earlier one was refused for, or failed on, may be gone.
         """
         found: list[CutOff] = []
-        later: list[CutOff] = []
-        offered = offered_to(self._run_state.spec)
-        for call, result in self._run_state.conversation.unsettled_calls():
+        unfinished: list[CutOff] = []
+        conversation, offered = self._run_state.conversation, offered_to(self._run_state.spec)
+        for call, result in conversation.unsettled_calls():
             tool = TOOLS.get(call["name"]) if call["name"] in offered and call["name"] != "submit_plan" else None
-            if tool is None or tool.reads:
+            never_began = result is None and call["id"] not in conversation.open_calls
+            if tool is None or tool.reads or never_began:
                 continue
             # Called again because it was not over, it is the same call, also if that was heard of.
-            again = next((each for each in later if (each.name, each.input) == (call["name"], call["input"])), None)
+            again = next(
+                (each for each in unfinished if (each.name, each.input) == (call["name"], call["input"])), None
+            )
             if again is not None:
-                later.remove(again)
+                unfinished.remove(again)
             ident = again.id if again is not None else call["id"]
             said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
             if said.startswith((LATER, _FORMER_LATER)):
-                later.append(CutOff(ident, call["name"], call["input"], None))
-            elif call["id"] not in heard_of:
-                is_known = result is not None and not said.startswith(UNKNOWN_OUTCOME)
-                known = Outcome(said, bool(result.get("is_error"))) if result is not None and is_known else None
-                found.append(CutOff(ident, call["name"], call["input"], known))
-        return found + later
+                unfinished.append(CutOff(ident, call["name"], call["input"], None))
+                continue
+            if call["id"] in heard_of:
+                continue
+            is_known = result is not None and not said.startswith(UNKNOWN_OUTCOME)
+            known = Outcome(said, bool(result.get("is_error"))) if result is not None and is_known else None
+            if call["name"] in WORK_TOOLS and (tool.repeatable if known is None else known.is_error):
+                continue
+            found.append(CutOff(ident, call["name"], call["input"], known))
+        return found + unfinished
 
     def withdraw(self) -> None:
         """Close what waits for a decision: the agent must read its mail, or ends."""
@@ -595,7 +606,7 @@ class Turn:
         ident = call.id
         if ident in self._run_state.conversation.call_ids:
             ident = f"{ident}-{secrets.token_hex(6)}"
-        if call.name in WORKING and again is None:
+        if call.name in WORK_TOOLS and again is None:
             self._begun.add(ident)
             outcome = Outcome("ended: the turn was interrupted", is_error=True)
             try:

@@ -41,7 +41,7 @@ OFFERED = ("send_message", "task_list", "task_claim", "task_update", "ask_operat
 _FOR_LEADS = tuple(name for name in LEAD_TOOLS if name not in ("review_plan", "accept_changes"))
 """The tools that an engine which leads has, too. Any program in its sandbox can call them: none decides for a user."""
 
-WORKING = (*READ_TOOLS, *WRITE_TOOLS, "bash", "bash_output", "bash_kill", "todo")
+WORK_TOOLS = (*READ_TOOLS, *WRITE_TOOLS, "bash", "bash_output", "bash_kill", "todo")
 """The tools with which an engine works that has none of its own, as far as its type has them."""
 
 RELAY = """\
@@ -108,7 +108,7 @@ def offered_to(spec: Spec) -> tuple[str, ...]:
     if spec.has_own_tools:
         return of_team
     has = {*type_of(spec.type, spec.definition).tools, "todo"}
-    return (*of_team, *(name for name in WORKING if name.partition("_")[0] in has or name in has))
+    return (*of_team, *(name for name in WORK_TOOLS if name.partition("_")[0] in has or name in has))
 
 
 def is_ours(name: str, *, own_tools: bool) -> bool:
@@ -116,7 +116,7 @@ def is_ours(name: str, *, own_tools: bool) -> bool:
 
     Its input says nothing about that: the model writes it. With `own_tools`, those to work are no tools of ours.
     """
-    known = (*OFFERED, *_FOR_LEADS, *(() if own_tools else WORKING))
+    known = (*OFFERED, *_FOR_LEADS, *(() if own_tools else WORK_TOOLS))
     return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in known
 
 
