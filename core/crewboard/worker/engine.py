@@ -350,7 +350,7 @@ class EngineLife(Life):
         """End the turn in progress, if there is one: the agent must read its mail, or ends."""
         engine, turn = self._process.engine, self._turn
         self._log.withdraw()
-        if not self._known.own_tools:
+        if not self._run_state.spec.has_own_tools:
             await self._log.drop_running()
         if engine is None or turn is None:
             return

@@ -83,7 +83,7 @@ class EngineProcess:
 
         One without tools of its own never writes: those that do it for it run beside it.
         """
-        return self.may_write == (may_write and self.known.own_tools)
+        return self.may_write == (may_write and self._run_state.spec.has_own_tools)
 
     async def start(self, *, may_write: bool) -> tuple[Engine, TeamTools]:
         """Start the engine, and offer it the tools of the team.
@@ -93,16 +93,19 @@ class EngineProcess:
             OSError: It cannot be started.
             TimeoutError: It did not listen in time.
         """
-        may_write = may_write and self.known.own_tools
+        has_own_tools = self._run_state.spec.has_own_tools
+        may_write = may_write and has_own_tools
         self.may_write, self.filled, self._counted_usd = may_write, Filled(0, 0), 0.0
         home = Path(os.path.realpath(self._run_state.agent.path)) / self._run_state.agent.engine_home.name
         home.mkdir(mode=0o700, exist_ok=True)
         variables, sandbox = self._prepare(home, may_write=may_write)
-        own = variables.get(self.known.folder_variable)
-        self.declaration = find_declaration(
-            Path(os.path.realpath(self._run_state.workspace)), Path(variables.get("HOME") or Path.home()).resolve(),
-            Path(own).resolve() if own else None,
-        )  # fmt: skip
+        if has_own_tools:
+            # One without them reads no such file.
+            own = variables.get(self.known.folder_variable)
+            self.declaration = find_declaration(
+                Path(os.path.realpath(self._run_state.workspace)),
+                Path(variables.get("HOME") or Path.home()).resolve(), Path(own).resolve() if own else None,
+            )  # fmt: skip
         command = self._command
         if self._relay is not None:
             names = [name for name, value in variables.items() if "{port}" in value]

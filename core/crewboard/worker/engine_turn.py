@@ -472,7 +472,7 @@ class Turn:
             return
         whole = self._whole(heard)
         plan = whole.plan
-        if not self._known.own_tools and not self._is_ours(whole):
+        if not self._run_state.spec.has_own_tools and not self._is_ours(whole):
             self._refuse(heard, whole)
         elif self._is_ours(whole):
             # It is our own worker that runs it, and it checks what the agent may do.
@@ -493,10 +493,8 @@ class Turn:
     def _refuse(self, ask: Ask, call: Call) -> None:
         """Refuse a tool of its own to an engine that has none: it would run beside what decides about ours."""
         self._answer(ask, allow=False)
-        why, declaration = _NO_TOOLS.format(SERVER), self._process.declaration
-        if declaration is not None and is_ours(call.name, own_tools=False):
-            why = f"{declaration} declares a server named {SERVER}, or may"
-        self._run_state.tell(_REFUSED.format(describe_call(*as_ours(call, self._run_state.workspace)), why))
+        doing = describe_call(*as_ours(call, self._run_state.workspace))
+        self._run_state.tell(_REFUSED.format(doing, _NO_TOOLS.format(SERVER)))
 
     def _whole(self, ask: Ask) -> Call:
         known = self._calls.get(ask.call.id)
@@ -507,7 +505,8 @@ class Turn:
         return self._engine.answer(ask, allow=allow)
 
     def _is_ours(self, call: Call) -> bool:
-        return self._process.declaration is None and is_ours(call.name, own_tools=self._known.own_tools)
+        """Return True if a call is surely one of a tool of ours: no other server may have our name."""
+        return self._process.declaration is None and is_ours(call.name, own_tools=self._run_state.spec.has_own_tools)
 
     def _show_work(self) -> None:
         """Show that the engine is at work, unless that was shown just now."""
