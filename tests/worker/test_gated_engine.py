@@ -21,6 +21,7 @@ from crewboard.sandbox.policy import Policy
 from crewboard.unix import process
 from tests import system
 from tests.crew import Crew, eventually
+from tests.pictures import PDF, png
 from tests.preloaded import patched
 from tests.worker.test_engine import ON_PATH, at, go, home, is_engine, of, processes, results, spawn, told
 
@@ -209,6 +210,22 @@ def test_a_type_that_only_reads_has_no_tool_to_write(crew: Crew) -> None:
     assert crew.answer(assignment).text == "done"
     assert [is_error for _, _, is_error in results(crew, "e")] == [True, True]
     assert [each.name for each in crew.root.iterdir() if each.suffix == ".txt"] == []
+
+
+def test_a_server_of_our_name_in_the_project_changes_nothing(crew: Crew) -> None:
+    (crew.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"crewboard": {"command": "true"}}}))
+    assert crew.answer(spawn(crew, "e", f"[[{WRITE}; say done]]")).text == "done"
+    assert (crew.root / "a.txt").read_text() == "x"
+
+
+def test_a_pdf_is_an_error_and_an_image_is_shown(crew: Crew) -> None:
+    (crew.root / "a.pdf").write_bytes(PDF)
+    (crew.root / "a.png").write_bytes(png())
+    steps = [use("read_file", path="a.pdf"), use("read_file", path="a.png"), "say done"]
+    assert crew.answer(spawn(crew, "e", f"[[{'; '.join(steps)}]]")).text == "done"
+    pdf, image = results(crew, "e")
+    assert pdf == ["read_file", "read_file was not run: this engine takes no application/pdf", True]
+    assert not image[2]
 
 
 def test_an_interrupt_ends_a_command(crew: Crew) -> None:

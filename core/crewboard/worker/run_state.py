@@ -140,9 +140,10 @@ class RunState:
         self.status = self.status.replace(engine_model=model or self.status.engine_model)
 
     def refuses_media(self, kinds: list[str]) -> str | None:
-        """Return why the model does not take images or documents of some of these types; None if it does."""
+        """Return why the model or the engine takes no images or documents of some of these types; None if it does."""
         wrong = [kind for kind in kinds if not self._takes("document" if kind == media.PDF else "image")]
-        return f"the model {self.spec.model} takes no {wrong[0]}" if wrong else None
+        taker = "this engine" if self.spec.engine is not None else f"the model {self.spec.model}"
+        return f"{taker} takes no {wrong[0]}" if wrong else None
 
     def request_messages(self, until: int | None = None, ask: str = "") -> list[dict[str, Any]]:
         """Return `Conversation.messages` with the bytes of images and documents. Leave out for good which must go."""
@@ -159,6 +160,9 @@ class RunState:
 
     def _takes(self, block: str) -> bool:
         """Return True unless it is known that the model takes no blocks of this type."""
+        if block == "document" and self.spec.engine is not None:
+            # A result of a tool of an MCP server can hold images alone.
+            return False
         can = self.capabilities
         return self.takes.get(block, can is None or (can.pdf if block == "document" else can.images))
 
