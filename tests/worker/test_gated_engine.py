@@ -238,6 +238,17 @@ def test_an_interrupt_ends_a_command(crew: Crew) -> None:
     (result,) = [each for each in of(crew, "e", ToolResult) if each.name == "bash"]
     assert result.is_error
     assert result.content == "begun\n[ended: interrupted before it ended; read your mail]"
+    assert results(crew, "e") == [["bash", result.content, True]]
+
+
+def test_an_interrupt_withdraws_what_waits_for_permission(crew: Crew) -> None:
+    spawn(crew, "e", f"[[{WRITE}; say never]]", ask=True)
+    request = crew.pending("permission", "e")
+    more = control.interrupt(crew.team, "e", "stop that [[say stopped]]")
+    assert crew.answer_to("e", more.id).error is None
+    assert [(each.id, each.status) for each in requests.load_all(crew.directory)] == [(request.id, "cancelled")]
+    assert results(crew, "e") == [["write_file", "not run: interrupted; read your mail", True]]
+    assert not (crew.root / "a.txt").exists()
 
 
 def interrupt_behind(crew: Crew, decide: Callable[[], object]) -> None:

@@ -1,5 +1,6 @@
 """Agents whose work the real Claude Code does, on the offline model over loopback: `make engines` installs it."""
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -150,6 +151,8 @@ def test_claude_code_writes_nothing_before_its_plan_is_approved(real: Crew) -> N
 
 def test_claude_code_has_no_tools_but_ours_where_it_is_gated(real: Crew) -> None:
     (real.root / "a.txt").write_text("old")
+    # It starts no server of the project, so none takes the place of ours.
+    (real.root / ".mcp.json").write_text(json.dumps({"mcpServers": {SERVER: {"command": "true"}}}))
     edit = calls(f"mcp__{SERVER}__edit_file", path="a.txt", old_text="old", new_text="new")
     real.model.give(
         "",

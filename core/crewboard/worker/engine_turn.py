@@ -108,6 +108,7 @@ class CallLog:
         self._executor = ToolExecutor(
             run_state, context.interrupts, ToolRegistry(run_state), file_tools, context.environment, snapshots
         )
+        self._running: TeamCall | None = None
         self._began: dict[str, float] = {}
         self._blocks: list[dict[str, str]] = []
         """The texts that the engine told since the last journalled reply."""
@@ -137,30 +138,38 @@ class CallLog:
         run_state.clear_live()
         return block
 
-    async def run(self, ident: str, name: str, arguments: dict[str, Any], turn: "asyncio.Future[Any]") -> Outcome:
-        """Run a call of a tool with which our own workers work, as they do. It is ended with the `turn` that waits.
+    async def run(self, ident: str, call: TeamCall, turn: "asyncio.Future[Any]") -> Outcome:
+        """Run and answer a call of a tool to work, as our own workers do. It is ended with the `turn` that waits.
 
         Raises:
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
-        running = asyncio.ensure_future(self._executor.run_call(self.ask(ident, name, arguments)))
+        self._running = call
+        running = asyncio.ensure_future(self._executor.run_call(self.ask(ident, call.name, call.input)))
         try:
             await asyncio.wait([running, turn], return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                return running.result()
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        await self.drop_running()
-        return Outcome("not run to its end: the turn has ended", is_error=True)
+        if running.cancelled():
+            return (await self.drop_running())[-1]
+        outcome = running.result()
+        self._running = None
+        call.answer(outcome)
+        return outcome
 
-    async def drop_running(self) -> None:
+    async def drop_running(self) -> list[Outcome]:
         """Give each call of a tool to work that has no result an error, with what its command printed.
 
-        One of a tool of the team may have been decided meanwhile.
+        One of a tool of the team may have been decided meanwhile. The call that runs is answered: an engine may end its
+        turn only then.
         """
-        await self._executor.drop_pending(WORK_TOOLS)
+        dropped = await self._executor.drop_pending(WORK_TOOLS)
+        running, self._running = self._running, None
+        if running is not None and dropped:
+            running.answer(dropped[-1])
+        return dropped
 
     def begin(self, call: Call) -> None:
         """Journal a call that begins."""
@@ -242,7 +251,8 @@ class CallLog:
             requests.close(run_state.team, waited_for, "cancelled", run_state.name, run_state.now())
 
     def clear(self) -> None:
-        """Forget what is in no reply yet, and when calls began: the engine that told it has ended."""
+        """Forget what is in no reply yet, what runs, and when calls began: the engine that told it has ended."""
+        self._running = None
         self._blocks, self._message = [], ("", "")
         self._began.clear()
 
@@ -607,12 +617,7 @@ class Turn:
             ident = f"{ident}-{secrets.token_hex(6)}"
         if call.name in WORK_TOOLS and again is None:
             self._begun.add(ident)
-            outcome = Outcome("ended: the turn was interrupted", is_error=True)
-            try:
-                outcome = await self._log.run(ident, call.name, call.input, self.prompt)
-            finally:
-                # Also an interrupted one: an engine may end its turn only then.
-                call.answer(outcome)
+            outcome = await self._log.run(ident, call, self.prompt)
         else:
             self._begin(Call(ident, name=call.name, kind=SERVER, input=call.input))
             outcome = await self._run_of_team(call, ident, again)

@@ -218,12 +218,13 @@ class ToolExecutor:
         )
         return outcome
 
-    async def drop_pending(self, tools: Collection[str] | None = None) -> None:
+    async def drop_pending(self, tools: Collection[str] | None = None) -> list[Outcome]:
         """Cancel the request that was waited for, and give each pending call an error result, after an interrupt.
 
-        With `tools`, leave alone the calls of other ones.
+        With `tools`, leave alone the calls of other ones. Return what the calls were given.
         """
         run_state = self._run_state
+        dropped = []
         if run_state.status.waiting_for is not None:
             requests.close(run_state.team, run_state.status.waiting_for, "cancelled", run_state.name, run_state.now())
         for block in list(run_state.conversation.pending):
@@ -236,4 +237,5 @@ class ToolExecutor:
             began = self._began.get(block["id"])
             took = 0 if began is None else time.monotonic() - began
             snapshot = await self._snapshots.take_after(block["name"]) if started else None
-            self.result(block, Outcome(content, is_error=True), took, snapshot)
+            dropped.append(self.result(block, Outcome(content, is_error=True), took, snapshot))
+        return dropped
