@@ -21,7 +21,8 @@ with `--killed-loads N` the first N are killed.
 With `--withdraws` it withdraws what it asks at a message into its turn, and goes on, as Claude Code does; also at the
 file `withdraw-N`, with the number of what it asks. With `--withdraws-silently` only the end of the call says so. With
 both, while its first question waits, it takes the step in the file `call` beside that.
-With `--forgets` a load replays the first text alone.
+With `--forgets` a load replays the first text alone. With `--aborts` a call of its MCP server ends with its turn when
+that is cancelled, as of Claude Code.
 
 With `--feigns` the model writes into each input that the call is one of a tool of the team.
 
@@ -41,6 +42,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ MODES = ("default", "acceptEdits", "plan", "auto")
 FLAGS = (
     "no-load", "no-usage", "no-steering", "no-allow-once", "logged-out", "die-at-prompt", "cancels", "codex",
     "same-ids", "forgets", "declines", "stubborn", "asks-first", "feigns", "die-at-load",
-    "withdraws", "withdraws-silently",
+    "withdraws", "withdraws-silently", "aborts",
 )  # fmt: skip
 MODES_OF_CODEX = ("read-only", "workspace-write", "agent", "agent-full-access")
 
@@ -89,6 +91,7 @@ class FakeEngine:
         self.cost = 0.0
         self.initialized = False
         self.server: subprocess.Popen[str] | None = None
+        self.servers: list[dict[str, Any]] = []
         self.tools: list[str] = []
 
     # The wire.
@@ -262,7 +265,7 @@ class FakeEngine:
     # Its MCP server.
 
     def start_server(self, servers: list[dict[str, Any]]) -> None:
-        (about,) = servers
+        (about,) = self.servers = servers
         if about["env"] != [] or not about["name"]:
             raise RefusedError(-32602, "bad parameters")
         self.server = subprocess.Popen(
@@ -475,7 +478,13 @@ class FakeEngine:
         if not self.options.codex and not self.permitted({**about, "status": "pending"}):
             return False
         self.hold("call")
-        result = self.ask_server("tools/call", **given)
+        asking = futures.ThreadPoolExecutor(1).submit(self.ask_server, "tools/call", **given)
+        while self.options.aborts and not asking.done():
+            if self.cancelled.wait(0.005):
+                # Its answer is read by no one.
+                self.start_server(self.servers)
+                raise CancelledError
+        result = asking.result()
         if self.options.same_ids:
             # An engine may send a call again.
             result = self.ask_server("tools/call", **given)

@@ -263,12 +263,21 @@ def interrupt_behind(crew: Crew, decide: Callable[[], object]) -> None:
     assert crew.answer_to("e", more.id).error is None
 
 
-def test_an_approval_counts_if_an_interrupt_follows(crew: Crew) -> None:
-    spawn(crew, "e", f"[[submit Do it.; {WRITE}]]", plan=True)
+@pytest.mark.parametrize("options", [(), ("--aborts",)])
+def test_an_approval_counts_if_an_interrupt_follows(crew: Crew, options: tuple[str, ...]) -> None:
+    spawn(crew, "e", f"[[submit Do it.; {WRITE}]]", *options, plan=True)
     request = crew.pending("plan_approval")
     interrupt_behind(crew, lambda: answers.approve(crew.team, request.id))
     assert [each.open for each in of(crew, "e", Gate)] == [True]
     assert (crew.root / "a.txt").read_text() == "x"
+
+
+def test_an_answer_reaches_one_that_aborts_its_question(crew: Crew) -> None:
+    spawn(crew, "e", f"[[once ask_operator {json.dumps({'question': 'Which?'})}]]", "--aborts")
+    request = crew.pending("question", "e")
+    interrupt_behind(crew, lambda: answers.answer(crew.team, request.id, "blue"))
+    assert "blue" in told(crew, "e")
+    assert [each.id for each in requests.load_all(crew.directory)] == [request.id]
 
 
 def test_an_answer_is_kept_if_an_interrupt_follows(crew: Crew) -> None:

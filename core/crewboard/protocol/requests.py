@@ -383,6 +383,11 @@ def ask_id(request: Request) -> str:
     return _mail_id(request.id, "ask" if request.type != "task_review" else f"ask {request.to}")
 
 
+def question_id(agent: str, call: str) -> str:
+    """Return the id of the request for the question that an agent asks the operator with a call of a tool."""
+    return f"question-{mailbox.derived_id(agent, call)[:12]}"
+
+
 def response_id(request: Request) -> str:
     """Return the id of the mail that contains the decision on a request."""
     return _mail_id(request.id, "answer")

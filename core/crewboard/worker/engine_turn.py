@@ -197,7 +197,7 @@ class CallLog:
         )  # fmt: skip
 
     def close_open(self, why: str = UNKNOWN_OUTCOME) -> None:
-        """Give each call that has no result an error; a plan that was decided meanwhile gets its decision."""
+        """Give each call that has no result an error; what the operator decided or answered meanwhile is told."""
         conversation = self._run_state.conversation
         waiting = {block["id"]: block["name"] for block in conversation.pending} | conversation.open_calls
         for ident, name in waiting.items():
@@ -205,8 +205,17 @@ class CallLog:
             request = asked_plan(self._run_state) if name == "submit_plan" else None
             if request is not None and request.status in _DECIDED:
                 self.settle_plan(ident, request)
+            elif name == "ask_operator" and (said := self._answer_to(ident)) is not None:
+                self._run_state.tell(f"You asked the operator: {said.payload.get('question')}\n{said.feedback}")
+                self.end(ident, f"the operator answers: {said.feedback}", is_error=False)
             else:
                 self.end(ident, why if began else _NOT_RUN, is_error=True)
+
+    def _answer_to(self, ident: str) -> Request | None:
+        """Return the answered question that a call asked; None if it is not answered."""
+        run_state = self._run_state
+        asked = requests.load(run_state.team, requests.question_id(run_state.name, ident))
+        return asked if asked is not None and asked.status == "answered" else None
 
     def find_cut_off(self, heard_of: set[str]) -> list[CutOff]:
         """Return the calls of our tools since the last whole turn whose end the engine has not `heard_of`.

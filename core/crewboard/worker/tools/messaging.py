@@ -66,7 +66,7 @@ async def ask_operator(context: Context, given: AskOperator) -> Outcome:
         raise UsageError("the question is empty")
     request = requests.ask(
         context.team,
-        f"question-{mailbox.derived_id(context.name, context.tool_use_id)[:12]}",
+        requests.question_id(context.name, context.tool_use_id),
         "question",
         context.name,
         OPERATOR,
