@@ -1,7 +1,5 @@
 """Sentences to a lead on the offline model: other words for the same wish, and what must not be obeyed."""
 
-import time
-
 import pytest
 
 from crewboard.offline import phrasebook
@@ -630,7 +628,9 @@ def test_a_condition_behind_a_quote_is_no_part_of_a_file(condition: str) -> None
     ("item", "end"),
     [("x y, ", "but not z"), ('"a", ', "but not z"), ("x and ", "(not z)"), ('"a" ', ""), ("x y, ", "z")],
 )
-def test_a_long_list_of_tasks_is_read_in_time(monkeypatch: pytest.MonkeyPatch, item: str, end: str) -> None:
+def test_what_is_behind_each_item_of_a_long_list_is_not_read_again(
+    monkeypatch: pytest.MonkeyPatch, item: str, end: str
+) -> None:
     tried = 0
     match = phrasebook._match_bare
 
@@ -639,17 +639,8 @@ def test_a_long_list_of_tasks_is_read_in_time(monkeypatch: pytest.MonkeyPatch, i
         tried += len(bare)
         return match(bare, clause, lead=lead)
 
-    def took(text: str) -> float:
-        """Return the seconds of the processor, which other processes hardly change."""
-        understand.cache_clear()
-        began = time.process_time()
-        understand(text, lead=True)
-        return time.process_time() - began
-
-    short, long = (f"Add tasks {item * (size // len(item))}{end}" for size in (2000, 8000))
-    # Patterns are compiled once.
-    took(short)
-    assert min(took(long) for _ in range(3)) < 8 * min(took(short) for _ in range(3)), "it grows with the square"
     monkeypatch.setattr(phrasebook, "_match_bare", counted)
-    took(long)
-    assert tried < 8 * len(long), "what is behind each item is read again"
+    text = f"Add tasks {item * (8000 // len(item))}{end}"
+    understand.cache_clear()
+    understand(text, lead=True)
+    assert 0 < tried < 8 * len(text)
