@@ -1001,7 +1001,7 @@ def test_an_agent_ended_on_purpose_leaves_no_death_need(cli: Cli, team: Team, co
         (("approve", ""), ["question-77c0"]),
         (("task", "update", ""), ["1"]),
         (("spawn", "x", "--type", "exp"), ["explore"]),
-        (("spawn", "x", "--engine", "c"), ["claude", "codex", "claude-gated"]),
+        (("spawn", "x", "--engine", "c"), ["claude", "claude-gated", "codex"]),
         (("stop", "nobody-here"), []),
         (("--team", ""), ["default"]),
         (("team", "delete", ""), ["default"]),
