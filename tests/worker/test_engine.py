@@ -1752,10 +1752,10 @@ def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
     assert (answer.code, answer.held) == (ExitCode.CREDENTIALS, True)
     assert answer.error is not None
     assert "Authentication required" in answer.error
-    (need,) = crew.view().needs
-    assert (need.agent, need.summary) == ("e", "stopped: another engine failed: Authentication required")
+    why = "its credentials or its server's address cannot be used: another engine failed: Authentication required"
+    needs = [("e", f"died: exit 78: {why}")]
+    eventually(lambda: [(need.agent, need.summary) for need in crew.view().needs] == needs, "the end of its run")
     (home(crew, "e") / "login").touch()
-    eventually(lambda: not crew.see("e").alive, "the end of its run")
     hiring.resume(crew.team, "e")
     eventually(lambda: [each.text for each in of(crew, "e", Answer) if not each.error], "its work after the login")
     eventually(lambda: [each.kind for each in crew.view().needs] == ["result"], "its result as all that is left")
