@@ -224,8 +224,11 @@ def judged(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_real_api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the API have no address in this process: its answer, or the wait for it, is no matter of a test."""
+def no_real_api(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the API have no address in this process: its answer, or the wait for it, is no matter of a test.
+
+    It does not use the fixture `monkeypatch`, which would then outlive the other fixtures of each test.
+    """
     look_up = socket.getaddrinfo
 
     def found(host: object, *others: object, **options: object) -> object:
@@ -233,8 +236,10 @@ def no_real_api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
             raise socket.gaierror(socket.EAI_NONAME, "no test asks the API itself")
         return look_up(host, *others, **options)  # type: ignore[arg-type]
 
-    if request.node.get_closest_marker("live") is None:
-        monkeypatch.setattr(socket, "getaddrinfo", found)
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("live") is None:
+            patch.setattr(socket, "getaddrinfo", found)
+        yield
 
 
 @pytest.fixture(scope="session")
