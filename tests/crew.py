@@ -119,7 +119,13 @@ class Crew:
             fresh = self.see(name)
             return fresh if fresh.state in states else None
 
-        return eventually(look, f"{name} being {' or '.join(states)}")
+        try:
+            return eventually(look, f"{name} being {' or '.join(states)}")
+        except AssertionError as error:
+            seen = [each.agent(name) for each in (reader.read(), self.view())]
+            said = [f"run {each.run} {each.state} {each.reason}" for each in seen if each is not None]
+            log = self.directory.supervisor_log.read_text()[-2000:]
+            raise AssertionError(f"{error}; the reader sees {said[:1]}, a new one {said[1:]}\n{log}") from None
 
     def wait_for_rest(self, name: str) -> None:
         """Wait until an agent has written all of its work: the last is that it told that it is free."""
