@@ -72,8 +72,8 @@ def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
         thread = MirrorThread(directory)
         thread.start()
         try:
-            eventually(lambda: sent(directory, "beta", "a") == expected("a"), "all letters to beta", TIMEOUT)
-            eventually(lambda: sent(directory, "team-lead", "b") == expected("b"), "all letters to the lead", TIMEOUT)
+            wait_for_letters(directory, "beta", "a")
+            wait_for_letters(directory, "team-lead", "b")
             eventually(lambda: {a.state for a in read_team(directory).agents} == {"idle"}, "a team at rest", TIMEOUT)
             view = read_team(directory)
             assert [agent.name for agent in view.agents] == ["team-lead", "beta", "alpha"]
@@ -90,6 +90,15 @@ def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
 def sent(team: TeamDirectory, to: str, mark: str) -> Counter[str]:
     found = [message.content for message in mailbox.read(team, to).messages if message.type == "message"]
     return Counter(text for text in found if text.startswith(mark) and "<b>" in text)
+
+
+def wait_for_letters(team: TeamDirectory, to: str, mark: str) -> None:
+    try:
+        eventually(lambda: sent(team, to, mark) == expected(mark), f"all letters to {to}", TIMEOUT)
+    except AssertionError as error:
+        seen = sent(team, to, mark)
+        missing, more = expected(mark) - seen, seen - expected(mark)
+        raise AssertionError(f"{error}: missing {sorted(missing)}, too many {sorted(more)}") from None
 
 
 def expected(mark: str) -> Counter[str]:
