@@ -51,7 +51,7 @@ LACKS: Mapping[str, tuple[str, str]] = {
 with an engine does not, and why an agent of Claude Code does not; an empty text if it does, or is not hired here."""
 
 _OF_OWN_TOOLS = frozenset({"--strict-plan", "--ask", "asking", "tools", "network"})
-"""What only an engine with tools of its own does not take: crewboard's are asked for and compared one by one."""
+"""Options and terms that an engine does not take because it works with tools of its own."""
 
 POLL_INTERVAL = 0.02
 """Seconds between two checks of a condition that a command waits for."""
