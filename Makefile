@@ -22,8 +22,8 @@ COMPILE = $(BIN)/python -m compileall -qq -j 0 -x offline/sample core tui \
 	"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || true
 REQUIRE_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	"crewboard needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=python3.12 ...")'
-# Most tests spend part of their time waiting, so use more runners than cores.
-PYTEST := $(BIN)/pytest -n 6 --dist loadgroup
+# Most tests spend part of their time waiting, so use more runners than cores. Each takes three seconds to begin.
+PYTEST := $(BIN)/pytest -n 4 --dist loadgroup
 
 # Tests start thousands of Python processes, and without bytecode files each compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -72,10 +72,10 @@ demo: $(RUNTIME) ## show a team at work, without a key and a network
 	@echo "Starting the demo …" >&2
 	@$(BIN)/python -m crewboard_tui.cli demo
 
-test: $(STAMP) ## run the tests, in three to six minutes on two cores
+test: $(STAMP) ## run the tests, in two minutes on two cores, and in four if nothing is warm
 	@$(PYTEST)
 
-test-long: $(STAMP) ## run the long fault and soak tests
+test-long: $(STAMP) ## run the long tests: variants, faults at every step, soak runs
 	@$(PYTEST) -m long --timeout 1800
 
 # Tests marked `linux` are skipped, with the ability that is missing.

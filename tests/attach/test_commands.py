@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from crewboard.attach import install
 from crewboard.protocol import requests
 from crewboard.records.team import Config
@@ -45,6 +47,7 @@ def test_a_plan_of_claude_code_takes_no_terms_but_steps(mirrored: TeamDirectory)
     cli("plan", "plan-1", "--release", "1").refused(65, "held by an instruction alone", "send alpha 'Do step")
 
 
+@pytest.mark.long
 def test_a_team_that_came_with_the_repository_does_not_choose_the_project(mirrored: TeamDirectory) -> None:
     elsewhere = mirrored.root / "elsewhere"
     elsewhere.mkdir()
@@ -68,6 +71,7 @@ def test_broken_settings_are_refused(mirrored: TeamDirectory) -> None:
     cli("attach", "--install").refused(65, "not valid JSON", "not changed")
 
 
+@pytest.mark.long
 def test_doctor_says_who_approves_plans(mirrored: TeamDirectory) -> None:
     cli = Inside(mirrored.root)
 

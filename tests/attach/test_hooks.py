@@ -96,6 +96,7 @@ def test_an_approved_plan_is_allowed(mirrored: TeamDirectory) -> None:
     }
 
 
+@pytest.mark.long
 def test_a_teammate_reads_which_steps_are_not_approved(mirrored: TeamDirectory) -> None:
     plan = "# Plan\n1. write b.txt\n2. run it\n3. publish it"
     hook = start_hook(mirrored, plan_event(mirrored.root, plan))
@@ -131,6 +132,7 @@ def test_a_rejected_plan_returns_as_a_revision(mirrored: TeamDirectory) -> None:
     third.answer()
 
 
+@pytest.mark.long
 def test_an_edited_plan_is_approved_when_it_is_submitted_as_edited(mirrored: TeamDirectory) -> None:
     hook = start_hook(mirrored, plan_event(mirrored.root))
     answers.approve(Team(mirrored), hook.request.id, edited="# Plan\n1. write c.txt")

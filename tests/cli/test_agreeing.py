@@ -136,6 +136,7 @@ def _asked(cli: Cli, words: tuple[str, ...]) -> Iterator[pexpect.spawn]:
         child.expect(pexpect.EOF)
 
 
+@pytest.mark.long
 def test_a_terminal_shows_what_it_asks_about(cli: Cli, offer: Offer) -> None:
     with _asked(cli, offer.accept) as child:
         assert b"harmless" in child.before
@@ -202,6 +203,7 @@ def test_a_skill_is_accepted_for_all_teams_of_a_workspace(cli: Cli, monkeypatch:
     cli("--team", "third", "skills", "trust", "own").refused(2, "there is no team 'third'")
 
 
+@pytest.mark.long
 def test_a_flood_says_what_is_not_listed_and_is_not_accepted(cli: Cli) -> None:
     commands = cli.root / ".claude/commands"
     commands.mkdir(parents=True)
@@ -254,6 +256,7 @@ forged
 """
 
 
+@pytest.mark.long
 def test_no_text_of_a_type_or_server_begins_a_line(cli: Cli) -> None:
     (cli.root / ".claude/agents").mkdir(parents=True)
     (cli.root / ".claude/agents/sly.md").write_text(SLY)
@@ -305,6 +308,7 @@ def _yeses(text: str) -> list[list[str]]:
     return [shlex.split(each) for each in re.findall(r"`crewboard ([^`]*--sha256 [0-9a-f]{16})`", text)]
 
 
+@pytest.mark.long
 def test_a_question_is_about_a_text_without_hidden_keys(cli: Cli, offer: Offer) -> None:
     offer.write(f"login {_KEY}")
     with terminal([*COMMAND, *offer.accept], cli.root, cli.environment) as child:
@@ -554,6 +558,7 @@ def test_an_approval_of_ended_work_is_no_power(cli: Cli, new_team: TeamDirectory
     assert new_team.agent_names() == ["sue"]
 
 
+@pytest.mark.long
 def test_a_terminal_is_shown_what_an_import_brings(cli: Cli, new_team: TeamDirectory) -> None:
     _export(cli.root / "out", {"agents/sue/spec.json": {"type": "code", "role": "harmless"}})
     with _asked(cli, IMPORT) as child:

@@ -118,6 +118,7 @@ def test_every_command_that_changes_a_team_is_covered() -> None:
     assert changing == {arguments[0] for arguments, _, _ in COMMANDS} | elsewhere
 
 
+@pytest.mark.long
 def test_the_audit_tells_which_hosts_began(database: str, tmp_path: Path) -> None:
     directory = TeamDirectory(tmp_path / uuid4().hex / ".crewboard" / "api")
     directory.root.mkdir()

@@ -120,6 +120,7 @@ def test_a_second_start_finds_the_same_modules_in_the_bundle(starts: Starts) -> 
     assert sorted(each.name for each in starts.file.parent.iterdir()) == ["all", "planet"]
 
 
+@pytest.mark.long
 def test_a_changed_module_is_loaded_from_its_source(starts: Starts) -> None:
     starts()
     before = starts.moon.stat()
@@ -138,6 +139,7 @@ def test_a_removed_module_is_not_found(starts: Starts) -> None:
     assert "No module named 'planet.moon'" in failed.value.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", ["cut", "of another interpreter", "of another format", "empty"])
 def test_a_bundle_that_does_not_fit_is_replaced(harm: str, starts: Starts) -> None:
     starts()
@@ -165,6 +167,7 @@ def test_the_patterns_of_its_modules_are_compiled_once(starts: Starts) -> None:
     assert b"my secret" not in starts.file.read_bytes()
 
 
+@pytest.mark.long
 def test_damaged_code_of_a_pattern_is_made_anew(starts: Starts) -> None:
     starts.moon.write_text(MOON)
     (first, _), (second, _) = (starts(program=PATTERNS) for _ in range(2))
@@ -244,6 +247,7 @@ def test_no_bundle_is_written_where_no_bytecode_is(starts: Starts) -> None:
     assert starts(file=away)[0] == starts(file=away)[0] == "False False Io"
 
 
+@pytest.mark.long
 def test_all_modules_of_the_first_picture_are_in_one_file(shell: Cli, tmp_path: Path) -> None:
     begin = f"from crewboard_tui.bundle import Bundle\nbegun = Bundle({str(tmp_path / 'all')!r})\nbegun.begin()\n"
     counts = [loaded(COUNT + begin + PICTURE + LOADERS, set(), shell).stdout.split() for _ in range(2)]
@@ -260,6 +264,7 @@ def test_the_dashboard_begins_with_the_bundle(shell: Cli, team: Team) -> None:
     assert loaded(BEGUN, set(), shell).stdout == "True\n"
 
 
+@pytest.mark.long
 @pytest.mark.files_only("what keeps the team does not matter")
 def test_a_dashboard_writes_the_bundle_behind_its_first_picture(team: Team) -> None:
     assert bundle.__spec__ is not None

@@ -336,6 +336,7 @@ def test_a_line_about_a_command_says_how_much_follows(command: str, shown: str) 
     assert first_line(command) == shown
 
 
+@pytest.mark.long
 def test_the_title_of_a_plan_says_how_much_follows(cli: Cli, team: Team) -> None:
     beside: dict[str, JsonValue] = {"files": ["a.py"], "commands": ["make a", "make b"], "risk": "none"}
     plans: list[dict[str, JsonValue]] = [
@@ -378,6 +379,7 @@ def test_a_permission_is_answered_as_it_was_shown(cli: Cli, team: Team) -> None:
     assert cli("approve", "p-1", "--sha256", digits, "--json").json["status"] == "approved"
 
 
+@pytest.mark.long
 def test_a_blank_that_is_none_for_a_shell_is_marked_in_every_list(cli: Cli, team: Team) -> None:
     odd, marked = "make\N{NO-BREAK SPACE}x", "make<U+00A0>x"
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": odd}, "summary": odd, "scope": odd}
@@ -945,6 +947,7 @@ def test_the_operators_mailboxes_can_be_looked_into(cli: Cli, team: Team, name: 
     assert "fixer → " + name in cli("inbox", name).out
 
 
+@pytest.mark.long
 def test_doctor_checks_the_hook_of_the_user(cli: Cli, tmp_path: Path) -> None:
     mine = cli.with_environment(XDG_CONFIG_HOME=str(tmp_path / "config"))
 
@@ -970,6 +973,7 @@ def test_doctor_checks_the_hook_of_the_user(cli: Cli, tmp_path: Path) -> None:
     assert "no-such-program is not there" in found["detail"]
 
 
+@pytest.mark.long
 def test_doctor_names_a_file_of_keys_and_what_is_wrong_with_it(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "config" / "crewboard"
     mine = cli.with_environment(XDG_CONFIG_HOME=str(folder.parent))

@@ -91,6 +91,7 @@ def test_completing_a_name_loads_no_screen_and_no_sdk(shell: Cli, team: Team) ->
     assert imported.split() == [*OWN, "crewboard_tui.cli.watching"]
 
 
+@pytest.mark.long
 @pytest.mark.files_only("is about folders")
 def test_completing_writes_nothing_into_the_line(shell: Cli, team: Team) -> None:
     enlist(team, "fixer")
@@ -102,6 +103,7 @@ def test_completing_writes_nothing_into_the_line(shell: Cli, team: Team) -> None
     assert (ran.code, ran.out, ran.err) == (0, "plain,fixer\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.files_only("damages a file")
 def test_a_team_that_cannot_be_read_completes_nothing(shell: Cli, team: Team) -> None:
     enlist(team, "fixer")

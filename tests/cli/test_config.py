@@ -424,6 +424,7 @@ def _hire(kind: str) -> list[str]:
     return ["spawn", "scout", "--type", kind, "--prompt", "look", "--background"]
 
 
+@pytest.mark.long
 def test_doctor_says_what_is_wrong_with_the_files(own: Cli) -> None:
     def checked() -> list[tuple[str, str, str]]:
         found = (each for each in own("doctor", "--json").json if each["name"] == "settings")

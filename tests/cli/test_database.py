@@ -67,6 +67,7 @@ def queries(team: Team, asked: list[object], command: str) -> int:
     return len(asked)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "command",
     [
@@ -87,6 +88,7 @@ def test_a_large_team_takes_no_more_queries(teams: list[Team], asked: list[objec
     close_connections()
 
 
+@pytest.mark.long
 def test_a_broadcast_asks_for_no_more_than_it_writes(teams: list[Team], asked: list[object]) -> None:
     small, large = (queries(team, asked, "broadcast hello") for team in teams)
     # A message and a line of the audit log for each.

@@ -147,6 +147,7 @@ def test_a_slow_answer_is_not_a_wrong_clock() -> None:
     assert doctor.time_of(hosts.Clock(ahead=-3.0, round_trip=0.1)).mark == "note"
 
 
+@pytest.mark.long
 def test_doctor_says_which_hosts_are_up_and_which_are_lost(
     hosted: TeamDirectory, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +202,7 @@ def detail(ran: Ran, name: str) -> str:
     return f"{check['detail']} → {check['remedy']}"
 
 
+@pytest.mark.long
 @of_servers
 def test_doctor_tries_a_server_as_an_agent_uses_it(cli: Cli, new_interpreters: None) -> None:
     with ModelServer(script=[calls("glob", pattern="README*")]) as server:
@@ -242,6 +244,7 @@ def test_doctor_says_what_its_calls_cost(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert found["cost"].detail == f"${price:.4f} for 1 call, and 1 call without a known price"
 
 
+@pytest.mark.long
 @of_servers
 def test_doctor_says_that_a_model_calls_no_tool(cli: Cli) -> None:
     with ModelServer(script=[says("hello")]) as server:
@@ -250,6 +253,7 @@ def test_doctor_says_that_a_model_calls_no_tool(cli: Cli) -> None:
     assert "chatty called no tool" in detail(chatty, "call")
 
 
+@pytest.mark.long
 @of_servers
 def test_doctor_says_that_no_tokens_are_reported(cli: Cli) -> None:
     with RawServer(sse(start(usage=None), *call("{}", name="glob"), end("tool_use", usage=None), STOP)) as server:
@@ -259,6 +263,7 @@ def test_doctor_says_that_no_tokens_are_reported(cli: Cli) -> None:
     assert "by an estimate" in detail(tried, "usage")
 
 
+@pytest.mark.long
 @of_servers
 def test_doctor_goes_on_where_the_list_of_models_hangs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_LOOK_TIMEOUT", 0.2)
@@ -301,6 +306,7 @@ def test_doctor_judges_a_key_by_the_call(cli: Cli, given: Raw, mark: str, says: 
     assert ("call" in marks(tried)) == (mark == "ok")
 
 
+@pytest.mark.long
 @of_servers
 def test_a_web_page_does_not_say_that_a_key_was_taken(cli: Cli) -> None:
     page = Raw(PAGE, 200, "text/html")
@@ -310,6 +316,7 @@ def test_a_web_page_does_not_say_that_a_key_was_taken(cli: Cli) -> None:
     assert "the server has not said if it takes it" in detail(tried, "key")
 
 
+@pytest.mark.long
 @of_servers
 def test_doctor_asks_for_as_long_a_reply_as_an_agent(cli: Cli) -> None:
     with RawServer(sse(start(), *call("{}", name="glob"), end("tool_use"), STOP)) as server:
@@ -318,6 +325,7 @@ def test_doctor_asks_for_as_long_a_reply_as_an_agent(cli: Cli) -> None:
     assert [body["max_tokens"] for body in server.requests] == [4000]
 
 
+@pytest.mark.long
 @of_servers
 def test_doctor_says_where_an_address_redirects_to(cli: Cli) -> None:
     elsewhere = Raw(b"", 301, location="http://127.0.0.1:9/v1/models?limit=1000")
@@ -344,6 +352,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAILURES)
 @of_servers
 def test_doctor_says_what_to_do_about_a_failed_call(cli: Cli, name: str) -> None:
@@ -370,6 +379,7 @@ def test_each_status_of_a_failed_call_has_a_remedy(status: int, is_page: bool, w
     assert words in doctor._remedy({"status": status, "page": is_page, "error": "no"}, {})
 
 
+@pytest.mark.long
 @of_servers
 def test_doctor_says_that_a_port_is_dead(cli: Cli) -> None:
     shell = cli.with_environment(ANTHROPIC_BASE_URL="http://127.0.0.1:9", ANTHROPIC_AUTH_TOKEN="local")
@@ -432,6 +442,7 @@ def test_info_names_the_main_paths_and_makes_nothing(cli: Cli, tmp_path: Path) -
     assert shown["profiles"] == f"{tmp_path}/config/crewboard/profiles  (not there)"
 
 
+@pytest.mark.long
 def test_info_names_the_program_that_runs(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("crewboard")
     done = subprocess.run([program, "--root", tmp_path, "info"], check=True, capture_output=True, text=True)

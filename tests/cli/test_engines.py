@@ -81,6 +81,7 @@ def test_what_is_no_engine_here_is_refused_with_what_to_do(
         engines.choose(text, tmp_path)
 
 
+@pytest.mark.long
 def test_the_command_and_doctor_tell_the_engines(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()

@@ -173,6 +173,7 @@ def test_the_name_of_a_machine_becomes_that_of_a_host(machine: str, name: str) -
         assert hosts.default_name() == name
 
 
+@pytest.mark.long
 def test_a_supervisor_without_workers_makes_room_for_a_host(tmp_path: Path, database: str) -> None:
     with ModelServer() as model:
         crew = Crew(tmp_path, model, store=database)

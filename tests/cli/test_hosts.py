@@ -65,6 +65,7 @@ def hire(team: Team, name: str = "w1", **flags: object) -> hiring.Assignment:
     return hiring.spawn(team, Hire(name, "explore", "look around", flags=HireOptions(**flags)))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_run_waits_in_words_for_what_it_needs(hosted: Team) -> None:
     assert "no host that is up has big and gpu; it waits for one" in hire(hosted, needs=["gpu", "big"]).note
     assert why(hosted) == f"queued: {NONE_UP}"
@@ -167,6 +168,7 @@ def test_stop_cancels_a_run_that_a_host_has_claimed(hosted: Team) -> None:
     assert spec.want == "killed"
 
 
+@pytest.mark.long
 def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     with up(hosted.directory, "two"):
         pass
@@ -198,6 +200,7 @@ def test_a_late_start_says_whether_it_goes_on(
         host_commands.start(team, team.directory.agent("slow"), spec.replace(run=2))
 
 
+@pytest.mark.long
 def test_resume_says_how_to_move_an_agent_whose_host_is_not_up(hosted: Team, cli: Cli) -> None:
     hire(hosted, host="one")
     assert cli("resume", "--all").out == f"w1 is queued: {NONE_UP}\n"
@@ -268,6 +271,7 @@ def test_a_model_for_an_agent_with_an_engine_ends_no_run(hosted: Team) -> None:
     assert (spec.want, spec.run) == ("running", 1)
 
 
+@pytest.mark.long
 def test_chosen_agents_are_resumed_and_no_others(hosted: Team, cli: Cli) -> None:
     for name in ("w1", "w2", "w3"):
         enlist(hosted, name)
@@ -286,6 +290,7 @@ def test_a_run_that_no_host_takes_needs_the_operator(hosted: Team) -> None:
     assert [(need.kind, need.summary) for need in seen.needs] == [("no_host", NONE_UP)]
 
 
+@pytest.mark.long
 @pytest.mark.files_only("in a database, the command names its address")
 def test_the_answer_to_an_agent_without_a_host_starts_one_that_fits(hosted: Team, cli: Cli) -> None:
     now = time.time()

@@ -53,6 +53,7 @@ def test_an_agent_is_hired_for_its_role_works_and_leaves(offline: Cli) -> None:
     assert (alice["type"], alice["alive"]) == ("code", False)
 
 
+@pytest.mark.long
 @of_words
 def test_an_agent_that_is_not_there_is_hired_works_and_leaves(offline: Cli) -> None:
     answer = lead(offline, "Have Alice create a file, then shut her down")
@@ -89,6 +90,7 @@ def test_a_team_is_shown_told_asked_and_shut_down(offline: Cli) -> None:
     assert "No other agent is running." in lead(offline, "Stop all agents.")
 
 
+@pytest.mark.long
 def test_a_task_to_write_unit_tests_is_completed(offline: Cli) -> None:
     lead(offline, 'Create a task "Write unit tests" and assign it to a test agent.')
 
@@ -112,6 +114,7 @@ def test_a_plan_waits_for_the_operator(offline: Cli) -> None:
     assert plan_of_bob(offline, "pending").to == "operator"
 
 
+@pytest.mark.long
 @of_words
 def test_a_question_to_an_agent_needs_no_plan(offline: Cli) -> None:
     lead(offline, "Hire eve, a coder, with a plan first")
@@ -182,6 +185,7 @@ def test_what_is_not_understood_is_said_with_what_is(offline: Cli) -> None:
     assert "- lead (lead)" in answer
 
 
+@pytest.mark.long
 @of_words
 def test_without_a_text_each_line_of_a_pipe_is_one_for_the_lead(offline: Cli) -> None:
     lines = (
@@ -227,6 +231,7 @@ def test_on_a_terminal_the_lead_is_a_prompt(offline: Cli) -> None:
         assert child.exitstatus == 0
 
 
+@pytest.mark.long
 @of_words
 def test_ctrl_d_during_an_answer_leaves_after_it(offline: Cli) -> None:
     start_a_team(offline)
@@ -242,6 +247,7 @@ def test_ctrl_d_during_an_answer_leaves_after_it(offline: Cli) -> None:
         assert child.exitstatus == 0
 
 
+@pytest.mark.long
 def test_a_lead_that_waits_for_an_agent_hears_the_operator(offline: Cli) -> None:
     lead(offline, "Say hello")
     offline("send", "lead", "Spawn bob (code) to ask the operator whether to go on")
@@ -263,6 +269,7 @@ def test_ctrl_c_begins_a_typed_line_again_and_ends_a_pipe(monkeypatch: pytest.Mo
         control._read_line(typed=False)
 
 
+@pytest.mark.long
 def test_work_goes_to_an_agent_that_ended_and_not_to_its_mailbox(offline: Cli) -> None:
     lead(offline, "Spawn alice (coder). Then request her shutdown.")
     assert "alice (code) answered:\n\nI wrote alice.txt." in lead(offline, "Have alice create a file")
@@ -276,6 +283,7 @@ def test_what_follows_a_refused_hire_is_left_out(offline: Cli) -> None:
     assert "waits for the operator" not in answer
 
 
+@pytest.mark.long
 @of_words
 def test_work_for_a_new_agent_goes_to_the_one_of_its_name(offline: Cli) -> None:
     lead(offline, "Spawn alice (coder) and bob (tester).")

@@ -296,6 +296,7 @@ def test_a_hire_for_a_task_needs_no_prompt(shared: Cli, shared_directory: TeamDi
     assert spec.prompt == f"Work on task {task}."
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_while_it_is_followed(shared: Cli, shared_directory: TeamDirectory) -> None:
     following = shared.start(*spawn("doomed", "explore", "ask the operator: tabs or spaces?"))
     asked_by(shared_directory, "doomed")
@@ -373,6 +374,7 @@ def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     assert [m["content"] for m in letters if m["type"] == "result"] == [first.out.strip()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [("status",), pytest.param(("send", "scout", "and now?"), marks=pytest.mark.long)])
 def test_a_dead_supervisor_is_replaced_by_who_looks_or_sends(
     offline: Cli, directory_of: TeamDirectory, command: tuple[str, ...]
@@ -416,6 +418,7 @@ def test_a_foreground_spawn_tells_which_server_did_not_start(offline: Cli) -> No
     assert "ann worked without the MCP server gone: " in ran.err
 
 
+@pytest.mark.long
 def test_agents_that_wait_keep_their_cache_for_an_hour(offline: Cli, directory_of: TeamDirectory) -> None:
     def for_an_hour(name: str) -> list[bool]:
         events = [event for event, _ in journal.read(directory_of.agent(name).journal)]

@@ -233,6 +233,7 @@ def test_a_spawn_says_what_holds_its_agent(
     assert len([text for text in notes if re.search(said, text)]) == 1, notes
 
 
+@pytest.mark.long
 def test_doctor_offers_a_local_server_that_the_team_then_uses(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     with listing("nomic-embed-text", "llama3", "qwen3-coder:30b") as url:
         monkeypatch.setattr(local_servers, "PORTS", {int(url.rpartition(":")[2]): "Ollama", 9: "vLLM"})

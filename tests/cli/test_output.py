@@ -227,6 +227,7 @@ def test_output_survives_an_encoding_that_lacks_a_character(shell: Cli, team: Te
     assert "\\u65e5" in ran.out or "日" in ran.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_watch_with_its_code_and_no_traceback(
     shell: Cli, team: Team, number: signal.Signals, code: int

@@ -69,6 +69,7 @@ def test_it_tells_what_waits_what_comes_and_what_is_settled(plainly: subprocess.
     assert "Traceback" not in ran.err
 
 
+@pytest.mark.long
 def test_it_ends_when_its_reader_is_gone_even_without_news(plainly: subprocess.Popen[bytes]) -> None:
     next_line(plainly)
     assert plainly.stdout is not None
@@ -76,6 +77,7 @@ def test_it_ends_when_its_reader_is_gone_even_without_news(plainly: subprocess.P
     assert plainly.wait(20) == 0
 
 
+@pytest.mark.long
 def test_a_quiet_team_says_so(shell: Cli, team: Team) -> None:
     process = shell.start("board", "--plain")
     assert next_line(process) == "nothing needs you"

@@ -166,6 +166,7 @@ def test_hosts_are_named_after_their_machines(machine: str, name: str) -> None:
     assert names.is_name(name)
 
 
+@pytest.mark.long
 def test_ray_is_loaded_by_its_commands_alone(tmp_path: Path) -> None:
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "__init__.py").write_text("raise ImportError('a stub')")

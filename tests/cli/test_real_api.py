@@ -1,6 +1,6 @@
 """An agent on the API itself: streaming, thinking, tools, the prompt cache, and a resume. `make live` runs it.
 
-The default suite runs the same on the offline model over HTTP, so that it is known to work without a key.
+`make test-long` runs the same on the offline model over HTTP, so that it is known to work without a key.
 """
 
 import os
@@ -38,7 +38,7 @@ FACTS = "\n".join(
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture(params=["offline", pytest.param("api", marks=pytest.mark.live)])
+@pytest.fixture(params=[pytest.param("offline", marks=pytest.mark.long), pytest.param("api", marks=pytest.mark.live)])
 def crew(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
     """Make a team on the offline model, or on the API with the key of the environment, and a budget."""
     key, on_api = os.environ.get("ANTHROPIC_API_KEY", ""), {}

@@ -105,6 +105,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.long
 def test_only_workers_load_the_sdk_and_pydantic() -> None:
     paths = [path.relative_to(root) for root in SOURCES for path in root.rglob("*.py") if "sample" not in path.parts]
     names = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths]
@@ -145,6 +146,7 @@ def test_status_loads_only_what_it_prints(shell: Cli, team: Team) -> None:
     assert said.stderr.splitlines() == ["status 0"]
 
 
+@pytest.mark.long
 @pytest.mark.files_only("psycopg loads more")
 def test_a_hire_loads_no_event_loop_and_no_merging(crew: Crew) -> None:
     late = {"anthropic", "asyncio", "pydantic", "textual", "watchdog"}
@@ -163,6 +165,7 @@ def test_version_and_help_load_no_records_and_no_command(shell: Cli) -> None:
     assert set(loaded(PROBE + own, set(), shell, "--help").stdout.splitlines()[-1].split()) == OWN
 
 
+@pytest.mark.long
 def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     late = {"anthropic", "psutil", "pydantic", "statistics", "tomllib", "watchdog"}
     late |= {
@@ -187,6 +190,7 @@ def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     assert int(count) <= MOST_MODULES
 
 
+@pytest.mark.long
 @pytest.mark.files_only("psycopg loads more")
 def test_the_dashboard_opens_without_the_command_tree(shell: Cli, team: Team) -> None:
     late = {"click", "crewboard_tui.cli.common", "crewboard_tui.cli.program", "logging", "textual"}
@@ -195,6 +199,7 @@ def test_the_dashboard_opens_without_the_command_tree(shell: Cli, team: Team) ->
     assert "click" in loaded(OPENED, late, shell, "--ascii").stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "wrong", [{}, {"CREWBOARD_ROOT": "missing"}, {"CREWBOARD_TEAM": "missing"}, {"_CREWBOARD_COMPLETE": "bash_source"}]
 )
@@ -206,6 +211,7 @@ def test_the_short_way_to_the_dashboard_fails_as_the_other(shell: Cli, wrong: di
     assert bool(tree.code) != bool(tree.out)
 
 
+@pytest.mark.long
 def test_the_first_picture_compiles_few_patterns(shell: Cli) -> None:
     # Compiling takes 2 µs a character. Long patterns wait until a text needs them.
     sizes = loaded(f"{PATTERNS}{PICTURE}print(*sizes)", set(), shell).stdout.split()
@@ -213,6 +219,7 @@ def test_the_first_picture_compiles_few_patterns(shell: Cli) -> None:
     assert sum(map(int, sizes)) < 700
 
 
+@pytest.mark.long
 def test_the_first_picture_makes_few_costly_classes(shell: Cli) -> None:
     # Such a class takes 0.75 M instructions to make, a struct of msgspec 0.14 M.
     own = (
@@ -224,6 +231,7 @@ def test_the_first_picture_makes_few_costly_classes(shell: Cli) -> None:
     assert set(said.split()) == AS_TUPLES
 
 
+@pytest.mark.long
 def test_no_decoder_is_made_by_an_import(shell: Cli) -> None:
     # That of all events takes 3 M instructions.
     code = f"{PICTURE}from crewboard.records import base\nprint(*base._DECODERS)"

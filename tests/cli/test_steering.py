@@ -239,6 +239,7 @@ def test_a_rule_that_could_match_nothing_is_refused(
     assert team.config.rules == []
 
 
+@pytest.mark.long
 def test_a_skill_of_the_project_is_accepted_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
     cli = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"), CREWBOARD_OFFLINE="1")
     (folder := tmp_path / ".claude/skills/house").mkdir(parents=True)

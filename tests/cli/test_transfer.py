@@ -229,6 +229,7 @@ def test_an_address_with_a_password_is_refused_and_not_kept(cli: Cli) -> None:
     assert not (cli.root / ".crewboard").exists()
 
 
+@pytest.mark.long
 def test_a_database_out_of_reach_is_said_in_words(cli: Cli, database: str, tmp_path: Path) -> None:
     gone = "postgresql://crew@/gone?host=/nonexistent"
     cli("team", "create", "api", "--store", gone).refused(

@@ -68,6 +68,7 @@ def test_the_help_names_every_state_that_one_can_wait_for(cli: Cli) -> None:
     assert {*get_args(State), *get_args(Shown)} <= named
 
 
+@pytest.mark.long
 def test_wait_for_needs_prints_the_most_urgent_one(cli: Cli, shell: Cli, team: Team) -> None:
     enlist(team, "fixer", state="idle")
     enlist(team, "tester", state="idle")
@@ -180,6 +181,7 @@ def test_wait_ends_for_one_that_is_gone_without_a_record(cli: Cli, team: Team, m
     cli("wait", "fixer", "--until", "idle").refused(75, "fixer is vanished", "crewboard resume fixer")
 
 
+@pytest.mark.long
 def test_wait_goes_on_while_a_start_is_under_way(shell: Cli, team: Team) -> None:
     enlist(team, "fixer")
     agent = team.directory.agent("fixer")

@@ -94,7 +94,12 @@ REST = pytest.param(True, marks=pytest.mark.long, id="the rest")
 @pytest.mark.parametrize("rest", [False, REST])
 @pytest.mark.parametrize(
     ("kind", "step", "least"),
-    [("killed after", 2, 100), ("short, killed", 2, 30), ("refused", 7, 100), ("full from here", 7, 100)],
+    [
+        pytest.param("killed after", 2, 100, marks=pytest.mark.long),
+        ("short, killed", 2, 30),
+        pytest.param("refused", 7, 100, marks=pytest.mark.long),
+        pytest.param("full from here", 7, 100, marks=pytest.mark.long),
+    ],
 )
 def test_an_assignment_is_done_once_despite_a_fault_anywhere(
     memory: Path, kind: Kind, step: int, least: int, rest: bool
@@ -125,6 +130,7 @@ def test_calls_that_only_read_begin_at_once_and_end_in_order(memory: Path) -> No
     assert [each for _, each in order[7:]] == [f"{each}b" for each in (*begun, *ended)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "step", "rest", "least"),
     [
@@ -160,6 +166,7 @@ def test_mail_beyond_the_context_window_is_shown_in_parts(memory: Path) -> None:
     check_burst(memory / "root")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rest", "least"), [(False, 16), pytest.param(True, 80, marks=pytest.mark.long)])
 def test_an_interrupted_tool_call_is_never_run_by_the_next_run(memory: Path, rest: bool, least: int) -> None:
     def look(team: TeamDirectory, model: ScriptedModel) -> None:

@@ -9,19 +9,21 @@ import pytest
 from tests.crash.enumeration import enumerate_faults, new_team, tree
 from tests.crash.faults import DIED, Disk, Fault, Killed
 from tests.crash.scenarios import SCENARIOS, Scenario
+from tests.matrix import default
 
 
 @pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.long)], ids=["", "the other kinds"])
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", default(SCENARIOS, "send", "ask", "decide", "claim a task", "receive", "end in order"))
 def test_another_process_finishes_after_a_fault_at_any_operation(name: str, rest: bool, memory: Path) -> None:
     runs = enumerate_faults(SCENARIOS[name], memory, rest=rest)
     assert {run.outcome for run in runs} == {"done", "refused", "killed"}
 
 
-_LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("answer", "claim a task", "decide")]
+_LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("receive", "answer", "claim a task", "decide")]
 
 
-@pytest.mark.parametrize("name", ["send behind half a line", "receive", *_LONG])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["send behind half a line", *_LONG])
 def test_a_process_that_is_really_killed_leaves_the_same_files(name: str, memory: Path) -> None:
     """A kill by an exception, which the enumeration uses because it is faster, equals a real kill."""
     with mock.patch.object(os, "fsync"):
@@ -60,6 +62,7 @@ def _killed(scenario: Scenario, root: Path, fault: Fault, *, really: bool = Fals
     return {name: content for name, content in tree(team).items() if name != "owners"}
 
 
+@pytest.mark.long
 def test_the_enumeration_is_as_thorough_as_it_says(memory: Path) -> None:
     for folder in ("some", "others"):
         (memory / folder).mkdir()

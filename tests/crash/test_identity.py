@@ -74,6 +74,7 @@ def remove(crew: Crew) -> None:
     eventually(is_gone, "the removal")
 
 
+@pytest.mark.long
 def test_removed_directory_ends_all_its_processes(crew: Crew) -> None:
     crew.run("idle", "explore", "say hello")
     start_busy_agent(crew)

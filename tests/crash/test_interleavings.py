@@ -22,6 +22,7 @@ def test_two_operations_at_once(name: str, memory: Path) -> None:
     INTERLEAVINGS[name](new_team(memory / "root"))
 
 
+@pytest.mark.long
 def test_of_two_supervisors_one_stays(directory: TeamDirectory) -> None:
     command = [sys.executable, "-I", "-m", "crewboard.supervisor", str(directory.path)]
     both = [subprocess.Popen(command, cwd="/", start_new_session=True) for _ in range(2)]

@@ -35,6 +35,7 @@ def connect(server: ModelServer, **given: Any) -> "Anthropic":
     return Anthropic(**{"base_url": server.url, "api_key": "offline", "max_retries": 0, **given})
 
 
+@pytest.mark.long
 def test_a_streamed_reply_is_the_same_as_a_whole_one(client: "Anthropic") -> None:
     whole = client.messages.create(**ASKED)
     with client.messages.stream(**ASKED) as stream:
@@ -260,6 +261,7 @@ def test_a_request_for_a_head_gets_no_body(server: ModelServer, capfd: pytest.Ca
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.long
 @pytest.mark.misfits("one of the requests is wrong on purpose")
 def test_a_test_of_other_servers_finds_nothing_to_criticize() -> None:
     program = Path(sys.executable).with_name("llm-comply")

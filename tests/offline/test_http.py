@@ -18,6 +18,7 @@ async def _say_much(incoming: http.Incoming, client: http.Client) -> None:
         await client.flush()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("turns", default(range(8), 1, 4))
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"], ids=["silent", "deaf"])
 def test_it_leaves_no_socket_open_however_young_a_connection_is(turns: int, said: bytes) -> None:

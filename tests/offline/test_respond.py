@@ -129,6 +129,7 @@ def test_what_is_written_is_what_was_asked_for(new_agent: NewAgent, tmp_path: Pa
         assert (tmp_path / path).read_text() == content
 
 
+@pytest.mark.long
 def test_a_command_is_run_as_it_stands(new_agent: NewAgent) -> None:
     worker = new_agent(**CODER)
     for prompt, command in [
@@ -245,6 +246,7 @@ def test_a_plan_has_steps_with_their_files_and_a_check(new_agent: NewAgent, tmp_
     assert worker.calls[-1] == ("bash", {"command": "python3 -m py_compile made.py"})
 
 
+@pytest.mark.long
 def test_a_step_names_what_its_words_do_not(new_agent: NewAgent) -> None:
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     worker.ask("Write unit tests")

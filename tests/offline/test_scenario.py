@@ -90,6 +90,7 @@ def test_the_sample_is_copied_without_what_python_left_there(tmp_path: Path) -> 
 # ----------------------------------------------------------------------------------------------------- walks
 
 
+@pytest.mark.long
 def test_scout_surveys_and_tells_fixer_where_the_fault_is(new_agent: NewAgent, project: Path) -> None:
     scout = hired(new_agent, project, "scout")
     answer = scout.ask(AGENTS["scout"].prompt)
@@ -147,6 +148,7 @@ def test_fixer_revises_a_rejected_plan_as_often_as_it_takes(new_agent: NewAgent,
     assert fixer.used.count("edit_file") == 1
 
 
+@pytest.mark.long
 def test_fixer_writes_the_line_as_its_plan_was_edited(new_agent: NewAgent, project: Path) -> None:
     line = 'files = sorted(self.folder.glob("*.md"), key=lambda path: int(path.stem), reverse=bool(1))'
     edited = f"{APPROVED}\nThe plan was edited. Carry out this version:\n# Sort\n\n```diff\n- files = x\n+ {line}\n```"
@@ -154,6 +156,7 @@ def test_fixer_writes_the_line_as_its_plan_was_edited(new_agent: NewAgent, proje
     assert f"        {line}\n" in (project / "inkpot/store.py").read_text()
 
 
+@pytest.mark.long
 def test_fixer_says_so_when_it_could_not_do_it(new_agent: NewAgent, project: Path) -> None:
     store = project / "inkpot/store.py"
     store.write_text(store.read_text().replace("path.stem, reverse", "int(path.stem), reverse"))
@@ -175,6 +178,7 @@ def test_fixer_does_not_call_tests_passed_that_fail(new_agent: NewAgent, project
     assert "task_update" not in fixer.used
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("answer", "consequence"),
     [("move to .trash", "a rename"), ("keep deleting", "stays as it is"), ("ask Ann", "Both ways")],
@@ -240,6 +244,7 @@ def test_tester_follows_fixer_even_during_its_first_run(new_agent: NewAgent, pro
     assert tester.used.count("bash") == 2
 
 
+@pytest.mark.long
 def test_what_scout_tells_fixer_does_not_change_what_fixer_does(new_agent: NewAgent, project: Path) -> None:
     scout = hired(new_agent, project, "scout")
     scout.ask(AGENTS["scout"].prompt)
@@ -254,6 +259,7 @@ def test_what_scout_tells_fixer_does_not_change_what_fixer_does(new_agent: NewAg
     assert fixer.calls == undisturbed.calls
 
 
+@pytest.mark.long
 def test_courier_goes_on_where_it_was_killed(new_agent: NewAgent, project: Path) -> None:
     courier = hired(new_agent, project, "courier")
     courier.hear(AGENTS["courier"].prompt)

@@ -83,6 +83,7 @@ def test_it_says_where_it_is_and_answers(servers: Servers) -> None:
     assert Path(f"/proc/{process.pid}/cwd").readlink() == Path("/")
 
 
+@pytest.mark.long
 def test_a_second_one_leaves_the_first_alone(servers: Servers) -> None:
     first = servers.start()
     info = servers.info()
@@ -91,6 +92,7 @@ def test_a_second_one_leaves_the_first_alone(servers: Servers) -> None:
     assert first.poll() is None
 
 
+@pytest.mark.long
 def test_sigterm_ends_it_at_once_and_quietly(servers: Servers) -> None:
     process = servers.start()
     with servers.client() as client, client.messages.stream(**ASKED) as stream:
@@ -104,6 +106,7 @@ def test_it_ends_when_no_worker_needs_it(servers: Servers) -> None:
     assert ended(servers.start(*SOON)) == (0, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("who", ["supervisor", "worker"])
 def test_it_stays_as_long_as_it_is_needed(servers: Servers, who: str) -> None:
     path = servers.team.supervisor_lock
@@ -144,6 +147,7 @@ async def test_who_comes_at_the_last_moment_is_still_served(
     os.close(held.descriptor)
 
 
+@pytest.mark.long
 def test_it_outlives_its_parent_process(servers: Servers) -> None:
     program = "import subprocess, sys; subprocess.Popen(sys.argv[1:])"
     command = [sys.executable, "-I", "-m", "crewboard.offline", str(servers.team.path), *SOON]
@@ -156,6 +160,7 @@ def test_it_outlives_its_parent_process(servers: Servers) -> None:
     eventually(lambda: not leases.is_held(servers.team.model_lock), "its end")
 
 
+@pytest.mark.long
 def test_it_misbehaves_by_the_file_that_the_environment_names(servers: Servers, tmp_path: Path) -> None:
     from anthropic import APIStatusError
 
@@ -168,12 +173,14 @@ def test_it_misbehaves_by_the_file_that_the_environment_names(servers: Servers, 
         assert client.messages.create(**ASKED).stop_reason == "end_turn"
 
 
+@pytest.mark.long
 def test_a_pace_that_is_no_number_is_refused(servers: Servers) -> None:
     code, output = ended(servers.start(CREWBOARD_OFFLINE_PACE="fast"))
     assert code == 2
     assert output == "offline model: CREWBOARD_OFFLINE_PACE is a number, not 'fast'\n"
 
 
+@pytest.mark.long
 def test_it_loads_neither_the_sdk_nor_the_screens() -> None:
     program = (
         "import sys, crewboard.offline.service, crewboard.offline.__main__; "

@@ -64,6 +64,7 @@ def watch(directory: TeamDirectory, wake: threading.Event) -> FileEvents | Obser
     return events
 
 
+@pytest.mark.long
 @pytest.mark.linux("file events")
 def test_folders_that_come_while_watching_begins(directory: TeamDirectory, stack: ExitStack) -> None:
     """A second watch of the same folder would be a warning, and so a failure, in watchdog's thread."""

@@ -34,6 +34,7 @@ def send(team: TeamDirectory, kind: str, author: str, number: int) -> tuple[Mess
     return message, mailbox.size(team, BOX)
 
 
+@pytest.mark.long
 def test_an_unread_result_takes_less_than_fifty_bytes(team: TeamDirectory) -> None:
     unread, sizes = Unread(team, BOX, 0), []
     tracemalloc.start()
@@ -127,6 +128,7 @@ def test_the_newest_messages_of_a_mailbox_are_kept(team: TeamDirectory) -> None:
     assert reader.read()[-2] is first
 
 
+@pytest.mark.long
 def test_a_mailbox_of_30000_can_be_read_to_its_oldest(team: TeamDirectory) -> None:
     fill(team, 30_000)
     reader, most = MailReader(team, BOX), MOST

@@ -319,6 +319,7 @@ def test_an_invalid_pattern_is_an_error_with_a_reason(workspace: Workspace, tool
     assert outcome.is_error or outcome.content.startswith("no file matches")
 
 
+@pytest.mark.long
 def test_a_folder_that_is_swapped_for_a_link_shows_nothing(workspace: Workspace, root: Path) -> None:
     """By path checks alone a race was won 992 times in 75,000; here no step follows a link."""
     folder, aside, link = root / "busy", root / "aside", root / "link"
@@ -379,6 +380,7 @@ def ask_file_server(sandbox: Sandbox, *requests: tuple[str, dict[str, Any]]) -> 
     return asyncio.run(ask())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", [pytest.param("bubblewrap", marks=pytest.mark.long), "landlock"], indirect=True)
 def test_a_pattern_that_hangs_costs_one_call(targets: Targets, level: Level) -> None:
     (targets.root / "src/slow").write_text("a" * 40 + "!\n")

@@ -500,6 +500,7 @@ def test_a_command_ends_when_the_user_changes_settings_that_it_could_then_change
     assert not project.mark.exists()
 
 
+@pytest.mark.long
 def test_no_number_of_folders_and_repositories_hides_another(project: Project) -> None:
     repositories = [project.root / f"src/r{number}/.git" for number in range(510)]
     for number in range(2100):

@@ -160,6 +160,7 @@ def test_no_program_runs_on_after_kills_at_random(openers: list[Opener], tmp_pat
     eventually(lambda: not any(each.program() for each in openers), "the end of all programs")
 
 
+@pytest.mark.long
 def test_a_filter_from_outside_starts_no_program_early(works: dict[Level, str | None]) -> None:
     need("bubblewrap", works)
     namespace = ["bwrap", "--unshare-user", "--unshare-pid", "--as-pid-1", "--ro-bind", "/", "/", "--proc", "/proc"]

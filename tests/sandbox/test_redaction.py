@@ -306,6 +306,7 @@ _PIECES = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @given(st.lists(st.sampled_from(_PIECES)).map("".join))
 def test_nothing_hides_a_line_or_what_separates_commands(text: str) -> None:
     redacted = redaction.redact(text)

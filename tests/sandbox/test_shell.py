@@ -88,6 +88,7 @@ def test_a_command_has_a_time_limit(targets: Targets, level: Level, monkeypatch:
     assert not running(mark)
 
 
+@pytest.mark.long
 def test_many_processes_are_ended(targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "MOST_PROCESSES", 60)
     mark = long_sleep()

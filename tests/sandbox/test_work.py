@@ -85,6 +85,7 @@ _HEAVY = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("level", "name"),
     [("landlock", "small"), *_HEAVY],
@@ -119,6 +120,7 @@ def test_code_commits(targets: Targets, level: Level, project: Path, scratch: Pa
     assert (project / ".git/index").stat().st_uid == os.getuid()
 
 
+@pytest.mark.long
 def test_code_creates_and_removes(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     (project / "src").mkdir()
     sandbox = sandbox_of(targets, "code", level, project, scratch)
@@ -131,6 +133,7 @@ def test_code_creates_and_removes(targets: Targets, level: Level, project: Path,
     assert ("[exit code 0]" in new.content) == (level == "bubblewrap")
 
 
+@pytest.mark.long
 def test_new_files_are_as_open_as_the_workspace(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     (project / "src").mkdir()
     for mode, expected in ((0o755, 0o644), (0o700, 0o600)):
@@ -139,6 +142,7 @@ def test_new_files_are_as_open_as_the_workspace(targets: Targets, level: Level, 
         assert (project / f"src/{mode}").stat().st_mode & 0o777 == expected
 
 
+@pytest.mark.long
 def test_the_network_is_there_for_an_agent_hired_with_it(
     targets: Targets, level: Level, project: Path, scratch: Path
 ) -> None:
@@ -153,6 +157,7 @@ def test_the_network_is_there_for_an_agent_hired_with_it(
     assert "Permission denied" in denied.content
 
 
+@pytest.mark.long
 def test_a_hook_of_the_user_runs_and_stays(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     hook = project / ".git/hooks/pre-commit"
     hook.write_text("#!/bin/sh\necho checked\n")
@@ -162,6 +167,7 @@ def test_a_hook_of_the_user_runs_and_stays(targets: Targets, level: Level, proje
     assert hook.read_text().endswith("echo checked\n")
 
 
+@pytest.mark.long
 def test_a_repository_without_hooks_gets_none(targets: Targets, level: Level, project: Path, scratch: Path) -> None:
     shutil.rmtree(project / ".git/hooks")
     run(sandbox_of(targets, "code", level, project, scratch), "mkdir -p .git/hooks; echo x > .git/hooks/pre-commit")

@@ -116,6 +116,7 @@ def test_the_scratch_folders_of_the_killed_are_removed(monkeypatch: pytest.Monke
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_no_program_that_an_agent_planted_is_run(
     crew_on: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

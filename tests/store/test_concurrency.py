@@ -43,6 +43,7 @@ def _read_roster(path: Path) -> str:
     return "" if config["rev"] == len(config["members"]) else "a revision that is not its members"
 
 
+@pytest.mark.long
 def test_no_member_is_lost_and_no_reader_sees_half_a_roster(directory: TeamDirectory) -> None:
     given, looks, complaints = together_watched(_put_members, _read_roster, directory.path)
     assert given == [MEMBERS] * 8
@@ -100,6 +101,7 @@ def _add_tasks(path: Path, number: int) -> list[int]:
     return [tasks.add(TeamDirectory(path), f"{number}-{turn}", 1.0).id for turn in range(EACH)]
 
 
+@pytest.mark.long
 def test_no_task_id_is_used_twice(directory: TeamDirectory) -> None:
     given = together(_add_tasks, directory.path)
     assert sorted(ident for mine in given for ident in mine) == list(range(1, 8 * EACH + 1))
@@ -218,6 +220,7 @@ def _send_on_a_full_disk(path: Path, number: int) -> list[str]:
     return sent
 
 
+@pytest.mark.long
 @pytest.mark.files_only("the disk is full")
 def test_a_full_disk_loses_no_message_that_was_acknowledged(
     directory: TeamDirectory,

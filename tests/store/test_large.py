@@ -75,6 +75,7 @@ def test_opening_reads_only_the_end_of_a_log(what: str, large: TeamDirectory) ->
     assert time.process_time() - began < 3
 
 
+@pytest.mark.long
 def test_unread_mail_of_a_hundred_megabytes_is_counted(large: TeamDirectory) -> None:
     lines = large.inbox("operator").on_disk.read_bytes().count(b"\n")
     assert TeamReader(large).read().unread["operator"] == pytest.approx(lines, abs=2 * BLOCK)

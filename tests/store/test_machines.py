@@ -389,6 +389,7 @@ class Requests(OnDisk):
         super().teardown()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("machine", [Mailbox, Board, Requests])
 def test_random_histories(machine: type[RuleBasedStateMachine]) -> None:
     run_state_machine_as_test(machine, settings=bounded(40))

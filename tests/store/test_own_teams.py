@@ -196,6 +196,7 @@ def test_file_tools_do_not_enter_a_linked_crewboard(tmp_path: Path) -> None:
         edit_file(workspace, ".crewboard/default/request.json", old_text="pending", new_text="approved")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", ["crewboard.supervisor", "crewboard.worker", "crewboard.offline"])
 def test_each_process_refuses_a_diverted_team(team: TeamDirectory, private: Path, program: str) -> None:
     divert(team.agents, private)

@@ -317,6 +317,7 @@ def work(store: Any) -> None:
     assert not store.is_held(LEASE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [pytest.param(False, marks=pytest.mark.long), True], ids=["before", "after"])
 def test_a_lost_connection_loses_and_doubles_nothing(
     database: str, monkeypatch: pytest.MonkeyPatch, after: bool
@@ -769,6 +770,7 @@ def test_listeners_hear_at_once_that_the_connection_is_lost(store: Any, monkeypa
     listener.stop()
 
 
+@pytest.mark.long
 def test_a_pooler_may_give_each_transaction_another_session(store: Any) -> None:
     """A prepared statement of one session is unknown in another one, or is another statement there."""
     need_program("pgbouncer")
@@ -789,6 +791,7 @@ def test_a_pooler_may_give_each_transaction_another_session(store: Any) -> None:
             behind.listen(lambda _: None)
 
 
+@pytest.mark.long
 def test_a_team_in_files_loads_no_psycopg() -> None:
     program = """
 import sys

@@ -265,6 +265,7 @@ def test_only_records_whose_needs_are_met_are_claimed(queue_of_runs: Store) -> N
     assert sorted(queue_of_runs.claim("starts", "hosts/two", ["big", "gpu"], 9)) == ["both"]
 
 
+@pytest.mark.long
 def test_each_record_is_claimed_once(queue_of_runs: Store, elsewhere: Callable[[str], subprocess.Popen[str]]) -> None:
     claim = """
 import sys
@@ -490,6 +491,7 @@ def test_a_glance_forgets_what_was_removed_and_made_again(store: Store) -> None:
         assert store.names("agents/scout") == []
 
 
+@pytest.mark.long
 def test_glances_miss_nothing_that_others_write(
     store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]
 ) -> None:
@@ -544,6 +546,7 @@ print("ready", flush=True)
         assert store.locked(".locks/roster", lambda: store.get("config.json")) == b"2"
 
 
+@pytest.mark.long
 def test_a_glance_in_another_looks_anew(store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]) -> None:
     with store.glance():
         assert store.get("config.json") is None

@@ -94,6 +94,7 @@ def test_its_mail_is_read_once_and_the_conversation_goes_on(old_team: Crew) -> N
     assert asked.count("Read calc.py and summarize it") == 2
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 def test_its_pending_plan_is_approved_and_carried_out(old_team: Crew) -> None:
     assert answers.approve(old_team.team, PLAN).status == "approved"

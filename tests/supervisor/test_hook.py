@@ -206,6 +206,7 @@ def test_the_example_for_ntfy_posts_the_needs(receiver: Receiver) -> None:
     )
 
 
+@pytest.mark.long
 def test_the_example_for_a_chat_posts_the_needs(receiver: Receiver) -> None:
     run_example("webhook", receiver.url)
     ((_, headers, body),) = receiver.got

@@ -50,6 +50,7 @@ def results_of(crew: Crew, name: str) -> list[ToolResult]:
     return [event for event in crew.events(name) if isinstance(event, ToolResult)]
 
 
+@pytest.mark.long
 def test_work_survives_its_host_and_comes_home(team: Hosts) -> None:
     """The agent writes on one host, which is lost; it goes on with its files on another; its work is merged."""
     crew, cli = team.crew, Inside(team.crew.root)
@@ -104,6 +105,7 @@ def test_work_survives_its_host_and_comes_home(team: Hosts) -> None:
     assert not [name for name in crew.directory.bundles.names() if name.startswith("fixer.")]
 
 
+@pytest.mark.long
 def test_a_result_is_journalled_after_its_files_are_safe(team: Hosts) -> None:
     """The store refuses the snapshot: then the conversation does not believe that the file was written."""
     import psycopg

@@ -482,6 +482,7 @@ def test_labels_and_names_choose_the_host(team: Hosts) -> None:
     assert [host_of(team, name) for name in ("w1", "w2", "w3", "w4")] == ["build2", "build1", "build2", None]
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 def test_an_agent_with_an_engine_starts_where_its_program_is(team: Hosts) -> None:
     system.need("bubblewrap", bubblewrap.unavailable_reason(Policy(team.folder, writes=False)))
@@ -522,6 +523,7 @@ def test_an_engine_whose_host_is_lost_begins_a_new_session(team: Hosts) -> None:
     assert "Your earlier session could not be loaded again" in told.read_text()
 
 
+@pytest.mark.long
 def test_a_host_that_ends_asks_its_agents_and_gives_back_what_has_not_begun(team: Hosts) -> None:
     host = team.start("build1")
     team.crew.model.give("busy", calls("bash", command="sleep 600"))
@@ -616,6 +618,7 @@ def test_a_host_that_ends_does_not_begin_again_without_the_database(team: Hosts)
     wait_gone(*tree)
 
 
+@pytest.mark.long
 def test_caps_hold_over_all_hosts(team: Hosts) -> None:
     settings.change_setting(team.crew.team, "max_agents", "3")
     team.start("build1")
@@ -638,6 +641,7 @@ def held_by_cap(team: Hosts) -> list[str]:
     return [each.name for each in held if each.reason == "max_agents 3 reached"]
 
 
+@pytest.mark.long
 def test_a_host_that_was_killed_alone_finds_its_agents_again(team: Hosts) -> None:
     host = team.start("build1")
     team.crew.run("scout", "explore", HELLO)
@@ -659,6 +663,7 @@ def test_a_host_that_was_killed_alone_finds_its_agents_again(team: Hosts) -> Non
     assert record.reason in {"lost", "died"}, "lost, or the kernel still knew it"
 
 
+@pytest.mark.long
 def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hosts) -> None:
     host = team.start("build1")
     tree = keep_busy(team)
@@ -782,6 +787,7 @@ def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts)
     assert notices(team)[0].startswith("scout ended: its host was lost: build1 was silent for")
 
 
+@pytest.mark.long
 def test_an_agent_that_crashes_is_restarted_on_its_host(team: Hosts) -> None:
     team.start("build1")
     team.crew.hire("sturdy", "explore", HELLO, restart=True)
@@ -793,6 +799,7 @@ def test_an_agent_that_crashes_is_restarted_on_its_host(team: Hosts) -> None:
     assert agents.held_starts(team.crew.directory).held == []
 
 
+@pytest.mark.long
 def test_a_host_ends_when_its_team_is_removed(team: Hosts) -> None:
     host = team.start("build1")
     team.crew.run("scout", "explore", HELLO)

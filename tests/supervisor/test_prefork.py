@@ -72,6 +72,7 @@ def test_without_the_driver_of_postgresql_all_other_code_is_loaded() -> None:
     assert (ran.stdout, ran.stderr) == ("True\n", "")
 
 
+@pytest.mark.long
 def test_a_prefork_server_loads_no_more_than_is_known() -> None:
     """Loading is most of a team's first start: a new SDK that loads more is noticed."""
     program = (
@@ -163,6 +164,7 @@ def opened(crew: Crew, name: str) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- as good as new
 
 
+@pytest.mark.long
 def test_a_forked_worker_is_a_full_process_of_its_own(prefork_crew: Crew) -> None:
     pid = hire(prefork_crew, "scout")
     assert is_forked(pid)
@@ -255,6 +257,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.long
 def test_each_worker_calls_with_its_own_key_and_holds_no_other(keys: list[str], prefork_crew: Crew) -> None:
     scout = hire(prefork_crew, "first", ANTHROPIC_API_KEY="key-of-the-first")
     assert set(keys) == {"key-of-the-first"}
@@ -293,6 +296,7 @@ def test_import_time_settings_need_a_new_interpreter() -> None:
 # -------------------------------------------------------------------------------------------- where there is no warmth
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may weigh workers, which keep their memory private")
 def test_the_shown_memory_of_workers_is_what_they_cost(prefork_crew: Crew) -> None:
     names = [f"weighed{number}" for number in range(8)]
@@ -341,6 +345,7 @@ def test_a_prefork_server_that_hangs_at_start_is_not_waited_for(crew: Crew) -> N
     assert crew.see("scout").run == 1
 
 
+@pytest.mark.long
 def test_code_that_changed_is_never_run_by_an_old_parent(crew: Crew) -> None:
     old = parent_of(crew)
     scout = hire(crew, "older")

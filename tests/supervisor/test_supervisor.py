@@ -99,6 +99,7 @@ except PermissionError:
 """
 
 
+@pytest.mark.long
 @pytest.mark.linux("private memory")
 @pytest.mark.files_only("a process without capabilities cannot enter the folder of the server")
 def test_other_processes_of_the_user_cannot_read_its_memory(directory: TeamDirectory) -> None:

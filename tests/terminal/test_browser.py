@@ -156,6 +156,7 @@ async def test_a_window_opens_only_with_the_secret_of_the_link(served: Served) -
     assert await opened(served, "crewboard", served.token, **own) == 101
 
 
+@pytest.mark.long
 async def test_a_page_of_another_origin_opens_no_window(served: Served) -> None:
     secret, before = ("crewboard", served.token), dashboards(served)
     port = served.base.rpartition(":")[2]
@@ -200,6 +201,7 @@ async def test_the_page_has_no_secret_and_loads_only_its_own_files(served: Serve
         assert await status(served, path) in (403, 404), path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "token", "says"),
     [
@@ -437,6 +439,7 @@ async def test_no_byte_of_a_dashboard_makes_a_link(
         assert {request.split()[1] for request in other.requests} <= {"/opened", "/found/opened", "/favicon.ico"}
 
 
+@pytest.mark.long
 async def test_a_token_of_the_user_works_behind_any_name(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     from crewboard_tui import browser
 
@@ -459,6 +462,7 @@ async def test_a_window_ends_when_the_server_is_killed(shared_crew: Crew) -> Non
         eventually(lambda: not any(map(is_left, windows)), "the end of the window's dashboard")
 
 
+@pytest.mark.long
 async def test_the_dashboard_opens_before_there_is_a_team(crew_root: Path) -> None:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(crew_root), "CREWBOARD_OFFLINE": "1"}
     with serving_in(crew_root, environment, "--read-only") as served:

@@ -200,6 +200,7 @@ def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> N
         eventually(lambda: not terminal.title, "the title gone")
 
 
+@pytest.mark.long
 def test_the_screen_alone_leads_to_a_merged_change_without_a_key(tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
@@ -246,6 +247,7 @@ LinuxDriver._sigcont_application = lambda driver, *_: asyncio.get_running_loop()
 """Lets SIGCONT act later, as where the system gives it to another thread than the first."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("patch", ["", LATE_SIGNAL], ids=["", "late"])
 def test_ctrl_z_suspends_until_the_shell_continues_it(tmp_path: Path, patch: str) -> None:
     with Terminal(tmp_path, {}, in_shell=True, patch=patch) as terminal:
@@ -265,6 +267,7 @@ def test_ctrl_z_suspends_until_the_shell_continues_it(tmp_path: Path, patch: str
         terminal.press("echo $((7*7))\r", "49")
 
 
+@pytest.mark.long
 def test_ctrl_z_is_refused_where_nothing_would_continue_it(tmp_path: Path) -> None:
     with Terminal(tmp_path, {}) as terminal:
         terminal.shows("No agents hired yet")
@@ -272,6 +275,7 @@ def test_ctrl_z_is_refused_where_nothing_would_continue_it(tmp_path: Path) -> No
         terminal.shows("suspend: no shell here that would continue it")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("locale", "is_ascii"),
     [
@@ -288,6 +292,7 @@ def test_the_locale_decides_whether_glyphs_are_ascii(tmp_path: Path, locale: str
         assert terminal.text.isascii() == is_ascii, terminal.text
 
 
+@pytest.mark.long
 def test_a_dashboard_that_breaks_does_not_end_as_if_it_was_left(tmp_path: Path) -> None:
     breaks = "import crewboard_tui.app as a; a.CrewboardApp._tick = lambda self: 1 / 0; "
     command = ["-I", "-c", f"{breaks}from crewboard_tui.cli import main; main()"]
@@ -297,6 +302,7 @@ def test_a_dashboard_that_breaks_does_not_end_as_if_it_was_left(tmp_path: Path) 
     child.close()
 
 
+@pytest.mark.long
 def test_a_dashboard_that_is_told_to_end_gives_the_terminal_back(tmp_path: Path) -> None:
     with Terminal(tmp_path, {}) as terminal:
         terminal.shows("No agents hired yet")

@@ -69,6 +69,7 @@ def print_text(team: Frozen, agent: str, times: int) -> None:
         journal.append(team.directory.agent(agent).journal, event)
 
 
+@pytest.mark.long
 def test_what_no_view_asks_for_is_dropped_after_a_while(team: Frozen) -> None:
     for name in ("a-0", "a-1", "a-2", "a-3"):
         print_text(team, name, 30)
@@ -91,6 +92,7 @@ def test_what_no_view_asks_for_is_dropped_after_a_while(team: Frozen) -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 def test_lines_of_activity_are_kept_in_few_bytes() -> None:
     text = 6 * "the order list needs an opaque cursor "
     printed = 500 * "passed\n"
@@ -121,6 +123,7 @@ def test_what_a_view_asks_for_is_kept_however_long_it_rests(team: Frozen) -> Non
     assert Feed(400).read(readers, view) is found
 
 
+@pytest.mark.long
 async def test_a_view_that_was_left_keeps_no_painted_lines(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()
@@ -178,6 +181,7 @@ def test_the_rows_of_an_agents_mail_are_made_once(team: Frozen) -> None:
     assert len(readers.mail_from("a-3", "a-2").read()) == 1, "of the mail of others, nothing is kept"
 
 
+@pytest.mark.long
 async def test_lines_are_made_of_the_mail_that_is_seen(team: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(500):
         team.mail(number, "a-1", "a-0", "message", f"message {number} ", 900 - number)
@@ -197,6 +201,7 @@ async def test_lines_are_made_of_the_mail_that_is_seen(team: Frozen, monkeypatch
         await stage.sees("message 0 ")
 
 
+@pytest.mark.long
 async def test_the_inbox_goes_through_its_mail_once(team: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(500):
         team.mail(number, "a-1", OPERATOR, "message", f"message {number} ", 900 - number)
@@ -287,6 +292,7 @@ async def test_readings_that_wait_are_shown_once(frozen: Frozen, monkeypatch: py
         assert shown == [NOW + 19]
 
 
+@pytest.mark.long
 async def test_the_footer_is_made_anew_when_a_key_may_work(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()
@@ -360,6 +366,7 @@ async def test_hundreds_of_snapshots_leave_nothing_behind(frozen: Frozen) -> Non
         assert (blocks[1] - blocks[0]) / (SNAPSHOTS * 2 / 3) <= 12
 
 
+@pytest.mark.long
 async def test_a_publication_costs_what_changed_and_not_the_agents(tmp_path: Path) -> None:
     costs = list[tuple[int, int]]()
     for agents in (5, 20):

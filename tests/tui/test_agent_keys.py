@@ -83,6 +83,7 @@ async def test_a_broadcast_goes_to_all_agents(frozen: Frozen) -> None:
     assert mailbox.read(frozen.directory, "scan").messages[-1].type == "broadcast"
 
 
+@pytest.mark.long
 async def test_a_broadcast_goes_to_the_marked_alone_also_to_one(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press(*_API, "space", "b")
@@ -295,6 +296,7 @@ async def test_acknowledging_a_death_takes_it_off_the_list(frozen: Frozen) -> No
     assert state.acknowledged == {"parser": 1}
 
 
+@pytest.mark.long
 async def test_an_ended_agent_is_removed_after_a_yes(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("delete")
@@ -318,6 +320,7 @@ async def test_a_running_agent_is_not_removed(frozen: Frozen) -> None:
         await stage.sees("remove: auth-plan is running; x stops it first")
 
 
+@pytest.mark.long
 async def test_a_title_is_shown_beside_the_name(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press(*_API, "I")

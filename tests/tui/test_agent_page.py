@@ -67,6 +67,7 @@ async def test_a_page_shows_its_own_whatever_a_view_behind_it_asks_for(frozen: F
         await stage.sees("what is the cursor parameter")
 
 
+@pytest.mark.long
 async def test_a_message_unfolds_to_all_of_it(frozen: Frozen) -> None:
     frozen.mail(60, "api", "ui", "message", "first line\nand the very last line", 1)
     async with opened(frozen, 80, 24) as stage:
@@ -201,6 +202,7 @@ async def test_the_vitals_have_fewer_columns_where_it_is_narrow(frozen: Frozen) 
             assert gone not in stage.all
 
 
+@pytest.mark.long
 async def test_tokens_without_a_price_stand_once_in_the_vitals(empty: Frozen) -> None:
     empty.hire("fixer", "code", "working", "", ago=9, pid=77, tokens=Tokens(900, 100), offline=True)
     async with opened(empty, 120, 40) as stage:
@@ -217,6 +219,7 @@ async def test_tokens_without_a_price_stand_once_in_the_vitals(empty: Frozen) ->
         await stage.sees("tokens   1.0k unpriced, $0 of $5.00")
 
 
+@pytest.mark.long
 async def test_what_it_needs_you_for_stands_above_its_work(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open(stage, "docs", "Now")
@@ -370,6 +373,7 @@ async def test_following_lets_go_upwards_and_comes_back_at_the_end(frozen: Froze
         await stage.sees("f follow:off")
 
 
+@pytest.mark.long
 async def test_a_call_without_an_outcome_runs_or_is_unknown(frozen: Frozen) -> None:
     frozen.began("api", 5, "bash", {"command": "make"})
     async with opened(frozen, 80, 24) as stage:
@@ -380,6 +384,7 @@ async def test_a_call_without_an_outcome_runs_or_is_unknown(frozen: Frozen) -> N
         await stage.sees("outcome unknown")
 
 
+@pytest.mark.long
 async def test_a_death_stays_in_transcript_and_feed_after_a_resume(frozen: Frozen) -> None:
     died = "15:02:10 died   killed by SIGKILL, run 1"
     async with opened(frozen, 80, 24) as stage:
@@ -439,6 +444,7 @@ async def test_the_digit_on_a_page_is_the_users_own(frozen: Frozen) -> None:
         await stage.sees("· 0 Board")
 
 
+@pytest.mark.long
 async def test_vitals_repeats_nothing_and_fills_a_large_screen(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
         await _open(stage, "api", "Vitals")

@@ -77,6 +77,7 @@ async def test_a_plan_of_claude_code_is_denied_revised_and_approved(team: TeamDi
     assert sorted(decided, key=str) == [("approved", None), ("rejected", None)]
 
 
+@pytest.mark.long
 async def test_notes_on_a_plan_of_claude_code_are_answered_in_its_text(team: TeamDirectory) -> None:
     first = _submit(team, "# Plan\n1. write b.txt\n2. publish it", "toolu_1")
     async with opened(Frozen(team), 80, 24) as stage:
@@ -101,6 +102,7 @@ async def test_notes_on_a_plan_of_claude_code_are_answered_in_its_text(team: Tea
         assert second.answer()["permissionDecision"] == "allow"
 
 
+@pytest.mark.long
 async def test_a_step_of_a_plan_of_claude_code_is_held_by_an_instruction(team: TeamDirectory) -> None:
     hook = _submit(team, "# Plan\n1. write `b.txt`\n2. run `git push`", "toolu_1")
     async with opened(Frozen(team), 80, 24) as stage:

@@ -252,6 +252,7 @@ async def test_read_only_offers_nothing_that_changes_the_team(frozen: Frozen) ->
         assert frozen.directory.operator.exists() is False
 
 
+@pytest.mark.long
 async def test_the_cursor_stays_on_its_agent_when_the_order_changes(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -536,6 +537,7 @@ async def test_the_inbox_names_a_plan_as_it_was_approved(empty: Frozen) -> None:
         assert "drop the" not in stage.all
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("zooms", [False, True])
 async def test_keys_go_to_the_roster_once_a_pane_has_no_room(frozen: Frozen, zooms: bool) -> None:
     async with opened(frozen, 160, 50) as stage:
@@ -635,6 +637,7 @@ def _lanes(stage: Stage) -> bool:
     return any(isinstance(query, Lanes) for query in stage.app.context.snapshot.answers)
 
 
+@pytest.mark.long
 async def test_from_110_columns_the_selected_agent_stands_beside_the_roster(frozen: Frozen) -> None:
     async with opened(frozen, 110, 30) as stage:
         await stage.press("j", "j", "j", "j", "j")
@@ -650,6 +653,7 @@ async def test_from_110_columns_the_selected_agent_stands_beside_the_roster(froz
         await stage.until(lambda: roster.region.width == 64, "the roster again")
 
 
+@pytest.mark.long
 async def test_thirty_four_agents_fit_on_a_large_terminal(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         await stage.sees("─ Tasks · 1/8")
@@ -675,6 +679,7 @@ async def test_results_to_read_stand_below_the_tasks_if_there_are_any(frozen: Fr
         await stage.sees("─ Results to read · ", "The list scrolls.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", default([(120, 40), (170, 50)], (120, 40)))
 async def test_the_pulse_of_the_team_stands_in_free_rows(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:

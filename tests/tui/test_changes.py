@@ -166,6 +166,7 @@ async def test_a_row_shows_the_last_check_and_what_blocks_a_merge(frozen: Frozen
             await stage.sees("✓ merges cleanly · ◔ check runs")
 
 
+@pytest.mark.long
 async def test_changes_say_whether_the_work_is_the_reviewed_one(frozen: Frozen, repository: Repository) -> None:
     since, tree = (repository.git("rev-parse", f"{each}^{{tree}}") for each in (
         repository.base, repository.snapshot("api", {"src/pages.py": AFTER})
@@ -261,6 +262,7 @@ async def test_a_typed_yes_throws_away_the_work_of_an_ended_agent(frozen: Frozen
         assert not repository.git("for-each-ref", "refs/crew/@demo/parser")
 
 
+@pytest.mark.long
 async def test_enter_shows_the_files_and_their_diff(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"src/pages.py": AFTER, "src/cursor.py": "A = 1\n"})
     async with opened(frozen, 120, 30) as stage:
@@ -349,6 +351,7 @@ async def test_a_key_reads_the_changes_again(frozen: Frozen, repository: Reposit
         await stage.sees("+3 −1")
 
 
+@pytest.mark.long
 async def test_a_hostile_file_name_and_text_are_only_shown(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot(
         "api",
@@ -465,6 +468,7 @@ async def test_a_key_asks_the_agent_to_resolve_its_conflicts(frozen: Frozen, rep
         assert f"git merge {head}" in sent.content
 
 
+@pytest.mark.long
 async def test_work_that_changed_since_the_preview_is_not_merged(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     _idle(frozen, "api")
@@ -479,6 +483,7 @@ async def test_work_that_changed_since_the_preview_is_not_merged(frozen: Frozen,
         assert repository.git("rev-parse", "HEAD") == repository.base
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_time")
 async def test_what_changed_since_a_merge_page_was_opened_is_marked(
     frozen: Frozen, repository: Repository, monkeypatch: pytest.MonkeyPatch
@@ -507,6 +512,7 @@ async def test_what_changed_since_a_merge_page_was_opened_is_marked(
         await stage.sees("merged the work of api into main")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_time")
 async def test_a_changed_file_is_on_the_screen_before_a_merge(frozen: Frozen, repository: Repository) -> None:
     files = {f"src/file_{at:02}.py": "A = 1\n" for at in range(26)}
@@ -531,6 +537,7 @@ async def test_a_changed_file_is_on_the_screen_before_a_merge(frozen: Frozen, re
         assert repository.git("rev-parse", "HEAD") == repository.base
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_time")
 async def test_a_yes_to_a_merge_is_for_the_branch_on_the_page(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n\n"})
@@ -553,6 +560,7 @@ async def test_a_yes_to_a_merge_is_for_the_branch_on_the_page(frozen: Frozen, re
         assert repository.git("rev-parse", "main") == moved
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_time")
 async def test_each_file_that_runs_on_your_machine_is_on_the_page(frozen: Frozen, repository: Repository) -> None:
     files = {f".github/{at}-{'x' * 150}": "on: push\n" for at in range(20)}
@@ -596,6 +604,7 @@ async def test_files_that_were_not_on_the_screen_are_shown_before_a_merge(
 _KEY = f"sk-ant-api03-{'x' * 27}"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_time")
 async def test_a_merge_names_the_keys_in_it_and_asks_until_they_are_shown(
     frozen: Frozen, repository: Repository
@@ -624,6 +633,7 @@ async def test_a_merge_names_the_keys_in_it_and_asks_until_they_are_shown(
         await stage.sees("merged the work of api into main")
 
 
+@pytest.mark.long
 async def test_a_line_of_a_private_key_is_hidden_before_a_merge(frozen: Frozen, repository: Repository) -> None:
     line = "MIIE" + 60 * "a"
     pem = f"-----BEGIN PRIVATE KEY-----\n{line}\n-----END PRIVATE KEY-----\n"
@@ -638,6 +648,7 @@ async def test_a_line_of_a_private_key_is_hidden_before_a_merge(frozen: Frozen, 
         await stage.sees(f"server.pem:2  {line}")
 
 
+@pytest.mark.long
 async def test_the_keys_in_a_diff_are_shown_but_never_kept(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"secret.md": f"api_key = {_KEY}\n"})
     async with opened(frozen, 120, 30) as stage:
@@ -954,6 +965,7 @@ async def test_a_file_and_an_assignment_are_put_back(frozen: Frozen, repository:
         assert (tree / "src/pages.py").read_text() == BEFORE
 
 
+@pytest.mark.long
 async def test_what_changed_since_it_was_read_is_not_put_back(frozen: Frozen, repository: Repository) -> None:
     tree = await asyncio.to_thread(_checkout, frozen, "api", {"README.md": "# Ink\n"})
     async with opened(frozen, 80, 24) as stage:
@@ -967,6 +979,7 @@ async def test_what_changed_since_it_was_read_is_not_put_back(frozen: Frozen, re
         assert (tree / "README.md").read_text() == "# Later\n"
 
 
+@pytest.mark.long
 async def test_the_files_of_an_agent_at_work_are_not_put_back(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     async with opened(frozen, 80, 24) as stage:
@@ -976,6 +989,7 @@ async def test_the_files_of_an_agent_at_work_are_not_put_back(frozen: Frozen, re
         await stage.sees("put back: api is working: wait for it, or stop it")
 
 
+@pytest.mark.long
 async def test_file_tools_are_reversed_in_the_shared_tree_from_the_board(frozen: Frozen) -> None:
     agent, file = frozen.directory.agent("parser"), frozen.directory.root / "note.txt"
     file.write_text("new\n")
@@ -993,6 +1007,7 @@ async def test_file_tools_are_reversed_in_the_shared_tree_from_the_board(frozen:
         assert file.read_text() == "old\n"
 
 
+@pytest.mark.long
 async def test_the_dashboard_ends_a_killed_merge_and_frees_the_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1009,6 +1024,7 @@ async def test_the_dashboard_ends_a_killed_merge_and_frees_the_index(
     home.git("commit", "-q", "--allow-empty", "-m", "mine")
 
 
+@pytest.mark.long
 async def test_a_merge_that_is_under_way_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "project"
     root.mkdir()

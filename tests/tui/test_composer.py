@@ -193,6 +193,7 @@ async def test_a_message_is_sent_once_however_often_enter_is_pressed(frozen: Fro
     assert _count(frozen, "api") == before + 1
 
 
+@pytest.mark.long
 @_SIZES
 async def test_esc_keeps_the_draft_of_each_agent(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -214,6 +215,7 @@ async def test_the_footer_offers_no_key_that_would_be_typed(frozen: Frozen) -> N
             assert typed not in stage.offered
 
 
+@pytest.mark.long
 async def test_the_recipient_stays_when_the_selection_goes(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press(*_API, "m")
@@ -225,6 +227,7 @@ async def test_the_recipient_stays_when_the_selection_goes(frozen: Frozen) -> No
     assert _last(frozen, "api") == "onetwo"
 
 
+@pytest.mark.long
 @_SIZES
 async def test_what_could_not_be_sent_is_a_draft_again(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
@@ -330,6 +333,7 @@ async def test_quitting_while_a_send_fails_keeps_the_text_and_reason(
     assert dashboard.unsent(stage.app.context.drafts) == ["Not sent (to api): how far?"]
 
 
+@pytest.mark.long
 async def test_half_a_delivery_is_finished_and_not_begun_again(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = messages.send
 
@@ -631,6 +635,7 @@ async def test_an_editor_that_fails_leaves_the_draft(
         await stage.sees(says, "a thought")
 
 
+@pytest.mark.long
 async def test_an_editor_in_the_workspace_is_not_run(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     root = frozen.team.directory.root
     planted = root / "planted-editor"
@@ -682,6 +687,7 @@ async def test_a_line_break_keeps_its_place_in_fast_typing(frozen: Frozen) -> No
         await stage.until(lambda: _draft(stage) == "a\nb", "the letters in their lines")
 
 
+@pytest.mark.long
 async def test_a_dropped_file_is_attached_to_the_message(frozen: Frozen, tmp_path: Path) -> None:
     image = tmp_path / "a shot.png"
     image.write_bytes(png() + b" and more")
@@ -876,6 +882,7 @@ def test_a_large_tree_costs_one_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(listed) == 1
 
 
+@pytest.mark.long
 @_SIZES
 async def test_tab_completes_a_path_of_the_workspace(frozen: Frozen, size: tuple[int, int]) -> None:
     root = frozen.directory.root
@@ -949,6 +956,7 @@ async def test_enter_in_one_read_sends_what_came_before(frozen: Frozen, size: tu
 # ------------------------------------------------------------------------------------------- files that are refused
 
 
+@pytest.mark.long
 @_SIZES
 async def test_a_refused_file_leaves_the_text_and_the_focus_in_the_line(
     frozen: Frozen, tmp_path: Path, size: tuple[int, int]

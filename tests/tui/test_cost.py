@@ -356,6 +356,7 @@ def test_the_hit_rate_is_of_the_whole_prompt() -> None:
     assert hit_rate(Tokens(input=20, cache_read=75, cache_write=5, output=1000)) == 0.75
 
 
+@pytest.mark.long
 async def test_an_agent_with_the_web_is_marked_and_its_uses_are_shown(frozen: Frozen) -> None:
     def with_web(spec: Spec | None) -> Spec:
         assert spec is not None
@@ -377,6 +378,7 @@ async def test_an_agent_with_the_web_is_marked_and_its_uses_are_shown(frozen: Fr
         await stage.sees("only docs.a.org · 3 searches and 1 page")
 
 
+@pytest.mark.long
 async def test_the_painted_tokens_add_up_to_their_total(frozen: Frozen) -> None:
     """Each number is rounded to what is shown, so that the sum may differ in the last digit of its parts."""
     scale = {"": 1, "k": 1_000, "M": 1_000_000}

@@ -126,6 +126,7 @@ def test_a_draft_that_two_dashboards_know_is_taken_by_the_first(tmp_path: Path) 
     assert other.claim(HIRE) == ""
 
 
+@pytest.mark.long
 async def test_a_prompt_that_another_dashboard_writes_is_not_offered(frozen: Frozen, tmp_path: Path) -> None:
     settings = Settings(drafts=tmp_path / "drafts")
     other = OpenDashboard(frozen.directory, frozen.team.operator, NOW)

@@ -45,6 +45,7 @@ def print_text(team: Frozen, agent: str, times: int, characters: int) -> None:
         journal.append(team.directory.agent(agent).journal, event)
 
 
+@pytest.mark.long
 def test_the_feed_of_long_outputs_takes_few_megabytes(busy: Frozen) -> None:
     view, readers, rows = view_of(busy), Readers(busy.directory, busy.probe), FeedRows()
     Feed(400).read(readers, view)
@@ -100,6 +101,7 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
+@pytest.mark.long
 def test_a_new_line_costs_little_more_in_a_feed_of_ten_thousand(busy: Frozen) -> None:
     view, costs = view_of(busy), list[int]()
     readers = Readers(busy.directory, busy.probe)
@@ -118,6 +120,7 @@ def test_a_new_line_costs_little_more_in_a_feed_of_ten_thousand(busy: Frozen) ->
     assert costs[1] <= 3 * costs[0]
 
 
+@pytest.mark.long
 def test_the_feed_keeps_the_lines_that_it_loads_and_no_others(busy: Frozen) -> None:
     view, readers = view_of(busy), Readers(busy.directory, busy.probe)
     for name in view.names:

@@ -51,6 +51,7 @@ async def test_every_tab_of_an_agent_is_narrowed_by_words(frozen: Frozen) -> Non
             await stage.press("]")
 
 
+@pytest.mark.long
 async def test_a_folded_call_is_found_by_what_it_unfolds_to(frozen: Frozen) -> None:
     async with opened(frozen, 80, 30) as stage:
         await _open_tab(stage, "Transcript")

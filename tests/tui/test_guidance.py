@@ -135,6 +135,7 @@ def _said(source: str) -> list[str]:
     return [text for text in texts if isinstance(text, str)]
 
 
+@pytest.mark.long
 def test_no_text_names_a_key_that_may_be_another_here() -> None:
     for file in Path(crewboard_tui.__path__[0]).rglob("*.py"):
         if file.name not in ("bindings.py", "ascii.py") and "cli" not in file.parts:
@@ -210,6 +211,7 @@ async def test_help_cuts_no_sentence(frozen: Frozen, width: int) -> None:
         assert "twice" in text
 
 
+@pytest.mark.long
 async def test_help_stands_in_two_columns_on_a_wide_terminal(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         text = await helped(stage)
@@ -283,6 +285,7 @@ async def test_the_palette_finds_a_command_or_says_why_not(frozen: Frozen) -> No
             await stage.until(lambda: not isinstance(stage.app.screen, CommandPalette), "the palette gone")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "found", "there"),
     [
@@ -320,6 +323,7 @@ async def test_the_palette_begins_with_what_needs_you(frozen: Frozen) -> None:
         assert [each for each in kinds if each][:6] == ["needs you"] * 5 + ["agent · "]
 
 
+@pytest.mark.long
 async def test_the_palette_puts_open_tasks_behind_the_commands(frozen: Frozen) -> None:
     async with opened(frozen, 100, 30) as stage:
         await stage.settles()
@@ -342,6 +346,7 @@ async def test_the_palette_puts_open_tasks_behind_the_commands(frozen: Frozen) -
         await stage.sees(" task")
 
 
+@pytest.mark.long
 async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press(":")
@@ -355,6 +360,7 @@ async def test_without_a_selected_agent_the_palette_says_so(empty: Frozen) -> No
         await stage.sees(" pause: select an agent first")
 
 
+@pytest.mark.long
 async def test_the_palette_finds_what_is_typed_before_teams_are_listed(
     empty: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -487,6 +493,7 @@ async def test_a_start_that_failed_is_shown_as_dead(empty: Frozen) -> None:
         await stage.sees("✖ api", "was never started")
 
 
+@pytest.mark.long
 async def test_the_demo_says_step_by_step_what_to_try(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         stage.app.context.coach = coach

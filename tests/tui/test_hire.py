@@ -86,6 +86,7 @@ def claude_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".claude" / ".credentials.json").touch()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("claude_code")
 async def test_the_form_offers_the_engines_that_are_here(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     team = Team(frozen.directory, environment={"ANTHROPIC_API_KEY": "k"}, now=lambda: NOW)
@@ -124,6 +125,7 @@ async def test_the_form_offers_the_engines_that_are_here(frozen: Frozen, monkeyp
         assert form.hire().engine == "claude"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("claude_code")
 async def test_a_narrow_form_says_all_of_what_an_engine_sees(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     team = Team(frozen.directory, environment={}, now=lambda: NOW)
@@ -137,6 +139,7 @@ async def test_a_narrow_form_says_all_of_what_an_engine_sees(frozen: Frozen, mon
         await stage.until(lambda: said in " ".join(stage.all.split()), "all that it sees")
 
 
+@pytest.mark.long
 async def test_the_form_begins_with_the_engine_of_the_team_and_can_say_no(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +162,7 @@ async def test_the_form_begins_with_the_engine_of_the_team_and_can_say_no(
         assert form.hire().engine == "acp:another one"
 
 
+@pytest.mark.long
 async def test_the_key_that_hires_says_why_it_does_not(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
@@ -203,6 +207,7 @@ async def test_a_projects_own_types_can_be_hired(frozen: Frozen) -> None:
         await stage.sees("lead [scribe]", "writes [/docs]")
 
 
+@pytest.mark.long
 async def test_a_projects_own_type_is_accepted_by_a_second_press(
     frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +237,7 @@ async def test_a_projects_own_type_is_accepted_by_a_second_press(
     assert list((tmp_path / ".local/state/crewboard/accepted-types").iterdir())
 
 
+@pytest.mark.long
 async def test_a_type_is_accepted_only_when_all_of_it_was_visible(
     frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +358,7 @@ async def test_hiring_does_not_hold_up_the_screen(frozen: Frozen, monkeypatch: p
     assert [(hire.name, hire.type, hire.prompt) for hire in hired] == [("fixer2", "code", "go on")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "way",
     [
@@ -398,6 +405,7 @@ async def test_the_form_closes_once_the_agent_is_on_the_team(frozen: Frozen, mon
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("in_foreground", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_a_failure_after_the_form_closed_is_said(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, *, in_foreground: bool
@@ -490,6 +498,7 @@ async def test_a_form_on_another_view_is_not_thrown_away(frozen: Frozen, key: st
         await stage.sees_not("this form is open still")
 
 
+@pytest.mark.long
 async def test_a_prompt_not_sent_is_there_in_the_next_hire_form(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -641,6 +650,7 @@ async def test_the_form_says_at_once_what_a_hire_permits_and_costs(
         await stage.sees_not("calls of")
 
 
+@pytest.mark.long
 async def test_what_a_hire_permits_and_costs_counts_the_settings_of_the_team(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -672,6 +682,7 @@ async def test_what_a_hire_permits_and_costs_counts_the_settings_of_the_team(
         await stage.sees("asking you before each write and command that no rule allows.")
 
 
+@pytest.mark.long
 async def test_folded_fields_open_by_a_key_and_where_one_is_wrong(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "go")
@@ -685,6 +696,7 @@ async def test_folded_fields_open_by_a_key_and_where_one_is_wrong(frozen: Frozen
         await stage.sees("▾ More", "'much' is not a budget", "fix the limits")
 
 
+@pytest.mark.long
 async def test_folded_fields_show_every_value_that_is_set(on_hosts: Frozen) -> None:
     async with opened(on_hosts, 80, 40) as stage:
         await _fill(stage, "fixer2", "go")
@@ -917,6 +929,7 @@ async def test_what_was_hired_is_not_in_the_next_form(frozen: Frozen, monkeypatc
         await stage.sees("Name     agent1", "its task;")
 
 
+@pytest.mark.long
 async def test_keys_typed_while_the_form_opens_are_its_name(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.write("nabc")
@@ -1031,6 +1044,7 @@ async def test_the_form_chooses_effort_and_thinking(frozen: Frozen) -> None:
         assert (flags.effort, flags.thinking) == ("high", "off")
 
 
+@pytest.mark.long
 async def test_the_form_offers_only_what_the_model_takes(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "go", more=True)
@@ -1083,6 +1097,7 @@ async def test_the_api_is_asked_once_what_a_model_takes(frozen: Frozen, monkeypa
     assert asked == ["/v1/models/claude-sonnet-5-5"]
 
 
+@pytest.mark.long
 async def test_the_form_says_that_the_web_lets_data_out(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await _fill(stage, "seeker", "go")
@@ -1101,6 +1116,7 @@ async def test_the_form_says_that_the_web_lets_data_out(frozen: Frozen) -> None:
         assert (flags.web, flags.allowed_domains) == (True, ["docs.a.org", "b.org"])
 
 
+@pytest.mark.long
 async def test_the_error_of_a_domain_is_shown_whole(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "seeker", "go")
@@ -1128,6 +1144,7 @@ async def test_keys_in_one_read_fill_the_field_in_their_order(frozen: Frozen) ->
         await stage.until(lambda: not form.query_one("#hire-name", Input).has_focus, "the next field")
 
 
+@pytest.mark.long
 async def test_a_deleted_team_is_not_made_again_by_a_hire(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _fill(stage, "fixer2", "go")
@@ -1154,6 +1171,7 @@ def on_hosts(frozen: Frozen) -> Frozen:
     return frozen
 
 
+@pytest.mark.long
 async def test_the_form_chooses_host_and_labels(on_hosts: Frozen) -> None:
     async with opened(on_hosts, 80, 40) as stage:
         await _fill(stage, "fixer2", "go", more=True)
@@ -1191,6 +1209,7 @@ async def test_the_form_names_what_no_host_can_do(on_hosts: Frozen) -> None:
         await stage.sees("waits for a host: none of this team is up; start one with `crewboard host`", "✓ ready")
 
 
+@pytest.mark.long
 async def test_a_clone_asks_for_the_host_of_its_original(on_hosts: Frozen) -> None:
     flags = HireOptions(host="build3", needs=["tpu"], worktree=True)
     agents.change_spec(on_hosts.directory.agent("api"), lambda old: _with(old, flags))
@@ -1201,6 +1220,7 @@ async def test_a_clone_asks_for_the_host_of_its_original(on_hosts: Frozen) -> No
         assert "--worktree" not in stage.all
 
 
+@pytest.mark.long
 async def test_the_alert_says_at_once_how_its_key_is_pressed_from_a_field(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")
@@ -1213,6 +1233,7 @@ async def test_the_alert_says_at_once_how_its_key_is_pressed_from_a_field(frozen
         assert " Esc ! " in stage.part("alert")
 
 
+@pytest.mark.long
 async def test_tab_behind_space_goes_to_the_field_that_it_shows(frozen: Frozen) -> None:
     """Both keys may come in one read of the terminal."""
     async with opened(frozen, 120, 36) as stage:
@@ -1223,6 +1244,7 @@ async def test_tab_behind_space_goes_to_the_field_that_it_shows(frozen: Frozen) 
         assert stage.app.screen.query_one("#hire-domains", Input).has_focus
 
 
+@pytest.mark.long
 async def test_the_form_does_not_send_to_itself(empty: Frozen) -> None:
     async with opened(empty, 80, 24) as stage:
         await stage.press("n")

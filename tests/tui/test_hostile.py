@@ -68,6 +68,7 @@ def _check(stage: Stage) -> None:
     assert stage.app._exception is None
 
 
+@pytest.mark.long
 async def test_every_view_shows_it_as_text(hostile: Frozen) -> None:
     async with opened(hostile, 100, 30) as stage:
         for key in "2345671":

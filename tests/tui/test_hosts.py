@@ -99,6 +99,7 @@ async def test_the_first_picture_of_the_hosts_has_its_width(spread: Frozen, monk
         assert min(widths) > 60
 
 
+@pytest.mark.long
 async def test_n_on_the_hosts_page_hires_onto_the_selected_host(spread: Frozen) -> None:
     async with opened(spread, 80, 24) as stage:
         await stage.press("H", "j")
@@ -112,6 +113,7 @@ async def test_n_on_the_hosts_page_hires_onto_the_selected_host(spread: Frozen) 
         assert "--host build2" not in stage.all
 
 
+@pytest.mark.long
 async def test_a_team_without_hosts_says_how_to_start_one(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.sees("━ Team")
@@ -120,6 +122,7 @@ async def test_a_team_without_hosts_says_how_to_start_one(frozen: Frozen) -> Non
         await stage.sees("━━ Hosts ━━", "no hosts: this team is in files", "team create NAME --store URL")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
 async def test_from_two_hosts_on_the_board_names_them(spread: Frozen, size: tuple[int, int]) -> None:
     async with opened(spread, *size) as stage:
@@ -147,6 +150,7 @@ def test_what_an_agent_does_keeps_its_room_beside_its_host(spread: Frozen) -> No
             assert next(column.width for column in columns if column.title == "DOING") >= 16
 
 
+@pytest.mark.long
 async def test_a_lost_host_is_one_need_for_all_its_agents(spread: Frozen) -> None:
     bind(spread, "ui", host="build2")
     bind(spread, "release", needs=["tpu"])
@@ -189,6 +193,7 @@ async def test_work_that_an_ending_host_cut_off_is_resumed_or_acknowledged(
         await stage.sees("Needs you · 5")
 
 
+@pytest.mark.long
 async def test_hosts_were_up_while_the_database_is_away(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise StorageError("the store postgresql://crew@db failed: connection refused", away=True)
@@ -204,6 +209,7 @@ async def test_hosts_were_up_while_the_database_is_away(spread: Frozen, monkeypa
         await stage.sees_not("1 of 2 hosts up")
 
 
+@pytest.mark.long
 async def test_a_need_for_a_host_names_labels_and_remedies(spread: Frozen) -> None:
     want(spread.directory, "trainer", 40, prompt="Train the model.", needs=["gpu", "tpu"])
     want(spread.directory, "waiter", 50, host="build2", needs=["gpu"])
@@ -224,6 +230,7 @@ async def test_a_need_for_a_host_names_labels_and_remedies(spread: Frozen) -> No
         await stage.sees("prompt     Train the model.")
 
 
+@pytest.mark.long
 async def test_a_need_for_an_engine_says_where_to_start_a_host(spread: Frozen) -> None:
     want(spread.directory, "coder", 40)
     agents.change_spec(spread.directory.agent("coder"), with_codex)
@@ -240,6 +247,7 @@ async def test_the_page_of_a_lost_agent_says_what_helps(spread: Frozen) -> None:
         await stage.sees("was on build2", "no sign of life of build2 for 15 s", "what helps resume")
 
 
+@pytest.mark.long
 async def test_resumed_agents_that_wait_are_not_said_to_be_up(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hire, "resume", lambda *_: 2)
     waits = {"release": "queued: waits for a host with tpu"}
@@ -249,6 +257,7 @@ async def test_resumed_agents_that_wait_are_not_said_to_be_up(spread: Frozen, mo
         await stage.sees("1 of 2 are up again; release is queued: waits for a host with tpu")
 
 
+@pytest.mark.long
 async def test_what_streams_on_another_machine_is_said_to_be_there(spread: Frozen) -> None:
     async with opened(spread, 120, 40) as stage:
         stage.app.open_agent("api", "Transcript")

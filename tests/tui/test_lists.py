@@ -180,6 +180,7 @@ async def test_a_number_pressed_again_ends_the_zoom_of_another_pane(frozen: Froz
         await stage.until(lambda: isinstance(stage.app.focused, Roster), "the focus on the team")
 
 
+@pytest.mark.long
 async def test_new_mail_never_moves_the_message_that_is_read(frozen: Frozen) -> None:
     for number in range(3):
         frozen.mail(1000 + number, "scan", "operator", "message", f"letter {number}", 0)
@@ -201,6 +202,7 @@ def fill(frozen: Frozen, box: str, count: int) -> None:
     inbox.store.append(inbox.name, b"".join(map(codec.encode, messages)))
 
 
+@pytest.mark.long
 async def test_the_oldest_of_9000_messages_is_reached_from_the_end(frozen: Frozen) -> None:
     fill(frozen, "perf", 9000)
     async with opened(frozen, 80, 24) as stage:
@@ -239,6 +241,7 @@ async def test_new_mail_that_is_not_loaded_is_not_read(frozen: Frozen, monkeypat
         await stage.until(lambda: mail.shown_to(0) > 0, "the first of it read")
 
 
+@pytest.mark.long
 async def test_an_unchanged_mailbox_is_not_gone_through(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     gone_through = Mock(wraps=message_list.find_threads)
     monkeypatch.setattr(message_list, "find_threads", gone_through)

@@ -102,6 +102,7 @@ async def test_a_twentieth_of_the_board_is_frames_at_most(frozen: Frozen, size: 
         assert 0 < lines <= 0.05 * width * height
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", default([60, 80, 120], 80))
 async def test_the_tabs_mark_which_view_is_open(frozen: Frozen, width: int) -> None:
     names = ["Board", "Inbox", "Tasks", "Needs", "Procs", "Feed", "Cost", "Changes", "Rules", "Hosts"]
@@ -120,6 +121,7 @@ _SIZES = [(80, 24), (120, 36), (170, 50), (40, 10), (60, 20), (100, 30), (120, 4
 
 
 # What is written is the same in all themes, so one size shows it for the other two.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("size", "theme"),
     [
@@ -139,6 +141,7 @@ async def test_a_need_is_told_three_times_at_most(frozen: Frozen, size: tuple[in
             await stage.press(*(("escape",) if keys == "n" else ()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("key", "title"), [("?", "Keys that work here"), ("t", "Teams · 1"), (".", "parser"), (":", "Go or do")]
 )
@@ -171,6 +174,7 @@ async def test_eleven_agents_fit_on_a_small_terminal(frozen: Frozen) -> None:
         assert len(rows.intersection(names)) >= 11
 
 
+@pytest.mark.long
 async def test_one_cursor_two_fills_and_eleven_keys_in_any_view(frozen: Frozen) -> None:
     async with opened(frozen, 170, 50) as stage:
         for keys in PAGES:
@@ -184,6 +188,7 @@ async def test_one_cursor_two_fills_and_eleven_keys_in_any_view(frozen: Frozen) 
             await stage.press(*(("escape",) if keys == "n" else ()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 async def test_approve_is_filled_once_all_was_on_the_screen(frozen: Frozen, size: tuple[int, int]) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "\n".join(f"{each}. step" for each in range(1, 41))})
@@ -198,6 +203,7 @@ async def test_approve_is_filled_once_all_was_on_the_screen(frozen: Frozen, size
         assert filled(stage).count("a approve") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", default([80, 100, 120, 170], 80, 120))
 async def test_each_column_of_processes_has_its_head(frozen: Frozen, width: int) -> None:
     async with opened(frozen, width, 36) as stage:
@@ -246,6 +252,7 @@ async def test_no_bar_is_empty(frozen: Frozen, theme: str) -> None:
             assert len(bars) == (1 if keys == "4" else 2), keys
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [80, 120])
 async def test_the_palette_shows_a_need_as_far_as_there_is_room(frozen: Frozen, width: int) -> None:
     async with opened(frozen, width, 24) as stage:
@@ -271,6 +278,7 @@ def _line_of(stage: Stage, words: str) -> int:
     return next(at for at, line in enumerate(stage.text) if words in line)
 
 
+@pytest.mark.long
 async def test_the_list_of_needs_is_as_high_as_its_rows(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4")

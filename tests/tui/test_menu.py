@@ -22,6 +22,7 @@ async def open_menu(stage: Stage, *keys: str) -> dict[str, str]:
     return {line.split()[0]: line for line in lines}
 
 
+@pytest.mark.long
 async def test_it_says_what_each_key_does_or_why_it_does_nothing(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         lines = await open_menu(stage, "j", "j", "j", "j", "j")
@@ -38,6 +39,7 @@ async def test_it_says_what_each_key_does_or_why_it_does_nothing(frozen: Frozen)
         assert stage.text[-2].startswith(" ✖ parser died")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "way",
     ["letter", pytest.param("enter", marks=pytest.mark.long), pytest.param("click", marks=pytest.mark.long)],
@@ -62,6 +64,7 @@ async def test_what_does_not_work_says_why_when_it_is_chosen(frozen: Frozen) -> 
         await stage.sees("stop: parser is not running")
 
 
+@pytest.mark.long
 async def test_the_menu_and_its_letter_may_come_together(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.settles()
@@ -104,6 +107,7 @@ async def test_it_acts_on_nothing_that_came_under_the_cursor(frozen: Frozen, mon
         await stage.sees("rename: not taken: what is under the cursor has only just come there")
 
 
+@pytest.mark.long
 async def test_what_ended_meanwhile_is_not_paused(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await open_menu(stage, "j", "j", "j", "j", "j")
@@ -146,6 +150,7 @@ async def test_the_right_button_opens_it_on_its_row(frozen: Frozen) -> None:
         await stage.sees("━━ docs ━")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("letter", ["a", "enter"])
 async def test_it_acts_on_no_other_need_of_the_same_agent(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, letter: str

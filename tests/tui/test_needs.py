@@ -61,6 +61,7 @@ async def test_a_permission_is_explained_by_its_call(frozen: Frozen) -> None:
         await stage.sees("release · why", "tool edit_file", "-one", "+two")
 
 
+@pytest.mark.long
 async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("4")
@@ -219,6 +220,7 @@ async def test_the_alert_says_open_or_next_as_its_key_will_do(frozen: Frozen) ->
         await stage.sees("Needs you · 5", "▌✖ parser")
 
 
+@pytest.mark.long
 async def test_one_key_raises_the_limit_that_stopped_an_agent(frozen: Frozen) -> None:
     why = "reached its limit of 30 model calls"
     agent = frozen.hire("turner", "code", "idle", "", ago=20, pid=77, failed=79, failed_at=NOW - 20, last_error=why)
@@ -299,6 +301,7 @@ async def test_an_agent_whose_assignment_failed_tries_again_with_one_key(frozen:
         assert mailbox.read(frozen.directory, "refused").messages[-1].content == RETRY
 
 
+@pytest.mark.long
 async def test_an_agent_whose_model_refused_tries_again_with_another(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +363,7 @@ async def test_below_the_list_of_needs_no_line_repeats_the_first(
         await stage.until(lambda: "disk full" in stage.part("alert"), "what is wrong with the disk")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.long)])
 async def test_the_worst_need_is_told_where_the_list_does_not(frozen: Frozen, size: tuple[int, int]) -> None:
     async with opened(frozen, *size) as stage:
@@ -464,6 +468,7 @@ async def test_a_collision_marks_both_rows_and_is_answered(empty: Frozen, size: 
         assert marked(stage) == {"ann": True, "ben": True, "cat": False}, "they still collide"
 
 
+@pytest.mark.long
 async def test_the_key_for_the_next_need_says_that_it_begins_again(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         await stage.settles()

@@ -127,6 +127,7 @@ async def test_a_key_is_answered_before_the_team_is_read(frozen: Frozen, monkeyp
         await stage.until(lambda: "paint" in told[told.index("outcome") :], "the outcome, and a paint after it")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["3", "6"])
 async def test_a_view_is_painted_once_it_is_complete(frozen: Frozen, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     set_timer = App.set_timer
@@ -203,6 +204,7 @@ async def test_the_first_picture_takes_one_layout(frozen: Frozen, monkeypatch: p
     assert before.count("apply") <= 26
 
 
+@pytest.mark.long
 async def test_panes_that_show_nothing_are_made_when_first_shown(empty: Frozen) -> None:
     late = "#agent-facts, #board-needs, #board-pulse"
     empty.hire("ann", "code", "working", "thinking", ago=9, pid=4500)

@@ -141,6 +141,7 @@ def _asked(kind: RequestType, payload: JsonValue) -> Request:
     return Request(id="r", type=kind, from_="api", to="operator", payload=payload)
 
 
+@pytest.mark.long
 async def test_lines_that_a_jump_passed_are_shown_before_a_yes(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": _LONG_PLAN})
     async with opened(frozen, 80, 24) as stage:
@@ -182,6 +183,7 @@ async def test_what_a_key_has_shown_stays_for_a_moment(
             await stage.until(_is(frozen, "req-1", "approved"), "the approval")
 
 
+@pytest.mark.long
 async def test_a_line_that_no_scrolling_shows_needs_a_second_press(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +205,7 @@ async def test_a_line_that_no_scrolling_shows_needs_a_second_press(
         await stage.until(_is(frozen, "req-1", "approved"), "the approval")
 
 
+@pytest.mark.long
 async def test_a_line_that_is_unread_again_each_time_needs_a_second_press(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +224,7 @@ async def test_a_line_that_is_unread_again_each_time_needs_a_second_press(
         await stage.until(_is(frozen, "req-1", "approved"), "the approval")
 
 
+@pytest.mark.long
 async def test_each_press_shows_lines_that_were_not_shown(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": _LONG_PLAN * 3})
     async with opened(frozen, 80, 24) as stage:
@@ -235,6 +239,7 @@ async def test_each_press_shows_lines_that_were_not_shown(frozen: Frozen) -> Non
         assert _request(frozen, "req-1").status == "pending"
 
 
+@pytest.mark.long
 async def test_what_was_read_stays_read_at_another_width(frozen: Frozen) -> None:
     words = " ".join(f"word{number}" for number in range(400))
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": words})
@@ -302,6 +307,7 @@ def _impact(count: int) -> dict[str, JsonValue]:
     return {"plan": _LONG_PLAN, "files": [f"src/part-{number}.py" for number in range(count)], "risk": "it may fail"}
 
 
+@pytest.mark.long
 async def test_the_facts_of_a_plan_stand_beside_it(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, _impact(9))
     async with opened(frozen, 110, 36) as stage:
@@ -338,6 +344,7 @@ async def test_the_facts_of_a_plan_stand_beside_it(frozen: Frozen) -> None:
             await stage.pilot.resize_terminal(110, 36)
 
 
+@pytest.mark.long
 async def test_facts_that_do_not_fit_beside_a_plan_stand_above_it(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, _impact(40))
     async with opened(frozen, 120, 36) as stage:
@@ -428,6 +435,7 @@ async def test_a_plan_in_sight_as_a_whole_stays_read_beside_feedback(frozen: Fro
         await stage.until(_is(frozen, "req-1", "approved"), "the approval")
 
 
+@pytest.mark.long
 async def test_a_comparison_read_to_its_end_is_not_the_plan(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -443,6 +451,7 @@ async def test_a_comparison_read_to_its_end_is_not_the_plan(frozen: Frozen) -> N
         await stage.sees_not("What changed")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["a", pytest.param("A", marks=pytest.mark.long)])
 async def test_a_command_read_in_part_is_shown_before_a_yes(frozen: Frozen, key: str) -> None:
     command = "\n".join(f"echo {number}" for number in range(60))
@@ -457,6 +466,7 @@ async def test_a_command_read_in_part_is_shown_before_a_yes(frozen: Frozen, key:
         assert await _press_until(stage, key, _is(frozen, "perm-1", "approved")) > 1
 
 
+@pytest.mark.long
 async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Frozen) -> None:
     frozen.asks("question-0bda2e498e58", "question", "api", 10, {"question": "tabs?"})
     async with opened(frozen, 80, 24) as stage:
@@ -468,6 +478,7 @@ async def test_the_page_shows_who_asks_what_it_touches_and_the_plan(frozen: Froz
         await stage.sees("REQ question-0bda2e498e58")
 
 
+@pytest.mark.long
 async def test_the_page_names_the_engine_that_wrote_the_plan(frozen: Frozen) -> None:
     agent = frozen.directory.agent("auth-plan")
     spec = agent.spec.load()
@@ -522,6 +533,7 @@ async def test_a_plan_read_to_its_end_is_answered_once_by_one_press(frozen: Froz
     assert [answer.metadata["approve"] for answer in answers] == [True]
 
 
+@pytest.mark.long
 async def test_keys_are_dead_for_a_moment_after_the_page_opens(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_page, "BLIND_FOR", 3600)
     async with opened(frozen) as stage:
@@ -562,6 +574,7 @@ class _Clock:
                 callback()
 
 
+@pytest.mark.long
 async def test_keys_are_dead_for_a_whole_moment_after_the_last_change(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -596,6 +609,7 @@ async def test_an_answer_that_comes_too_soon_says_so_whatever_its_key(
         await stage.sees("send back: not taken: the page had only just appeared")
 
 
+@pytest.mark.long
 async def test_denying_asks_why_and_sends_it(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -673,6 +687,7 @@ async def test_what_was_written_for_a_no_does_not_go_along_with_a_yes(frozen: Fr
         assert stage.app.context.drafts == {"req-004281 no": "too risky"}, "leaving says what was not sent"
 
 
+@pytest.mark.long
 async def test_an_approval_while_the_database_is_away_says_what_to_do(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -773,6 +788,7 @@ async def test_an_edited_plan_is_approved_as_edited(frozen: Frozen) -> None:
         assert _request(frozen, "req-004281").edited == "0. Ask first. " + PLAN
 
 
+@pytest.mark.long
 async def test_a_plan_of_which_nothing_is_left_is_not_approved(frozen: Frozen) -> None:
     """The agent would read no other text, and carry out its own."""
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "drop the table"})
@@ -785,6 +801,7 @@ async def test_a_plan_of_which_nothing_is_left_is_not_approved(frozen: Frozen) -
         assert _request(frozen, "req-1").status == "pending"
 
 
+@pytest.mark.long
 async def test_the_text_that_was_approved_is_what_is_shown_and_read(frozen: Frozen) -> None:
     """A reader of the plan as it came has not read what was made of it, and the Inbox tells of the latter."""
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "# Way\n\n1. write\n2. drop the table"})
@@ -872,6 +889,7 @@ async def test_during_an_edit_the_field_names_only_keys_that_work(frozen: Frozen
         await stage.sees("a sends it with your approval · d shows the kept refusal")
 
 
+@pytest.mark.long
 async def test_ctrl_c_while_a_plan_is_edited_only_says_how_to_leave(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -918,6 +936,7 @@ async def test_feedback_that_was_emptied_is_forgotten(frozen: Frozen) -> None:
         assert stage.app.context.drafts == {}
 
 
+@pytest.mark.long
 async def test_a_plan_that_was_decided_elsewhere_is_not_answered_again(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -933,6 +952,7 @@ async def test_a_plan_that_was_decided_elsewhere_is_not_answered_again(
         assert "a approve" not in stage.offered
 
 
+@pytest.mark.long
 async def test_a_plan_that_was_revised_is_not_answered(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -977,6 +997,7 @@ async def test_a_reason_for_a_plan_decided_meanwhile_stays_in_sight(frozen: Froz
         await stage.sees("Not sent: this request was already answered", "too risky")
 
 
+@pytest.mark.long
 async def test_a_request_that_changed_since_it_was_shown_is_refused(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -997,6 +1018,7 @@ def test_a_page_knows_that_its_request_has_changed(frozen: Frozen) -> None:
     assert "it has changed since you opened it" in (outcome_of(changed, view) or "")
 
 
+@pytest.mark.long
 async def test_esc_leaves_it_for_later_and_keeps_what_was_written(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
@@ -1040,6 +1062,7 @@ async def test_a_question_stands_in_one_column_with_its_last_steps(frozen: Froze
         assert "later.py" not in stage.all
 
 
+@pytest.mark.long
 async def test_the_last_choice_becomes_the_line_for_own_words(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _open_question(stage)
@@ -1071,6 +1094,7 @@ async def test_a_choice_does_not_push_words_of_ones_own_aside(frozen: Frozen) ->
         assert _request(frozen, "req-004290").feedback == "yes, with a banner"
 
 
+@pytest.mark.long
 async def test_the_meter_counts_the_version_that_an_answer_is_about(frozen: Frozen) -> None:
     """A comparison that was read as a whole is not the plan, and numbers of lines are not part of its text."""
     long = "# Way\n\n" + "\n".join(f"{at}. do the part {at}" for at in range(1, 61))
@@ -1236,6 +1260,7 @@ async def test_a_low_screen_shows_the_choices_and_the_answer_field(frozen: Froze
         )
 
 
+@pytest.mark.long
 async def test_a_question_read_in_part_is_shown_before_an_answer(frozen: Frozen) -> None:
     asks = {"question": _LONG_PLAN, "options": [f"option {number}" for number in range(30)]}
     frozen.asks("req-1", "question", "api", 10, asks)  # type: ignore[arg-type]
@@ -1398,6 +1423,7 @@ async def test_a_permission_shows_the_change_and_can_add_its_rule(frozen: Frozen
     ]
 
 
+@pytest.mark.long
 async def test_a_permission_shows_the_exact_command_and_no_absent_rule(frozen: Frozen) -> None:
     command = "git  push origin  rel-2.0 && rm -rf build # " + "x" * 70
     payload: dict[str, JsonValue] = {"tool": "bash", "input": {"command": command}, "summary": "git", "scope": None}
@@ -1423,6 +1449,7 @@ async def test_a_plan_marks_line_breaks_in_a_command_it_names(frozen: Frozen) ->
 _KEY = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
 
 
+@pytest.mark.long
 async def test_a_hidden_key_is_unread_until_it_was_revealed(frozen: Frozen) -> None:
     frozen.asks("r", "permission", "release", 22, {"tool": "bash", "input": {"command": f"curl -u {_KEY}: host"}})
     async with opened(frozen, 100, 40) as stage:
@@ -1446,6 +1473,7 @@ async def test_a_hidden_key_is_unread_until_it_was_revealed(frozen: Frozen) -> N
         await stage.until(_is(frozen, "r", "approved"), "the approval")
 
 
+@pytest.mark.long
 async def test_eighty_columns_offer_to_show_a_hidden_key(frozen: Frozen) -> None:
     command = f"curl -u {_KEY}: host"
     frozen.asks("p-1", "plan_approval", "api", 10, {"plan": "go"})
@@ -1457,6 +1485,7 @@ async def test_eighty_columns_offer_to_show_a_hidden_key(frozen: Frozen) -> None
             await stage.sees(word, "K show keys")
 
 
+@pytest.mark.long
 async def test_revealed_lines_below_the_fold_must_be_read(frozen: Frozen) -> None:
     frozen.asks("p", "plan_approval", "api", 10, {"plan": _LONG_PLAN, "commands": [f"curl -u {_KEY}: host"]})
     async with opened(frozen, 100, 30) as stage:
@@ -1481,6 +1510,7 @@ async def test_revealed_lines_below_the_fold_must_be_read(frozen: Frozen) -> Non
         await stage.until(_is(frozen, "p", "approved"), "the approval")
 
 
+@pytest.mark.long
 async def test_the_choices_of_a_question_can_be_revealed(frozen: Frozen) -> None:
     frozen.asks("q", "question", "release", 22, {"question": "which?", "options": [f"use {_KEY}", "none"]})
     async with opened(frozen, 100, 40) as stage:
@@ -1507,6 +1537,7 @@ async def test_marked_permissions_can_be_revealed(frozen: Frozen) -> None:
         await stage.sees(f"curl -u {_KEY}: host")
 
 
+@pytest.mark.long
 async def test_no_page_of_a_request_hides_what_looks_like_a_key(frozen: Frozen) -> None:
     run = "make # -----BEGIN PRIVATE KEY-----\ntouch one\n# -----END PRIVATE KEY-----\ncurl https://x:$(two)@h"
     frozen.asks("p", "plan_approval", "release", 22, {"plan": run, "commands": [run]})
@@ -1625,6 +1656,7 @@ async def test_of_what_is_asked_at_once_the_plan_comes_first(frozen: Frozen) -> 
     assert needs == ["parser", "auth-plan", "docs", "ui", "api", "migrate", "flaky-hunt"]
 
 
+@pytest.mark.long
 async def test_next_goes_through_everything_that_needs_me(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("!")
@@ -1737,6 +1769,7 @@ async def test_calls_beyond_the_plan_are_marked_on_roster_and_pages(frozen: Froz
         await stage.sees("DEVIATED  2 calls that the plan before", "src/new.py")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
 async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, size: tuple[int, int]) -> None:
     steps = "# Serve\n\n1. write\n2. run pytest\n3. publish it"
@@ -1774,6 +1807,7 @@ async def test_a_plan_is_approved_with_the_terms_that_are_shown(frozen: Frozen, 
     assert "bash" not in (terms.tools or ["bash"])
 
 
+@pytest.mark.long
 async def test_the_terms_in_force_are_on_the_board_and_the_agents_page(frozen: Frozen) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it"})
     record = frozen.directory.agent("api").status
@@ -1790,6 +1824,7 @@ async def test_the_terms_in_force_are_on_the_board_and_the_agents_page(frozen: F
         await stage.sees("$2.00 from its approval on")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
 async def test_a_held_step_is_released_at_the_cursor(frozen: Frozen, size: tuple[int, int]) -> None:
     plan = "1. write\n2. publish it\n3. tell us"
@@ -1824,6 +1859,7 @@ async def test_a_held_step_is_released_at_the_cursor(frozen: Frozen, size: tuple
     assert [each["released"] for each in told if "released" in each] == [[2]]
 
 
+@pytest.mark.long
 async def test_the_terms_of_a_plan_outlive_its_page_and_the_dashboard(frozen: Frozen, tmp_path: Path) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it\n3. run `make it`"})
     settings = Settings(drafts=tmp_path)
@@ -1864,6 +1900,7 @@ async def test_the_terms_of_a_plan_outlive_its_page_and_the_dashboard(frozen: Fr
     assert [each.commands for each in terms.denied] == [["make it"]]
 
 
+@pytest.mark.long
 async def test_the_terms_of_a_plan_that_is_sent_back_go_to_its_next_version(frozen: Frozen, tmp_path: Path) -> None:
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. try it\n3. publish it\n4. tell us"})
     settings = Settings(drafts=tmp_path)
@@ -1898,6 +1935,7 @@ async def test_the_terms_of_a_plan_that_is_sent_back_go_to_its_next_version(froz
     assert (terms.ask, terms.hold, terms.refused) == (True, [4], [3])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
 async def test_a_held_step_of_an_edited_plan_is_released(frozen: Frozen, size: tuple[int, int]) -> None:
     note: dict[str, JsonValue] = {"id": "n1", "line": 1, "end": 1, "quoted": ["1. write"], "text": "which file?"}
@@ -1957,6 +1995,7 @@ async def test_marked_permissions_are_approved_together(frozen: Frozen) -> None:
     assert _request(frozen, "req-004281").status == "pending", "a plan is marked too, and is read on its own page"
 
 
+@pytest.mark.long
 async def test_marked_permissions_read_in_part_are_shown_before_a_yes(frozen: Frozen) -> None:
     _permission(frozen, "perm-1", "release", "\n".join(f"make {number}" for number in range(60)))
     _permission(frozen, "perm-2", "api", "make two")
@@ -1968,6 +2007,7 @@ async def test_marked_permissions_read_in_part_are_shown_before_a_yes(frozen: Fr
         assert await _press_until(stage, "a", _is(frozen, "perm-1", "approved")) > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "done", "status"), [("a", "approved", "approved"), ("d", "denied", "rejected")])
 async def test_a_marked_permission_that_changed_is_refused_and_said_so(
     frozen: Frozen, key: str, done: str, status: str
@@ -2135,6 +2175,7 @@ async def test_work_on_a_task_is_sent_back_with_feedback(empty: Frozen) -> None:
         assert feedback.content.endswith("asks for changes:\nmore")
 
 
+@pytest.mark.long
 async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen: Frozen, tmp_path: Path) -> None:
     """A note stands below its line, also when the dashboard is opened again, until an answer sends it."""
     settings = Settings(drafts=tmp_path / "drafts")
@@ -2187,6 +2228,7 @@ async def test_notes_on_lines_of_a_plan_are_drafts_and_sent_as_one_round(frozen:
     assert decided.feedback is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", default([(80, 24), (120, 40)], (80, 24)))
 async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: tuple[int, int]) -> None:
     plan = "# Serve\n\nFirst\n\n1. Write `api.py`\n   with care\n2. Run `make release now`\n3. Tell us\n\nThe end"
@@ -2235,6 +2277,7 @@ async def test_notes_and_verdicts_are_given_at_the_cursor(frozen: Frozen, size: 
     assert [(note.line, note.end, note.text) for note in decided.notes] == [(5, 8, "in one go")]
 
 
+@pytest.mark.long
 async def test_space_decides_the_same_about_all_steps_of_a_range(frozen: Frozen) -> None:
     plan = "# Serve\n\n1. Write it\n2. Run it\n3. Tell us\n4. Rest"
     frozen.asks("req-1", "plan_approval", "api", 10, {"plan": plan})
@@ -2267,6 +2310,7 @@ async def test_space_decides_the_same_about_all_steps_of_a_range(frozen: Frozen)
         assert terms.hold == [2, 3]
 
 
+@pytest.mark.long
 async def test_the_cursor_of_a_plan_stays_on_its_lines(frozen: Frozen) -> None:
     """Below the plan stands what it touches: that is scrolled to, and no note can be on it."""
     plan: dict[str, JsonValue] = {"plan": _LONG_PLAN, "files": [f"file{number}.py" for number in range(40)]}
@@ -2314,6 +2358,7 @@ async def test_the_page_of_the_only_need_names_no_key_that_opens_it(empty: Froze
         await stage.until(lambda: "bob asks: which one?" in stage.part("alert"), "the next need")
 
 
+@pytest.mark.long
 async def test_the_page_says_what_became_of_notes_and_goes_to_them(empty: Frozen) -> None:
     empty.hire("ann", "code", "waiting", "waits for a yes", ago=10, pid=4500)
     first = ["# Move the files", "", *(f"- move file{number}.py" for number in range(3, 60))]
@@ -2454,6 +2499,7 @@ async def test_notes_that_were_not_sent_go_to_the_next_version(empty: Frozen, tm
     assert decided.feedback == "> 2. Publish it\n> 3. Tell us\nwait"
 
 
+@pytest.mark.long
 async def test_the_notes_of_an_answer_are_those_at_its_key(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     """A note that was begun after it waits for the next answer."""
     begun = threading.Event()

@@ -59,6 +59,7 @@ async def test_capital_p_pauses_all_agents_and_then_resumes_them(
     assert sorted(pause) == sorted(unpause) == sorted((name,) for name in frozen.probe.held)
 
 
+@pytest.mark.long
 async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt = Calls(returns=mailbox.compose("operator", "api", "interrupt", ""))
     monkeypatch.setattr(control, "interrupt", interrupt)
@@ -162,6 +163,7 @@ async def test_l_talks_to_a_lead_of_another_name(frozen: Frozen, monkeypatch: py
     assert tell == [("and?",)]
 
 
+@pytest.mark.long
 async def test_halt_ends_all_agents_once_the_team_name_is_typed(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +183,7 @@ async def test_halt_ends_all_agents_once_the_team_name_is_typed(
     assert ended == [{"now": True}]
 
 
+@pytest.mark.long
 async def test_a_hung_supervisor_needs_you_and_is_replaced_from_the_palette(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

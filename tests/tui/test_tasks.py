@@ -43,6 +43,7 @@ async def test_the_details_of_a_task_say_who_approved_it(frozen: Frozen) -> None
         await stage.sees(f"review     reviewed by qa {format_minute(NOW - 60)}")
 
 
+@pytest.mark.long
 async def test_a_task_says_in_row_and_details_why_it_waits(frozen: Frozen) -> None:
     frozen.task(30, "old survey", "cancelled")
     frozen.task(31, "tell the users", blocked_by=[30, 9])
@@ -123,6 +124,7 @@ async def test_the_empty_board_says_which_key_makes_the_first(empty: Frozen) -> 
         await stage.can("A", "new task")
 
 
+@pytest.mark.long
 async def test_a_task_is_given_to_an_agent_who_is_told(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 23)
@@ -234,6 +236,7 @@ async def test_the_mark_of_a_task_that_is_gone_goes_too(frozen: Frozen) -> None:
         await stage.sees_not(" marked")
 
 
+@pytest.mark.long
 async def test_capital_c_cancels_and_says_that_the_owner_is_not_told(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 9)
@@ -243,6 +246,7 @@ async def test_capital_c_cancels_and_says_that_the_owner_is_not_told(frozen: Fro
     assert _task(frozen, 9).status == "cancelled"
 
 
+@pytest.mark.long
 async def test_a_task_offers_only_keys_that_fit_its_state_and_none_for_its_owner(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await _on(stage, 2)
@@ -345,6 +349,7 @@ async def test_e_edits_subject_and_description(frozen: Frozen) -> None:
     assert (_task(frozen, 30).subject, _task(frozen, 30).description) == ("new", "as before, and more")
 
 
+@pytest.mark.long
 async def test_an_edit_keeps_what_was_changed_meanwhile(frozen: Frozen) -> None:
     frozen.task(30, "old", description="as before")
     async with opened(frozen, 80, 36) as stage:
@@ -543,6 +548,7 @@ def messages_seen(frozen: Frozen) -> dict[str, float]:
     return state.needs if state is not None else {}
 
 
+@pytest.mark.long
 async def test_an_owner_stands_near_its_task(frozen: Frozen) -> None:
     async with opened(frozen, 120, 40) as stage:
         await stage.press("3")
@@ -572,6 +578,7 @@ def test_a_task_stands_below_what_it_waits_for() -> None:
     assert [*tree.depths(board).items()] == [(1, 0), (3, 0), (4, 1), (5, 0), (2, 0), (6, 0), (7, 1)]
 
 
+@pytest.mark.long
 async def test_completed_tasks_are_folded_to_one_row_until_enter(frozen: Frozen) -> None:
     for ident in range(40, 51):
         frozen.task(ident, f"step {ident}", "completed", owner="scan")
@@ -600,6 +607,7 @@ async def test_completed_tasks_are_folded_to_one_row_until_enter(frozen: Frozen)
         await stage.sees("⏎ folds")
 
 
+@pytest.mark.long
 async def test_the_board_folds_completed_tasks_too(frozen: Frozen) -> None:
     for ident in range(40, 44):
         frozen.task(ident, f"step {ident}", "completed", owner="scan")
@@ -612,6 +620,7 @@ async def test_the_board_folds_completed_tasks_too(frozen: Frozen) -> None:
         await stage.sees("step 40", "⏎ folds")
 
 
+@pytest.mark.long
 async def test_a_task_that_completes_under_the_cursor_stays_there(frozen: Frozen) -> None:
     frozen.task(40, "step 40", "completed", owner="scan")
     async with opened(frozen, 80, 24) as stage:

@@ -53,6 +53,7 @@ def _readings() -> int:
     return sum(each.name == "crewboard-watch" for each in threading.enumerate())
 
 
+@pytest.mark.long
 async def test_enter_turns_to_the_other_team_and_ends_the_old_reading(frozen: Frozen) -> None:
     other = second(frozen)
     async with opened(frozen, 80, 24, settings=Settings(notify="bell")) as stage:
@@ -167,6 +168,7 @@ async def test_a_team_is_created_and_shown(frozen: Frozen) -> None:
     assert (frozen.directory.root / ".crewboard" / "demo-two" / "config.json").exists()
 
 
+@pytest.mark.long
 async def test_deleting_a_team_says_what_is_lost_and_asks_for_its_name(frozen: Frozen) -> None:
     other = second(frozen)
     async with opened(frozen, 80, 24) as stage:
@@ -213,6 +215,7 @@ async def test_who_approves_the_plans_of_an_attached_team_is_not_cut(tmp_path: P
     os.close(mirrors.descriptor)
 
 
+@pytest.mark.long
 async def test_an_empty_board_names_a_team_of_claude_code_that_works_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_all_colours_are_sent_as_they_are() -> None:
     assert all(for_terminal(theme, "truecolor") is theme for theme in THEMES.values())
 
 
+@pytest.mark.long
 async def test_a_terminal_with_256_colours_gets_its_own_grounds(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +183,7 @@ def test_what_is_drawn_can_be_seen(theme: Theme) -> None:
     assert ratio(theme.variables["trace"], theme.background) >= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("theme", "least"), [(DARK, 4.5), (LIGHT, 4.5), (CONTRAST, 7.0)])
 async def test_a_placeholder_can_be_read(frozen: Frozen, theme: Theme, least: float) -> None:
     async with opened(frozen, 120, 36) as stage:
@@ -206,6 +208,7 @@ def test_the_frame_of_high_contrast_can_be_seen() -> None:
     assert ratio(CONTRAST.variables["frame"], CONTRAST.background) >= 7
 
 
+@pytest.mark.long
 async def test_a_theme_of_the_user_is_painted_and_offered(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

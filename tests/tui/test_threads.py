@@ -112,6 +112,7 @@ def _forge(frozen: Frozen) -> None:
     frozen.mail(90, "ui", "auth-plan", "plan_approval_response", "approved", 5, request_id="req-004281", approve=True)
 
 
+@pytest.mark.long
 async def test_a_response_that_decides_nothing_says_so_in_the_inbox(frozen: Frozen) -> None:
     _forge(frozen)
     async with opened(frozen, 120, 36) as stage:

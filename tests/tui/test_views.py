@@ -73,6 +73,7 @@ async def test_a_workers_mail_carries_three_times(frozen: Frozen) -> None:
         await stage.sees("picked", "turn", "15:04:07", "15:04:08")
 
 
+@pytest.mark.long
 async def test_looking_never_moves_a_workers_cursor(frozen: Frozen) -> None:
     before = frozen.directory.agent("api").cursor.on_disk.read_bytes()
     async with opened(frozen, 80, 24) as stage:
@@ -85,6 +86,7 @@ async def test_looking_never_moves_a_workers_cursor(frozen: Frozen) -> None:
     assert len(mailbox.read(frozen.directory, "parser").messages) == 3
 
 
+@pytest.mark.long
 async def test_the_operators_mail_counts_as_read_once_seen_and_left(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +124,7 @@ async def test_who_is_free_for_work_is_no_new_mail(frozen: Frozen) -> None:
         assert "is free for work" not in stage.all
 
 
+@pytest.mark.long
 async def test_a_request_that_you_answered_is_no_new_mail(frozen: Frozen) -> None:
     for ident in ("req-1", "req-2"):
         frozen.asks(ident, "question", "api", 10, {"question": f"which of {ident}?"})
@@ -239,6 +242,7 @@ async def test_going_down_line_by_line_reads_all(frozen: Frozen, monkeypatch: py
         await stage.sees("2 Inbox·2 ")
 
 
+@pytest.mark.long
 async def test_noting_what_was_read_never_holds_up_the_screen(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "LOOKED_AT", 0)
     noted: list[threading.Thread] = []
@@ -251,6 +255,7 @@ async def test_noting_what_was_read_never_holds_up_the_screen(frozen: Frozen, mo
     assert threading.main_thread() not in noted
 
 
+@pytest.mark.long
 async def test_passing_by_is_no_reading(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "LOOKED_AT", 3600)
     async with opened(frozen, 80, 24) as stage:
@@ -259,6 +264,7 @@ async def test_passing_by_is_no_reading(frozen: Frozen, monkeypatch: pytest.Monk
     assert not frozen.directory.operator.exists()
 
 
+@pytest.mark.long
 async def test_read_only_marks_nothing_as_read(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "LOOKED_AT", 0)
     async with opened(frozen, 80, 24, read_only=True) as stage:
@@ -308,6 +314,7 @@ async def test_tasks_say_why_they_wait(frozen: Frozen) -> None:
         await stage.sees("unassigned; orphaned by parser")
 
 
+@pytest.mark.long
 async def test_a_process_row_shows_its_last_two_minutes(frozen: Frozen) -> None:
     frozen.probe.held["perf"] = Usage(50, 155 * 1024 * 1024, 0)
     async with opened(frozen, 100, 30) as stage:
@@ -343,6 +350,7 @@ async def test_agents_in_one_process_are_told_as_that(frozen: Frozen) -> None:
         await stage.sees("pid 4402, run 1, with ", " in one process")
 
 
+@pytest.mark.long
 async def test_each_column_of_processes_has_a_title_of_its_own(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("5")
@@ -351,12 +359,14 @@ async def test_each_column_of_processes_has_a_title_of_its_own(frozen: Frozen) -
     assert len(set(titles)) == len(titles)
 
 
+@pytest.mark.long
 async def test_processes_show_pid_usage_sandbox_and_how_it_ended(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("5")
         await stage.sees("Processes 9", "supervisor 4380", "4402", "98%", "310M", "killed by SIGKILL")
 
 
+@pytest.mark.long
 async def test_the_feed_shows_all_agents_newest_last(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("6")
@@ -466,6 +476,7 @@ def test_no_plain_letter_destroys() -> None:
             assert key.keys.isupper(), key.id
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "key",
     [

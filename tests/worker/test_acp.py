@@ -380,6 +380,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return data[: draw(st.integers(0, len(data)))] if draw(st.integers(0, 4)) == 0 else data
 
 
+@pytest.mark.long
 @given(lines=st.lists(mutated() | st.binary(max_size=20), max_size=5))
 def test_no_line_keeps_a_later_one_from_being_read(lines: list[bytes]) -> None:
     async def check() -> None:

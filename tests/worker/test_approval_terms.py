@@ -49,6 +49,7 @@ def approve(crew: Crew, name: str, terms: Terms | None = None) -> Request:
     return answers.approve(crew.team, crew.pending("plan_approval", name).id, terms=terms)
 
 
+@pytest.mark.long
 def test_terms_hold_until_the_result_and_no_longer(shared_crew: Crew) -> None:
     crew, terms = shared_crew, Terms(ask=True, tools=["write_file", "read_file"], hold=[3])
     made = crew.root / "termed.txt"
@@ -112,6 +113,7 @@ def test_terms_survive_a_kill(shared_crew: Crew) -> None:
     assert "terms of your plan's approval leave you only write_file" in results(crew, "survivor")[2].content
 
 
+@pytest.mark.long
 def test_an_agents_approval_keeps_the_operators_terms(shared_crew: Crew) -> None:
     crew = shared_crew
     crew.model.give("bound", plan(), plan(), echo(), plan(), echo(), says("done"))
@@ -472,6 +474,7 @@ def asks() -> Reply:
     return calls("ask_operator", question="go on?")
 
 
+@pytest.mark.long
 def test_a_released_step_can_be_done_and_no_other(shared_crew: Crew) -> None:
     crew = shared_crew
     tries = (write("b.txt"), asks(), write("b.txt"), write("c.txt"))

@@ -82,6 +82,7 @@ def test_an_agent_describes_and_prioritises_tasks(shared_crew: Crew) -> None:
     stop.stop_now(crew.team, "rene")
 
 
+@pytest.mark.long
 def test_a_killed_owner_gets_its_task_back_when_it_returns(shared_crew: Crew) -> None:
     shared_crew.model.give("ann", says("hello"), calls("bash", command="sleep 300"))
     shared_crew.run("ann", "test", "hello", autoclaim=True, unsafe_no_sandbox=True)
@@ -199,6 +200,7 @@ def test_a_task_waits_a_while_for_who_is_being_brought_back(shared_crew: Crew) -
     stop.stop_now(shared_crew.team, "ida")
 
 
+@pytest.mark.long
 def test_a_task_that_waits_for_others_begins_when_they_are_done(shared_crew: Crew) -> None:
     shared_crew.model.give("heir", says("here"), says("began"))
     shared_crew.run("heir", "explore", "be here")
@@ -256,6 +258,7 @@ def test_a_task_that_was_closed_in_the_meantime_starts_no_work(shared_crew: Crew
     stop.stop_now(crew.team, "early")
 
 
+@pytest.mark.long
 def test_a_used_up_budget_is_warned_of_and_ends_the_worker(shared_crew: Crew) -> None:
     shared_crew.model.give("spender", *looks(99))
     answer = shared_crew.run("spender", "explore", "go", budget="20k")
@@ -328,6 +331,7 @@ def test_a_budget_in_money_needs_a_model_with_a_price(crew: Crew) -> None:
     assert crew.team.config.members == []
 
 
+@pytest.mark.long
 def test_a_long_conversation_never_exceeds_a_small_window(crew_on: Make) -> None:
     # A team of its own: news of other agents would change which call is the summary that takes the last reply.
     window = 20_000
@@ -360,6 +364,7 @@ def test_a_conversation_is_summarised_and_goes_on_across_a_kill(shared_crew_on: 
     assert "heron" in str(crew.model.requests[-1]["messages"])
 
 
+@pytest.mark.long
 def test_an_agent_that_repeats_a_call_is_told_and_then_held(shared_crew: Crew) -> None:
     crew = shared_crew
     again = [calls("list_dir", path=".")] * HELD_REPEATS

@@ -39,6 +39,7 @@ def family(crew: Crew, name: str, mark: str) -> list[int]:
     return [pid for pid in pids if (process.arguments(pid) or [])[-2:] == ["sleep", mark]]
 
 
+@pytest.mark.long
 @of_commands
 def test_the_output_of_a_command_is_seen_while_it_runs(shared_crew: Crew) -> None:
     go = shared_crew.root / "go-live"
@@ -98,6 +99,7 @@ def test_the_end_of_a_background_command_is_reported(shared_crew: Crew) -> None:
     assert (last.content, last.exit_code) == (f"[{FIRST} has ended] [exit code 3]", 3)
 
 
+@pytest.mark.long
 def test_a_background_command_that_ends_by_itself_is_told_once(shared_crew: Crew) -> None:
     # By a short name: long commands are cut in notices.
     command = f"{wait_for_file(Path('go-ended'))}; exit 3"
@@ -147,6 +149,7 @@ def ended(pids: list[int]) -> bool:
     return not any(process.start_ticks(pid) for pid in pids)
 
 
+@pytest.mark.long
 @of_commands
 def test_a_background_command_ends_with_a_killed_worker(shared_crew: Crew) -> None:
     _, pids = begin(shared_crew, "killed", says("done"))
@@ -182,6 +185,7 @@ def test_an_interrupt_does_not_end_a_background_command(shared_crew: Crew) -> No
     eventually(lambda: ended(pids), "the end of the command")
 
 
+@pytest.mark.long
 @of_commands
 def test_permissions_hold_for_background_commands(shared_crew: Crew) -> None:
     file = shared_crew.root / "made/asked.txt"

@@ -18,6 +18,7 @@ def replies(crew: Crew, name: str) -> list[Reply]:
     return [event for event in crew.events(name) if isinstance(event, Reply)]
 
 
+@pytest.mark.long
 @pytest.mark.files_only("the server does not know where the team is kept")
 @pytest.mark.linux("fork")
 def test_only_another_model_misses_the_cache(crew_on: Callable[..., Crew]) -> None:
@@ -46,6 +47,7 @@ def test_a_conversation_that_was_shortened_is_compared_with_nothing() -> None:
     assert replay([reply, Summary(ts=2, covers=1, text="all of it", usage=Tokens())]).last_id == ""
 
 
+@pytest.mark.long
 def test_servers_of_others_are_not_asked(shared_crew: Crew) -> None:
     shared_crew.model.give("plain", calls("list_dir"), says("done"))
     shared_crew.answer(shared_crew.hire("plain", "explore", "look"))
@@ -53,6 +55,7 @@ def test_servers_of_others_are_not_asked(shared_crew: Crew) -> None:
     assert [reply.id for reply in replies(shared_crew, "plain")] == ["", ""]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 def test_a_lead_and_who_waited_long_keep_the_cache_for_an_hour(crew_on: Callable[..., Crew]) -> None:
     soon = "from crewboard.worker.llm import model\nmodel.CACHE_SECONDS = 0.001\n"

@@ -88,6 +88,7 @@ def test_a_task_stays_in_progress_while_its_check_fails(shared_crew: Crew) -> No
     assert saved(shared_crew, task).status == "completed"
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 def test_a_check_that_fails_three_times_needs_you(shared_crew: Crew) -> None:
     task = tasks.add_task(shared_crew.team, "work", check="test -e fixed-by-thrice")
@@ -114,6 +115,7 @@ def test_a_check_that_fails_three_times_needs_you(shared_crew: Crew) -> None:
     assert needs() == []
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 def test_an_interrupt_ends_a_check_and_counts_no_failure(shared_crew: Crew) -> None:
     mark = long_sleep()
@@ -148,6 +150,7 @@ def test_an_agent_that_runs_no_commands_cannot_complete_a_checked_task(shared_cr
     shared_crew.wait_for("boss", "exited")
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 def test_a_lead_completes_no_checked_task_of_an_agent_that_runs_commands(shared_crew_on: Callable[..., Crew]) -> None:
     crew = shared_crew_on()

@@ -78,6 +78,7 @@ def test_work_that_is_done_collides_with_nothing_that_comes_later(shared_crew: C
     assert needs(shared_crew, "dan", "eve") == []
 
 
+@pytest.mark.long
 @pytest.mark.both_stores("what was changed is read again")
 def test_work_is_known_again_after_a_kill(shared_crew: Crew) -> None:
     begin(shared_crew, "fay", writes("f.py"))
@@ -87,6 +88,7 @@ def test_work_is_known_again_after_a_kill(shared_crew: Crew) -> None:
     assert work_of(shared_crew, "fay") == before
 
 
+@pytest.mark.long
 def test_files_that_no_tool_could_change_are_not_listed(shared_crew: Crew) -> None:
     (shared_crew.root / "gus").mkdir()
     begin(
@@ -124,6 +126,7 @@ def policy(shared_crew: Crew) -> Iterator[Policy]:
     settings.change_setting(shared_crew.team, "collisions", "warn")
 
 
+@pytest.mark.long
 def test_hold_asks_before_a_file_of_unfinished_work_is_changed(shared_crew: Crew, policy: Policy) -> None:
     policy("hold")
     kim = begin(shared_crew, "kim", writes("k.py", "kim\n"))
@@ -184,6 +187,7 @@ def test_claims_keep_the_files_of_a_plan_until_the_result(shared_crew: Crew, pol
     assert not results(shared_crew, "quy")[0].is_error
 
 
+@pytest.mark.long
 @pytest.mark.both_stores("two agents write at once")
 def test_a_claim_that_is_made_while_an_agent_asks_binds_it(shared_crew: Crew, policy: Policy) -> None:
     policy("claims")

@@ -75,6 +75,7 @@ def test_a_summary_reads_the_conversation_from_the_cache(shared_crew_on: Make) -
     assert len(later["messages"]) < len(asked["messages"]) / 2
 
 
+@pytest.mark.long
 @of_answers
 def test_a_call_in_the_place_of_a_summary_is_not_run(shared_crew_on: Make) -> None:
     works = [reply.Reply([{"type": "text", "text": "word " * 900}, *look.content]) for look in looks(9)]
@@ -119,6 +120,7 @@ def test_text_of_many_tokens_is_counted_as_the_api_counts_it(
     assert len(crew.model.requests) == 21 + len(summaries), "a request was refused"
 
 
+@pytest.mark.long
 @of_answers
 def test_a_request_that_the_api_finds_too_long_is_made_shorter(shared_crew_on: Make) -> None:
     crew = shared_crew_on(script=[calls("list_dir"), says("the end")], faults=[None, TOO_LONG])
@@ -213,6 +215,7 @@ def test_work_survives_many_summaries_and_a_kill_during_one(shared_crew_on: Make
     assert "heron" in str(crew.model.requests[-1]["messages"])
 
 
+@pytest.mark.long
 @of_answers
 def test_only_results_that_pay_for_the_cache_are_removed(shared_crew_on: Make) -> None:
     reads = [calls("read_file", path="big.txt"), *looks(9)]

@@ -97,6 +97,7 @@ def test_if_the_hire_options_are_lost_the_agent_has_to_ask(shared_crew: Crew) ->
     assert spec.flags.ask
 
 
+@pytest.mark.long
 def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
     crew.run("idler", "explore", "say hello")
     crew.wait_for("idler", "idle")
@@ -109,6 +110,7 @@ def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
     assert any(name.startswith("status.json.damaged-") for name in crew.agent("idler").folder.names())
 
 
+@pytest.mark.long
 def test_the_supervisor_survives_damaged_tasks_and_requests(shared_crew: Crew) -> None:
     shared_crew.run("steady", "explore", "say hello")
     for number, (what, content) in enumerate(DAMAGE.items(), 7):

@@ -58,6 +58,7 @@ from crewboard.worker.engine_turn import _FORMER_LATER, LATER, UNKNOWN_OUTCOME
 from crewboard.worker.team_tools import RELAY, TeamTools, find_declaration
 from tests import system
 from tests.crew import Crew, contents, eventually
+from tests.matrix import default
 from tests.model import calls, says
 from tests.preloaded import patched
 from tests.worktrees.home import make_repository
@@ -237,6 +238,7 @@ def known(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", crew.environment["PATH"])
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @of_engines
@@ -270,6 +272,7 @@ def test_a_refusal_is_told_to_the_engine_with_its_reason(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.long
 def test_a_yes_is_to_one_call_whatever_the_engine_calls_it(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[run echo harmless; run touch a.txt; say done]]", "--same-ids")
     first = crew.pending("permission")
@@ -283,6 +286,7 @@ def test_a_yes_is_to_one_call_whatever_the_engine_calls_it(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("plan", [True, False])
@@ -295,6 +299,7 @@ def test_an_engine_starts_again_to_carry_out_the_plan_as_edited(crew: Crew, *, p
     assert "Second." in told(crew, "e")
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 def test_a_later_plan_that_is_rejected_closes_the_project_again(crew: Crew) -> None:
@@ -369,6 +374,7 @@ def test_the_kernel_keeps_the_project_as_its_type_says(crew: Crew) -> None:
     assert crew.see("reader").status.sandbox == "bubblewrap"
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -405,6 +411,7 @@ def test_a_plan_opens_the_project_and_not_before(crew: Crew) -> None:
         assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -425,6 +432,7 @@ def test_a_yes_before_the_plan_is_said_to_change_nothing(crew: Crew) -> None:
     assert (crew.root / "a.txt").read_text() == "late\n"
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -477,6 +485,7 @@ engine_turn._PATIENCE_LEFT = engines._ANY.patience
 """Code that lets an engine give up each call at once."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_plan_waits_longer_than_the_engine_does(crew: Crew, *, is_killed: bool) -> None:
@@ -503,6 +512,7 @@ def test_a_plan_waits_longer_than_the_engine_does(crew: Crew, *, is_killed: bool
     assert asked == ["rejected", *(["cancelled"] if is_killed else []), "approved"]
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -522,6 +532,7 @@ def test_the_project_is_closed_while_a_later_plan_waits(crew: Crew) -> None:
     assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -541,6 +552,7 @@ def test_a_plan_that_is_submitted_again_is_asked_about_again(crew: Crew) -> None
     assert not (crew.root / "a.txt").exists()
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 def test_a_plan_that_cannot_be_submitted_is_refused(crew: Crew) -> None:
@@ -558,6 +570,7 @@ def test_a_plan_that_cannot_be_submitted_is_refused(crew: Crew) -> None:
     assert len(of(crew, "e", EngineSession)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @of_engines
@@ -567,6 +580,7 @@ def test_what_a_command_of_codex_prints_is_its_result(crew: Crew) -> None:
     assert [(each.name, each.file) for each in of(crew, "e", ToolStart)][-1] == ("write_file", "a.txt")
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -586,6 +600,7 @@ def test_an_engine_answers_notes_in_the_text_of_its_plan(crew: Crew) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -609,6 +624,7 @@ def test_an_engine_is_refused_what_only_a_held_step_names(crew: Crew) -> None:
     assert "held step 2 of your plan is not approved, and only that step names touch b.txt" in said
 
 
+@pytest.mark.long
 @of_engines
 def test_another_command_is_another_engine(crew: Crew) -> None:
     crew.answer(spawn(crew, "e", "[[say one]]", "--no-load"))
@@ -636,6 +652,7 @@ engine_turn.Turn._steer = steer
 """Code that leaves a mark when a worker would send mail into a turn."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.parametrize("how", ["", "--no-steering", "--declines"])
 def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None:
@@ -658,6 +675,7 @@ def test_mail_enters_a_turn_if_the_engine_takes_it(crew: Crew, how: str) -> None
     assert not (home(crew, "e") / "at-unoffered").exists()
 
 
+@pytest.mark.long
 @of_engines
 def test_an_engine_may_ask_before_it_takes_mail(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[say begin; wait here; say done]]", "--asks-first")
@@ -669,6 +687,7 @@ def test_an_engine_may_ask_before_it_takes_mail(crew: Crew) -> None:
     assert letter.id in crew.answer(assignment).answers
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
@@ -683,6 +702,7 @@ def test_nothing_is_sent_into_a_turn_that_asks(crew: Crew) -> None:
     assert [each.status for each in requests.load_all(crew.directory)] == ["approved"]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.parametrize(
@@ -710,6 +730,7 @@ def test_mail_waits_for_what_an_engine_is_about_to_ask(crew: Crew, step: str, op
     assert sent < next(at for at, each in enumerate(events) if isinstance(each, ToolResult))
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_mail_waits_until_an_engine_has_its_prompt(crew: Crew) -> None:
@@ -743,6 +764,7 @@ engine_turn.Turn._hear = hear
 """Code that lets a worker hear what an engine tells when a test wants."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_mail_enters_no_turn_before_all_of_it_is_heard(crew: Crew) -> None:
@@ -776,6 +798,7 @@ interrupts.Interrupts.pending_interrupts = look
 """Code that wakes a worker once for a letter, leaves a mark then, and lets it look at no other time."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_mail_enters_a_turn_although_more_is_told_meanwhile(crew: Crew) -> None:
@@ -797,6 +820,7 @@ def meanwhile(crew: Crew, step: str) -> None:
     (home(crew, "e") / "call.new").rename(home(crew, "e") / "call")
 
 
+@pytest.mark.long
 @of_engines
 @pytest.mark.parametrize("how", ["--withdraws", "--withdraws-silently"])
 @pytest.mark.parametrize("step", ["run true", "insist Plan.; wait here"])
@@ -820,6 +844,7 @@ def test_a_question_that_an_engine_withdraws_is_closed(crew: Crew, how: str, ste
     assert len([each for each in of(crew, "e", ToolResult) if each.tool_use_id in ended]) == 1
 
 
+@pytest.mark.long
 @of_engines
 @pytest.mark.parametrize("step", ["run true", "plan Plan."])
 def test_a_question_that_outlasts_its_turn_is_closed(crew: Crew, step: str) -> None:
@@ -836,6 +861,7 @@ def test_a_question_that_outlasts_its_turn_is_closed(crew: Crew, step: str) -> N
     assert letter.id in crew.answer_to("e", second.id).answers
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -850,6 +876,7 @@ def test_a_plan_waits_on_when_its_engine_is_gone(crew: Crew) -> None:
     assert [each.status for each in requests.load_all(crew.directory)] == ["approved"]
 
 
+@pytest.mark.long
 @of_engines
 @pytest.mark.parametrize("is_withdrawn", [False, True])
 def test_a_second_question_waits_for_the_answer_to_the_first(crew: Crew, *, is_withdrawn: bool) -> None:
@@ -877,6 +904,7 @@ def test_a_second_question_waits_for_the_answer_to_the_first(crew: Crew, *, is_w
     assert (crew.root / "a.txt").exists()
 
 
+@pytest.mark.long
 @of_engines
 def test_a_plan_told_behind_its_withdrawal_is_asked_about_no_more(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[ask Plan.; wait here; say done]]", "--withdraws", "--hold", "tell")
@@ -913,6 +941,7 @@ engine.EngineLife._cancel.__defaults__ = (0.5,)
 MESSAGE = 'team send_message {"to": "operator", "content": "meanwhile"}'
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_a_decision_cuts_off_no_call_of_the_team(crew: Crew) -> None:
@@ -930,6 +959,7 @@ def test_a_decision_cuts_off_no_call_of_the_team(crew: Crew) -> None:
     assert results(crew, "e") == [["send_message", "sent to operator", False]]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_an_interrupt_closes_a_question_during_a_call_of_the_team(crew: Crew) -> None:
@@ -951,6 +981,7 @@ engine_turn.run_team_tool = broken
 """
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_a_tool_that_cannot_be_kept_ends_the_run_also_during_a_question(crew: Crew) -> None:
@@ -961,6 +992,7 @@ def test_a_tool_that_cannot_be_kept_ends_the_run_also_during_a_question(crew: Cr
         eventually(lambda: "the disk is full" in crew.agent("e").log.read_text(), "the error")
 
 
+@pytest.mark.long
 def test_mail_on_its_way_into_a_turn_is_not_doubled(crew: Crew) -> None:
     spawn(crew, "e", "[[say begin; wait here; say done]]", "--hold", "steer")
     at(crew, "e", "here")
@@ -977,6 +1009,7 @@ def test_mail_on_its_way_into_a_turn_is_not_doubled(crew: Crew) -> None:
     assert len(of(crew, "e", EngineSession)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.parametrize("point", ["store", "model"])
@@ -1001,6 +1034,7 @@ def test_a_cancelled_prompt_without_an_answer_is_looked_up(crew: Crew, point: st
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
 
 
+@pytest.mark.long
 @of_engines
 def test_an_engine_that_falls_silent_is_stuck(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on(CREWBOARD_PROGRESS_TIMEOUT="0.5")
@@ -1018,6 +1052,7 @@ def test_an_engine_that_falls_silent_is_stuck(crew_on: Callable[..., Crew]) -> N
     crew.wait_for("e", "idle")
 
 
+@pytest.mark.long
 @of_engines
 def test_a_call_with_a_deep_input_does_not_end_the_worker(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[deep look; say done]]")
@@ -1058,6 +1093,7 @@ journal.append = append_later
 """Code that lets a worker write the end of a turn that was cancelled only at its second try."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 def test_a_turn_whose_end_is_written_late_is_counted_once(crew: Crew) -> None:
     with patched(DISK_FULL_ONCE):
@@ -1087,6 +1123,7 @@ inbox.take_in = take_late
 """Code that sends an interrupt just when a worker has seen that there is none, and takes in other mail."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_an_interrupt_that_comes_behind_mail_cancels_the_turn(crew: Crew) -> None:
@@ -1115,7 +1152,7 @@ before the model answers, in a tool, while the session is loaded again, before t
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("killed", ["worker", "engine"])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", default(POINTS, "model"))
 def test_no_letter_is_lost_or_doubled_by_a_kill(crew: Crew, point: str, killed: str) -> None:
     assignment = spawn(crew, "e", "[[spawn exec sleep 1000; wait here; say done]]", "--hold", point)
     letters = [assignment.id]
@@ -1142,6 +1179,7 @@ def test_no_letter_is_lost_or_doubled_by_a_kill(crew: Crew, point: str, killed: 
     eventually(lambda: processes(crew, "e") == [], "no process of the engine")
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("killed", ["worker", "engine"])
@@ -1178,6 +1216,7 @@ def kill(crew: Crew, which: str, point: str) -> None:
         hiring.resume(crew.team, "e")
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_what_an_engine_asked_before_it_was_killed_is_asked_no_more(crew: Crew) -> None:
@@ -1194,6 +1233,7 @@ def test_what_an_engine_asked_before_it_was_killed_is_asked_no_more(crew: Crew) 
     assert "was not permitted" not in told(crew, "e")
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
@@ -1205,6 +1245,7 @@ def test_an_engine_that_cannot_load_is_told_what_it_lost(crew: Crew) -> None:
     assert "Your earlier session could not be loaded again" in told(crew, "e")
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 def test_the_engine_of_a_type_runs_once_its_file_is_accepted(crew: Crew) -> None:
@@ -1268,6 +1309,7 @@ def test_another_engine_is_not_trusted_to_load(crew: Crew) -> None:
     assert not (home(crew, "e") / "loaded").exists()
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) -> None:
@@ -1279,6 +1321,7 @@ def test_an_engine_that_ends_again_and_again_fails_with_its_words(crew: Crew) ->
     assert once.text == "still here"
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
@@ -1290,6 +1333,7 @@ def test_an_engine_that_lost_its_program_is_started_again(crew: Crew, step: str)
     assert told(crew, "e").count(f'id="{assignment.id}"') == 1
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
@@ -1305,6 +1349,7 @@ def test_a_session_that_does_not_load_at_once_is_kept(crew: Crew, error: str) ->
     assert told(crew, "e").count(f'id="{second.id}"') == 1
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_session_that_ends_the_engine_at_each_load_is_given_up(crew: Crew) -> None:
@@ -1320,6 +1365,7 @@ def test_a_session_that_ends_the_engine_at_each_load_is_given_up(crew: Crew) -> 
     assert "Your earlier session could not be loaded again" in told(crew, "e")
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_session_whose_loads_are_killed_is_kept(crew: Crew) -> None:
@@ -1333,6 +1379,7 @@ def test_a_session_whose_loads_are_killed_is_kept(crew: Crew) -> None:
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 def test_a_letter_that_is_stored_and_not_replayed_is_not_doubled(crew: Crew) -> None:
     with patched(STORED):
@@ -1345,6 +1392,7 @@ def test_a_letter_that_is_stored_and_not_replayed_is_not_doubled(crew: Crew) -> 
     assert told(crew, "e").count(f'id="{second.id}"') == 1
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
@@ -1359,6 +1407,7 @@ def test_an_engine_that_worked_keeps_its_work_whatever_ends_it(crew: Crew) -> No
     assert not [each.error for each in of(crew, "e", Answer) if each.error]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("own_words")
@@ -1373,6 +1422,7 @@ def test_a_turn_whose_stream_broke_is_taken_again(crew: Crew) -> None:
     assert [told(crew, "e").count(f'id="{each}"') for each in (assignment.id, letter.id)] == [1, 1]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("own_words")
@@ -1383,6 +1433,7 @@ def test_an_error_in_an_engines_own_words_is_no_result(crew: Crew) -> None:
     assert answer.error.endswith("the conversation is too long")
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("own_words")
@@ -1393,6 +1444,7 @@ def test_a_remark_of_an_engine_is_no_part_of_its_result(crew: Crew) -> None:
     assert "Warning: it is late\n" in crew.agent("e").log.read_text()
 
 
+@pytest.mark.long
 @of_engines
 def test_a_killed_relay_of_the_tools_is_no_error_of_the_worker(crew: Crew) -> None:
     assignment = spawn(crew, "e", "[[wait here; say done]]")
@@ -1455,6 +1507,7 @@ def test_an_engine_uses_the_tools_of_the_team(crew: Crew) -> None:
     assert "the answer will reach you" not in told(crew, "e")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("step", "tool"), [("run touch a.txt", "bash"), ("write a.txt x", "write_file")])
 @of_engines
 def test_an_input_makes_no_call_one_of_the_team(crew: Crew, step: str, tool: str) -> None:
@@ -1470,6 +1523,7 @@ def test_an_input_makes_no_call_one_of_the_team(crew: Crew, step: str, tool: str
 DECLARED = '{"mcpServers": {"crewboard": {"command": "true"}}}'
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tool", "file", "text"),
     [
@@ -1547,6 +1601,7 @@ def test_links_of_settings_are_followed_above_the_project(tmp_path: Path) -> Non
         (folder / ".codex").unlink()
 
 
+@pytest.mark.long
 @of_engines
 def test_codex_names_its_calls_of_the_team_in_its_own_way(crew: Crew) -> None:
     letter = 'team send_message {"to": "operator", "content": "hello"}'
@@ -1568,6 +1623,7 @@ engine_turn.Turn._wait_for_tool = impatient
 """Code that lets an engine give up the first call of its first run at once."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None:
@@ -1583,6 +1639,7 @@ def test_an_engine_without_patience_asks_again_for_an_answer(crew: Crew) -> None
     assert [each.id for each in requests.load_all(crew.directory)] == [asked.id]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.parametrize(
@@ -1621,6 +1678,7 @@ def test_a_question_is_asked_once_whatever_is_killed(crew: Crew, killed: str, wa
     assert [each.id for each in requests.load_all(crew.directory)] == [asked.id]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 def test_a_call_that_takes_too_long_is_not_waited_for(crew: Crew) -> None:
@@ -1632,6 +1690,7 @@ def test_a_call_that_takes_too_long_is_not_waited_for(crew: Crew) -> None:
     assert "no agent has a checkout of its own" in second
 
 
+@pytest.mark.long
 @of_engines
 def test_a_call_that_comes_twice_is_run_once(crew: Crew) -> None:
     prompt = '[[team send_message {"to": "operator", "content": "hello"}; say done]]'
@@ -1639,6 +1698,7 @@ def test_a_call_that_comes_twice_is_run_once(crew: Crew) -> None:
     assert letters(crew, "operator", "hello") == 1
 
 
+@pytest.mark.long
 @of_engines
 def test_an_id_that_comes_again_is_no_sign_of_the_same_call(crew: Crew) -> None:
     first, second = (f'team send_message {{"to": "operator", "content": "{text}"}}' for text in ("one", "two"))
@@ -1680,6 +1740,7 @@ async def test_whatever_an_engine_left_in_place_of_the_pipe_is_removed(tmp_path:
     assert (tmp_path / "outside").read_text() == "kept"
 
 
+@pytest.mark.long
 @of_engines
 def test_a_home_that_cannot_be_used_fails_the_assignment(crew: Crew) -> None:
     home(crew, "e").parent.mkdir(parents=True)
@@ -1706,6 +1767,7 @@ CallLog.end = held
 """Code that lets a worker hang between a letter and the record of the call that sent it."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.parametrize(("victim", "point"), [("worker", "end"), ("worker", "result"), ("engine", "result")])
 def test_a_letter_of_an_engine_is_sent_once_whatever_is_killed(crew: Crew, victim: str, point: str) -> None:
@@ -1723,6 +1785,7 @@ def test_a_letter_of_an_engine_is_sent_once_whatever_is_killed(crew: Crew, victi
     assert not any("<data" in said for _, said, _ in results(crew, "e"))
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_letter_of_a_later_turn_is_no_repeated_one(crew: Crew) -> None:
@@ -1737,6 +1800,7 @@ def test_a_letter_of_a_later_turn_is_no_repeated_one(crew: Crew) -> None:
     assert [each.loaded for each in of(crew, "e", EngineSession)] == [False, True]
 
 
+@pytest.mark.long
 @of_engines
 @pytest.mark.usefixtures("user", "known")
 def test_a_hire_says_that_its_engine_has_no_login(crew: Crew) -> None:
@@ -1746,6 +1810,7 @@ def test_a_hire_says_that_its_engine_has_no_login(crew: Crew) -> None:
     assert spawn(crew, "e2", "[[say hi]]", engine="claude", kind="explore").note == missing
 
 
+@pytest.mark.long
 @of_engines
 def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
     answer = crew.answer(spawn(crew, "e", "hello", "--logged-out"))
@@ -1761,6 +1826,7 @@ def test_a_login_that_is_missing_holds_the_work(crew: Crew) -> None:
     eventually(lambda: [each.kind for each in crew.view().needs] == ["result"], "its result as all that is left")
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("loads")
@@ -1795,6 +1861,7 @@ def test_a_usage_limit_is_a_need_with_its_end(crew: Crew) -> None:
     assert "outage" not in [each.kind for each in crew.view().needs]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @pytest.mark.usefixtures("loads")
 def test_a_usage_limit_is_known_by_its_kind_whatever_it_says(crew: Crew) -> None:
@@ -1803,6 +1870,7 @@ def test_a_usage_limit_is_known_by_its_kind_whatever_it_says(crew: Crew) -> None
     assert [each.error for each in of(crew, "e", Answer)] == []
 
 
+@pytest.mark.long
 @of_engines
 def test_a_usage_limit_fails_the_work_of_a_team_that_does_not_wait(crew: Crew) -> None:
     def edit(config: Config) -> None:
@@ -1813,6 +1881,7 @@ def test_a_usage_limit_fails_the_work_of_a_team_that_does_not_wait(crew: Crew) -
     assert (answer.code, answer.held) == (ExitCode.API_UNAVAILABLE, False)
 
 
+@pytest.mark.long
 @of_engines
 def test_a_usage_limit_that_ends_in_years_is_an_outage(crew: Crew) -> None:
     """One in milliseconds looks like that; as a time it could not even be kept."""
@@ -1825,6 +1894,7 @@ def test_a_usage_limit_that_ends_in_years_is_an_outage(crew: Crew) -> None:
     assert crew.answer(assignment).code == ExitCode.API_UNAVAILABLE
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 def test_the_engine_of_another_program_gets_the_network_of_its_lead(crew: Crew) -> None:
@@ -1858,6 +1928,7 @@ def outputs(crew: Crew, count: int) -> list[ToolResult]:
     return eventually(all_ran, f"{count} commands being run")
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("user", "known")
@@ -1910,6 +1981,7 @@ except OSError:
 """
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("user", "known")
@@ -2062,6 +2134,7 @@ urllib.request.urlopen(urllib.request.Request(url + "/responses", b"{}", head), 
 PRICES = '[["gpt-6.1-sol"]]\ninput = 1.0\noutput = 10.0\ncache_read = 0.1\ncache_write = 0.0\n'
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -2107,6 +2180,7 @@ done
 """
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -2134,6 +2208,7 @@ WAIT = "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
 """A command during which an engine does not end its turn."""
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -2166,6 +2241,7 @@ urllib.request.urlopen(urllib.request.Request(url, b"{}", {"x-say": "usage"}), t
 """
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_engines
 @pytest.mark.usefixtures("user", "known")
@@ -2189,6 +2265,7 @@ def test_what_a_login_uses_has_no_price(user: Path, crew: Crew, api: http.server
     assert (broken.usage, broken.cost_usd) == (Tokens(input=100_000, output=10_000), None)
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @pytest.mark.usefixtures("known")
 @of_engines
@@ -2217,6 +2294,7 @@ def make_certificate(certificate: Path, private: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+@pytest.mark.long
 async def test_a_key_goes_to_a_server_that_proves_who_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate, private = tmp_path / "certificate.pem", tmp_path / "key.pem"
     system.need_program("openssl")
@@ -2308,6 +2386,7 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.long
 async def test_a_closed_relay_leaves_no_connection_open() -> None:
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
@@ -2374,6 +2453,7 @@ def test_what_an_engine_cannot_do_is_refused(crew: Crew, options: dict[str, Any]
     assert crew.agent(name).spec.load() is None
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("known")
@@ -2411,6 +2491,7 @@ def test_an_engine_that_may_write_works_in_a_worktree(crew: Crew) -> None:
     assert spec.worktree is None
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Crew) -> None:
@@ -2489,6 +2570,7 @@ def test_an_engine_that_waits_gets_results_as_mail_too(crew: Crew) -> None:
     eventually(lambda: "found it" in told(crew, "lead"), "the result of one")
 
 
+@pytest.mark.long
 def test_a_lead_hires_once_whatever_is_killed(crew: Crew) -> None:
     own = command("--hold", "result")
     given = json.dumps({"name": "one", "agent_type": "explore", "prompt": "look", "engine": own})
@@ -2578,6 +2660,7 @@ def test_without_bubblewrap_an_engine_has_the_folder_that_its_user_chose(user: P
     assert (user / "model.jsonl").read_text().count(f'id=\\"{second.id}\\"') == 1
 
 
+@pytest.mark.long
 def test_the_worker_of_an_engine_loads_no_sdk() -> None:
     code = (
         "import sys; import crewboard.worker.__main__, crewboard.worker.engine; "

@@ -34,6 +34,7 @@ def result(crew: Crew) -> ToolResult:
     return next(event for event in crew.events("ann") if isinstance(event, ToolResult) and event.name != "read_file")
 
 
+@pytest.mark.long
 @of_calls
 def test_an_explorers_report_is_the_tools_result(crew_on: Make) -> None:
     crew = crew_on({"ann": [SEND, says("found")], EXPLORER: [calls("read_file", path="a.txt"), says("in a.txt")]})
@@ -75,6 +76,7 @@ def test_two_explorers_of_one_reply_search_at_the_same_time(crew_on: Make) -> No
     assert reports(crew) == [(f"{EXPLORER}: here", False), (f"{OTHER}: so", False)]
 
 
+@pytest.mark.long
 @of_calls
 def test_a_third_explorer_of_one_reply_waits_for_the_first_two(crew_on: Make) -> None:
     three = Reply([*BOTH.content, *calls("send_explorer", question="and when?").content])
@@ -83,6 +85,7 @@ def test_a_third_explorer_of_one_reply_waits_for_the_first_two(crew_on: Make) ->
     assert [(text[-1], is_error) for text, is_error in reports(crew)] == [("a", False), ("b", False), ("c", False)]
 
 
+@pytest.mark.long
 def test_an_interrupt_lets_both_explorers_report_by_mail(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("read")], EXPLORER: [ASKS, says("here")], OTHER: [ASKS, says("so")]})
     hired = crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
@@ -103,6 +106,7 @@ def test_an_interrupt_lets_both_explorers_report_by_mail(crew_on: Make) -> None:
     eventually(have_reported, "both reports")
 
 
+@pytest.mark.long
 def test_a_report_outlives_a_kill_before_that_of_the_first(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [ASKS, says("here")], OTHER: [ASKS, says("so")]})
     hired = crew.hire("ann", "code", "find it", unsafe_no_sandbox=True)
@@ -119,6 +123,7 @@ def test_a_report_outlives_a_kill_before_that_of_the_first(crew_on: Make) -> Non
     assert report == (f"{OTHER}: so", False)
 
 
+@pytest.mark.long
 @of_calls
 def test_with_caps_explorers_run_one_after_the_other(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [says("a"), says("b")], OTHER: [says("b")]})
@@ -127,6 +132,7 @@ def test_with_caps_explorers_run_one_after_the_other(crew_on: Make) -> None:
     assert [(text[-1], is_error) for text, is_error in reports(crew)] == [("a", False), ("b", False)]
 
 
+@pytest.mark.long
 @of_calls
 def test_where_one_may_work_an_explorer_works_while_its_agent_waits(crew_on: Make) -> None:
     crew = crew_on({"ann": [BOTH, says("found")], EXPLORER: [ASKS, says("a"), says("b")], OTHER: [says("b")]})

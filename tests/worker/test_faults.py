@@ -36,6 +36,7 @@ ODD_CALLS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", default(ODD_CALLS, "huge", "surrogate"))
 def test_a_tool_call_with_an_odd_input_is_refused_and_the_run_goes_on(shared_crew: Crew, name: str) -> None:
     call, why = ODD_CALLS[name]
@@ -53,6 +54,7 @@ def test_a_text_with_half_a_surrogate_pair_is_an_answer(shared_crew: Crew) -> No
     assert shared_crew.run("halved", "explore", "say it").text == "half ? a pair"
 
 
+@pytest.mark.long
 def test_half_a_surrogate_pair_in_a_reply_is_not_sent_back(shared_crew: Crew) -> None:
     spoken = Reply([{"type": "text", "text": "half \ud83d"}, {"type": "tool_use", "name": "list_dir", "input": {}}])
     shared_crew.model.give("echoed", spoken, says("went on"))
@@ -66,6 +68,7 @@ STALLS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", default(STALLS, "drip", "silence"))
 def test_a_call_that_makes_no_progress_is_cancelled_and_repeated(shared_crew_on: Make, name: str) -> None:
     fault, limits, why = STALLS[name]
@@ -231,6 +234,7 @@ def test_a_worker_at_a_limit_waits_and_continues_when_it_is_lifted(shared_crew_o
     assert len(crew.model.requests) == 2
 
 
+@pytest.mark.long
 @pytest.mark.files_only("puts a link in the place of a file")
 def test_a_mailbox_that_cannot_be_written_for_a_moment_ends_no_agent(shared_crew: Crew) -> None:
     shared_crew.model.give("patient", says("ready"), says("delivered late"))
@@ -261,6 +265,7 @@ UNKNOWN = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_model_that_is_not_there_is_answered_with_another(shared_crew_on: Make, name: str) -> None:
     with RawServer(as_json(*UNKNOWN[name])) as server:
@@ -273,6 +278,7 @@ def test_a_model_that_is_not_there_is_answered_with_another(shared_crew_on: Make
     assert offered[0] == f"crewboard resume {name} --model M"
 
 
+@pytest.mark.long
 def test_a_death_names_the_file_that_broke_after_the_hire(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     file = crew.root / ".crewboard" / "models.toml"
     file.write_text("garbage = [\n")

@@ -90,6 +90,7 @@ def test_only_models_that_take_them_are_sent_such_messages(model: str, hears: bo
     assert models.hears_system(model) is hears
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("api")
 @pytest.mark.linux("fork")
 def test_a_loop_is_told_with_the_rank_of_the_system_prompt(crew_on: Make) -> None:

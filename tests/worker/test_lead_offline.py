@@ -124,6 +124,7 @@ def test_plans_that_are_the_operators_are_left_to_the_operator(led: Crew) -> Non
     assert led.pending("plan_approval").id == request.id
 
 
+@pytest.mark.long
 def test_a_line_for_an_agent_reaches_it_and_no_other_word_hires_one(led: Crew) -> None:
     answer = tell(led, "shopper: run the tests. Delete the team.")
     assert "No agent is called shopper" in answer
@@ -140,6 +141,7 @@ def test_a_line_for_an_agent_reaches_it_and_no_other_word_hires_one(led: Crew) -
     assert "shop/till.py has 5 lines" in answer
 
 
+@pytest.mark.long
 def test_a_result_of_earlier_words_says_so(led: Crew) -> None:
     led.run("alice", "explore", "Hello", unsafe_no_sandbox=True)
     operations.pause(led.team, "lead")

@@ -141,6 +141,7 @@ def test_an_agent_uses_servers_and_goes_on_without_others(crew_on: Make, tmp_pat
     assert not [path for path, data in contents(crew.root / ".crewboard").items() if SECRET.encode() in data]
 
 
+@pytest.mark.long
 async def test_a_call_after_a_closed_connection_finds_none() -> None:
     """So it starts the server again, also while the end of the program is not known yet."""
     from mcp.shared.exceptions import MCPError
@@ -234,6 +235,7 @@ def at_address(port: int) -> dict[str, object]:
     return {"type": "http", "url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Token": "${TOKEN_OF_TESTS}"}}
 
 
+@pytest.mark.long
 def test_a_server_with_an_address_needs_the_network(crew_on: Make) -> None:
     crew = crew_on(TOKEN_OF_TESTS=SECRET)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -263,6 +265,7 @@ def test_an_agent_with_the_network_uses_a_server_with_an_address(crew_on: Make, 
     assert header.content == f"the header is {redaction.hidden(SECRET)}"
 
 
+@pytest.mark.long
 async def test_a_flood_of_messages_is_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a call is given up in time, and mail is answered, however much a server says."""
     stream, slept, rest = asyncio.StreamReader(), list[float](), asyncio.sleep

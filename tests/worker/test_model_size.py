@@ -257,6 +257,7 @@ def test_a_rate_limit_is_no_long_request(directory: TeamDirectory, monkeypatch: 
     assert len(server.requests) == 2
 
 
+@pytest.mark.long
 def test_an_overflow_teaches_the_window_and_the_work_goes_on(shared_crew_on: Make) -> None:
     with RawServer(listing(), VLLM, DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)

@@ -487,6 +487,7 @@ def _send(directory: TeamDirectory, *texts: str) -> None:
     asyncio.run(call())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("too_large", [None, Raw(b"<html>413", 413, "text/html")], ids=["closed", "refused"])
 @pytest.mark.files_only
 def test_a_size_that_a_server_does_not_take_is_remembered(
@@ -535,6 +536,7 @@ def test_a_page_about_a_small_request_is_not_remembered(
     assert len(server.requests) == 4
 
 
+@pytest.mark.long
 def test_an_agent_goes_on_where_large_requests_are_closed(shared_crew_on: Make) -> None:
     """Sends less where the server hangs up, as with a proxy before it that limits the size, and learns how much."""
     closed = []
@@ -599,6 +601,7 @@ def test_a_call_that_is_no_json_goes_back_to_the_model(shared_crew_on: Make) -> 
     assert crew.wait_for("python", "idle").status.tokens.input == 3 * 7, "the repeated reply is counted"
 
 
+@pytest.mark.long
 @of_answers
 def test_a_call_that_broke_off_is_asked_for_again(shared_crew_on: Make) -> None:
     with RawServer(listing('{"path"', reason="end_turn"), listing(), DONE) as server:
@@ -619,6 +622,7 @@ def test_a_reply_without_text_or_call_is_asked_to_go_on_once(shared_crew_on: Mak
     assert "Please continue" in str(server.requests[1]["messages"][-1])
 
 
+@pytest.mark.long
 def test_a_call_without_input_and_id_outlives_a_resume(shared_crew_on: Make) -> None:
     with RawServer(listing(ident=None, given=LEFT_OUT), DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -695,6 +699,7 @@ def _journal(directory: TeamDirectory) -> list[Any]:
     return [event for event, _ in journal.read(directory.agent("odd").journal)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [
@@ -729,6 +734,7 @@ WANTS_TEXT = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", WANTS_TEXT)
 @of_answers
 def test_text_is_sent_as_a_string_where_a_server_takes_only_that(shared_crew_on: Make, words: str) -> None:
@@ -762,6 +768,7 @@ def test_a_refusal_of_one_kind_of_block_is_none_of_all(shared_crew_on: Make) -> 
     assert len(server.requests) == 1
 
 
+@pytest.mark.long
 @of_answers
 def test_a_server_that_takes_no_calls_in_messages_is_told(shared_crew_on: Make) -> None:
     def strict(body: Json) -> Raw:
@@ -778,6 +785,7 @@ def test_a_server_that_takes_no_calls_in_messages_is_told(shared_crew_on: Make) 
     assert len(server.requests) == 3, "it is of no length, so nothing is tried again"
 
 
+@pytest.mark.long
 @of_answers
 def test_the_mark_of_a_failed_call_is_left_out_where_a_server_does_not_know_it(shared_crew_on: Make) -> None:
     words = "messages.2.content.0.tool_result.is_error: Extra inputs are not permitted"
@@ -790,6 +798,7 @@ def test_the_mark_of_a_failed_call_is_left_out_where_a_server_does_not_know_it(s
     assert "cache_control" in json.dumps(server.requests[-1]), "it was not refused"
 
 
+@pytest.mark.long
 @of_answers
 def test_an_id_that_a_server_refuses_is_replaced_where_it_stands(shared_crew_on: Make) -> None:
     """Sends a conversation of a model with such ids to one behind the same gateway that is strict."""
@@ -828,6 +837,7 @@ def test_the_api_gets_no_id_of_another_server_that_it_refuses(
     assert re.fullmatch("[a-zA-Z0-9_-]+", asked[0]["id"])
 
 
+@pytest.mark.long
 @of_answers
 def test_a_block_that_the_api_does_not_have_is_not_sent_back(shared_crew_on: Make) -> None:
     reasons = [begin({"type": "reasoning", "text": "Let me look.", "signature": "s"})]
@@ -846,6 +856,7 @@ def test_a_block_that_the_api_does_not_have_is_not_sent_back(shared_crew_on: Mak
     assert replies[0].content[0]["type"] == "reasoning", "the journal has it as it came"
 
 
+@pytest.mark.long
 def test_a_field_that_a_server_refuses_is_left_out_by_the_whole_team(shared_crew_on: Make) -> None:
     no = as_json({"error": {"message": "cache_control: Extra inputs are not permitted"}}, 400)
     with RawServer(no, DONE) as server, RawServer(DONE) as other:
@@ -862,6 +873,7 @@ def test_a_field_that_a_server_refuses_is_left_out_by_the_whole_team(shared_crew
 FORBIDDEN = as_json({"error": {"message": "no entry"}}, 403)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("answers", "code", "what"),
     [
@@ -883,6 +895,7 @@ def test_a_403_is_of_credentials_only_before_the_server_took_any(
 PAGE = Raw(b"<html>Welcome</html>", kind="text/html")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("answers", "code"),
     [([PAGE], 78), ([PAGE._replace(status=404)], 78), ([HI, PAGE], 1)],
@@ -904,6 +917,7 @@ def test_an_address_that_serves_pages_cannot_be_used(shared_crew_on: Make, answe
     )
 
 
+@pytest.mark.long
 @of_answers
 def test_an_agent_of_a_wrong_address_goes_on_in_the_right_shell(shared_crew_on: Make) -> None:
     with RawServer(PAGE) as server:
@@ -925,6 +939,7 @@ def said_no(words: str, status: int = 400) -> Raw:
     return as_json({"type": "error", "error": {"type": "invalid_request_error", "message": words}}, status)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "status", "helps", "other_model"),
     [
@@ -996,6 +1011,7 @@ def test_only_a_text_that_is_a_call_is_taken_for_one() -> None:
     assert [name for name, said in QUOTED.items() if call_in_text(said, tools) is not None] == []
 
 
+@pytest.mark.long
 @of_answers
 def test_a_call_that_comes_as_text_is_no_result(shared_crew_on: Make) -> None:
     with RawServer(sse(start(), *text(WRITTEN["Qwen"]), end(), STOP)) as server:
@@ -1022,6 +1038,7 @@ REFUSED = as_json({"error": {"type": "invalid_request_error", "message": "no suc
 SAID_NO = "the API refused the request (400 invalid_request_error): no such luck"
 
 
+@pytest.mark.long
 def test_a_resume_tries_again_what_ended_the_run(shared_crew_on: Make) -> None:
     with RawServer(REFUSED, REFUSED, DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -1037,6 +1054,7 @@ def test_a_resume_tries_again_what_ended_the_run(shared_crew_on: Make) -> None:
     assert (seen.exit.reason, seen.status.last_error) == ("finished", None)
 
 
+@pytest.mark.long
 def test_a_resumed_agent_says_why_it_failed_before(shared_crew_on: Make) -> None:
     with RawServer(REFUSED) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)

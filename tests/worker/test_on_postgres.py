@@ -46,6 +46,7 @@ def taken_in(crew: Crew, name: str) -> list[str]:
     return [each.content for event in crew.events(name) if isinstance(event, Intake) for each in event.messages]
 
 
+@pytest.mark.long
 def test_a_tool_that_was_running_is_not_run_again(shared_crew: Crew) -> None:
     test_life.test_a_tool_that_was_running_is_never_run_again_by_itself(shared_crew)
 
@@ -58,6 +59,7 @@ def test_an_open_gate_and_a_waiting_plan_survive_a_kill(shared_crew: Crew) -> No
     test_request_protocol.test_an_open_gate_and_a_waiting_plan_survive_a_kill(shared_crew)
 
 
+@pytest.mark.long
 def test_mail_is_taken_in_once_while_workers_are_killed(shared_crew: Crew) -> None:
     shared_crew.run("struck", "explore", "say hello")
     sent = [f"letter {number}" for number in range(30)]
@@ -72,6 +74,7 @@ def test_mail_is_taken_in_once_while_workers_are_killed(shared_crew: Crew) -> No
     shared_crew.wait_for("struck", "idle")
 
 
+@pytest.mark.long
 def test_a_thawed_worker_whose_lease_ended_ends_at_once(tmp_path: Path, database: str) -> None:
     """A worker stands still until its lease ends, and goes on."""
     with ModelServer() as model:
@@ -100,6 +103,7 @@ def _crew_with_ttl(root: Path, model: ModelServer, url: str, seconds: float) -> 
     return crew
 
 
+@pytest.mark.long
 def test_a_store_that_is_soon_back_ends_no_worker(tmp_path: Path, server: Server) -> None:
     with ModelServer() as model:
         crew = _crew_with_ttl(tmp_path, model, SharedServer.database_on(server.url), 60.0)
@@ -118,6 +122,7 @@ def test_a_store_that_is_soon_back_ends_no_worker(tmp_path: Path, server: Server
         close_connections()
 
 
+@pytest.mark.long
 def test_without_the_store_a_worker_ends_with_74(tmp_path: Path, server: Server) -> None:
     """It ends, with all that it started, before another one may have its run; and it can be resumed."""
     with ModelServer() as model:

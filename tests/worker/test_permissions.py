@@ -77,6 +77,7 @@ STATEMENTS = [
 """More of the grammar, in which the program `other` may run."""
 
 
+@pytest.mark.long
 @settings(max_examples=100, deadline=None)
 @given(pieces=st.lists(st.sampled_from(STATEMENTS), max_size=9))
 def test_no_program_runs_that_a_rule_does_not_see(pieces: list[str], programs: Path) -> None:

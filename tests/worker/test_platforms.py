@@ -157,9 +157,13 @@ def crew_on(folder: Path, server: Platform, environment: Environment, **more: st
     ("environment", "path", "header", "value"),
     [
         (bedrock, MESSAGES, "authorization", f"Bearer {SECRET}"),
-        (signed, MESSAGES, "authorization", "AWS4-HMAC-SHA256 Credential=AKIDOFTHETESTS/"),
-        (vertex, f"{PROJECT}/{MODEL}:streamRawPredict", "authorization", f"Bearer {TOKEN}"),
-        (foundry, MESSAGES, "api-key", SECRET),
+        pytest.param(
+            signed, MESSAGES, "authorization", "AWS4-HMAC-SHA256 Credential=AKIDOFTHETESTS/", marks=pytest.mark.long
+        ),
+        pytest.param(
+            vertex, f"{PROJECT}/{MODEL}:streamRawPredict", "authorization", f"Bearer {TOKEN}", marks=pytest.mark.long
+        ),
+        pytest.param(foundry, MESSAGES, "api-key", SECRET, marks=pytest.mark.long),
     ],
     ids=["bedrock", "signed", "vertex", "foundry"],
 )
@@ -204,6 +208,7 @@ def test_an_error_of_a_platform_hides_its_key(tmp_path: Path) -> None:
     assert "bad [key hidden" in error
 
 
+@pytest.mark.long
 def test_credentials_of_a_platform_that_cannot_be_used_end_an_agent(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_text("{}")
     with crew_on(tmp_path, Platform(SAYS), vertex, GOOGLE_APPLICATION_CREDENTIALS=str(tmp_path / "empty.json")) as crew:
@@ -216,6 +221,7 @@ def test_credentials_of_a_platform_that_cannot_be_used_end_an_agent(tmp_path: Pa
     assert "GOOGLE_APPLICATION_CREDENTIALS" in failed["remedy"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [401, 404])
 def test_doctor_names_the_variables_of_a_platform(tmp_path: Path, status: int) -> None:
     with crew_on(tmp_path, Platform(as_json({"error": {"message": "no"}}, status)), foundry) as crew:
@@ -226,6 +232,7 @@ def test_doctor_names_the_variables_of_a_platform(tmp_path: Path, status: int) -
     assert "ANTHROPIC_BASE_URL" not in failed["remedy"]
 
 
+@pytest.mark.long
 def test_doctor_tries_a_platform(tmp_path: Path) -> None:
     server = Platform(sse(start(), *call('{"pattern": "README*"}', name="glob"), end("tool_use"), STOP))
     with crew_on(tmp_path, server, foundry) as crew:

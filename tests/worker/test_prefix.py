@@ -109,6 +109,7 @@ def test_a_tool_that_is_new_is_offered_without_earlier_thinking(shared_crew: Cre
     assert openings(shared_crew, "learner") == 2
 
 
+@pytest.mark.long
 @pytest.mark.files_only("takes lines out of the file of a journal")
 def test_a_journal_without_an_opening_is_continued(crew_on: Make) -> None:
     crew = crew_on({"old": [ASKS, says("done")]})
@@ -125,6 +126,7 @@ def test_a_journal_without_an_opening_is_continued(crew_on: Make) -> None:
     assert thoughts_in(crew.model.asked_by("old")[-1]) == 0
 
 
+@pytest.mark.long
 def test_thinking_that_is_not_as_it_was_is_left_out(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = thinking.Thoughts.keep
 
@@ -143,6 +145,7 @@ def is_call(block: dict[str, Any]) -> bool:
     return bool(block["type"] == "tool_use")
 
 
+@pytest.mark.long
 def test_a_refusal_because_of_thinking_is_repaired_once(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     genuine, refusals = thinking.find_stale, [1]
 
@@ -158,6 +161,7 @@ def test_a_refusal_because_of_thinking_is_repaired_once(crew_on: Make, monkeypat
     assert [thoughts_in(body) for body in (first, refused, repaired)] == [0, 1, 0]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 def test_what_the_api_dropped_is_not_sent_again(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     genuine, drops = thinking.find_stale, [1]

@@ -184,6 +184,7 @@ def schemas() -> st.SearchStrategy[Any]:
     return st.recursive(leaves, larger, max_leaves=8)
 
 
+@pytest.mark.long
 @given(schemas(), schemas(), schemas())
 def test_what_a_server_takes_is_never_refused(root: object, first: object, second: object) -> None:
     schema = {**(root if isinstance(root, dict) else {}), "$defs": {"a": first, "b": second}}

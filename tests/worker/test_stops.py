@@ -107,6 +107,7 @@ def test_mail_waits_until_a_paused_turn_has_ended(
     assert held == [False, False, False, True]
 
 
+@pytest.mark.long
 def test_a_changed_text_waits_until_a_paused_turn_has_ended(crew_on: Make) -> None:
     script = [Reply([SEARCH], "pause_turn"), Reply([FOUND, *calls("list_dir").content]), says("done")]
     crew = crew_on({"patient": script})

@@ -101,6 +101,7 @@ def test_many_tools_are_loaded_on_demand_without_a_change_before(crew_on: Make) 
     assert not any(event.is_error for event in ran)
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_answers
 def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) -> None:
@@ -148,6 +149,7 @@ def test_a_server_that_loads_no_tools_is_sent_all(crew_on: Make, monkeypatch: py
     assert openings(crew, "plain") == 2
 
 
+@pytest.mark.long
 @of_answers
 def test_few_tools_are_shown_at_once(crew_on: Make) -> None:
     crew = crew_on({"few": [says("done")]})

@@ -103,6 +103,7 @@ def said_by_model(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [without(block, "cache_control") for block in blocks if block["type"] != "thinking"]
 
 
+@pytest.mark.long
 @of_answers
 def test_the_tools_are_offered_only_with_the_option(shared_crew: Crew) -> None:
     hires: dict[str, dict[str, Any]] = {

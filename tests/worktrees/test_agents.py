@@ -282,6 +282,7 @@ def test_the_user_sees_that_a_checkout_was_not_set_up(made: Made) -> None:
     assert as_json.agent(bob, crew.directory)["setup_error"] == bob.status.setup_error
 
 
+@pytest.mark.long
 def test_a_merge_names_the_commands_that_run_on(made: Made) -> None:
     crew = made(calls("bash", command="until [ -e ../go ]; do sleep 0.05; done", background=True), says("done"))
     crew.run("bob", "code", "work", worktree=True, unsafe_no_sandbox=True)

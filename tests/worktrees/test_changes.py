@@ -78,6 +78,7 @@ def test_renamed_binary_and_type_changes_are_named(home: Home) -> None:
     assert "T        +1 -1  README → /etc/passwd" in listed.out
 
 
+@pytest.mark.long
 def test_a_change_of_the_mode_alone_is_listed(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("api.py", home.read("api.py"), mode="100755")
@@ -91,6 +92,7 @@ def test_a_diff_of_nothing_says_so(home: Home) -> None:
     assert (said.out, said.err) == ("", "no changes\n")
 
 
+@pytest.mark.long
 def test_the_printed_diff_is_a_patch_that_git_applies(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("image", b"\0\1\2" * 50)
@@ -104,6 +106,7 @@ def test_the_printed_diff_is_a_patch_that_git_applies(home: Home) -> None:
 ODD = "a\r\nb\x1b[31m\x0c\u202e\n".encode() + b"caf\xe9\n"
 
 
+@pytest.mark.long
 def test_a_patch_outside_a_terminal_has_its_own_bytes(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("odd.txt", ODD)
@@ -132,6 +135,7 @@ def test_a_patch_on_a_terminal_shows_marks(home: Home) -> None:
 _KEY = f"sk-ant-api03-{'x' * 71}"
 
 
+@pytest.mark.long
 def test_a_patch_that_hides_a_key_cannot_be_applied(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("README", "hello\nyou\n")
@@ -151,6 +155,7 @@ def test_a_patch_that_hides_a_key_cannot_be_applied(home: Home) -> None:
     assert home.git("status", "--porcelain") == "", "nothing of it is written"
 
 
+@pytest.mark.long
 def test_a_revealed_patch_is_one_that_git_applies(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("secret.md", f"api_key = {_KEY}\n")
@@ -315,6 +320,7 @@ def test_listing_changes_no_ref_and_no_file(home: Home) -> None:
     assert (home.git("for-each-ref"), home.git("status", "--porcelain")) == before
 
 
+@pytest.mark.long
 def test_what_a_snapshot_lacks_is_said_wherever_changes_are_shown(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("notes.txt", "x\n")
@@ -369,6 +375,7 @@ def test_changes_name_the_last_check_of_the_agent(home: Home) -> None:
     assert run("changes", "bob").out.splitlines()[0].endswith(f" · ✓ {format_minute(9.0)} make test")
 
 
+@pytest.mark.long
 def test_changes_name_the_last_review_and_what_came_since(home: Home) -> None:
     run, bob = Inside(home.root), home.hire("bob")
     bob.write("notes.txt", "good\n")
@@ -397,6 +404,7 @@ def review_of(home: Home) -> str | None:
     return changes.describe_review(review) if review is not None else None
 
 
+@pytest.mark.long
 def test_a_review_that_was_not_shown_earlier_changes_says_so(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("evil.txt", "before the task\n")
@@ -410,6 +418,7 @@ def test_a_review_that_was_not_shown_earlier_changes_says_so(home: Home) -> None
     assert review_of(home) == f"reviewed by qa {format_minute(9.0)}"
 
 
+@pytest.mark.long
 def test_a_review_that_was_not_shown_a_removal_says_so(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("notes.txt", "one\n")
@@ -425,6 +434,7 @@ def test_a_review_that_was_not_shown_a_removal_says_so(home: Home) -> None:
     assert review_of(home) == f"reviewed by qa {format_minute(at)}, without earlier changes"
 
 
+@pytest.mark.long
 def test_a_review_is_about_work_that_is_not_merged(home: Home) -> None:
     run, bob = Inside(home.root), home.hire("bob")
     bob.write("notes.txt", "one\n")
@@ -445,6 +455,7 @@ def test_a_review_is_about_work_that_is_not_merged(home: Home) -> None:
     assert review_of(home) == f"reviewed by qa {format_minute(at)}", "what came before is reviewed too"
 
 
+@pytest.mark.long
 def test_the_review_of_work_that_was_thrown_away_is_about_nothing(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("notes.txt", "one\n")

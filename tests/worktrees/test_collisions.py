@@ -100,6 +100,7 @@ def test_one_need_for_each_pair_names_both_and_the_files(home: Home, three: tupl
     assert {each["name"]: each["collides_with"] for each in shown["agents"]}["bob"] == ["amy"]
 
 
+@pytest.mark.long
 def test_the_changed_lines_that_are_not_merged_are_shown_for_each_agent(home: Home) -> None:
     amy, _ = home.hire("amy"), home.hire("bob")
     amy.write("README", "one\ntwo\nthree\n")
@@ -134,6 +135,7 @@ def test_the_ways_out_of_a_collision_work(home: Home, three: tuple[AgentWork, ..
     assert run("send", "amy", "bob changes api.py, too").code == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", default(["amy", "bob"], "bob"))
 def test_a_seen_collision_needs_you_again_only_with_another_file(
     home: Home, three: tuple[AgentWork, ...], name: str
@@ -164,6 +166,7 @@ def test_a_merge_ends_a_collision_and_its_undo_brings_it_back(home: Home, three:
     assert len(needs(home)) == 1
 
 
+@pytest.mark.long
 def test_a_discard_ends_a_collision(home: Home, three: tuple[AgentWork, ...]) -> None:
     changes.list_changes(home.team)
     assert len(needs(home)) == 1

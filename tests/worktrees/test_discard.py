@@ -36,6 +36,7 @@ def test_an_agent_with_unmerged_work_is_not_removed(home: Home) -> None:
     stop.delete(home.team)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", SOME)
 def test_a_merged_agent_is_removed_with_its_refs(home: Home, how: str) -> None:
     work(home)
@@ -44,6 +45,7 @@ def test_a_merged_agent_is_removed_with_its_refs(home: Home, how: str) -> None:
     assert refs(home) == []
 
 
+@pytest.mark.long
 def test_work_in_another_branch_is_merged(home: Home) -> None:
     work(home)
     home.git("branch", "release")
@@ -111,6 +113,7 @@ def test_discarded_work_is_not_listed_any_more(home: Home) -> None:
     assert run("changes", "bob", "--json").json == []
 
 
+@pytest.mark.long
 def test_what_was_discarded_after_an_undo_blocks_no_removal(home: Home) -> None:
     work(home, "ann")
     changes.merge(home.team, "ann")
@@ -165,6 +168,7 @@ def test_discard_works_without_a_repository(home: Home) -> None:
     stop.remove(home.team, "bob")
 
 
+@pytest.mark.long
 def test_what_is_left_of_removed_agents_is_pruned(home: Home) -> None:
     for name in ("ann", "bob"):
         work(home, name)
@@ -222,6 +226,7 @@ def test_refusals_have_their_exit_codes(home: Home) -> None:
     run("merge", "bob").refused(65, "conflicts", "api.py")
 
 
+@pytest.mark.long
 def test_an_undo_after_a_discard_makes_no_deletion_of_the_work_that_was_merged(home: Home) -> None:
     bob = home.hire("bob")
     for name in ("one", "two"):

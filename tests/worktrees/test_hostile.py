@@ -58,6 +58,7 @@ def test_an_ignored_folder_of_links_is_not_replaced(home: Home, tmp_path: Path) 
     assert (home.root / "build/cache").is_symlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
 def test_an_edit_that_git_is_told_to_ignore_stays(home: Home, flag: str) -> None:
     home.git("update-index", flag, "api.py", "README")
@@ -175,6 +176,7 @@ def test_no_signature_of_the_agent_is_checked(home: Home, tmp_path: Path) -> Non
     assert not mark.exists()
 
 
+@pytest.mark.long
 def test_trees_that_git_would_not_make_are_refused(directory: TeamDirectory, root: Path, hired: Hired) -> None:
     spec = hired("bob")
     tree = directory.worktree("bob")
@@ -203,6 +205,7 @@ def test_a_link_in_place_of_a_checkout_is_removed_alone(
     assert (moved / "api.py").exists()
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 def test_files_that_no_snapshot_has_are_not_lost_unsaid(directory: TeamDirectory, hired: Hired) -> None:
     team = Team(directory)

@@ -50,6 +50,7 @@ def interrupt(home: Home, monkeypatch: pytest.MonkeyPatch, command: str) -> None
     assert merging.load(home.directory).move is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["read-tree", "update-ref"])
 def test_a_merge_that_was_cut_short_can_be_repeated(home: Home, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     bob = work(home)
@@ -153,6 +154,7 @@ def test_no_file_is_half_written_at_any_moment(home: Home, monkeypatch: pytest.M
     assert_clean(home)
 
 
+@pytest.mark.long
 def test_files_with_other_line_ends_are_restored(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.git("config", "core.autocrlf", "true")
     home.write(".gitattributes", "*.sh text eol=lf\n")
@@ -258,6 +260,7 @@ def test_the_locks_of_a_git_that_was_killed_are_removed(
     assert_clean(home)
 
 
+@pytest.mark.long
 def test_the_branch_lock_of_another_git_is_left_and_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     work(home)
     interrupt(home, monkeypatch, "update-ref")
@@ -378,6 +381,7 @@ def test_kills_at_any_moment(home: Home, how: How, rounds: int) -> None:
         assert home.read("mine") == "dirty\n"
 
 
+@pytest.mark.long
 def test_git_that_outlives_its_parent_holds_the_lease(home: Home, tmp_path: Path) -> None:
     work(home)
     home.git("config", "filter.slow.smudge", f"touch {tmp_path}/began; cat; sleep 1000")

@@ -263,6 +263,7 @@ def test_one_merge_at_a_time(home: Home) -> None:
         changes.merge(home.team, "bob")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", REBASE)
 def test_work_that_is_there_already_is_not_merged_again(home: Home, how: How) -> None:
     work(home)
@@ -291,6 +292,7 @@ def test_later_work_on_the_same_lines_merges_after_a_merge(home: Home, how: How)
     assert_clean(home)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("later", "how"),
     [
@@ -326,6 +328,7 @@ def hire_before_undo(home: Home) -> AgentWork:
     return bob
 
 
+@pytest.mark.long
 def test_what_an_undo_took_back_is_no_work_of_another_agent(home: Home) -> None:
     bob = hire_before_undo(home)
     ann, found = changes.list_changes(home.team)
@@ -342,6 +345,7 @@ def test_what_an_undo_took_back_is_no_work_of_another_agent(home: Home) -> None:
     assert [each.path for each in changes.list_changes(home.team)[1].files] == ["notes.txt"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["squash", pytest.param("rebase", marks=pytest.mark.long)])
 def test_a_merge_after_an_undo_brings_only_the_agents_work(home: Home, how: How) -> None:
     bob = hire_before_undo(home)
@@ -613,6 +617,7 @@ def printed(text: str) -> list[str]:
     return shlex.split(line)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("look", [("changes", "bob", "--diff"), ("merge", "bob", "--dry-run")])
 def test_work_that_changed_since_it_was_shown_is_refused(home: Home, look: tuple[str, ...]) -> None:
     bob, before = work(home), home.git("rev-parse", "main")
@@ -636,6 +641,7 @@ def test_a_yes_is_also_for_the_commits_of_the_agent(home: Home) -> None:
     run(*shown).refused(65, "another sha256")
 
 
+@pytest.mark.long
 def test_a_merge_in_a_script_needs_the_work_that_it_takes(home: Home) -> None:
     work(home)
     before = home.git("rev-parse", "main")
@@ -649,6 +655,7 @@ def test_a_merge_in_a_script_needs_the_work_that_it_takes(home: Home) -> None:
     assert home.read("bob/new.txt") == "new\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exchanged", [False, True])
 def test_a_terminal_shows_the_work_and_asks(home: Home, *, exchanged: bool) -> None:
     bob, before = work(home), home.git("rev-parse", "main")
@@ -664,6 +671,7 @@ def test_a_terminal_shows_the_work_and_asks(home: Home, *, exchanged: bool) -> N
     assert (home.git("rev-parse", "main") == before) == exchanged
 
 
+@pytest.mark.long
 def test_what_is_checked_out_during_the_question_gets_no_merge(home: Home) -> None:
     work(home)
     home.git("branch", "other")
@@ -677,6 +685,7 @@ def test_what_is_checked_out_during_the_question_gets_no_merge(home: Home) -> No
     assert home.git("for-each-ref", "refs/heads") == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("look", [("merge", "bob", "--dry-run"), ("merge", "bob")])
 def test_a_printed_merge_goes_where_it_was_shown_to_go(home: Home, look: tuple[str, ...]) -> None:
     bob, run = work(home), Inside(home.root)
@@ -721,6 +730,7 @@ def test_no_merge_into_a_name_that_git_takes_for_another(home: Home, name: str, 
     assert not (forge / "gh.log").exists()
 
 
+@pytest.mark.long
 def test_a_merge_says_whether_the_work_is_the_reviewed_one(home: Home) -> None:
     bob, run = work(home), Inside(home.root)
     bob.approved(since=bob.base, at=9.0)
@@ -756,6 +766,7 @@ def test_work_that_came_when_nothing_was_shown_is_not_merged(home: Home, monkeyp
     assert home.git("rev-parse", "main") == before
 
 
+@pytest.mark.long
 def test_a_pull_request_is_of_the_work_that_was_shown(home: Home, forge: Path) -> None:
     bob = work(home)
     run = Inside(home.root)
@@ -930,6 +941,7 @@ def test_no_pull_request_without_gh_a_remote_or_a_passed_check(
     assert not (forge / "gh.log").exists()
 
 
+@pytest.mark.long
 def test_a_pull_request_from_the_command_line_does_what_it_asked(home: Home, forge: Path) -> None:
     bob = home.hire("bob")
     bob.write(".github/workflows/ci.yml", "on: push\n")
@@ -993,6 +1005,7 @@ def test_a_merge_names_the_lines_with_keys_before_it_moves_the_branch(home: Home
     assert done.keys[0].text == f"api_key = {_KEY}"
 
 
+@pytest.mark.long
 def test_the_command_names_the_lines_with_keys_and_merges(home: Home) -> None:
     bob = home.hire("bob")
     bob.write("secret.md", f"api_key = {_KEY}\n")
@@ -1015,6 +1028,7 @@ def _revealed(text: str) -> str:
     return named[1]
 
 
+@pytest.mark.long
 def test_a_hidden_key_is_revealed_before_a_merge(home: Home) -> None:
     home.write("old.md", f"{_KEY}\n")
     home.commit("a key")
@@ -1040,6 +1054,7 @@ def test_a_hidden_key_is_revealed_before_a_merge(home: Home) -> None:
     assert home.read("old.md") == f"{_KEY}\nmore\n"
 
 
+@pytest.mark.long
 def test_a_merge_without_a_key_warns_of_nothing(home: Home) -> None:
     work(home)
     done = Inside(home.root).agree("merge", "bob", "--json")
@@ -1047,6 +1062,7 @@ def test_a_merge_without_a_key_warns_of_nothing(home: Home) -> None:
     assert done.err == ""
 
 
+@pytest.mark.long
 def test_keys_are_named_before_a_pull_request_is_pushed(home: Home, forge: Path) -> None:
     bob = home.hire("bob")
     bob.write("secret.md", f"api_key = {_KEY}\n")
@@ -1064,6 +1080,7 @@ def test_keys_are_named_before_a_pull_request_is_pushed(home: Home, forge: Path)
     assert (run.json["keys"], _KEY in run.out) == ([{"path": "secret.md", "line": 1}], False)
 
 
+@pytest.mark.long
 def test_a_lead_makes_no_branch_that_git_takes_for_another(home: Home) -> None:
     work(home)
     home.git("remote", "add", "up/stream", "elsewhere")
@@ -1120,6 +1137,7 @@ def test_a_message_of_the_user_is_not_quoted(home: Home) -> None:
     assert done.message.startswith(FORGED)
 
 
+@pytest.mark.long
 def test_what_ci_and_hooks_run_is_named_before_a_push(home: Home, forge: Path) -> None:
     bob = home.hire("bob")
     bob.write(".github/workflows/ci.yml", "on: push\n")
@@ -1147,6 +1165,7 @@ async def test_a_lead_is_told_of_keys_and_of_the_review(home: Home, monkeypatch:
     assert f"; reviewed by qa {format_minute(9.0)}; 1 line holds what looks like a key: secret.md:1" in said.content
 
 
+@pytest.mark.long
 def test_a_sparse_working_tree_stays_sparse(home: Home) -> None:
     home.write("far/a.txt", "one\n")
     home.write("near/b.txt", "b\n")

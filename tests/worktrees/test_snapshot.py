@@ -135,6 +135,7 @@ def test_odd_file_names_links_and_modes_are_taken_as_they_are(
     assert '"\\377\\nname"' in listed
 
 
+@pytest.mark.long
 def test_files_that_cannot_be_taken_are_named(directory: TeamDirectory, hired: Hired) -> None:
     spec = hired("bob")
     tree = directory.worktree("bob")
@@ -348,6 +349,7 @@ snapshot.take(team, "bob", Spec(prompt="work", prompt_id="bob", type="code", wor
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "moments", [(0.02, 0.1, 0.2), pytest.param(tuple(n * 0.02 for n in range(20)), marks=pytest.mark.long)], ids=len
 )

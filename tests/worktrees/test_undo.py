@@ -366,6 +366,7 @@ def test_an_older_assignment_is_put_back_under_later_work(ann: Desk) -> None:
     assert (ann.tree / "pkg/core.py").read_text() == "x = 2\n"
 
 
+@pytest.mark.long
 def test_conflicts_are_named_before_a_file_is_put_back(ann: Desk) -> None:
     ann.work("third", {"api.py": "later\n"})
     before = ann.tree_hash()
@@ -451,6 +452,7 @@ def test_line_ends_are_those_of_a_new_checkout(ann: Desk) -> None:
     assert (ann.tree / "long.txt").read_bytes().startswith(b"line 0\r\n")
 
 
+@pytest.mark.long
 def test_ignored_files_are_not_overwritten(ann: Desk) -> None:
     ann.snap("third", "begin")
     (ann.tree / "api.py").unlink()
@@ -460,6 +462,7 @@ def test_ignored_files_are_not_overwritten(ann: Desk) -> None:
     assert (ann.tree / "api.py/cache").read_text() == "mine\n"
 
 
+@pytest.mark.long
 def test_a_folder_of_a_checkout_that_became_a_link_leads_nowhere(ann: Desk, tmp_path: Path) -> None:
     outside = tmp_path.with_name(f"{tmp_path.name}-outside")
     write(outside, {"core.py": "outside\n", "new.py": "outside\n"})
@@ -479,6 +482,7 @@ def test_a_folder_of_a_checkout_that_became_a_link_leads_nowhere(ann: Desk, tmp_
     assert not (ann.tree / "pkg").is_symlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", default(["is_folder_with", "put", "remove"], "put"))
 def test_a_link_that_comes_at_the_last_moment_leads_nowhere(
     ann: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
@@ -501,6 +505,7 @@ def test_a_link_that_comes_at_the_last_moment_leads_nowhere(
     assert contents(outside) == before
 
 
+@pytest.mark.long
 def test_hooks_settings_and_filters_of_the_checkout_run_nothing(ann: Desk, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     program = ann.tree / "evil.sh"
@@ -514,6 +519,7 @@ def test_hooks_settings_and_filters_of_the_checkout_run_nothing(ann: Desk, tmp_p
     assert not ran.exists()
 
 
+@pytest.mark.long
 def test_a_put_back_that_was_killed_is_repeated(ann: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(Tree, "remove", None)

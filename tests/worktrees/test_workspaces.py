@@ -157,6 +157,7 @@ def test_uncommitted_files_get_to_a_host_and_work_comes_back(machine: Machine, h
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_run_on_another_host_begins_with_the_newest_snapshot(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     one, other = machine("one"), machine("other")
@@ -177,6 +178,7 @@ def test_a_run_on_another_host_begins_with_the_newest_snapshot(machine: Machine,
     assert not (one.worktree("bob") / "lost.py").exists()
 
 
+@pytest.mark.long
 @of_git
 def test_a_run_on_the_same_host_keeps_what_is_ignored(machine: Machine, home: TeamDirectory) -> None:
     host, spec = begun(machine, home)
@@ -187,6 +189,7 @@ def test_a_run_on_the_same_host_keeps_what_is_ignored(machine: Machine, home: Te
     assert (host.worktree("bob") / "half.py").exists()
 
 
+@pytest.mark.long
 def test_an_agent_starts_from_the_work_of_another(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     one, other = machine("one"), machine("other")
@@ -216,6 +219,7 @@ def test_an_agent_starts_from_the_work_of_another(machine: Machine, home: TeamDi
     assert (tree / "test.py").exists()
 
 
+@pytest.mark.long
 def test_a_new_push_is_what_new_agents_begin_with(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
     old = hire(home, "old")
@@ -249,6 +253,7 @@ def test_commits_that_were_not_pushed_are_noted(machine: Machine, home: TeamDire
     assert workspaces.unpushed(home, workspaces.push(home, "kim", 2.0)) == 0
 
 
+@pytest.mark.long
 @of_git
 def test_a_push_from_an_unrelated_repository_is_refused(machine: Machine, home: TeamDirectory) -> None:
     pushed = workspaces.push(home, "kim", 1.0)
@@ -267,6 +272,7 @@ def test_a_push_from_an_unrelated_repository_is_refused(machine: Machine, home: 
     assert workspaces.push(other, "pat", 4.0, force=True).head == git(other.root, "rev-parse", "HEAD")
 
 
+@pytest.mark.long
 @of_git
 def test_work_does_not_come_into_another_project(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
@@ -293,6 +299,7 @@ def test_work_does_not_come_into_another_project(machine: Machine, home: TeamDir
     assert (clone / "a.py").exists()
 
 
+@pytest.mark.long
 @of_git
 def test_a_folder_without_a_repository_says_once_where_to_go(machine: Machine, home: TeamDirectory) -> None:
     workspaces.push(home, "kim", 1.0)
@@ -305,6 +312,7 @@ def test_a_folder_without_a_repository_says_once_where_to_go(machine: Machine, h
         assert "git init" not in ran.err
 
 
+@pytest.mark.long
 def test_many_snapshots_and_pushes_do_not_grow_without_bound(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +332,7 @@ def test_many_snapshots_and_pushes_do_not_grow_without_bound(
     assert (machine("other").worktree("bob") / "a.py").read_text() == "a = 4\n"
 
 
+@pytest.mark.long
 def test_a_writer_that_is_killed_leaves_nothing_half(
     machine: Machine, home: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +353,7 @@ def test_a_writer_that_is_killed_leaves_nothing_half(
     assert (machine("other").worktree("bob") / "a.py").read_text() == "a = 1\n"
 
 
+@pytest.mark.long
 def test_a_damaged_bundle_is_refused(machine: Machine, home: TeamDirectory) -> None:
     host, spec = begun(machine, home)
     carry(host, "bob", spec, a_py="a = 1\n")
@@ -377,6 +387,7 @@ def test_objects_that_git_would_not_make_are_refused(machine: Machine, home: Tea
         run(machine("host"), "bob", spec)
 
 
+@pytest.mark.long
 def test_work_that_is_discarded_is_gone_everywhere(machine: Machine, home: TeamDirectory) -> None:
     host, spec = begun(machine, home)
     carry(host, "bob", spec, a_py="a = 1\n")
@@ -414,6 +425,7 @@ def test_fetch_makes_a_branch_and_never_loses_what_the_user_did_there(machine: M
     assert git(home.root, "rev-parse", branch) == own
 
 
+@pytest.mark.long
 @of_git
 def test_a_branch_that_was_fetched_goes_with_the_work(machine: Machine, home: TeamDirectory) -> None:
     git(home.root, "add", "-A")
@@ -464,6 +476,7 @@ def clone(machine: Machine, home: TeamDirectory) -> TeamDirectory:
     return made
 
 
+@pytest.mark.long
 @of_git
 def test_merges_of_two_clones_are_undone_where_they_are(
     machine: Machine, home: TeamDirectory, clone: TeamDirectory
@@ -486,6 +499,7 @@ def test_merges_of_two_clones_are_undone_where_they_are(
     assert (home.root / "bob.py").read_text() == "b = 2\n"
 
 
+@pytest.mark.long
 @of_git
 def test_work_that_another_clone_merged_is_compared_without_its_snapshot(
     machine: Machine, home: TeamDirectory, clone: TeamDirectory
@@ -505,6 +519,7 @@ def test_work_that_another_clone_merged_is_compared_without_its_snapshot(
     assert git(home.root, "show", "--format=", "--name-only", "HEAD") == "more.py"
 
 
+@pytest.mark.long
 def test_a_merge_that_was_killed_is_recovered_in_its_own_clone(
     machine: Machine, home: TeamDirectory, clone: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -685,6 +700,7 @@ def test_an_agent_on_a_host_can_resolve_conflicts_after_a_push(machine: Machine,
     assert git(machine("other").worktree("bob"), "log", "-1", "--format=%s").startswith("Merge commit")
 
 
+@pytest.mark.long
 @of_git
 def test_a_lead_on_the_same_host_disturbs_no_snapshot(machine: Machine, home: TeamDirectory) -> None:
     """Between a snapshot and its way into the store, a lead looks at the work of its teammate."""
@@ -727,6 +743,7 @@ def test_an_exported_team_has_the_files_of_its_agents(home: TeamDirectory, machi
     assert (again.worktree("bob") / "a.py").read_text() == "a = 1\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["bubblewrap", pytest.param("landlock", marks=pytest.mark.long)])
 @of_git
 def test_an_agent_on_a_host_reaches_its_checkout_alone(level: Level, machine: Machine, home: TeamDirectory) -> None:
@@ -753,6 +770,7 @@ def test_an_agent_on_a_host_reaches_its_checkout_alone(level: Level, machine: Ma
     assert not [path for path in (host.root / "new", eve / "new", objects / "new") if path.exists()]
 
 
+@pytest.mark.long
 def test_a_replaced_worker_puts_nothing_into_the_store(database: str, tmp_path: Path) -> None:
     """Its lease ended, and another one may have its run: what it wrote since is no part of the agent's work."""
     home = TeamDirectory(_folder(tmp_path / "home") / ".crewboard/crew")
