@@ -124,6 +124,7 @@ def hosted(cli: Cli, database: str, tmp_path: Path) -> TeamDirectory:
     return TeamDirectory(tmp_path / ".crewboard" / "api")
 
 
+@pytest.mark.long
 def test_doctor_says_how_the_database_answers(hosted: TeamDirectory) -> None:
     found = checks(hosted)
     assert {name: check.mark for name, check in found.items()} == {"store": "ok", "clock": "ok"}

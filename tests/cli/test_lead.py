@@ -63,6 +63,7 @@ def test_an_agent_that_is_not_there_is_hired_works_and_leaves(offline: Cli) -> N
     assert agents_of(offline)["alice"]["alive"] is False
 
 
+@pytest.mark.long
 @of_words
 def test_an_agent_works_before_it_leaves(offline: Cli) -> None:
     lead(offline, "Spawn alice (coder)")
@@ -125,6 +126,7 @@ def test_a_question_to_an_agent_needs_no_plan(offline: Cli) -> None:
     assert sorted(agents_of(offline)) == ["eve", "lead"]
 
 
+@pytest.mark.long
 def test_a_lead_that_is_the_approver_approves_the_plan(offline: Cli) -> None:
     lead(offline, "Hello")
     assert offline("approver", "lead").code == 0
@@ -173,6 +175,7 @@ def test_a_lead_hires_for_what_the_readme_says(offline: Cli, prompt: str) -> Non
     assert "tester (test) answered" in answer
 
 
+@pytest.mark.long
 @of_words
 def test_what_is_not_understood_is_said_with_what_is(offline: Cli) -> None:
     answer = lead(offline, "Compose a sonnet.", code=1)
@@ -275,6 +278,7 @@ def test_work_goes_to_an_agent_that_ended_and_not_to_its_mailbox(offline: Cli) -
     assert "alice (code) answered:\n\nI wrote alice.txt." in lead(offline, "Have alice create a file")
 
 
+@pytest.mark.long
 @of_words
 def test_what_follows_a_refused_hire_is_left_out(offline: Cli) -> None:
     answer = lead(offline, PLAN_AND_REVIEW.replace("bob", "lead"))

@@ -60,6 +60,7 @@ def agent_of(offline: Cli, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_spawn_that_understood_nothing_fails(shared: Cli) -> None:
     ran = shared(*spawn("baker", "explore", "Bake a cake"))
     assert (ran.code, "I do not know how to do this: “Bake a cake”" in ran.out) == (1, True)
@@ -97,6 +98,7 @@ def test_a_new_team_has_a_supervisor_before_the_first_hire(offline: Cli, directo
     assert supervisor_client.is_alive(TeamDirectory(directory_of.path.with_name("crew")))
 
 
+@pytest.mark.long
 def test_a_first_hire_says_that_the_supervisor_is_started(offline: Cli) -> None:
     ran = offline(*spawn("lister", "explore", "say hello"))
     assert ran.err.splitlines()[0] == "starting the supervisor …"
@@ -141,6 +143,7 @@ def test_more_work_for_an_agent_needs_no_type(shared: Cli) -> None:
     shared("spawn", "unknown", "--prompt", "list the files").refused(2, "name the type with --type")
 
 
+@pytest.mark.long
 def test_once_ends_with_its_result(shared: Cli) -> None:
     assert shared(*spawn("onceler", "explore", "list the files", "--once")).code == 0
     assert shared("wait", "onceler", "--until", "exited", "--timeout", "30").code == 0
@@ -161,6 +164,7 @@ def test_background_returns_with_the_process(shared: Cli) -> None:
     assert agent_of(shared, "backer")["pid"] == hired["pid"]
 
 
+@pytest.mark.long
 def test_a_foreground_spawn_waits_no_longer_than_its_timeout(shared: Cli, shared_directory: TeamDirectory) -> None:
     late = shared(*spawn("slow", "explore", "ask the operator: tabs or spaces?"), "--timeout", "0.05")
     assert late.code == 75
@@ -183,6 +187,7 @@ def test_ctrl_c_detaches_and_the_agent_goes_on(shared: Cli, shared_directory: Te
     assert shared("wait", "asker", "--until", "idle", "--timeout", "30").code == 0
 
 
+@pytest.mark.long
 def test_nothing_is_written_before_the_plan_is_approved(shared: Cli, shared_directory: TeamDirectory) -> None:
     prompt = "write a file named note.md that says hello"
     hired = shared(*spawn("planner", "code", prompt, "--plan", "--background"))
@@ -348,6 +353,7 @@ def test_a_key_is_written_to_no_file(shared: Cli, shared_directory: TeamDirector
     assert not [path for path, data in contents(shared_directory.path).items() if secret.encode() in data]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["torn", pytest.param("gone", marks=pytest.mark.long)])
 def test_a_damaged_spec_does_not_prevent_a_stop_and_is_repaired(
     shared: Cli, shared_directory: TeamDirectory, damage: str

@@ -55,6 +55,7 @@ def test_a_new_agent_gets_the_model_that_was_said_last(
     assert hire.choose_model(kind, given, environment, config, "boss" if hirer else "operator") == expected
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 def test_hires_of_a_lead_use_its_model(crew_on: Callable[..., Crew]) -> None:
     crew = crew_on(script=[says("done")] * 4)
@@ -102,6 +103,7 @@ def test_a_model_that_the_api_has_retired_is_refused(monkeypatch: pytest.MonkeyP
         models.require("claude-opus-4-6", None, None, here)
 
 
+@pytest.mark.long
 def test_a_model_that_another_server_does_not_list_is_noted(cli: Cli) -> None:
     with listing("qwen3:8b", "llama") as url:
         shell = cli.with_environment(ANTHROPIC_BASE_URL=url, ANTHROPIC_AUTH_TOKEN="local")
@@ -157,6 +159,7 @@ def test_a_hire_says_which_server_it_waits_for(directory: TeamDirectory, monkeyp
     ]
 
 
+@pytest.mark.long
 def test_a_spawn_says_until_when_it_waits(crew_on: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hiring, "WORTH_SAYING", 0.0)
     crew = crew_on([says("done")], [Fault(kind="status", status=529, retry_after=2)], CREWBOARD_RETRY_BUDGET="0.1")
@@ -165,6 +168,7 @@ def test_a_spawn_says_until_when_it_waits(crew_on: Callable[..., Crew], monkeypa
     assert re.search(r"a waits until \d\d:\d\d:\d\d: the API is unavailable: 529", ran.err), ran.err
 
 
+@pytest.mark.long
 def test_a_spawn_says_what_its_agent_waits_for_asks(
     crew_on: Callable[..., Crew], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def test_the_lead_is_hired_by_speaking_to_it_and_answers_again(offline: Cli) -> 
     assert (seen["name"], seen["type"], seen["run"]) == ("lead", "lead", 1)
 
 
+@pytest.mark.long
 def test_holding_and_letting_go(crew: Crew, live: Cli) -> None:
     crew.run("scout", "explore", "hello")
     crew.wait_for("scout", "idle")
@@ -46,6 +47,7 @@ def test_holding_and_letting_go(crew: Crew, live: Cli) -> None:
     eventually(lambda: "where are you?" in str(crew.model.requests[-1]["messages"]), "the interrupt")
 
 
+@pytest.mark.long
 def test_another_model_is_given_to_an_agent_that_is_idle(crew: Crew, live: Cli) -> None:
     crew.model.give("prim", Reply([{"type": "text", "text": "no"}], "refusal"), model.says("done"))
     crew.run("prim", "explore", "look", thinking="off")

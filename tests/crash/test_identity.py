@@ -85,6 +85,7 @@ def test_removed_directory_ends_all_its_processes(crew: Crew) -> None:
     assert not (crew.root / ".crewboard").exists()
 
 
+@pytest.mark.long
 @pytest.mark.files_only("in a database, a team made anew at its place is another one")
 def test_a_team_made_anew_is_left_alone_by_the_processes_of_the_old(crew: Crew) -> None:
     crew.run("bob", "explore", "say hello")
@@ -132,6 +133,7 @@ def copy_team(crew: Crew, to: Path) -> None:
     shutil.copytree(crew.root / ".crewboard", to, symlinks=True, ignore=shutil.ignore_patterns(".*.tmp"))
 
 
+@pytest.mark.long
 @pytest.mark.files_only("a copy of the directory names the same database")
 def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Path) -> None:
     start_busy_agent(crew)
@@ -149,6 +151,7 @@ def test_looking_at_a_copy_ends_nothing_of_the_original(crew: Crew, tmp_path: Pa
     assert living(found) == found
 
 
+@pytest.mark.long
 @pytest.mark.files_only("restores files")
 @pytest.mark.parametrize(
     "in_place", [False, pytest.param(True, marks=pytest.mark.long)], ids=["replaced files", "rewritten files"]

@@ -63,6 +63,7 @@ def test_a_thousand_kills_lose_and_repeat_no_message(crew_on: Callable[..., Crew
     assert stress.total == 150
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.files_only("test_outages.py kills in PostgreSQL")
 @pytest.mark.parametrize("rounds", default([3, 100], 3))

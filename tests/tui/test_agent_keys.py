@@ -153,6 +153,7 @@ async def test_a_second_press_on_another_agent_ends_no_agent(frozen: Frozen, mon
         assert end == []
 
 
+@pytest.mark.long
 async def test_a_second_press_that_comes_late_counts_as_the_first(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

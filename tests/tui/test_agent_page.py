@@ -321,6 +321,7 @@ def test_a_family_is_a_tree_of_what_a_process_started() -> None:
     assert process_tree(child.pid) == ()
 
 
+@pytest.mark.long
 async def test_a_tool_call_is_one_line_that_unfolds_to_all_of_it(frozen: Frozen) -> None:
     output = "\n".join(f"test_{number} passed" for number in range(40)) + "\n1 failed: test_sync"
     frozen.did("api", 3, "bash", {"command": "pytest -q"}, output, 2.5)

@@ -206,6 +206,7 @@ async def test_the_output_of_a_command_is_shown_while_it_runs(frozen: Frozen) ->
         assert "says" not in line
 
 
+@pytest.mark.long
 async def test_a_live_reply_grows_as_it_is_streamed(frozen: Frozen) -> None:
     async with opened(frozen) as stage:
         await stage.press("j", "j", "j", "j", "j")

@@ -273,6 +273,7 @@ async def test_the_inbox_follows_new_mail_once_asked_to(frozen: Frozen) -> None:
         await stage.sees("follow:off")
 
 
+@pytest.mark.long
 async def test_mail_that_comes_below_the_screen_is_counted(frozen: Frozen) -> None:
     fill(frozen, "operator", 30)
     async with opened(frozen, 80, 24) as stage:

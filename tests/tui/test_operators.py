@@ -105,6 +105,7 @@ async def test_a_dashboard_that_only_looks_leaves_no_trace(frozen: Frozen) -> No
         assert not frozen.directory.presence.exists()
 
 
+@pytest.mark.long
 async def test_a_dashboard_is_present_in_a_team_made_in_the_place_of_its_own(frozen: Frozen) -> None:
     path = frozen.directory.path
     async with opened(frozen, 80, 24) as stage:

@@ -248,6 +248,7 @@ def _style_files(sheet: Stylesheet) -> set[str]:
     return {name for path, _ in sheet.source if (name := Path(path).name).endswith(".tcss")}
 
 
+@pytest.mark.long
 async def test_an_answer_key_computes_few_styles(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     computed, apply = list[object](), Stylesheet.apply
 

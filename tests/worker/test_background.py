@@ -53,6 +53,7 @@ def test_the_output_of_a_command_is_seen_while_it_runs(shared_crew: Crew) -> Non
     assert "first" not in live.read_text(), "the preview ends with the command"
 
 
+@pytest.mark.long
 @of_commands
 def test_much_output_leaves_a_short_preview(shared_crew: Crew) -> None:
     go = shared_crew.root / "go-much"

@@ -2507,6 +2507,7 @@ def test_an_engine_that_may_write_is_not_hired_where_no_worktree_can_be(crew: Cr
     crew.answer(hiring.spawn(crew.team, dataclasses.replace(hire, name="reader", type="explore")))
 
 
+@pytest.mark.long
 @pytest.mark.linux("sandbox")
 @of_engines
 def test_a_lead_with_an_engine_hires_and_decides_nothing(crew: Crew) -> None:
@@ -2533,6 +2534,7 @@ def test_a_lead_with_an_engine_hires_and_decides_nothing(crew: Crew) -> None:
     assert crew.pending("plan_approval", "own").to == "operator"
 
 
+@pytest.mark.long
 @of_engines
 def test_a_plan_sent_to_a_lead_comes_to_the_operator_with_its_engine(crew: Crew) -> None:
     settings.set_approver(crew.team, "lead")
@@ -2554,6 +2556,7 @@ engines._ANY = msgspec.structs.replace(engines._ANY, patience=None)
 """Code that lets an engine wait for as long as a call takes, as Claude Code does."""
 
 
+@pytest.mark.long
 @of_engines
 def test_an_engine_that_waits_gets_results_as_mail_too(crew: Crew) -> None:
     crew.model.give("one", calls("ask_operator", question="how?"), says("found it"))
@@ -2586,6 +2589,7 @@ def test_a_lead_hires_once_whatever_is_killed(crew: Crew) -> None:
     assert letters(crew, "one", "look") == 0
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 def test_what_may_have_been_done_is_not_done_again(crew: Crew) -> None:
     crew.model.give("one", says("found"))
@@ -2600,6 +2604,7 @@ def test_what_may_have_been_done_is_not_done_again(crew: Crew) -> None:
     assert (said, is_error) == (f"{UNKNOWN_OUTCOME}. Check before you call it again.", True)
 
 
+@pytest.mark.long
 @of_engines
 def test_an_input_that_no_check_expects_ends_the_call_alone(crew: Crew) -> None:
     make_repository(crew.root)
@@ -2613,6 +2618,7 @@ def test_an_input_that_no_check_expects_ends_the_call_alone(crew: Crew) -> None:
     assert crew.see("e").run == 1
 
 
+@pytest.mark.long
 @of_engines
 @pytest.mark.usefixtures("known")
 def test_a_lead_is_told_who_can_hire_without_a_worktree(crew: Crew) -> None:
@@ -2642,6 +2648,7 @@ def test_without_bubblewrap_an_engine_needs_the_users_word(user: Path, crew: Cre
     eventually(lambda: not any(is_given(pid, mark) for pid in process.parents()), "no process of the engine")
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 def test_without_bubblewrap_an_engine_has_the_folder_that_its_user_chose(user: Path, crew: Crew) -> None:
     # Where the fake engine keeps its sessions is told by HOME, so that is the folder here.

@@ -95,6 +95,7 @@ def test_nothing_is_written_or_run_before_the_plan_is_approved(crew: Crew) -> No
     assert not (home(crew, "e") / "loaded").exists()
 
 
+@pytest.mark.long
 def test_terms_take_tools_and_rules_refuse_calls(crew: Crew) -> None:
     rules.add_rule(crew.team, "deny", "files", "secret/**")
     steps = [
@@ -113,6 +114,7 @@ def test_terms_take_tools_and_rules_refuse_calls(crew: Crew) -> None:
     assert not (crew.root / "secret").exists()
 
 
+@pytest.mark.long
 def test_each_call_is_asked_for_where_the_hire_says_so(crew: Crew) -> None:
     other = use("write_file", path="b.txt", content="y")
     assignment = spawn(crew, "e", f"[[{WRITE}; {other}; say done]]", ask=True)
@@ -130,6 +132,7 @@ def test_each_call_is_asked_for_where_the_hire_says_so(crew: Crew) -> None:
     assert (crew.root / "b.txt").read_text() == "y"
 
 
+@pytest.mark.long
 def test_the_same_call_is_run_once(crew: Crew) -> None:
     run = use("bash", command="echo x >> a.txt")
     assert crew.answer(spawn(crew, "e", f"[[{run}; say done]]", "--same-ids")).text == "done"
@@ -144,6 +147,7 @@ def kill_and_resume(crew: Crew, point: str) -> None:
     hiring.resume(crew.team, "e")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["call", "result", "permission"])
 def test_a_call_is_run_once_whatever_is_killed(crew: Crew, point: str) -> None:
     run = use("bash", command="echo x >> a.txt")
@@ -162,6 +166,7 @@ def test_a_call_is_run_once_whatever_is_killed(crew: Crew, point: str) -> None:
     assert all("outcome unknown" not in each.content for each in of(crew, "e", ToolResult))
 
 
+@pytest.mark.long
 def test_a_call_that_waited_is_asked_for_after_the_engine_ended(crew: Crew) -> None:
     assignment = spawn(crew, "e", f"[[{WRITE}; say done]]", ask=True)
     first = crew.pending("permission", "e")
@@ -176,6 +181,7 @@ def test_a_call_that_waited_is_asked_for_after_the_engine_ended(crew: Crew) -> N
     assert [is_error for _, _, is_error in results(crew, "e")] == [False]
 
 
+@pytest.mark.long
 def test_a_refusal_ends_with_its_cause_also_after_a_kill(crew: Crew) -> None:
     assignment = spawn(crew, "e", f"[[{WRITE}; submit Do it.; wait here; {WRITE}; say done]]", plan=True)
     answers.approve(crew.team, crew.pending("plan_approval").id)
@@ -185,6 +191,7 @@ def test_a_refusal_ends_with_its_cause_also_after_a_kill(crew: Crew) -> None:
     assert (crew.root / "a.txt").read_text() == "x"
 
 
+@pytest.mark.long
 def test_a_failed_edit_is_tried_again_also_after_a_kill(crew: Crew) -> None:
     edit = use("edit_file", path="a.txt", old_text="old", new_text="new")
     assignment = spawn(crew, "e", f"[[{edit}; wait here; {edit}; say done]]")
@@ -196,6 +203,7 @@ def test_a_failed_edit_is_tried_again_also_after_a_kill(crew: Crew) -> None:
     assert [is_error for _, _, is_error in results(crew, "e")] == [True, False]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["write a.txt x", "run touch a.txt", "plan Do it."])
 def test_a_tool_of_its_own_is_refused(crew: Crew, step: str) -> None:
     assignment = spawn(crew, "e", f"[[{step}]] [[say done]]")
@@ -205,6 +213,7 @@ def test_a_tool_of_its_own_is_refused(crew: Crew, step: str) -> None:
     assert "works with the tools of the MCP server crewboard alone" in told(crew, "e")
 
 
+@pytest.mark.long
 def test_a_type_that_only_reads_has_no_tool_to_write(crew: Crew) -> None:
     assignment = spawn(crew, "e", f"[[{WRITE}; {use('bash', command='touch b.txt')}; say done]]", kind="explore")
     assert crew.answer(assignment).text == "done"
@@ -212,12 +221,14 @@ def test_a_type_that_only_reads_has_no_tool_to_write(crew: Crew) -> None:
     assert [each.name for each in crew.root.iterdir() if each.suffix == ".txt"] == []
 
 
+@pytest.mark.long
 def test_a_server_of_our_name_in_the_project_changes_nothing(crew: Crew) -> None:
     (crew.root / ".mcp.json").write_text(json.dumps({"mcpServers": {"crewboard": {"command": "true"}}}))
     assert crew.answer(spawn(crew, "e", f"[[{WRITE}; say done]]")).text == "done"
     assert (crew.root / "a.txt").read_text() == "x"
 
 
+@pytest.mark.long
 def test_a_pdf_is_an_error_and_an_image_is_shown(crew: Crew) -> None:
     (crew.root / "a.pdf").write_bytes(PDF)
     (crew.root / "a.png").write_bytes(png())
@@ -228,6 +239,7 @@ def test_a_pdf_is_an_error_and_an_image_is_shown(crew: Crew) -> None:
     assert not image[2]
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_a_command(crew: Crew) -> None:
     run = use("bash", command="echo begun && sleep 1000")
     spawn(crew, "e", f"[[{run}; say never]]")
@@ -241,6 +253,7 @@ def test_an_interrupt_ends_a_command(crew: Crew) -> None:
     assert results(crew, "e") == [["bash", result.content, True]]
 
 
+@pytest.mark.long
 def test_an_interrupt_withdraws_what_waits_for_permission(crew: Crew) -> None:
     spawn(crew, "e", f"[[{WRITE}; say never]]", ask=True)
     request = crew.pending("permission", "e")
@@ -263,6 +276,7 @@ def interrupt_behind(crew: Crew, decide: Callable[[], object]) -> None:
     assert crew.answer_to("e", more.id).error is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--aborts",)])
 def test_an_approval_counts_if_an_interrupt_follows(crew: Crew, options: tuple[str, ...]) -> None:
     spawn(crew, "e", f"[[submit Do it.; {WRITE}]]", *options, plan=True)
@@ -272,6 +286,7 @@ def test_an_approval_counts_if_an_interrupt_follows(crew: Crew, options: tuple[s
     assert (crew.root / "a.txt").read_text() == "x"
 
 
+@pytest.mark.long
 def test_an_answer_reaches_one_that_aborts_its_question(crew: Crew) -> None:
     spawn(crew, "e", f"[[once ask_operator {json.dumps({'question': 'Which?'})}]]", "--aborts")
     request = crew.pending("question", "e")
@@ -280,6 +295,7 @@ def test_an_answer_reaches_one_that_aborts_its_question(crew: Crew) -> None:
     assert [each.id for each in requests.load_all(crew.directory)] == [request.id]
 
 
+@pytest.mark.long
 def test_an_answer_is_kept_if_an_interrupt_follows(crew: Crew) -> None:
     spawn(crew, "e", f"[[{use('ask_operator', question='Which?')}]]")
     request = crew.pending("question", "e")

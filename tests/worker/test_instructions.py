@@ -107,6 +107,7 @@ def test_a_loop_is_told_with_the_rank_of_the_system_prompt(crew_on: Make) -> Non
     assert [thoughts_in(body) for body in bodies] == list(range(len(bodies)))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("api")
 @pytest.mark.linux("fork")
 def test_words_of_others_are_in_no_instruction(crew_on: Make) -> None:

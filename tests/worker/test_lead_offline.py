@@ -160,6 +160,7 @@ def test_several_of_a_kind_get_names_that_are_free(led: Crew) -> None:
     assert [one.name for one in led.team.config.members] == ["lead", "explorer", "explorer2", "explorer3"]
 
 
+@pytest.mark.long
 def test_a_released_step_is_done(crew: Crew) -> None:
     """Before its result, after it read that the step is released."""
     hired = crew.hire("fixer", "code", "Create a file none.txt", plan=True, unsafe_no_sandbox=True)

@@ -48,6 +48,7 @@ Make = Callable[..., Crew]
 of_answers = pytest.mark.files_only("what an API answers, and what a worker does then, no store knows")
 
 
+@pytest.mark.long
 def test_a_terminated_worker_says_whether_it_was_at_work(shared_crew: Crew) -> None:
     shared_crew.run("rested", "explore", "say hello")
     with shared_crew.model.holding():
@@ -195,6 +196,7 @@ def test_a_file_tool_server_runs_from_the_first_call_to_the_end_of_the_work(shar
     eventually(lambda: not process.descendants(shared_crew.pid("served")), "the end of the server")
 
 
+@pytest.mark.long
 def test_workers_go_on_without_their_supervisor(shared_crew: Crew) -> None:
     shared_crew.run("followed", "explore", "say hello")
     process.send_signal(shared_crew.supervisor_pid(), signal.SIGKILL)
@@ -418,6 +420,7 @@ BAD_MOMENTS = (
 )
 
 
+@pytest.mark.long
 @of_answers
 def test_a_bad_moment_of_the_api_costs_nothing_but_time(shared_crew_on: Make) -> None:
     crew = shared_crew_on(faults=[each for fault in BAD_MOMENTS for each in (fault, None)], script=[says("yes")] * 5)
@@ -458,6 +461,7 @@ def test_an_invalid_key_or_address_is_not_retried_and_not_shown(
     assert not [path for path, data in contents(crew.agent(agent).path).items() if b"of-mine" in data]
 
 
+@pytest.mark.long
 @of_answers
 def test_where_outages_fail_the_work_ends_with_69_not_the_agent(crew_on: Make) -> None:
     # The API is available again when the agent is asked again: a second failure would be a need again.
@@ -491,6 +495,7 @@ def test_a_refusal_of_the_model_needs_you_until_acknowledged(shared_crew: Crew) 
     assert "prim" not in {each.agent for each in shared_crew.view().needs}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("once", [pytest.param(False, id="idle"), pytest.param(True, id="ended")])
 def test_another_model_goes_on_after_a_refusal(shared_crew: Crew, *, once: bool) -> None:
     name = "ended-prim" if once else "idle-prim"
@@ -510,6 +515,7 @@ def test_another_model_goes_on_after_a_refusal(shared_crew: Crew, *, once: bool)
     eventually(lambda: need.key not in {each.key for each in shared_crew.view().needs}, "the end of the need")
 
 
+@pytest.mark.long
 def test_the_turn_limit_ends_the_work_with_79(shared_crew: Crew) -> None:
     shared_crew.model.give("turning", *[calls("list_dir")] * 9)
     answer = shared_crew.run("turning", "explore", "go", max_turns=3)

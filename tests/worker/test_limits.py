@@ -35,6 +35,7 @@ def ids(crew: Crew, kind: str, of: str) -> list[str]:
     return [each.id for each in found if each.type == kind and of in (each.from_, each.content.split()[0])]
 
 
+@pytest.mark.long
 def test_a_name_hired_again_repeats_no_run_result_or_message_id(shared_crew: Crew) -> None:
     for number in (1, 2):
         shared_crew.model.give("bob", says(f"answer {number}"))
@@ -136,6 +137,7 @@ def test_an_approved_plan_stays_approved_after_a_budget_end(shared_crew: Crew) -
     assert not any(event.is_error for event in results)
 
 
+@pytest.mark.long
 def test_a_raised_turn_limit_continues_a_living_agent(shared_crew: Crew) -> None:
     shared_crew.model.give("brisk", *[calls("list_dir")] * 4, says("found it"))
     begun = shared_crew.hire("brisk", "explore", "the work", max_turns=3)

@@ -160,6 +160,7 @@ async def test_a_call_after_a_closed_connection_finds_none() -> None:
         assert (failed.is_error, connection.is_open) == (True, is_open)
 
 
+@pytest.mark.long
 def test_the_status_names_a_server_that_takes_long_to_start(crew: Crew) -> None:
     bring(crew.root, slow={"command": "sleep", "args": ["600"]}, new={"command": "true"})
     accept(crew, "slow")
@@ -168,6 +169,7 @@ def test_the_status_names_a_server_that_takes_long_to_start(crew: Crew) -> None:
     eventually(lambda: crew.see("waiter").doing == shown, "the server in the status")
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 def test_a_missing_client_is_named_with_how_to_install_it(crew: Crew) -> None:
     bring(crew.root, own=own_server(crew.root))
@@ -297,6 +299,7 @@ async def _answer_without_end(
     writer.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("head", "why"), [(b"", "an answer of more than"), (b"Content-Encoding: gzip\r\n", "the server packs its answers")]
 )

@@ -64,6 +64,7 @@ def test_read_file_hands_over_images_and_documents(shared_crew: Crew) -> None:
     assert not any(b"base64" in (line or b"") for line, _ in shared_crew.agent("viewer").journal.read())
 
 
+@pytest.mark.long
 def test_an_image_is_sent_after_a_crash_while_it_is_kept(shared_crew: Crew) -> None:
     (shared_crew.root / "kept.png").write_bytes(PNG + b"kept")
     asks = calls("ask_operator", question="And?")
@@ -222,6 +223,7 @@ def count_sent(server: RawServer) -> list[int]:
     return [len(sources(body)) for body in server.requests]
 
 
+@pytest.mark.long
 @of_answers
 def test_an_image_that_the_api_refuses_is_left_out(shared_crew_on: Make) -> None:
     unfit = refusing("messages.2.content.0.tool_result.content.0.image.source.base64: Could not process image")
@@ -245,6 +247,7 @@ WORDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WORDS)
 @of_answers
 def test_a_server_without_images_is_remembered_for_the_run(shared_crew_on: Make, name: str) -> None:
@@ -259,6 +262,7 @@ def test_a_server_without_images_is_remembered_for_the_run(shared_crew_on: Make,
     assert "takes no image/png" in result.content
 
 
+@pytest.mark.long
 @of_answers
 def test_an_image_that_is_refused_in_words_of_its_own_is_tried_without(shared_crew_on: Make) -> None:
     blind = as_json({"err": "this checkpoint is blind, send words only"}, 415)
@@ -281,6 +285,7 @@ def test_an_image_at_which_a_server_fails_again_and_again_is_tried_without(share
     assert not any(isinstance(event, Summary) for event in crew.events("crasher"))
 
 
+@pytest.mark.long
 @of_answers
 def test_a_request_of_too_many_bytes_sheds_its_oldest_image(shared_crew_on: Make) -> None:
     with RawServer(read("e.png", "f.png"), refusing("too large", 413), DONE) as server:
@@ -291,6 +296,7 @@ def test_a_request_of_too_many_bytes_sheds_its_oldest_image(shared_crew_on: Make
     assert [data[-5:] for _, _, data in sources(server.requests[-1])] == [b"f.png"]
 
 
+@pytest.mark.long
 @of_answers
 def test_a_request_of_too_many_bytes_is_never_sent_unchanged(shared_crew_on: Make) -> None:
     listing = called(*call(whole={}, name="list_dir"))

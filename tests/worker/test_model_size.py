@@ -311,6 +311,7 @@ class Narrow:
         return DONE if self.reads > 12 else sse(start(usage=None), *reads, end("tool_use", usage=None), STOP)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", default(UNKNOWN_WORDS, "Chinese, with its tokens", "French", "an event"))
 @of_answers
 def test_an_overflow_in_unknown_words_is_tried_with_a_summary(shared_crew_on: Make, name: str) -> None:
@@ -360,6 +361,7 @@ def test_a_refusal_that_is_none_of_length_keeps_its_words(
     assert not any(isinstance(event, Summary) for event in crew.events(who))
 
 
+@pytest.mark.long
 def test_only_a_large_request_or_a_number_narrows_the_window(shared_crew_on: Make) -> None:
     narrow = Narrow(400, "La conversation est devenue trop longue", 30_000)
     with RawServer(narrow) as server:
@@ -371,6 +373,7 @@ def test_only_a_large_request_or_a_number_narrows_the_window(shared_crew_on: Mak
     assert crew.see("wide").status.context.limit == 32_000
 
 
+@pytest.mark.long
 def test_a_window_that_was_said_holds_from_hire_and_resume_on(shared_crew_on: Make) -> None:
     with RawServer(DONE) as server:
         crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
@@ -512,6 +515,7 @@ def test_what_the_cache_keeps_for_an_hour_costs_twice_the_input(directory: TeamD
 TOO_SMALL = "the conversation does not fit into {} and takes one of "
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("said", "refusal", "where"),
     [

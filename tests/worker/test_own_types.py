@@ -323,6 +323,7 @@ def results_of(crew: Crew, name: str) -> list[str]:
     return [event.content for event in crew.events(name) if isinstance(event, ToolResult)]
 
 
+@pytest.mark.long
 def test_an_agent_uses_its_tools_within_the_patterns_of_its_type(
     monkeypatch: pytest.MonkeyPatch, crew_on: Make, tmp_path: Path
 ) -> None:

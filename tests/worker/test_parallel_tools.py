@@ -1,5 +1,7 @@
 """Calls of one reply that only read run at once; the others keep their place."""
 
+import pytest
+
 from crewboard.commands import control
 from crewboard.offline.reply import Reply
 from crewboard.records.events import ToolResult, ToolStart
@@ -16,6 +18,7 @@ def results(crew: Crew, name: str) -> list[ToolResult]:
     return [event for event in crew.events(name) if isinstance(event, ToolResult)]
 
 
+@pytest.mark.long
 def test_what_changes_a_file_stays_between_the_reads_around_it(shared_crew: Crew) -> None:
     (shared_crew.root / "a.txt").write_text("old\n")
     reads = calls("read_file", path="a.txt")

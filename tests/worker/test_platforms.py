@@ -270,6 +270,7 @@ def profiled(url: str, folder: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("environment", [federated, profiled])
 def test_an_agent_works_without_a_key(environment: Environment, tmp_path: Path) -> None:
     server = Platform(RUNS, SAYS)
@@ -280,6 +281,7 @@ def test_an_agent_works_without_a_key(environment: Environment, tmp_path: Path) 
     assert TOKEN.encode() not in kept
 
 
+@pytest.mark.long
 def test_a_failing_exchange_of_tokens_is_tried_again(tmp_path: Path) -> None:
     # The questions about the model come first, and are not asked again.
     server = Platform(SAYS, failures=(as_json({"error": "overloaded"}, 503),) * 5)

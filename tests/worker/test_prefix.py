@@ -283,6 +283,7 @@ def test_a_long_call_counts_as_a_pause_until_the_next_assignment() -> None:
     assert replay(events).pause == 10
 
 
+@pytest.mark.long
 def test_mail_that_comes_during_a_run_does_not_change_its_beginning(shared_crew: Crew) -> None:
     looks = [calls("glob", pattern=f"*{number}") for number in range(3)]
     shared_crew.model.give("reader", *looks, ASKS, says("done"), says("more"))
