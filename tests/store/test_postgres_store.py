@@ -516,6 +516,7 @@ def test_a_late_reader_does_not_miss_a_removal(store: Any) -> None:
     eventually(is_up_to_date)
 
 
+@pytest.mark.long
 def test_old_removals_are_forgotten(store: Any) -> None:
     remove_long_ago(store)
 
@@ -647,6 +648,7 @@ def test_an_own_error_keeps_what_was_written_before_it(store: Any) -> None:
     assert store.get("tasks/1.json.damaged") == b"kept"
 
 
+@pytest.mark.long
 def test_a_write_waits_until_the_server_takes_writes(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """During a failover it may reach a server that is no primary yet, and then has to connect again."""
 

@@ -79,6 +79,7 @@ def test_its_files_survive_being_written(old_team: Crew) -> None:
     assert tasks.load(old_team.directory, 2).owner == "scout"
 
 
+@pytest.mark.long
 def test_its_mail_is_read_once_and_the_conversation_goes_on(old_team: Crew) -> None:
     assert hire.resume(old_team.team, "scout") == 2
     answer = old_team.answer_to("scout", UNREAD)

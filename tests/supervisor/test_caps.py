@@ -196,6 +196,7 @@ def test_a_queued_agent_can_be_taken_out_of_the_queue(full: Crew) -> None:
     assert agents.last_run(full.agent("second")) == 0
 
 
+@pytest.mark.long
 def test_stop_all_lets_no_queued_agent_start(full: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     full.hire("second", "explore", HELLO)
     asked, stop_one = threading.Event(), stop.stop

@@ -767,6 +767,7 @@ def test_a_host_that_waits_for_the_database_ends_at_once(directory: TeamDirector
     assert ran.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.long
 def test_a_run_begins_after_the_end_of_the_last_one_on_another_host(team: Hosts) -> None:
     directory = team.crew.directory
     with up(directory, "build1"):

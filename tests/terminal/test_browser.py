@@ -488,6 +488,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.long
 def test_a_window_that_cannot_end_in_order_ends_without_its_server() -> None:
     process = subprocess.Popen([sys.executable, "-c", STUCK], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdin is not None

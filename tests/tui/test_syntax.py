@@ -173,6 +173,7 @@ def test_a_long_diff_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [hunk_lines(hunk, 60, 1) for hunk in found.hunks] == first
 
 
+@pytest.mark.long
 def test_of_many_pages_the_last_ones_are_kept() -> None:
     for page in range(20):
         syntax.of_file("x.py", [f"if a{page}: {at}" for at in range(syntax.MOST_LINES)])

@@ -620,6 +620,7 @@ def test_a_busy_agent_may_refuse_to_leave_and_goes_on(shared_crew: Crew) -> None
     assert asked["tools"] == shared_crew.model.asked_by("refuser")[0]["tools"], "a new tool would cost the cache"
 
 
+@pytest.mark.long
 @pytest.mark.both_stores("one command waits for what another process writes")
 @pytest.mark.parametrize(("approve", "run"), [(True, 2), (False, 1)])
 def test_resume_waits_for_what_becomes_of_a_stop(shared_crew: Crew, approve: bool, run: int) -> None:
@@ -647,6 +648,7 @@ def test_resume_waits_for_what_becomes_of_a_stop(shared_crew: Crew, approve: boo
     assert shared_crew.wait_for(name, "idle").run == run
 
 
+@pytest.mark.long
 @pytest.mark.both_stores("another process ends it")
 def test_resume_starts_a_supervisor_for_who_is_to_be_killed(shared_crew: Crew) -> None:
     shared_crew.run("left", "explore", "say hello")
@@ -657,6 +659,7 @@ def test_resume_starts_a_supervisor_for_who_is_to_be_killed(shared_crew: Crew) -
     assert hire.resume(shared_crew.team, "left") == 2
 
 
+@pytest.mark.long
 @pytest.mark.both_stores("one command waits for what another process writes")
 def test_a_stop_ends_that_sees_only_the_next_run(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     shared_crew.run("quick", "explore", "say hello")
@@ -847,6 +850,7 @@ def test_a_rule_for_a_folder_covers_no_file_behind_a_link(shared_crew: Crew) -> 
     assert "its real path, behind.py" in tool_results(shared_crew, "linker")[-1].content
 
 
+@pytest.mark.long
 def test_a_rule_is_there_before_its_approval_and_goes_if_that_fails(
     ruled: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def as_llama_cpp(schema: dict[str, Any]) -> str | None:
     return next((why for each in below if (why := as_llama_cpp(each))), None)
 
 
+@pytest.mark.long
 @of_answers
 @pytest.mark.linux("sandbox")
 def test_a_server_that_makes_grammars_takes_the_tools_of_each_type(

@@ -97,6 +97,7 @@ def test_a_skill_is_used_as_the_user_accepted_it(crew: Crew) -> None:
     assert ran.startswith("said by ")
 
 
+@pytest.mark.long
 def test_a_changed_skill_is_not_told_until_accepted(crew: Crew) -> None:
     made = make(crew.root / ".claude/skills", "house")
     accept(crew, "house")
@@ -140,6 +141,7 @@ def test_a_type_loads_only_accepted_skills(crew: Crew) -> None:
     assert "The skill style is not loaded" in str(asked)
 
 
+@pytest.mark.long
 def test_an_import_is_told_as_the_user_accepted_it(crew: Crew) -> None:
     root = crew.directory.root
     (root / "CLAUDE.md").write_text("Use tabs. @notes/style.md @AGENTS.md")

@@ -168,6 +168,7 @@ def test_an_unknown_reason_to_stop_ends_the_turn_and_is_said(shared_crew: Crew) 
     assert "does not know: bored" in shared_crew.answer_to("odd", sent.id).text
 
 
+@pytest.mark.long
 @pytest.mark.misfits("a block of a later API, and back")
 @pytest.mark.linux("fork")
 def test_an_unknown_block_is_kept_and_goes_back(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +252,7 @@ def test_most_of_thirty_turns_comes_from_the_cache(shared_crew: Crew) -> None:
     assert share >= 0.9
 
 
+@pytest.mark.long
 def test_a_reply_with_many_calls_does_not_lose_the_cache(shared_crew: Crew) -> None:
     many = Reply([block for _ in range(25) for block in calls("list_dir").content])
     shared_crew.model.give("busy", *[calls("list_dir")] * 2, many, calls("glob", pattern="*"), says("the end"))
@@ -287,6 +289,7 @@ def test_nothing_stands_beside_results_while_the_api_waits_for_them(shared_crew:
     assert held == [False, False, True]
 
 
+@pytest.mark.long
 def test_an_interrupt_gives_up_the_call_that_waits(shared_crew: Crew) -> None:
     both = Reply([LOOKS, SEARCH, *calls("ask_operator", question="Which?").content])
     shared_crew.model.give("halted", both, says("stopped"))

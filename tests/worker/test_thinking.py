@@ -310,6 +310,7 @@ def test_a_transcript_for_a_summary_leaves_thinking_out() -> None:
     assert "secret way" not in conversation.transcript()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signature", [{}, {"signature": ""}])
 @of_answers
 def test_unsigned_thinking_goes_back_to_a_server_of_others(shared_crew_on: Make, signature: dict[str, str]) -> None:

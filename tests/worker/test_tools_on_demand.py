@@ -132,6 +132,7 @@ def test_no_thinking_is_sent_behind_a_found_tool_that_comes_back(crew_on: Make) 
     assert [thoughts_in(body) for body in bodies] == [0, 1, 0, 0]
 
 
+@pytest.mark.long
 @pytest.mark.linux("fork")
 @of_answers
 def test_a_server_that_loads_no_tools_is_sent_all(crew_on: Make, monkeypatch: pytest.MonkeyPatch) -> None:

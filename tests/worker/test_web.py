@@ -127,6 +127,7 @@ def test_the_tools_are_offered_only_with_the_option(shared_crew: Crew) -> None:
     assert "on a.org/x only" in str(some["system"])
 
 
+@pytest.mark.long
 def test_blocks_of_the_web_go_back_unchanged_after_a_kill(shared_crew_on: Make) -> None:
     first = Reply([*LOOKS_UP, CITES, *calls("list_dir").content])
     crew = shared_crew_on({"wader": [first, says("the end")]}, [None, Fault(kind="hang")])
@@ -254,6 +255,7 @@ def test_a_lead_without_the_web_hires_no_agent_with_it(shared_crew: Crew) -> Non
     assert roster.load(shared_crew.directory).member("curious") is None
 
 
+@pytest.mark.long
 def test_a_lead_hands_on_no_more_than_its_own_domains(shared_crew: Crew) -> None:
     hires = [
         calls("spawn_agent", name=name, agent_type="explore", prompt="go", web=True, allowed_domains=domains)

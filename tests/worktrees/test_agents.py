@@ -178,6 +178,7 @@ def test_what_an_agent_writes_while_its_review_waits_is_not_reviewed(made: Made)
     assert merged.changes.review.state == "old"
 
 
+@pytest.mark.long
 def test_files_and_commands_see_the_checkout_alone(shared_crew: Crew) -> None:
     shared_crew.model.give(
         "seer",
