@@ -7,13 +7,20 @@ from pathlib import Path
 import psutil
 import pytest
 
+from crewboard.commands import hire
 from crewboard.commands.context import Team
 from crewboard.protocol import supervisor_client
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory, team_directories
 from crewboard_tui.cli import common
 from tests.cli.shell import Cli, Inside, clean_environment
-from tests.crew import Crew, eventually
+from tests.crew import WAIT_TIMEOUT, Crew, eventually
+
+
+@pytest.fixture(autouse=True)
+def _no_wait_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no command say what it waits for, unless a test is about that: a busy machine makes any wait long."""
+    monkeypatch.setattr(hire, "_TOLD_AFTER", WAIT_TIMEOUT)
 
 
 @pytest.fixture
