@@ -661,20 +661,28 @@ def test_resume_starts_a_supervisor_for_who_is_to_be_killed(shared_crew: Crew) -
 
 @pytest.mark.long
 @pytest.mark.both_stores("one command waits for what another process writes")
-def test_a_stop_ends_that_sees_only_the_next_run(shared_crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared_crew.run("quick", "explore", "say hello")
-    shared_crew.wait_for("quick", "idle")
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_stop_ends_that_sees_only_the_next_run(
+    shared_crew: Crew, monkeypatch: pytest.MonkeyPatch, is_seen: bool
+) -> None:
+    """The agent ends and is resumed between two looks of the stop, or before the first one."""
+    name, runs = f"quick{is_seen:d}", list[int]()
+    shared_crew.run(name, "explore", "say hello")
+    shared_crew.wait_for(name, "idle")
 
-    looks: list[int] = []
+    def resume(_: object) -> None:
+        if not runs:
+            shared_crew.kill(name, signal.SIGCONT)
+        runs.append(hire.resume(shared_crew.team, name))
+        assert len(runs) < 5
 
-    def sleep(_: float) -> None:
-        # Between two looks of the stop, the agent ends and is resumed.
-        looks.append(hire.resume(shared_crew.team, "quick"))
-        assert len(looks) < 5
-
-    monkeypatch.setattr(stop, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
-    assert stop.stop(shared_crew.team, "quick") == "ended"
-    assert shared_crew.wait_for("quick", "idle").run == 2
+    monkeypatch.setattr(stop, "time", SimpleNamespace(monotonic=time.monotonic, sleep=resume))
+    # Else it may have ended before the stop looks, which then never waits.
+    shared_crew.kill(name, signal.SIGSTOP)
+    team = shared_crew.team if is_seen else replace(shared_crew.team, tell=resume)
+    assert stop.stop(team, name) == "ended"
+    assert runs == [2]
+    assert shared_crew.wait_for(name, "idle").run == 2
 
 
 @pytest.mark.long

@@ -66,12 +66,11 @@ def stop(team: Team, name: str, reason: str = "") -> Ending:
         return _stop_ended(team, name)
     team.tell(f"asked {name} to shut down; it has {requests.SHUTDOWN_TIMEOUT:.0f} s to answer")
     agent = team.agent(name)
-    asked = agent.spec.load_or_none()
     deadline = time.monotonic() + requests.SHUTDOWN_TIMEOUT
     while leases.is_held(agent.lease):
-        now = agent.spec.load_or_none()
-        if asked is not None and now is not None and now.run > asked.run:
-            # It ended, and was resumed between two looks.
+        spec = agent.spec.load_or_none()
+        if spec is not None and spec.at > request.created_at:
+            # It ended, and was resumed before this look: the next run was not asked.
             break
         answer = requests.load(team.directory, request.id)
         if answer is not None and answer.status == "rejected":
