@@ -52,6 +52,7 @@ class ScriptedApi:
     def __init__(self, scripts: dict[str, Script]) -> None:
         self.requests: list[dict[str, Any]] = []
         self._scripts = scripts
+        self._counting = threading.Lock()
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -92,11 +93,13 @@ class ScriptedApi:
 
     def reply(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the whole message that answers a request."""
-        self.requests.append(body)
+        with self._counting:
+            self.requests.append(body)
+            # Agents ask at the same time: by its number, each reply has ids of its own.
+            seed = f"{len(self.requests)}".encode()
         marks = re.findall(r"#script:(\w+)#", "\n".join(text_of(each["content"]) for each in body["messages"][:3]))
         script = self._scripts.get(marks[0]) if marks and body.get("tools") else None
         reply = script(body["messages"]) if script else Reply([{"type": "text", "text": "ok"}])
-        seed = f"{len(self.requests)}".encode()
         usage = {
             "input_tokens": 100, "ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0,
             "cache_read_input_tokens": 0,

@@ -1,18 +1,21 @@
 """The mirror of a team of the real Claude Code, without a network: `make claude` installs it."""
 
 import json
+import threading
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from crewboard import read_team
-from crewboard.attach import teams
+from crewboard.attach import delivery, places, teams
 from crewboard.attach.mirror import MirrorThread
 from crewboard.offline.reply import Reply
-from crewboard.store import mailbox
+from crewboard.records.events import ToolResult
+from crewboard.store import journal, mailbox
 from crewboard.store.layout import TeamDirectory
-from tests.attach.claude import VERSIONS, ScriptedApi, session
+from tests.attach.claude import VERSIONS, ScriptedApi, session, text_of
 from tests.attach.test_claude import TIMEOUT, Messages, World, calls, turn_of, type_prompt, world
 from tests.crew import eventually
 from tests.model import says
@@ -24,18 +27,30 @@ pytestmark = pytest.mark.claude
 
 ROUNDS, EACH = 5, 8
 
-
-def letters(to: str, mark: str) -> Reply:
-    given = ({"to": to, "summary": "x", "message": f"{mark}{n} <b> & c"} for n in range(EACH))
-    return Reply([{"type": "tool_use", "name": "SendMessage", "input": each} for each in given])
+NOT_SENT = '"success":false'
+"""In the result of a letter that Claude Code gave up, because the inbox stayed locked by others."""
 
 
-def member(to: str, mark: str) -> Any:  # noqa: ANN401  a script
+def unsent(said: Messages, texts: Iterable[str]) -> list[str]:
+    """Return the letters that are left to be sent: also those that were given up."""
+    blocks = [block for each in said for block in each["content"] if isinstance(block, dict)]
+    calls_of = {block["id"]: block["input"] for block in blocks if block.get("name") == "SendMessage"}
+    sent = {
+        calls_of[ident]["message"]
+        for block in blocks
+        if (ident := block.get("tool_use_id")) in calls_of and NOT_SENT not in text_of(block["content"])
+    }
+    return [text for text in texts if text not in sent]
+
+
+def member(to: str, mark: str, is_watched: threading.Event) -> Any:  # noqa: ANN401  a script
     def script(said: Messages) -> Reply:
-        at = turn_of(said)
-        if at == 0:
+        assert is_watched.wait(TIMEOUT)
+        if turn_of(said) == 0:
             return calls("ToolSearch", query="select:SendMessage", max_results=9)
-        return letters(to, f"{mark}{at}-") if at <= ROUNDS else says(f"{mark} is done")
+        given = ({"to": to, "summary": "x", "message": text} for text in unsent(said, expected(mark))[:EACH])
+        round_ = [{"type": "tool_use", "name": "SendMessage", "input": each} for each in given]
+        return Reply(round_) if round_ else says(f"{mark} is done")
 
     return script
 
@@ -60,9 +75,11 @@ def lead_of(world: World) -> Any:  # noqa: ANN401  a script
 
 @pytest.mark.timeout(600)
 def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
+    is_watched = threading.Event()
     with (
         ScriptedApi({
-            "lead": lead_of(world), "alpha": member("beta", "a"), "beta": member("team-lead", "b"),
+            "lead": lead_of(world), "alpha": member("beta", "a", is_watched),
+            "beta": member("team-lead", "b", is_watched),
         }) as api,
         session(world.version, world.home, world.project, api, world.proxy) as terminal,
     ):  # fmt: skip
@@ -71,7 +88,12 @@ def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
         directory = teams.attach(world.project, found, 1.0)
         thread = MirrorThread(directory)
         thread.start()
+        inbox = places.Places(world.home / ".claude").inboxes(found.name) / "team-lead.json"
+        inbox.parent.mkdir(parents=True, exist_ok=True)
         try:
+            with delivery._locked(inbox):
+                is_watched.set()
+                eventually(lambda: gave_up(directory, "beta"), "a letter that Claude Code gives up", TIMEOUT)
             wait_for_letters(directory, "beta", "a")
             wait_for_letters(directory, "team-lead", "b")
             eventually(lambda: {a.state for a in read_team(directory).agents} == {"idle"}, "a team at rest", TIMEOUT)
@@ -85,6 +107,11 @@ def test_a_team_is_mirrored_as_it_writes_its_files(world: World) -> None:
             eventually(lambda: not any(a.alive for a in read_team(directory).agents), "the end of the team", TIMEOUT)
         finally:
             thread.stop()
+
+
+def gave_up(team: TeamDirectory, name: str) -> bool:
+    results = (event for event, _ in journal.read(team.agent(name).journal) if isinstance(event, ToolResult))
+    return any(NOT_SENT in result.content for result in results)
 
 
 def sent(team: TeamDirectory, to: str, mark: str) -> Counter[str]:
