@@ -297,15 +297,12 @@ AS_PNG = (
 _FONT = "DejaVu Sans Mono"
 
 
-def rasterize(svg: Path, browser: str, scale: int = 2) -> Path:
+def rasterize(svg: Path, browser: str, scale: float) -> Path:
     """Write a picture as PNG next to it, `scale` pixels for each of its own, in a font of this machine.
 
     Of the font that the SVG names, which a browser would load from a server, the page would need the network, and other
-    machines would draw other pictures. Few colours are kept: that is a third of the bytes.
+    machines would draw other pictures.
     """
-    # Imported here: tests of pictures draw none as PNG.
-    from PIL import Image
-
     text = re.sub(r"@font-face \{.*?\}", "", svg.read_text(), flags=re.DOTALL).replace("Fira Code", _FONT)
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
     assert size is not None
@@ -320,12 +317,20 @@ def rasterize(svg: Path, browser: str, scale: int = 2) -> Path:
         )  # fmt: skip
         command = [browser, *flags, f"--screenshot={png}", local.as_uri()]
         subprocess.run(command, check=True, capture_output=True, timeout=120)
-    Image.open(png).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(png, optimize=True)
     return png
+
+
+def reduce(png: Path) -> None:
+    """Keep few colours of a picture: that is a third of the bytes."""
+    # Imported here: tests of pictures draw none as PNG.
+    from PIL import Image
+
+    Image.open(png).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(png, optimize=True)
 
 
 if __name__ == "__main__":
     chosen = [path for path in paint_all(HERE) if sys.stdout.write(f"{path}\n") and path.stem in AS_PNG]
     if (chromium := shutil.which("chromium")) is not None:
         for path in chosen:
-            sys.stdout.write(f"{rasterize(path, chromium)}\n")
+            reduce(png := rasterize(path, chromium, scale=2))
+            sys.stdout.write(f"{png}\n")

@@ -26,13 +26,15 @@ from tests.tui.test_changes import AFTER, Repository
 
 COLUMNS, LINES = 100, 28
 
-WIDTH = 1100
-"""Pixels of the film: more would be more bytes than the page of a repository should load."""
+SCALE = 12 / 12.2
+"""Pixels for each of an SVG, whose cells are 12.2 × 24.4: a cell of whole pixels draws a letter alike everywhere, and
+what repeats takes few bytes."""
 
-LARGEST = 2_000_000
+LARGEST = 1 << 20
 """Bytes."""
 
-_COLOURS = 256
+_COLOURS = 255
+"""One is left for what is as it was in the picture before."""
 
 _CAP = """\
 <g transform="translate({x} {y})"><rect width="{width}" height="30" rx="5" fill="#414752"/>\
@@ -164,13 +166,12 @@ def write(frames: list[tuple[str, float]], browser: str, path: Path) -> None:
         for number, (svg, _) in enumerate(frames):
             source = Path(folder) / f"{number:02}.svg"
             source.write_text(svg)
-            image = Image.open(rasterize(source, browser, scale=1)).convert("RGB")
-            height = round(image.height * WIDTH / image.width)
-            images.append(image.resize((WIDTH, height), Image.Resampling.LANCZOS))
+            images.append(Image.open(rasterize(source, browser, SCALE)).convert("RGB"))
     # One palette for all: a colour that differs by a shade from picture to picture would be stored each time.
-    sheet = Image.new("RGB", (WIDTH, images[0].height * len(images)))
+    width, height = images[0].size
+    sheet = Image.new("RGB", (width, height * len(images)))
     for number, image in enumerate(images):
-        sheet.paste(image, (0, number * image.height))
+        sheet.paste(image, (0, number * height))
     palette = sheet.quantize(_COLOURS, dither=Image.Dither.NONE)
     first, *others = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     first.save(
