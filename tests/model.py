@@ -13,13 +13,14 @@ from typing import Any, Self
 from msgspec import to_builtins
 
 from crewboard.offline import http
-from crewboard.offline.conversation import asks_for_summary
+from crewboard.offline.conversation import Conversation
 from crewboard.offline.reply import Reply
 from crewboard.offline.scenario import Scenario, load_all
-from crewboard.offline.service import WINDOW, Fault, Faults
-from crewboard.offline.wire import MessagesRequest
+from crewboard.offline.service import WINDOW
 from tests import openapi
+from tests.api.faults import Fault, Faults
 from tests.api.service import StrictService
+from tests.api.wire import MessagesRequest
 
 ANY_AGENT = ""
 """The key of replies for the agent that asks next."""
@@ -159,10 +160,10 @@ class ModelServer:
         finally:
             self._replies.set()
 
-    def _reply(self, agent: str, request: MessagesRequest) -> Reply | None:
+    def _reply(self, talk: Conversation, request: MessagesRequest) -> Reply | None:
         # This holds up the whole server, which is what is wanted.
         self._replies.wait()
-        return self._script.reply(f"{SUMMARY_OF}{agent}" if asks_for_summary(request) else agent, request)
+        return self._script.reply(f"{SUMMARY_OF}{talk.name}" if talk.wants_summary else talk.name, request)
 
     def asked_by(self, agent: str) -> list[dict[str, Any]]:
         """Return the requests of an agent, found by the name in the system prompt."""

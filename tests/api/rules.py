@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, convert
 
 from crewboard import media
-from crewboard.offline import wire
-from crewboard.offline.wire import (
+from crewboard.offline.reply import seal
+from tests.api import wire
+from tests.api.wire import (
     Block,
     Document,
     Image,
@@ -19,7 +20,6 @@ from crewboard.offline.wire import (
     Thinking,
     ToolResult,
     ToolUse,
-    seal,
     ttl_of,
     turns,
 )

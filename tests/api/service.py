@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,14 +10,16 @@ import msgspec
 
 from crewboard import models
 from crewboard.offline import service
-from crewboard.offline.conversation import Conversation
-from crewboard.offline.http import Incoming
-from crewboard.offline.reply import Reply, tokens
-from crewboard.offline.service import ApiError, Service
-from crewboard.offline.wire import InvalidRequestError, MessagesRequest, Opaque, unmarked
+from crewboard.offline.conversation import Conversation, Request
+from crewboard.offline.http import Client, Incoming
+from crewboard.offline.reply import Event, Reply, tokens
+from crewboard.offline.service import ApiError, Service, send_events
 from crewboard.web import TOOLS as WEB_TOOLS
+from tests.api.cache import PromptCache
+from tests.api.faults import Fault, Faults, cut, misbehave_before_reply, misbehave_in_stream, until_fault
 from tests.api.rules import WholeRequest, is_hop, parse
 from tests.api.thinking import Stale, Thoughts, check_binding, find_stale, sign_reply
+from tests.api.wire import InvalidRequestError, MessagesRequest, Opaque, unmarked
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,18 @@ def as_beta(whole: dict[str, Any]) -> dict[str, Any]:
         "context_management": None,
         "diagnostics": whole.get("diagnostics"),
     }
+
+
+def as_beta_events(stream: Iterator[Event], whole: dict[str, Any]) -> Iterator[Event]:
+    """Yield the events of a message that is in answer to a request with a beta header."""
+    for event in stream:
+        data = event.data
+        if data["type"] == "content_block_delta" and data["delta"]["type"] == "thinking_delta":
+            data = {**data, "delta": {**data["delta"], "estimated_tokens": None}}
+        elif data["type"] == "message_delta":
+            more = {name: whole["usage"][name] for name in ("iterations", "fallback_credit")}
+            data = {**data, "usage": {**data["usage"], **more}, "context_management": None}
+        yield replace(event, data=data)
 
 
 @dataclass(frozen=True)
@@ -185,21 +199,39 @@ def _with_thinking(reply: Reply, asked: WholeRequest) -> Reply:
     return replace(reply, content=[thought, *reply.content])
 
 
+class StrictRequest(Request, kw_only=True):
+    """A request as the offline model reads it, the whole of it, and the fault that meets it."""
+
+    whole: WholeRequest
+    stale: list[Stale]
+    is_beta: bool
+    fault: Fault | None = None
+
+
 @dataclass
 class StrictService(Service):
     """The server's answers, where `script` may give the reply to an agent's request."""
 
-    script: Callable[[str, MessagesRequest], Reply | None] = lambda _agent, _request: None
+    script: Callable[[Conversation, MessagesRequest], Reply | None] = lambda _talk, _request: None
+    faults: Faults = field(default_factory=Faults)
     record: Callable[[Any], None] = lambda _body: None
     thinks: bool = False
     """True: a reply that has no thinking begins with some, where the request does not turn it off."""
     stale: list[str] = field(default_factory=list)
     """The places in requests at which thinking stood behind a text that has changed."""
-    _dropped: dict[int, list[Stale]] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    """Status and text of each error that was no fault."""
+    _cache: PromptCache = field(default_factory=PromptCache)
     _thoughts: Thoughts = field(default_factory=Thoughts)
     _diagnoses: Diagnoses = field(default_factory=Diagnoses)
 
-    def read(self, incoming: Incoming) -> WholeRequest:
+    async def refuse(self, error: ApiError, client: Client, headers: dict[str, str]) -> None:
+        """Note an error, and answer with it."""
+        status, text = error.args
+        self.refused.append(f"{status} {text}")
+        await super().refuse(error, client, headers)
+
+    def read(self, incoming: Incoming) -> StrictRequest:
         """Return a request that is valid, and note the thinking that is dropped from it."""
         betas = incoming.headers.get("anthropic-beta", "")
         try:
@@ -214,30 +246,62 @@ class StrictService(Service):
         except (ValueError, RecursionError) as error:
             raise ApiError(400, str(error)) from error
         _check_model(asked)
-        self._dropped[id(asked)] = found
-        return asked
+        plain = msgspec.structs.asdict(msgspec.convert(body, Request))
+        return StrictRequest(**plain, whole=asked, stale=found, is_beta="anthropic-beta" in incoming.headers)
 
-    def reply(self, talk: Conversation, asked: MessagesRequest) -> Reply:
+    def count(self, asked: Request) -> dict[str, int]:
+        """Return the input tokens of a request by the API's kinds, as its prompt cache does."""
+        assert isinstance(asked, StrictRequest)
+        return self._cache.count(asked.whole)
+
+    def reply(self, talk: Conversation, asked: Request) -> Reply:
         """Return the reply of the script, else of the offline model."""
-        return self.script(talk.name, asked) or super().reply(talk, asked)
+        assert isinstance(asked, StrictRequest)
+        return self.script(talk, asked.whole) or super().reply(talk, asked)
 
-    def whole(self, reply: Reply, asked: MessagesRequest, incoming: Incoming, usage: dict[str, int]) -> dict[str, Any]:
+    def whole(self, reply: Reply, asked: Request, seed: str, usage: dict[str, int]) -> dict[str, Any]:
         """Return a reply as a message: of another model, if it is a refusal and the request has fallbacks."""
-        assert isinstance(asked, WholeRequest)
-        total = sum(usage.values())
+        assert isinstance(asked, StrictRequest)
+        request, total = asked.whole, sum(usage.values())
         if self.thinks:
-            reply = _with_thinking(reply, asked)
+            reply = _with_thinking(reply, request)
         said, takes_over = reply, False
         if isinstance(reply, Refusal) and reply.instead is not None:
-            takes_over = asked.fallbacks is not None and models.falls_back(asked.model)
-            said = taken_over(reply, asked.model) if takes_over else reply
-        whole = super().whole(said, asked, incoming, usage)
-        whole["content"] = sign_reply(whole["content"], asked)
-        whole = with_attempts(whole, asked.model, reply.content) if takes_over else whole
-        if dropped := self._dropped.pop(id(asked), []):
+            takes_over = request.fallbacks is not None and models.falls_back(request.model)
+            said = taken_over(reply, request.model) if takes_over else reply
+        whole = super().whole(said, asked, seed, usage)
+        whole["content"] = sign_reply(whole["content"], request)
+        whole = with_attempts(whole, request.model, reply.content) if takes_over else whole
+        if asked.stale:
             whole["input_transformations"] = [
-                {"type": "thinking_dropped", "path": each.path, "reason": "prefix_binding_mismatch"} for each in dropped
+                {"type": "thinking_dropped", "path": each.path, "reason": "prefix_binding_mismatch"}
+                for each in asked.stale
             ]
         self._thoughts.keep(whole["content"])
-        whole |= self._diagnoses.diagnose(asked, whole["id"], total)
-        return as_beta(whole) if "anthropic-beta" in incoming.headers else whole
+        whole |= self._diagnoses.diagnose(request, whole["id"], total)
+        return as_beta(whole) if asked.is_beta else whole
+
+    async def deliver(
+        self, talk: Conversation, asked: Request, usage: dict[str, int], client: Client, headers: dict[str, str]
+    ) -> None:
+        """Send the reply to a request, unless a fault comes before it."""
+        assert isinstance(asked, StrictRequest)
+        asked.fault = self.faults.next_for(talk.name)
+        if asked.fault is None or not await misbehave_before_reply(asked.fault, client, headers):
+            await super().deliver(talk, asked, usage, client, headers)
+
+    async def send(
+        self, asked: Request, whole: dict[str, Any], stream: Iterator[Event], client: Client, headers: dict[str, str]
+    ) -> None:
+        """Send a message, or the beginning of one where a fault ends it."""
+        assert isinstance(asked, StrictRequest)
+        stream = as_beta_events(stream, whole) if asked.is_beta else stream
+        if asked.fault is not None:
+            stream = until_fault(asked.fault, stream)
+            if asked.fault.ends_early and not asked.stream:
+                return await cut(client)
+            if asked.fault.ends_early:
+                await client.begin_stream(headers)
+                await send_events(stream, client)
+                return await misbehave_in_stream(asked.fault, client)
+        return await super().send(asked, whole, stream, client, headers)

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from crewboard import models
-from crewboard.offline.wire import (
+from tests.api.rules import read_blocks
+from tests.api.wire import (
     Block,
     InvalidRequestError,
     MessagesRequest,
@@ -25,7 +26,6 @@ from crewboard.offline.wire import (
     turns,
     unmarked,
 )
-from tests.api.rules import read_blocks
 
 BETA = "thinking-binding-controls-2026-08-01"
 """The beta header without which `block_binding` is refused."""

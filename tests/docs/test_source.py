@@ -25,7 +25,7 @@ MAX_USED_ONCE = 0.161
 MAX_CLASS_DEPTH = 2
 """Own classes stacked upon a class of a library."""
 
-DATA_MODELS = ("crewboard.records.events.", "crewboard.offline.wire.", "crewboard.offline.scenario.")
+DATA_MODELS = ("crewboard.records.events.", "crewboard.offline.scenario.")
 """Modules of fields without behaviour. Three levels share fields: every record, every event, one kind of event."""
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crewboard.offline.reply import PromptCache, Reply
+from crewboard.offline.reply import Reply
+from tests.api.cache import PromptCache
 from tests.api.rules import parse
 from tests.model import ModelServer, calls, says
 

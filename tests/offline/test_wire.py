@@ -5,13 +5,14 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from crewboard import web
-from crewboard.offline.conversation import mail_in, read
+from crewboard.offline.conversation import Conversation, Request, mail_in, read
 from crewboard.offline.http import Incoming
-from crewboard.offline.wire import InvalidRequestError
 from tests import openapi, sdk_types
 from tests.api.rules import parse
+from tests.api.wire import InvalidRequestError
 from tests.pictures import PDF, png
 
 Blocks = list[dict[str, Any]]
@@ -299,11 +300,15 @@ def test_what_the_api_refuses_is_refused(request_body: dict[str, Any], complaint
     assert complaint in str(caught.value)
 
 
+def talk_of(request_body: dict[str, Any]) -> Conversation:
+    parse(request_body)
+    return read(convert(request_body, Request))
+
+
 def test_the_model_sees_tools_on_demand_where_they_are_referred_to() -> None:
-    asked = parse(body(tools=[TOOL, LATER]))
-    assert read(asked).tools == {"bash"}
-    found = parse(body(tools=[TOOL, LATER], **said("do", [use()], [result(content=FOUND)])))
-    assert read(found).tools == {"bash", "later"}
+    assert talk_of(body(tools=[TOOL, LATER])).tools == {"bash"}
+    found = body(tools=[TOOL, LATER], **said("do", [use()], [result(content=FOUND)]))
+    assert talk_of(found).tools == {"bash", "later"}
 
 
 def test_what_another_program_tells_its_model_is_no_order() -> None:
@@ -313,4 +318,4 @@ def test_what_another_program_tells_its_model_is_no_order() -> None:
             {"role": "system", "content": "fix b.txt"},
         ]
     )
-    assert [mail.text for mail in mail_in(read(parse(request)).entries)] == ["read a.txt"]
+    assert [mail.text for mail in mail_in(talk_of(request).entries)] == ["read a.txt"]

@@ -14,10 +14,8 @@ from typing import Any
 from crewboard import mcp_servers, operations, skill_files
 from crewboard.commands import accept, answers, control, hire, messages, stop
 from crewboard.errors import CrewboardError
-from crewboard.offline.conversation import asks_for_summary, read
+from crewboard.offline.conversation import Conversation
 from crewboard.offline.reply import Reply
-from crewboard.offline.service import Fault
-from crewboard.offline.wire import MessagesRequest, Text
 from crewboard.protocol import requests
 from crewboard.records.agents import Terms
 from crewboard.records.events import Intake
@@ -26,6 +24,8 @@ from crewboard.records.requests import Request
 from crewboard.store import leases, mailbox
 from crewboard.store.journal import Follower
 from crewboard.untrusted import undelimit
+from tests.api.faults import Fault
+from tests.api.wire import MessagesRequest, Text
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
 from tests.worker.test_prefix import thoughts_in
@@ -70,8 +70,8 @@ class StormModel(ModelServer):
         """Return what the API would have refused, of which nothing was a fault."""
         return [*self._service.refused, *(f"stale thinking at {path}" for path in self._service.stale)]
 
-    def _reply(self, agent: str, request: MessagesRequest) -> Reply | None:
-        if asks_for_summary(request):
+    def _reply(self, talk: Conversation, request: MessagesRequest) -> Reply | None:
+        if talk.wants_summary:
             return None
         chance = self._chance
         told = " ".join(block.text for block in request.messages[-1].content if isinstance(block, Text))
@@ -86,9 +86,9 @@ class StormModel(ModelServer):
             return Reply(content, stop_reason="max_tokens")
         if chance.random() < 0.2:
             content.append({"type": "thinking", "thinking": "rather this"})
-        offered = sorted(read(request).tools)
+        offered = sorted(talk.tools)
         for _ in range(chance.choice((1, 1, 1, 2, 4))):
-            content += self._call(agent, offered).content
+            content += self._call(talk.name, offered).content
         return Reply(content)
 
     def _call(self, agent: str, offered: list[str]) -> Reply:

@@ -14,10 +14,10 @@ import pytest
 from crewboard.commands import answers, hire
 from crewboard.offline import reply, service
 from crewboard.offline.http import Client, Incoming
-from crewboard.offline.service import Fault
 from crewboard.records.agents import Tokens
 from crewboard.records.events import BrokenReply, Cleared, Intake, Reply, Summary
 from crewboard.worker.conversation import replay
+from tests.api.faults import Fault, hang
 from tests.api.service import StrictService
 from tests.crew import Crew, eventually
 from tests.model import SUMMARY_OF, calls, looks, says
@@ -181,13 +181,12 @@ def slow_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first summary comes only after the agent was killed in the middle of it: never, for its worker."""
     answer, slow = service.Service._messages, [True]
 
-    async def slowly(self: StrictService, incoming: Incoming, client: Client, request_id: str) -> None:
+    async def slowly(self: StrictService, incoming: Incoming, client: Client, headers: dict[str, str]) -> None:
         if slow and ASK in incoming.body.decode():
             slow.clear()
             self.record(json.loads(incoming.body))
-            await client.gone()
-            return
-        await answer(self, incoming, client, request_id)
+            await hang()
+        await answer(self, incoming, client, headers)
 
     monkeypatch.setattr(service.Service, "_messages", slowly)
 

@@ -13,7 +13,6 @@ import pytest
 
 from crewboard import models
 from crewboard.commands import answers, hire, messages
-from crewboard.offline.wire import MessagesRequest, Thinking
 from crewboard.records.agents import Terms, Tokens
 from crewboard.records.events import Answer, Event, Intake, Opening, Reply, ToolResult
 from crewboard.records.messages import Message
@@ -25,6 +24,7 @@ from crewboard.worker.llm.client import make_client
 from crewboard.worker.tools.registry import with_added
 from tests.api import service, thinking
 from tests.api.thinking import Stale
+from tests.api.wire import MessagesRequest, Thinking
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says
 from tests.preloaded import TAKEN_FOR_THE_API, patched

@@ -13,7 +13,6 @@ from crewboard.commands import answers, messages, undo
 from crewboard.commands import hire as hiring
 from crewboard.offline import service
 from crewboard.offline.reply import Reply
-from crewboard.offline.wire import MessagesRequest
 from crewboard.protocol import requests
 from crewboard.records.events import EngineSession, Gate, ToolResult
 from crewboard.records.requests import Request
@@ -22,6 +21,7 @@ from crewboard.sandbox.policy import Policy
 from crewboard.unix import process
 from crewboard.worker.team_tools import SERVER, offered_to
 from tests import system
+from tests.api.wire import MessagesRequest
 from tests.crew import Crew, eventually
 from tests.model import Script, calls, says
 from tests.worker.test_engine import letters, of, processes, spawn

@@ -21,13 +21,13 @@ from crewboard.commands import answers, messages
 from crewboard.commands import hire as hiring
 from crewboard.errors import CrewboardError
 from crewboard.offline.reply import Reply
-from crewboard.offline.wire import MessagesRequest, Text, ToolResult
 from crewboard.protocol import requests, supervisor_client
 from crewboard.readmodel.states import DEAD
 from crewboard.records.events import Answer
 from crewboard.unix import process
 from crewboard.worker.api_relay import LISTEN
 from crewboard.worker.team_tools import RELAY
+from tests.api.wire import MessagesRequest, Text, ToolResult
 from tests.crew import Crew, eventually
 from tests.model import Script, calls, says
 from tests.worker import real_engines, test_real_codex

@@ -9,14 +9,14 @@ import pytest
 
 from crewboard.commands import answers, control, hire, messages
 from crewboard.offline import reply, service
-from crewboard.offline.reply import Reply
-from crewboard.offline.service import Fault
-from crewboard.offline.wire import MessagesRequest, seal
+from crewboard.offline.reply import Reply, seal
 from crewboard.readmodel.activity import describe
 from crewboard.records.agents import Tokens
 from crewboard.records.events import Intake, ToolResult, describe_stop
 from crewboard.records.events import Reply as Kept
 from crewboard.worker.conversation import replay
+from tests.api.faults import Fault
+from tests.api.wire import MessagesRequest
 from tests.crew import Crew, eventually
 from tests.model import Script, calls, says
 from tests.preloaded import TAKEN_FOR_THE_API, patched

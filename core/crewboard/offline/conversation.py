@@ -8,10 +8,12 @@ call; `{name}` is a word of the prompt.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from typing import Annotated, Any, Literal
 
-from crewboard.names import OPERATOR, SYSTEM
-from crewboard.offline.wire import MessagesRequest, Text, ToolResult, ToolUse, turns
+from msgspec import Meta, Struct
+
+from crewboard.names import LEAD, OPERATOR, SYSTEM
 from crewboard.records.requests import step_lines
 from crewboard.untrusted import undelimit, undelimit_data
 
@@ -23,6 +25,39 @@ _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
 HIRE_PROMPT = "prompt"
 NOTICE = "notice"
 SUMMARY = "summary"
+_UNTOLD = (HIRE_PROMPT, "idle_notification")
+
+Block = dict[str, Any]
+Content = str | list[Block]
+"""A text, or blocks in the API's form."""
+
+
+class Message(Struct):
+    """One message of a request."""
+
+    role: Literal["user", "assistant", "system"]
+    content: Content
+
+
+class Request(Struct):
+    """What the offline model reads of a request to the Messages API. `tests/api` judges the rest."""
+
+    model: str
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    max_tokens: int
+    system: Content = ""
+    tools: list[Block] = []
+    stream: bool = False
+
+
+def blocks_of(content: Content) -> list[Block]:
+    """Return content as blocks: a string is short for one block of text."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def text_of(content: Content) -> str:
+    """Return the text blocks of a content in one piece."""
+    return "\n".join(block["text"] for block in blocks_of(content) if block["type"] == "text")
 
 
 @dataclass(frozen=True)
@@ -88,18 +123,29 @@ class Conversation:
     wants_summary: bool
 
     @property
+    def is_lead(self) -> bool:
+        """Return True if the agent leads its team."""
+        return self.type == LEAD
+
+    def facts(self, clause: str) -> dict[str, str]:
+        """Return what a phrase can quote where the words of its clause say nothing else."""
+        own = [text for text in re.findall(r"`([^`\n]+)`", self.system) if re.search(r"\w\s.*test|^pytest", text)]
+        mail = [one for one in mail_in(self.before) if one.author != OPERATOR and one.kind not in _UNTOLD]
+        told = bullets([f"{one.kind} from {one.author}: {first_line(one.text)}" for one in mail[-12:]])
+        return {
+            "path": f"{self.name}.txt",
+            "content": f"{self.name} was asked: {clause}\n",
+            "team": self.team,
+            "text": f"{self.name} says hello.",
+            "command": next(iter(own), "python -m pytest -q"),
+            "mail": f"What came before, the newest last:\n{told}" if told else "",
+        }
+
+    @property
     def replies(self) -> list[list[Done]]:
         """Return for each assistant message so far what its calls returned; nothing for a final answer."""
         last = max((entry.turn for entry in self.entries if not isinstance(entry, Mail)), default=-1)
         return [[done for done in calls_in(self.entries) if done.turn == turn] for turn in range(last + 1)]
-
-
-def asks_for_summary(request: MessagesRequest) -> bool:
-    """Return True if a worker whose window fills up asks for a summary: at the end of its conversation, or about it."""
-    last = request.messages[-1].content[-1]
-    if not request.tools and "summar" in request.system_text.lower():
-        return True
-    return isinstance(last, Text) and any(each.kind == SUMMARY for each in undelimit(last.text))
 
 
 def mail_in(entries: Iterable[Entry]) -> list[Mail]:
@@ -112,45 +158,53 @@ def calls_in(entries: Iterable[Entry]) -> list[Done]:
     return [entry for entry in entries if isinstance(entry, Done)]
 
 
-def read(request: MessagesRequest) -> Conversation:
+def read(request: Request) -> Conversation:
     """Split a request into its parts."""
-    who = _WHO.search(request.system_text)
+    system = text_of(request.system)
+    who = _WHO.search(system)
     name, agent_type, team = who.groups() if who else ("agent", "explore", "default")
-    entries = list(_entries(request))
+    entries = list(_entries(request.messages))
     if not mail_in(entries):
         # A request by hand: plain text is what the operator asks.
         entries = [Mail(OPERATOR, HIRE_PROMPT, one.text, one.turn) if isinstance(one, Mail) else one for one in entries]
     start = max((at for at, entry in enumerate(entries, 1) if isinstance(entry, Said) and entry.final), default=0)
-    found = [tool for message in request.messages for block in message.content for tool in request.tools_at(block)]
-    tools = frozenset(tool["name"] for tool in (*request.first_tools, *found))
+    # Tools that are loaded on demand are shown to the model where a result refers to them.
+    blocks = (block for message in request.messages for block in blocks_of(message.content))
+    results = [block for block in blocks if block["type"] == "tool_result"]
+    shown = [part.get("tool_name") for block in results for part in blocks_of(block.get("content") or "")]
+    tools = [tool["name"] for tool in request.tools if not tool.get("defer_loading") or tool["name"] in shown]
+    last = blocks_of(request.messages[-1].content)[-1]
+    # A worker whose window fills up asks at the end of its conversation, or about it.
+    asks = last["type"] == "text" and any(each.kind == SUMMARY for each in undelimit(last["text"]))
+    wants_summary = asks or (not request.tools and "summar" in system.lower())
     parts = tuple(entries), tuple(entries[:start]), tuple(entries[start:])
-    wants_summary = asks_for_summary(request)
-    return Conversation(name, agent_type, team or "default", request.system_text, tools, *parts, wants_summary)
+    return Conversation(name, agent_type, team or "default", system, frozenset(tools), *parts, wants_summary)
 
 
-def _entries(request: MessagesRequest) -> Iterable[Entry]:
-    calls: dict[str, ToolUse] = {}
+def _entries(messages: Iterable[Message]) -> Iterable[Entry]:
+    calls: dict[str, Block] = {}
     turn = -1
-    for _, role, blocks in turns(request.messages):
+    # Neighbouring messages of one role are one.
+    for role, group in groupby(messages, key=lambda message: message.role):
+        content = [block for message in group for block in blocks_of(message.content)]
         if role == "system":
             # Without a mark it is what another program tells its model; no order of a person or an agent.
-            texts = [block.text for block in blocks if isinstance(block, Text)]
-            yield from (Mail(each.author, each.kind, each.text, turn) for text in texts for each in undelimit(text))
-            continue
-        uses = {block.id: block for block in blocks if isinstance(block, ToolUse)}
-        calls |= uses
-        if role == "assistant":
+            yield from (
+                Mail(mail.author, mail.kind, mail.text, turn) for block in content for mail in undelimit(block["text"])
+            )
+        elif role == "assistant":
             turn += 1
-            text = "\n".join(block.text for block in blocks if isinstance(block, Text))
-            if text or not uses:
+            uses = {block["id"]: block for block in content if block["type"] == "tool_use"}
+            calls |= uses
+            if (text := text_of(content)) or not uses:
                 yield Said(text, final=not uses, turn=turn)
-            continue
-        for block in blocks:
-            if isinstance(block, ToolResult):
-                use = calls[block.tool_use_id]
-                yield Done(use.name, use.input, undelimit_data(block.text), bool(block.is_error), turn)
-            elif isinstance(block, Text) and undelimit_data(block.text) == block.text:
-                yield from _read_text(_REMINDER.sub("", block.text), turn)
+        else:
+            for block in content:
+                if block["type"] == "tool_result":
+                    use, text = calls[block["tool_use_id"]], undelimit_data(text_of(block.get("content") or ""))
+                    yield Done(use["name"], use["input"], text, bool(block.get("is_error")), turn)
+                elif block["type"] == "text" and undelimit_data(block["text"]) == block["text"]:
+                    yield from _read_text(_REMINDER.sub("", block["text"]), turn)
 
 
 def _read_text(text: str, turn: int) -> Iterable[Entry]:
@@ -176,7 +230,6 @@ _REMARK = re.compile(r"[(\[]|no \w+(?: |\Z)", re.IGNORECASE)
 _DEFINED = re.compile(r"(?:async\s+)?(?:class|def)\s+(\w+)")
 _HEADING = re.compile(r"#+ (.+)")
 _FEEDBACK = re.compile(r"feedback:?\s*(.+?)\s*(?:\nRevise [^\n]*)?\Z", re.IGNORECASE | re.DOTALL)
-_NOTE = re.compile(r"^(?:Feedback: )?(n\d+), lines? [\d-]+:\n((?:  > .*\n)+)  \| (.+)", re.MULTILINE)
 _QUOTE = re.compile(r"\{(?:(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<view>[a-z]+)|(?P<word>\w+))\}")
 
 
@@ -196,9 +249,13 @@ def is_rejected(done: Done) -> bool:
     return done.tool == "submit_plan" and done.is_error and "reject" in done.text.partition("\n")[0].lower()
 
 
-def notes_in(done: Done) -> list[tuple[str, str, str]]:
-    """Return the notes on lines of a plan that was rejected: the id of each, its lines, and what it says."""
-    return [(found[1], re.sub("(?m)^  > ", "", found[2]), found[3].strip()) for found in _NOTE.finditer(done.text)]
+def refusal(done: Done) -> str:
+    """Say that a tool did not do what it was asked."""
+    if done.unavailable:
+        return f"I may not use {done.tool}: it is not among my tools, so I left that undone."
+    if done.text.startswith("interrupted"):
+        return f"{done.tool} was {done.text.strip()}"
+    return f"{done.tool} was refused: {done.text.strip() or 'no reason given'}"
 
 
 def first_line(text: str, limit: int = 160) -> str:
@@ -243,24 +300,6 @@ def _about(done: Done) -> str:
 
 
 _LEFT_OUT = re.compile(r"^- Approved are all steps but ([\d, ]+)\.", re.MULTILINE)
-
-
-def steps_in(done: Done) -> dict[int, str]:
-    """Return the steps of an approved plan by number, as it was edited: what each says, without its facts."""
-    plan = edition(done) or str(done.input.get("plan", ""))
-    lines = plan.split("\n")
-    texts = {number: "\n".join(lines[at - 1] for at in within) for number, within in step_lines(plan).items()}
-    return {number: step_text(text) for number, text in texts.items()}
-
-
-FACTS = "   - In it: "
-"""The beginning of the line below a step that names what the step itself does not name."""
-
-
-def step_text(text: str) -> str:
-    """Return what a step of a plan says, without its number and its facts."""
-    kept = "\n".join(line for line in text.split("\n") if not line.startswith(FACTS))
-    return re.sub(r"(?m)^   ", "", re.sub(r"^\s*\d+[.)]\s+", "", kept)).strip()
 
 
 def left_out_in(done: Done) -> set[int]:
@@ -310,6 +349,7 @@ VIEWS: dict[str, Callable[[Done], str]] = {
     "added": _added,
     "answer": lambda done: done.text.partition(": ")[2].strip() or done.text.strip(),
     "about": _about,
+    "outcome": lambda done: f"- {first_line(done.text)}." if done.ok else f"- {refusal(done)}",
 }
 """Parts of a tool's result that a template can quote."""
 
@@ -329,6 +369,6 @@ def _quote(found: re.Match[str], done: Sequence[Done], words: Mapping[str, str])
     view, about = VIEWS[found["view"]], found["about"]
     calls = [call for call in done if call.tool == found["tool"]]
     if about == "*":
-        return "\n\n".join(map(view, calls))
+        return ("\n" if found["view"] == "outcome" else "\n\n").join(map(view, calls))
     fitting = [call for call in calls if about is None or about in map(str, call.input.values())]
     return view(fitting[-1]) if fitting else f"(no {found['tool']})"

@@ -27,14 +27,13 @@ class Incoming:
 
 
 class Client:
-    """The other end of a connection; `usable` as long as it can carry another request."""
+    """The other end of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
         self._method = ""
-        self.usable = True
 
     async def next_request(self) -> Incoming | None:
         """Return the next request, or None if the client has closed its end."""
@@ -91,18 +90,6 @@ class Client:
         self._send(h11.EndOfMessage())
         await self.flush()
 
-    async def cut(self) -> None:
-        """Close the connection in the middle of an answer."""
-        self.usable = False
-        await self.flush()
-        self._writer.close()
-
-    async def gone(self) -> None:
-        """Wait until the client gives up."""
-        self.usable = False
-        while await self._reader.read(4096):
-            pass
-
     def _begin(self, status: int, fields: dict[str, str]) -> None:
         self._send(h11.Response(status_code=status, headers=list(fields.items())))
 
@@ -150,7 +137,7 @@ async def listening(handler: Handler) -> AsyncIterator[str]:
 
 async def _serve(handler: Handler, client: Client, writer: asyncio.StreamWriter) -> None:
     try:
-        while client.usable and (incoming := await client.next_request()) is not None:
+        while (incoming := await client.next_request()) is not None:
             await handler(incoming, client)
     except h11.RemoteProtocolError as error:
         with contextlib.suppress(OSError, h11.LocalProtocolError):

@@ -7,7 +7,7 @@ one phrase. There is no grammar behind this: what no pattern matches is not unde
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import chain, count, groupby, islice, pairwise
@@ -74,7 +74,7 @@ _PATH = re.compile(
 
 
 class Step(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool to call; with `each`, once for each path in a word of the prompt or in a tool's result."""
+    """A tool to call; with `each`, once for each path or name in a word of the prompt or in a tool's result."""
 
     tool: str
     input: dict[str, Any] = {}
@@ -87,7 +87,8 @@ class Phrase(Struct, frozen=True, forbid_unknown_fields=True):
 
     A clause that begins with `head` is matched too if `parts` make up the rest, each at most once and in any order, and
     one word of each of `needs` was said. `kind` names phrases that need more than their steps (`respond.py`); `none` is
-    the answer if the last step found nothing to be taken for.
+    the answer if the last step found nothing to be taken for. `otherwise` is for an agent without the tool of the first
+    step. `texts` can be quoted as words of the prompt can.
     """
 
     match: tuple[str, ...] = ()
@@ -98,6 +99,12 @@ class Phrase(Struct, frozen=True, forbid_unknown_fields=True):
     steps: tuple[Step, ...] = ()
     answer: str = ""
     none: str = ""
+    texts: dict[str, str] = {}
+    otherwise: "Phrase | None" = None
+
+    def for_tools(self, tools: Collection[str]) -> "Phrase":
+        """Return the phrase as an agent with these tools carries it out."""
+        return self.otherwise if self.otherwise and self.steps[0].tool not in tools else self
 
 
 class _Book(Struct, frozen=True, forbid_unknown_fields=True):
@@ -206,6 +213,11 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
     runs = groupby(clauses, key=_hires)
     sorted_runs = (sorted(run, key=lambda one: hires and "errand" in getattr(one, "words", {})) for hires, run in runs)
     return tuple(chain.from_iterable(sorted_runs))
+
+
+def orders_in(text: str, *, lead: bool) -> list[Order]:
+    """Return what is understood of a text."""
+    return [clause for clause in understand(text, lead=lead) if isinstance(clause, Order)]
 
 
 def _split_items(text: str) -> str:
@@ -494,7 +506,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _words(phrase: Phrase, given: dict[str, str], clause: str) -> dict[str, str]:
-    words = {key: value.strip() if key == "command" else unquoted(value) for key, value in given.items()}
+    said = {key: value.strip() if key == "command" else unquoted(value) for key, value in given.items()}
+    words = {**phrase.texts, **said}
     words |= {key: words[key].lower().lstrip("@") for key in ("name", "team") if key in words}
     # The ending is a glob; a kind that is no language is a part of the name.
     kind = words.get("kind", "").lower().removeprefix("*")

@@ -1,36 +1,15 @@
-"""A reply of the offline model, its tokens, and how it is sent: as one message, or as a stream of events."""
+"""A reply of the offline model in the API's form: as one message, or as a stream of events."""
 
 import hashlib
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from crewboard.offline.conversation import Call
-from crewboard.offline.wire import (
-    Block,
-    Document,
-    Image,
-    MessagesRequest,
-    Text,
-    ToolResult,
-    ToolUse,
-    seal,
-    ttl_of,
-    unmarked,
-)
 
 CHARACTERS_A_TOKEN = 4
-_LEAST_CACHED = 1024
-_LOOK_BACK = 20
-_KEPT_SECONDS = {"5m": 300.0, "1h": 3600.0}
-_MOST_STORED = 20_000
-_MESSAGE_TOKENS = 4
-_MEDIA_TOKENS = 1500
 _WORDS = re.compile(r"\S+\s*|\s+")
 _MOST_PIECES = 120
 _JSON_PIECE = 24
@@ -71,91 +50,15 @@ def tokens(*texts: str) -> int:
     return -(-sum(map(len, texts)) // CHARACTERS_A_TOKEN)
 
 
-class PromptCache:
-    """The prompt cache of the API: a request reads the longest beginning that an earlier one marked, if it is the same.
-
-    A breakpoint stores the beginning up to it, and finds what was stored there or at most 20 blocks before. What no
-    request used for five minutes is forgotten, or for an hour where a breakpoint asked for that.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._stored: dict[bytes, tuple[float, float]] = {}
-        """By digest: the time at which it is forgotten, and how many seconds a use keeps it; the last used last."""
-
-    def count(self, request: MessagesRequest) -> dict[str, int]:
-        """Return the input tokens of a request by the API's kinds, and store what it marks."""
-        now = self._clock()
-        read = written = an_hour = total = 0
-        digest = hashlib.sha256(request.model.encode())
-        digests: list[bytes] = []
-        sizes: list[int] = []
-        used: dict[bytes, float] = {}
-        for text, size, ttl in _pieces(request):
-            digest.update(text)
-            total += size
-            digests.append(digest.digest())
-            sizes.append(total)
-            if ttl and total >= _LEAST_CACHED:
-                written = total
-                an_hour = total if ttl == "1h" else an_hour
-                near = range(len(digests) - 1, max(-1, len(digests) - 2 - _LOOK_BACK), -1)
-                kept = (at for at in near if digests[at] in self._stored and self._stored[digests[at]][0] > now)
-                found = next(kept, None)
-                used[digest.digest()] = _KEPT_SECONDS[ttl]
-                if found is not None:
-                    read = max(read, sizes[found])
-                    _, seconds = self._stored[digests[found]]
-                    used[digests[found]] = max(seconds, used.get(digests[found], 0))
-        for each, seconds in used.items():
-            self._stored.pop(each, None)
-            self._stored[each] = now + seconds, seconds
-        for oldest in list(self._stored)[: max(0, len(self._stored) - _MOST_STORED)]:
-            del self._stored[oldest]
-        total = max(1, total)
-        return {
-            "input_tokens": total - written,
-            "ephemeral_5m_input_tokens": written - max(read, an_hour),
-            "ephemeral_1h_input_tokens": max(read, an_hour) - read,
-            "cache_read_input_tokens": read,
-        }
+def seal(page: dict[str, Any]) -> str:
+    """Return what is encrypted of a search result, or of a quotation from one."""
+    seen = page.get("cited_text") or page.get("title")
+    return _digest("web", page.get("url"), seen)
 
 
-def _pieces(request: MessagesRequest) -> Iterator[tuple[bytes, int, str | None]]:
-    """Yield the blocks of a request in the cache's order: content, tokens, and how long it keeps what ends here."""
-    for tool in request.first_tools:
-        text = unmarked(tool)
-        yield text, tokens(text.decode()), ttl_of(tool)
-    for part in request.system:
-        yield b"system" + unmarked(part), tokens(part.text), ttl_of(part)
-    # Another way to think begins the conversation anew.
-    before, size = msgspec.json.encode((request.thinking, request.output_config)), 0
-    last = request.messages[-1].content[-1]
-    for message in request.messages:
-        before, size = before + message.role.encode(), size + _MESSAGE_TOKENS
-        for block in message.content:
-            ttl = ttl_of(block) or (ttl_of(request) if block is last else None)
-            # Only blocks count for how far a breakpoint looks back.
-            shown = b"".join(map(unmarked, request.tools_at(block)))
-            yield before + unmarked(block) + shown, size + _size(block) + tokens(shown.decode()), ttl
-            before, size = b"", 0
-
-
-def _size(block: Block) -> int:
-    if isinstance(block, ToolUse):
-        return tokens(block.name, json.dumps(block.input))
-    if isinstance(block, ToolResult):
-        return tokens(block.text) + sum(_MEDIA_TOKENS for part in block.content if isinstance(part, Image | Document))
-    if isinstance(block, Text):
-        return tokens(block.text)
-    if isinstance(block, Image | Document):
-        return _MEDIA_TOKENS
-    return tokens(msgspec.json.encode(block).decode())
-
-
-def message(reply: Reply, model: str, seed: bytes, usage: dict[str, Any], max_tokens: int) -> dict[str, Any]:
+def message(reply: Reply, model: str, seed: object, usage: dict[str, Any], max_tokens: int) -> dict[str, Any]:
     """Return the reply as a message. `seed` identifies the request: the same request gets the same ids."""
-    blocks = [_complete(block, _digest(seed, place)) for place, block in enumerate(reply.content)]
+    blocks = [_complete(block, _digest(seed, place)[:24]) for place, block in enumerate(reply.content)]
     calls = any(block["type"] == "tool_use" for block in blocks)
     stop = reply.stop_reason or ("tool_use" if calls else "end_turn")
     # Only text is cut at `max_tokens`; half a call is of no use.
@@ -174,7 +77,7 @@ def message(reply: Reply, model: str, seed: bytes, usage: dict[str, Any], max_to
     counts = {f"{name}_requests": uses.count(name) for name in ("web_search", "web_fetch")}
     written = {ttl: usage[ttl] for ttl in ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")}
     return {
-        "id": f"msg_{_digest(seed, 'message')}", "type": "message", "role": "assistant", "model": model,
+        "id": f"msg_{_digest(seed, 'message')[:24]}", "type": "message", "role": "assistant", "model": model,
         "content": blocks, "stop_reason": stop, "stop_sequence": None, "stop_details": reply.stop_details,
         "container": None,
         "usage": {
@@ -187,42 +90,36 @@ def message(reply: Reply, model: str, seed: bytes, usage: dict[str, Any], max_to
     }  # fmt: skip
 
 
-def _digest(seed: bytes, what: object) -> str:
-    return hashlib.sha256(seed + str(what).encode()).hexdigest()[:24]
-
-
-_CALLER = {"type": "direct"}
-"""The `caller` of a call that the model made itself, not code that it runs."""
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()
 
 
 def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
-    defaults: dict[str, Any] = {}
+    """Return a block with what the API adds: ids, who calls, and what is sealed of a search."""
+    # Not code that the model runs, but the model itself.
+    caller = {"caller": {"type": "direct"}}
     match block["type"]:
-        case "tool_use":
-            defaults = {"id": f"toolu_{digest}", "input": {}, "caller": _CALLER}
-        case "server_tool_use":
-            defaults = {"id": f"srvtoolu_{digest}", "input": {}, "caller": _CALLER}
+        case "tool_use" | "server_tool_use" as kind:
+            prefix = "toolu" if kind == "tool_use" else "srvtoolu"
+            return {"id": f"{prefix}_{digest}", "input": {}, **caller, **block}
         case "text":
-            defaults = {"citations": block.get("citations") and [*map(_sealed_quotation, block["citations"])]}
-            block = {key: value for key, value in block.items() if key != "citations"}
+            cited = [
+                {"encrypted_index": seal(each), **each} if each.get("type") == "web_search_result_location" else each
+                for each in block.get("citations") or ()
+            ]
+            return {**block, "citations": cited or None}
         case "web_search_tool_result" if isinstance(block.get("content"), list):
-            defaults = {"caller": _CALLER}
-            block = {**block, "content": [{"encrypted_content": seal(page), **page} for page in block["content"]]}
-    return {**defaults, **block}
-
-
-def _sealed_quotation(cited: Any) -> Any:  # noqa: ANN401  the test may have any
-    is_of_search = isinstance(cited, dict) and cited.get("type") == "web_search_result_location"
-    return {"encrypted_index": seal(cited), **cited} if is_of_search else cited
+            found = [{"encrypted_content": seal(page), **page} for page in block["content"]]
+            return {**caller, **block, "content": found}
+    return block
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a stream. `pause` seconds are waited before it; `counts` if it carries a piece of the reply."""
+    """One event of a stream. `pause` seconds are waited before it."""
 
     data: dict[str, Any]
     pause: float = 0
-    counts: bool = False
 
     def encode(self) -> bytes:
         """Return the event in the form that the stream contains."""
@@ -231,10 +128,8 @@ class Event:
 
 def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
     """Yield a message as the API streams it."""
-    is_beta = "context_management" in whole
     first = {"output_tokens": 1, "output_tokens_details": None, "server_tool_use": None}
-    usage = {**whole["usage"], **first}
-    start = {**whole, "content": [], "stop_reason": None, "stop_details": None, "usage": usage}
+    start = {**whole, "content": [], "stop_reason": None, "stop_details": None, "usage": {**whole["usage"], **first}}
     yield Event({"type": "message_start", "message": start})
     yield Event({"type": "ping"})
     pause = speed.delay
@@ -243,16 +138,12 @@ def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
         empty = {**block, **{name: type(block[name])() for name in streamed if block.get(name)}}
         yield Event({"type": "content_block_start", "index": index, "content_block": empty}, pause)
         for delta in _deltas(block):
-            more = {"estimated_tokens": None} if is_beta and delta["type"] == "thinking_delta" else {}
-            piece = {"type": "content_block_delta", "index": index, "delta": {**delta, **more}}
-            yield Event(piece, speed.word, counts=True)
+            yield Event({"type": "content_block_delta", "index": index, "delta": delta}, speed.word)
         yield Event({"type": "content_block_stop", "index": index})
         pause = 0
     delta = {name: whole.get(name) for name in ("stop_reason", "stop_sequence", "stop_details", "container")}
     usage = {name: whole["usage"].get(name) for name in _LAST_USAGE}
-    usage |= {name: whole["usage"][name] for name in ("iterations", "fallback_credit") if is_beta}
-    more = {"context_management": None} if is_beta else {}
-    yield Event({"type": "message_delta", "delta": delta, "usage": usage, **more}, pause)
+    yield Event({"type": "message_delta", "delta": delta, "usage": usage}, pause)
     yield Event({"type": "message_stop"})
 
 
@@ -270,20 +161,19 @@ _STREAMED = {
 
 
 def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if block["type"] in ("tool_use", "server_tool_use"):
+    """Yield the pieces in which a block is sent."""
+    kind = block["type"]
+    if kind in ("tool_use", "server_tool_use"):
         text = json.dumps(block["input"])
         step = max(_JSON_PIECE, -(-len(text) // _MOST_PIECES))
         for start in range(0, len(text), step):
             yield {"type": "input_json_delta", "partial_json": text[start : start + step]}
-        return
-    kind = block["type"]
-    if kind not in ("text", "thinking"):
-        return
-    words = _WORDS.findall(block[kind])
-    step = -(-len(words) // _MOST_PIECES) or 1
-    for start in range(0, len(words), step):
-        yield {"type": f"{kind}_delta", kind: "".join(words[start : start + step])}
-    for citation in block.get("citations") or ():
-        yield {"type": "citations_delta", "citation": citation}
-    if kind == "thinking":
-        yield {"type": "signature_delta", "signature": block["signature"]}
+    elif kind in ("text", "thinking"):
+        words = _WORDS.findall(block[kind])
+        step = -(-len(words) // _MOST_PIECES) or 1
+        for start in range(0, len(words), step):
+            yield {"type": f"{kind}_delta", kind: "".join(words[start : start + step])}
+        for citation in block.get("citations") or ():
+            yield {"type": "citations_delta", "citation": citation}
+        if kind == "thinking":
+            yield {"type": "signature_delta", "signature": block["signature"]}

@@ -7,7 +7,6 @@ operator's orders in the conversation then; whether plans are its to review show
 
 import hashlib
 import re
-import shlex
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,10 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 from crewboard import web
-from crewboard.agent_types import GATED_TOOLS, WRITE_TOOLS
+from crewboard.agent_types import GATED_TOOLS
 from crewboard.names import LEAD, OPERATOR
+from crewboard.offline import plans
 from crewboard.offline.conversation import (
-    FACTS,
     HIRE_PROMPT,
     NOTICE,
     Call,
@@ -34,25 +33,24 @@ from crewboard.offline.conversation import (
     exit_code,
     fill,
     first_line,
-    is_rejected,
     left_out_in,
     mail_in,
-    notes_in,
-    step_text,
-    steps_in,
+    refusal,
 )
 from crewboard.offline.phrasebook import (
     ForUnknown,
     Order,
+    Step,
     book,
     has_addressee,
     names_in,
+    orders_in,
     paths_in,
     type_for,
     understand,
 )
 from crewboard.offline.reply import Reply, Speed, reply_of
-from crewboard.offline.scenario import Scenario, ScenarioAgent, play
+from crewboard.offline.scenario import Scenario, play
 from crewboard.records.events import NOT_UNDERSTOOD
 from crewboard.records.messages import JOINS_NEXT_TURN
 
@@ -64,42 +62,119 @@ _YOURS = (
 )
 _BY_MAIL = "the operator writes to you. Its result will reach you as mail"
 _SAYS = {"result": "reports", "error": "could not continue", "message": "writes", "broadcast": "sends to every agent"}
+_IS_THERE = re.compile(r" is of type [\w-]+; | was hired with other options ")
+"""Why an agent was not hired: there is one of that name, of another type or with other options."""
 _TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?:in_progress|pending)(?:, (?P<owner>[\w-]+))?")
 _TASK_MAIL = re.compile(r"\W*(?:task )?#?(?P<id>\d+)\W*(?P<work>.*)", re.IGNORECASE | re.DOTALL)
 _RELEASED = re.compile(r"Steps? (?P<steps>\d+(?:, \d+)*) of your plan \S+: I release (?:it|them)\.")
 _MEMBER = re.compile(r"(\S+) \((\S+)\) (.*)")
-_UNTOLD = ("prompt", "idle_notification")
+_APPROVED = re.compile(r"\bplan\b[^\n]*\bapproved\b", re.IGNORECASE)
 _MOST_FILES_READ = 6
 _MOST_EXAMPLES = 6
-_APPROVED = re.compile(r"\bplan\b[^\n]*\bapproved\b", re.IGNORECASE)
+
+
+def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
+    """Return the reply to a request."""
+    if talk.wants_summary:
+        transcript = "\n".join(map(_in_transcript, talk.entries)).splitlines()
+        lines = [line[:200] for line in transcript if line.startswith("assistant")]
+        told = "\n".join(lines[-60:]) or "(nothing was said or called)"
+        return reply_of(
+            f"An extract, as the offline model is no language model and cannot summarize:\n\n{told}", speed=_SPEED
+        )
+    if _is_asked_to_leave(talk):
+        return reply_of("", Call("shutdown_response", {"approve": True}), speed=_SPEED)
+    interrupts = [at for at, one in enumerate(talk.span) if isinstance(one, Mail) and one.kind == "interrupt"]
+    # An agent that was interrupted listens, and does not go on with a script.
+    if not any(mail.kind == "interrupt" for mail in mail_in(talk.entries)) and (reply := _play(talk, scenarios)):
+        return reply
+    span = talk.span[interrupts[-1] :] if interrupts else talk.span
+    work = _Work(talk, calls_in(span))
+    answer = work.go_through([one for one in span if isinstance(one, Mail)])
+    if isinstance(answer, Call):
+        return reply_of(answer.say, answer, speed=_SPEED)
+    reply = reply_of(answer or _status(talk), speed=_SPEED)
+    if work.missed and not work.understood:
+        reply = replace(reply, stop_details={"type": "refusal", "category": None, "explanation": NOT_UNDERSTOOD})
+    return _with_searches(reply, work.searched) if work.searched else reply
+
+
+def _in_transcript(entry: Entry) -> str:
+    if isinstance(entry, Done):
+        return f"assistant calls {entry.tool}: {entry.input}"
+    return f"assistant: {entry.text}" if isinstance(entry, Said) else entry.text
+
+
+def _is_asked_to_leave(talk: Conversation) -> bool:
+    """Return True if the newest notice that asks to shut down was not answered yet."""
+    for entry in reversed(talk.entries):
+        if isinstance(entry, Done) and entry.tool == "shutdown_response":
+            return False
+        if isinstance(entry, Mail) and entry.kind == NOTICE and "Answer with shutdown_response" in entry.text:
+            return "shutdown_response" in talk.tools
+    return False
+
+
+def _play(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply | None:
+    """Return the next turn of a script; its last one also answers mail that came while it was running."""
+    prompt = next((mail.text for mail in mail_in(talk.entries) if mail.kind == HIRE_PROMPT), None)
+    agents = [agent for scenario in scenarios for agent in scenario.agents]
+    turns = next((agent.turns for agent in agents if (agent.name, agent.prompt) == (talk.name, prompt)), None)
+    # An answer to a request to shut down is no turn of the script.
+    replies = [[done for done in reply if done.tool != "shutdown_response"] for reply in talk.replies]
+    kept = [now for now, before in zip(replies, talk.replies, strict=True) if now or not before]
+    turn, extra = play(turns, kept) if turns else (None, [])
+    if turn is None:
+        return None
+    speed, text = Speed(turn.delay, turn.word, turn.least), fill(turn.text, calls_in(talk.entries))
+    calls = [Call(call.tool, fill(call.input, calls_in(talk.entries))) for call in turn.calls]
+    mail = [one for one in mail_in(talk.span) if one.kind not in {HIRE_PROMPT, *JOINS_NEXT_TURN}]
+    mail = [one for one in mail if one.author in {OPERATOR, LEAD} or orders_in(one.text, lead=talk.is_lead)]
+    if not turn.calls and mail:
+        answer = _Work(talk, extra).go_through(mail)
+        if isinstance(answer, Call):
+            return reply_of(answer.say, answer, speed=speed)
+        text = f"{text}\n\n{answer}"
+    return reply_of(text, *calls, speed=speed)
+
+
+def _with_searches(reply: Reply, queries: Sequence[str]) -> Reply:
+    """Put searches before an answer that quotes what they found, which is made up."""
+    blocks: list[dict[str, Any]] = []
+    cited = []
+    for number, query in enumerate(queries):
+        ident = f"srvtoolu_{number}{hashlib.sha256(query.encode()).hexdigest()[:20]}"
+        page = {"url": f"https://example.com/?{quote(query)}", "title": f"Made up for: {query}"}
+        found = [{"type": "web_search_result", **page, "page_age": None}]
+        blocks += [
+            {"type": "server_tool_use", "id": ident, "name": web.SEARCH, "input": {"query": query}},
+            {"type": f"{web.SEARCH}_tool_result", "tool_use_id": ident, "content": found},
+        ]
+        cited += [{"type": "web_search_result_location", **page, "cited_text": "made this result up"}]
+    return replace(reply, content=[*blocks, *({**block, "citations": cited} for block in reply.content)])
 
 
 @dataclass
 class _Work:
-    """The `item` of mail being worked on, the calls on record `left` for its steps, and those they were fed with.
+    """What is done about the mail of a conversation, from the record of its `calls` on.
 
     `understood` says that something asked for was in the phrasebook, `missed` that something was not. `members` are the
-    names on the team, once they were looked up.
+    names on the team, once they were looked up; `item` is the mail being worked on.
     """
 
     talk: Conversation
-    left: deque[Done]
+    calls: Iterable[Done]
     understood: bool = False
     missed: bool = False
     made: list[Done] = field(default_factory=list)
+    searched: list[str] = field(default_factory=list)
     not_hired: set[str] = field(default_factory=set)
     members: frozenset[str] | None = None
-    item: Mail = field(default_factory=lambda: Mail("", NOTICE, ""))
 
-    @classmethod
-    def after(cls, talk: Conversation, done: Iterable[Done]) -> "_Work":
-        """Return the work for which the calls `done` were made so far."""
-        return cls(talk, deque(call for call in done if call.tool != "shutdown_response"))
-
-    def change_nothing(self) -> str:
-        """Answer a task that is not in the phrasebook."""
-        self.missed = True
-        return "Nothing in it is in my phrasebook, so I changed nothing."
+    def __post_init__(self) -> None:
+        self.left = deque(call for call in self.calls if call.tool != "shutdown_response")
+        """The calls on record that no step was fed with yet."""
+        self.item = Mail("", NOTICE, "")
 
     @property
     def gated(self) -> bool:
@@ -110,7 +185,38 @@ class _Work:
         approved = approved or any(_APPROVED.search(notice.text) for notice in notices)
         return "submit_plan" in self.talk.tools and "submit_plan" in self.talk.system and not approved
 
-    def take(self, steps: _Steps) -> Call | str:
+    @property
+    def seen(self) -> list[Done]:
+        """Return the calls of the conversation but for those that no step was fed with yet."""
+        return [done for done in calls_in(self.talk.entries) if done not in self.left]
+
+    def go_through(self, items: Sequence[Mail]) -> Call | str:
+        """Return the next call for `items`, or the answer to all of them."""
+        answers = []
+        for item in self._in_turn(items):
+            self.item = item
+            steps = _steps(self, item)
+            outcome = steps if isinstance(steps, str) else self._take(steps)
+            if isinstance(outcome, Call):
+                return outcome
+            answers.append(outcome)
+        return "\n\n".join(answer for answer in dict.fromkeys(answers) if answer)
+
+    def _in_turn(self, items: Iterable[Mail]) -> Iterator[Mail]:
+        """Yield mail as it came, and notices about tasks last: a task is closed when the work is done."""
+        notices: list[Mail] = []
+        for item in items:
+            if item.kind == NOTICE:
+                notices.append(item)
+                continue
+            # Where a call on record is older than this mail, the work was done by then.
+            if self.left and self.left[0].turn <= item.turn:
+                yield from notices
+                notices.clear()
+            yield item
+        yield from notices
+
+    def _take(self, steps: _Steps) -> Call | str:
         """Feed the steps with what their calls returned; return the first call still to be made, or the answer.
 
         A call that is not the next on record was not offered when its turn came, so nothing was called.
@@ -130,233 +236,6 @@ class _Work:
         except StopIteration as end:
             return str(end.value)
 
-    def submit_plan(self, task: str) -> Generator[Call, Done, Done]:
-        """Submit a plan for a task, again after each rejection; return the last result of submit_plan."""
-        revisions = ""
-        answers: dict[str, object] = {}
-        while True:
-            # The line that stands for the plan is its first one, so that names the task.
-            title = task.partition("\n")[0].strip("# ") or "Plan"
-            told = f"The task, {'revised' if revisions else 'word for word'}:\n\n{_quoted(task)}"
-            steps, files, commands = _plan(self.talk, task)
-            limits = _LIMITS if _orders(self.talk, task) else _NOTHING_KNOWN
-            does = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
-            plan: dict[str, object] = {
-                "plan": f"# {title}\n\n{told}\n\n## Steps\n\n{does}\n\n## Limits\n\n{limits}{revisions}",
-                "files": files,
-                "commands": commands,
-                "risk": "Low: only what is named.",
-                **answers,
-            }
-            done = yield Call("submit_plan", plan, say="Here is my plan.")
-            if not is_rejected(done):
-                return done
-            feedback, notes = fill("{submit_plan:feedback}", [done]), notes_in(done)
-            before, given = task, dict[str, str]()
-            for ident, quoted, note in notes:
-                now = _follow(self.talk, task, note, step_text(quoted))
-                given[ident], task = f"{_FOLLOWED if now != task else _NOT_FOLLOWED}: {note}", now
-            task = task if notes else _follow(self.talk, task, feedback)
-            answers = {"answers": given} if given else {}
-            number = revisions.count("## Revision") + 2
-            follows = _FOLLOWED if task != before else _NOT_FOLLOWED
-            revisions += f"\n\n## Revision {number}\n\n{follows}. The feedback:\n\n{_quoted(feedback)}"
-
-    def carry_out(self, order: Order) -> _Steps:
-        """Take the steps of a phrase, and answer from what they returned."""
-        phrase, made = order.phrase, list[Done]()
-        words = {**_facts(self.talk, order), **order.words}
-        for step in phrase.steps:
-            each_time = [words]
-            if step.each:
-                source = [done for done in made if done.tool == step.each][-1:]
-                found = entries(source[0]) if source else paths_in(words.get(step.each, ""))
-                each_time = [{**words, "path": path} for path in found[:_MOST_FILES_READ]]
-            for more in each_time:
-                done = yield Call(step.tool, _inputs(step.input, more), fill(step.say, made, more))
-                if done.unavailable or not (done.ok or step.each):
-                    return _refused(done)
-                made.append(done)
-        nothing = phrase.none and made[-1].tool != phrase.steps[-1].tool
-        told = (phrase.none if nothing else phrase.answer).split("\n\n")
-        # What nothing was found for leaves no gap.
-        return "\n\n".join(filter(None, (str(fill(part, made, words)).strip() for part in told)))
-
-
-def _quoted(text: str) -> str:
-    return re.sub("(?m)^", "> ", text.strip())
-
-
-_LIMITS = "I do these steps and nothing else."
-_NOTHING_KNOWN = (
-    "Nothing in it is in my phrasebook: approved as it stands, it changes nothing. Edit it to what I know, such as: "
-    "Run the tests."
-)
-_FOLLOWED = "The task above is changed"
-_NOT_FOLLOWED = "My phrasebook cannot follow this, so nothing changed"
-
-
-def _follow(talk: Conversation, task: str, feedback: str, step: str = "") -> str:
-    """Return a task as feedback on a step or all of it changes it: work takes its place, and a path that of one."""
-    if _orders(talk, feedback) and (not step or step in task):
-        return task.replace(step, feedback.strip()) if step else feedback.strip()
-    old, new = paths_in(step) or paths_in(task), paths_in(feedback)
-    return task.replace(old[0], new[0]) if len(old) == len(new) == 1 else task
-
-
-def _plan(talk: Conversation, task: str) -> tuple[list[str], list[str], list[str]]:
-    """Return the steps of a task, the last of which checks what is written, with their files and commands."""
-    clauses = understand(task, lead=talk.type == LEAD)
-    steps, written, files, commands = list[str](), list[str](), list[str](), list[str]()
-    # What is left of a task in parts must be the same work; so is what else it says, which no part holds.
-    apart = len(clauses) > 1 and all(
-        isinstance(one, Order) and len(_orders(talk, one.words["clause"])) == 1 for one in clauses
-    )
-    for order in clauses:
-        if isinstance(order, str):
-            continue
-        words, named = {**_facts(talk, order), **order.words}, list[str]()
-        for step in order.phrase.steps:
-            given = fill(step.input, [], words)
-            written += [given["path"]] if step.tool in WRITE_TOOLS else []
-            named += [given["path"]] if step.tool in WRITE_TOOLS else [given["command"]] if step.tool == "bash" else []
-            commands += [given["command"]] if step.tool == "bash" else []
-        files += paths_in(order.words["clause"])
-        steps += [_as_step(order.words["clause"], named)] if apart else []
-    steps = steps or [_as_step(task, [*written, *commands])]
-    if written and not commands and "bash" in talk.tools:
-        commands = [
-            f"{_CHECKS.get(path.rpartition('.')[2], 'wc -c')} {shlex.quote(path)}" for path in dict.fromkeys(written)
-        ]
-        steps += [f"Run `{command}` to check it" for command in commands]
-    return steps, list(dict.fromkeys([*(files if apart else paths_in(task)), *written])), list(dict.fromkeys(commands))
-
-
-def _as_step(text: str, named: Sequence[str]) -> str:
-    missing = ", ".join(f"`{one}`" for one in dict.fromkeys(named) if one not in text)
-    return text.strip().replace("\n", "\n   ") + (f"\n{FACTS}{missing}" if missing else "")
-
-
-_CHECKS = {"py": "python3 -m py_compile", "json": "python3 -m json.tool", "sh": "bash -n"}
-"""Commands that check a file of a kind, by the ending of its name."""
-
-
-def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
-    """Return the reply to a request."""
-    if talk.wants_summary:
-        transcript = "\n".join(map(_in_transcript, talk.entries))
-        lines = [line[:200] for line in transcript.splitlines() if line.startswith("assistant")]
-        told = "\n".join(lines[-60:]) or "(nothing was said or called)"
-        return reply_of(
-            f"An extract, as the offline model is no language model and cannot summarize:\n\n{told}", speed=_SPEED
-        )
-    if _is_asked_to_leave(talk):
-        return reply_of("", Call("shutdown_response", {"approve": True}), speed=_SPEED)
-    replies = [[done for done in reply if done.tool != "shutdown_response"] for reply in talk.replies]
-    prompt = next((mail.text for mail in mail_in(talk.entries) if mail.kind == HIRE_PROMPT), None)
-    agents = [agent for scenario in scenarios for agent in scenario.agents if agent.name == talk.name]
-    # An agent that was interrupted listens, and does not go on with a script.
-    interrupts = [at for at, one in enumerate(talk.span) if isinstance(one, Mail) and one.kind == "interrupt"]
-    if not any(mail.kind == "interrupt" for mail in mail_in(talk.entries)):
-        for agent in agents:
-            if agent.prompt == prompt and (reply := _play(talk, agent, replies)):
-                return reply
-    span = talk.span[interrupts[-1] :] if interrupts else talk.span
-    mail = [one for one in span if isinstance(one, Mail)]
-    work = _Work.after(talk, calls_in(span))
-    answer = _work_through(work, mail)
-    if isinstance(answer, Call):
-        return reply_of(answer.say, answer, speed=_SPEED)
-    orders = (order for one in mail for order in _orders(talk, one.text, work.members))
-    queries = [order.words["query"] for order in orders if order.phrase.kind == "web" and web.SEARCH in talk.tools]
-    reply = reply_of(answer or _status(talk), speed=_SPEED)
-    if work.missed and not work.understood:
-        reply = replace(reply, stop_details={"type": "refusal", "category": None, "explanation": NOT_UNDERSTOOD})
-    if not queries:
-        return reply
-    cited = [
-        {"type": "web_search_result_location", **_found(query), "cited_text": "made this result up"}
-        for query in queries
-    ]
-    citing = [{**block, "citations": cited} for block in reply.content]
-    return replace(reply, content=[*_searches(queries), *citing])
-
-
-def _is_asked_to_leave(talk: Conversation) -> bool:
-    """Return True if the newest notice that asks to shut down was not answered yet."""
-    for entry in reversed(talk.entries):
-        if isinstance(entry, Done) and entry.tool == "shutdown_response":
-            return False
-        if isinstance(entry, Mail) and entry.kind == NOTICE and "Answer with shutdown_response" in entry.text:
-            return "shutdown_response" in talk.tools
-    return False
-
-
-def _found(query: str) -> dict[str, Any]:
-    """Return the result that the offline model makes up for a search."""
-    return {"url": f"https://example.com/?{quote(query)}", "title": f"Made up for: {query}"}
-
-
-def _searches(queries: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield the blocks of searches, as the API sends them."""
-    for number, query in enumerate(queries):
-        ident = f"srvtoolu_{number}{hashlib.sha256(query.encode()).hexdigest()[:20]}"
-        yield {"type": "server_tool_use", "id": ident, "name": web.SEARCH, "input": {"query": query}}
-        found = [{"type": "web_search_result", **_found(query), "page_age": None}]
-        yield {"type": f"{web.SEARCH}_tool_result", "tool_use_id": ident, "content": found}
-
-
-def _in_transcript(entry: Entry) -> str:
-    if isinstance(entry, Done):
-        return f"assistant calls {entry.tool}: {entry.input}"
-    return f"assistant: {entry.text}" if isinstance(entry, Said) else entry.text
-
-
-def _play(talk: Conversation, agent: ScenarioAgent, replies: list[list[Done]]) -> Reply | None:
-    """Return the next turn of a script; its last one also answers mail that came while it was running."""
-    kept = [now for now, before in zip(replies, talk.replies, strict=True) if now or not before]
-    turn, extra = play(agent.turns, kept)
-    if turn is None:
-        return None
-    speed, text = Speed(turn.delay, turn.word, turn.least), fill(turn.text, calls_in(talk.entries))
-    calls = [Call(call.tool, fill(call.input, calls_in(talk.entries))) for call in turn.calls]
-    mail = [one for one in mail_in(talk.span) if one.kind not in {HIRE_PROMPT, *JOINS_NEXT_TURN}]
-    mail = [one for one in mail if one.author in {OPERATOR, LEAD} or _orders(talk, one.text)]
-    if not turn.calls and mail:
-        answer = _work_through(_Work.after(talk, extra), mail)
-        if isinstance(answer, Call):
-            return reply_of(answer.say, answer, speed=speed)
-        text = f"{text}\n\n{answer}"
-    return reply_of(text, *calls, speed=speed)
-
-
-def _work_through(work: _Work, items: Sequence[Mail]) -> Call | str:
-    """Return the next call for `items`, or the answer to all of them."""
-    answers = []
-    for item in _in_turn(items, work.left):
-        work.item = item
-        steps = _steps(work, item)
-        outcome = steps if isinstance(steps, str) else work.take(steps)
-        if isinstance(outcome, Call):
-            return outcome
-        answers.append(outcome)
-    return "\n\n".join(answer for answer in dict.fromkeys(answers) if answer)
-
-
-def _in_turn(items: Iterable[Mail], left: deque[Done]) -> Iterator[Mail]:
-    """Yield mail as it came, and notices about tasks last: a task is closed when the work is done."""
-    notices: list[Mail] = []
-    for item in items:
-        if item.kind == NOTICE:
-            notices.append(item)
-            continue
-        # Where a call on record is older than this mail, the work was done by then.
-        if left and left[0].turn <= item.turn:
-            yield from notices
-            notices.clear()
-        yield item
-    yield from notices
-
 
 def _steps(work: _Work, item: Mail) -> _Steps | str:
     """Return the steps for a piece of mail, or the answer to it."""
@@ -365,19 +244,30 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
         return _own_task(work, item)
     if item.kind in JOINS_NEXT_TURN or item.kind == "task_review_request":
         return _review_work(work, item) if item.kind == "task_review_request" else ""
-    if talk.type == LEAD and item.author != OPERATOR and item.kind != HIRE_PROMPT:
+    if talk.is_lead and item.author != OPERATOR and item.kind != HIRE_PROMPT:
         # Mail of the team is passed on, and never taken for an order.
         return _hear_plan(work, item) if item.kind == "plan_approval_request" else _pass_on(talk, item)
     if item.kind == "task_assignment" and (assigned := _TASK_MAIL.fullmatch(item.text)):
         return _work_on_task(work, int(assigned["id"]), assigned["work"])
     released = _RELEASED.match(item.text) if item.author == OPERATOR else None
-    if released or _orders(talk, item.text):
+    if released or _orders(work, item.text):
         by_us = item.author in {OPERATOR, LEAD}
         return _do_steps(work, item, released["steps"]) if released else _obey(work, item.text, strict=by_us)
-    first = next(iter(mail_in(talk.span)), None) is item
     only_plans = "submit_plan" in talk.tools and not GATED_TOOLS & talk.tools
     planned = any(done.tool == "submit_plan" for done in calls_in(talk.span))
-    return _submit(work, item.text) if first and (planned or work.gated or only_plans) else _otherwise(work, item)
+    if next(iter(mail_in(talk.span)), None) is item and (planned or work.gated or only_plans):
+        return _submit(work, item.text)
+    return _otherwise(work, item)
+
+
+def _otherwise(work: _Work, item: Mail) -> str:
+    """Answer what no phrase knows."""
+    if item.kind == "interrupt":
+        return _status(work.talk)
+    if item.kind in {"result", "error", "broadcast"} or item.author not in {OPERATOR, LEAD}:
+        return f"I read what {item.author} wrote; there is nothing in it for me to do."
+    work.missed = True
+    return _introduction(work.talk, item.text)
 
 
 def _pass_on(talk: Conversation, item: Mail) -> str:
@@ -389,41 +279,36 @@ def _pass_on(talk: Conversation, item: Mail) -> str:
     return f"{'From before: ' if is_other else ''}{item.author} {_SAYS[item.kind]}: {item.text.strip()}"
 
 
-def _orders(talk: Conversation, text: str, members: frozenset[str] | None = None) -> list[Order]:
-    clauses = understand(text, lead=talk.type == LEAD, members=members)
-    return [clause for clause in clauses if isinstance(clause, Order)]
+def _orders(work: _Work, text: str) -> list[Order]:
+    return orders_in(text, lead=work.talk.is_lead)
 
 
 def _clauses(work: _Work, text: str) -> Generator[Call, Done, tuple[Order | str, ...]]:
     """Return the clauses of a text; a lead looks up its team where a line may be for an agent."""
-    is_lead = work.talk.type == LEAD
-    if is_lead and work.members is None and has_addressee(text):
+    if work.talk.is_lead and work.members is None and has_addressee(text):
         work.members = frozenset(name for name, _, _ in _members((yield Call("list_team"))))
-    return understand(text, lead=is_lead, members=work.members)
+    return understand(text, lead=work.talk.is_lead, members=work.members)
 
 
 def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     """Do all that a text says and the phrasebook knows; `strict` says what it does not know."""
-    told: list[str] = []
     clauses = yield from _clauses(work, text)
-    unknown = [one for one in clauses if isinstance(one, str)]
-    work.missed |= len(unknown) == len(clauses)
-    gated = (step.tool in GATED_TOOLS for one in clauses if isinstance(one, Order) for step in one.phrase.steps)
-    if work.gated and any(gated):
+    orders = [one for one in clauses if isinstance(one, Order)]
+    work.missed |= not orders
+    if work.gated and any(step.tool in GATED_TOOLS for order in orders for step in order.phrase.steps):
         return (yield from _submit(work, text))
-    for order in clauses:
-        if isinstance(order, str):
-            continue
+    told: list[str] = []
+    for order in orders:
         work.understood = True
         if order.name in work.not_hired:
             told += [f"So I left out what else you asked for {order.name}."]
             continue
-        told += [(yield from _KINDS.get(order.phrase.kind, _Work.carry_out)(work, order))]
+        told += [(yield from _KINDS.get(order.phrase.kind, _carry_out)(work, order))]
         told += [f"I left out “{order.words['left_out']}”." if "left_out" in order.words else ""]
-    for line in (one for one in unknown if isinstance(one, ForUnknown)):
+    for line in (one for one in clauses if isinstance(one, ForUnknown)):
         names = ", ".join(sorted(set(work.members or ()) - {work.talk.name})) or "no other agent yet"
         told += [f"No agent is called {line.partition(':')[0]}, so I did nothing about “{line}” On the team: {names}."]
-    unknown = [one for one in unknown if not isinstance(one, ForUnknown)]
+    unknown = [one for one in clauses if isinstance(one, str) and not isinstance(one, ForUnknown)]
     told += [_introduction(work.talk, *unknown)] if unknown and strict else []
     # Said once, behind the last thing that it is about.
     advised = [place for place, text in enumerate(told) if _YOURS in text]
@@ -432,65 +317,199 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     return "\n\n".join(dict.fromkeys(text for text in told if text))
 
 
+def _do(work: _Work, text: str, *, strict: bool = False) -> _Steps:
+    """Do what a task or a step says, or say that the phrasebook knows nothing of it."""
+    if _orders(work, text):
+        return (yield from _obey(work, text, strict=strict))
+    work.missed = True
+    return "Nothing in it is in my phrasebook, so I changed nothing."
+
+
+def _carry_out(work: _Work, order: Order) -> _Steps:
+    """Take the steps of a phrase, and answer from what they returned."""
+    talk, phrase, made = work.talk, order.phrase.for_tools(work.talk.tools), list[Done]()
+    words = {"status": _status(talk), "introduction": _introduction(talk), **talk.facts(order.words["clause"])}
+    words |= order.words
+    for step in phrase.steps:
+        for more in _each_time(work, step, made, words):
+            done = yield Call(step.tool, _inputs(step.input, more), fill(step.say, made, more))
+            if done.unavailable or not (done.ok or step.each):
+                return refusal(done)
+            made.append(done)
+    nothing = phrase.none and (not made or made[-1].tool != phrase.steps[-1].tool)
+    told = (phrase.none if nothing else phrase.answer).split("\n\n")
+    # What nothing was found for leaves no gap.
+    return "\n\n".join(filter(None, (str(fill(part, made, words)).strip() for part in told)))
+
+
+def _each_time(work: _Work, step: Step, made: Sequence[Done], words: Mapping[str, str]) -> list[Mapping[str, str]]:
+    """Return the words for each time that a step is taken: for the paths or names in a word or in what a tool said."""
+    found = [done for done in made if done.tool == step.each][-1:]
+    match step.each:
+        case "":
+            return [words]
+        case "list_team":
+            others = [one for one in _members(found[0]) if one[0] != work.talk.name]
+            return [{**words, "name": name} for name, _, state in others if "not running" not in state]
+        case "names":
+            return [{**words, "name": name} for name in names_in(words["names"])]
+    paths = entries(found[0]) if found else paths_in(words.get(step.each, ""))
+    return [{**words, "path": path} for path in paths[:_MOST_FILES_READ]]
+
+
+def _inputs(template: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, object]:
+    """Fill a tool's input; what quotes a word that was not said is left out."""
+    given: dict[str, object] = {}
+    for key, value in template.items():
+        quoted = re.fullmatch(r"\{(\w+)(\??)\}", str(value))
+        if not quoted or quoted[1] in words:
+            given[key] = True if quoted and quoted[2] else fill(value, [], words)
+    return given
+
+
+def _members(listed: Done) -> list[tuple[str, str, str]]:
+    """Return name, type and state of the agents on the team."""
+    return [(found[1], found[2], found[3]) for line in entries(listed) if (found := _MEMBER.match(line))]
+
+
+# ------------------------------------------------------------------------------------------------------ plans
+
+
 def _submit(work: _Work, task: str) -> _Steps:
     """Submit a plan for a task; carry out its approved steps when it is approved."""
-    decided = yield from work.submit_plan(task.strip())
+    task = task.strip()
+    decided = yield from plans.submit(work.talk, task)
     if not decided.ok:
-        return f"The plan is not approved, so I changed nothing. {_refused(decided)}"
-    steps, left_out = steps_in(decided), left_out_in(decided)
-    edited = edition(decided)
-    todo = [step for number, step in steps.items() if number not in left_out]
-    if edited and not steps:
-        # It says the task itself: in its first quotation, else as a whole.
-        todo = ["\n".join(re.findall(r"(?m)^> ?(.*)", edited.partition("\n## ")[0])).strip() or edited]
-    elif not edited and not left_out and not all(_orders(work.talk, step) for step in todo):
-        # The plan of a version before, whose steps do not say the work.
-        todo = [task]
-    told = ["The plan is approved with changes." if edited else "The plan is approved."]
-    for step in todo:
-        said = (yield from _obey(work, step, strict=True)) if _orders(work.talk, step) else work.change_nothing()
-        told[-1:] = [f"{told[-1]} {said}"] if len(told) == 1 and step is todo[0] else [told[-1], said]
-    told += [f"I left out step {number}, which is not approved." for number in sorted(left_out & steps.keys())]
-    return "\n\n".join(told)
+        return f"The plan is not approved, so I changed nothing. {refusal(decided)}"
+    told = "The plan is approved with changes." if edition(decided) else "The plan is approved."
+    for number, step in enumerate(plans.left_to_do(work.talk, decided, task)):
+        told += ("\n\n" if number else " ") + (yield from _do(work, step, strict=True))
+    left_out = sorted(left_out_in(decided) & plans.steps_in(decided).keys())
+    return "\n\n".join([told, *(f"I left out step {number}, which is not approved." for number in left_out)])
 
 
 def _do_steps(work: _Work, item: Mail, numbers: str) -> _Steps:
     """Do steps of the approved plan that were held until this mail came."""
-    plans = [
-        one for one in calls_in(work.talk.entries) if one.tool == "submit_plan" and one.ok and one.turn <= item.turn
-    ]
-    steps = steps_in(plans[-1]) if plans else {}
+    calls = calls_in(work.talk.entries)
+    approved = [one for one in calls if one.tool == "submit_plan" and one.ok and one.turn <= item.turn]
+    steps = plans.steps_in(approved[-1]) if approved else {}
     told = []
     for number in numbers.split(", "):
-        step = steps.get(int(number), "")
-        said = (yield from _obey(work, step, strict=True)) if _orders(work.talk, step) else work.change_nothing()
+        said = yield from _do(work, steps.get(int(number), ""), strict=True)
         told += [f"You released step {number}. {said}"]
     return "\n\n".join(told)
 
 
-def _otherwise(work: _Work, mail: Mail) -> str:
-    """Answer what no phrase knows."""
-    if mail.kind == "interrupt":
-        return _status(work.talk)
-    if mail.kind in {"result", "error", "broadcast"} or mail.author not in {OPERATOR, LEAD}:
-        return f"I read what {mail.author} wrote; there is nothing in it for me to do."
-    work.missed = True
-    return _introduction(work.talk, mail.text)
+def _plans_first(work: _Work) -> str:
+    waits = "" if "review_plan" in work.talk.tools else f" Its plan then waits for the operator. {_YOURS}"
+    return f"submits a plan before it writes or runs anything.{waits}"
+
+
+def _ask_for_plan(work: _Work, order: Order) -> _Steps:
+    """Give an agent work that needs a plan; hire the agent if there is none of that name."""
+    errand = order.words.get("errand", "your work")
+    done = yield Call("request_plan", {"teammate": order.name, "task": f"Submit a plan first: {errand}"})
+    if not done.ok:
+        hired = order if "there" in order.words else _new_agent(order.name, "code", errand=errand, plan="yes")
+        return (yield from _hire(work, hired))
+    return f"{order.name} {_plans_first(work)}"
+
+
+def _show_plan(work: _Work, order: Order) -> _Steps:
+    """Quote the newest plan that an agent submitted to this lead."""
+    yield from ()
+    found = [mail.text for mail in _plans_of(order.name, work.talk.entries)]
+    missing = f"No plan of {order.name} came to me. `crewboard requests` shows those that wait for you."
+    return found[-1].strip() if found else missing
+
+
+def _review(work: _Work, order: Order) -> _Steps:
+    """Decide on the plan that came before the order; else the order stands for the next one."""
+    whose = f"{order.name}'s plan" if order.name else "the next plan"
+    if "review_plan" not in work.talk.tools:
+        return f"I cannot review: {whose} waits for the operator as soon as it is submitted. {_YOURS}"
+    newest = {mail.author: _request_of(mail) for mail in _plans_of(order.name, work.talk.before)}
+    decided = _decided(calls_in(work.talk.before))
+    waiting = [one for one in [order.words.get("request"), *newest.values()] if one and one not in decided]
+    if waiting:
+        return (yield from _decide(waiting[0], order))
+    return f"I {order.words['decision'].lower().replace('go ahead', 'approve')} {whose} when it arrives."
+
+
+def _decide(request: str, order: Order) -> _Steps:
+    approve = order.words["decision"].lower() in {"approve", "accept", "go ahead"}
+    feedback = {"feedback": order.words["feedback"]} if "feedback" in order.words else {}
+    done = yield Call("review_plan", {"request_id": request, "approve": approve, **feedback})
+    if not done.ok:
+        return f"{refusal(done)}. {_YOURS}"
+    said = f" My feedback: {feedback['feedback']}" if feedback else ""
+    return f"I {'approved' if approve else 'rejected'} {order.name or 'its author'}'s plan.{said}"
+
+
+def _hear_plan(work: _Work, mail: Mail) -> _Steps:
+    """Decide on a plan as the operator said, each order being good for one plan; else pass it on."""
+    request, decided = _request_of(mail), _decided(work.seen)
+    if request in decided:
+        return ""
+    used = sum(_request_of(one) in decided for one in _plans_of(mail.author, work.talk.entries))
+    orders: list[Order] = []
+    for one in mail_in(work.talk.entries):
+        if one.author == OPERATOR or one.kind == HIRE_PROMPT:
+            said = yield from _clauses(work, one.text)
+            orders += [clause for clause in said if isinstance(clause, Order) and clause.phrase.kind == "review"]
+    fitting = [one for one in orders if one.name in ("", mail.author) and "request" not in one.words][used:]
+    if "review_plan" in work.talk.tools and fitting:
+        return (yield from _decide(request, fitting[0].having(name=mail.author)))
+    ask = f"Tell me to approve {mail.author}'s plan, or to reject it and why."
+    return f"{mail.author} submitted a plan.\n\n{mail.text.strip()}\n\n{ask}"
+
+
+def _plans_of(author: str, known: Iterable[Entry]) -> list[Mail]:
+    """Return the plans among entries that an agent submitted, or any if no name is given."""
+    return [mail for mail in mail_in(known) if mail.kind == "plan_approval_request" and author in ("", mail.author)]
+
+
+def _request_of(mail: Mail) -> str:
+    # The worker puts the id of the request before the plan.
+    return next(iter(re.findall(r"\bplan-\w+", mail.text)), "")
+
+
+def _decided(done: Iterable[Done]) -> set[str]:
+    return {str(one.input.get("request_id")) for one in done if one.tool == "review_plan"}
+
+
+# ------------------------------------------------------------------------------------------------------ tasks
+
+
+def _create_task(work: _Work, order: Order) -> _Steps:
+    """Put a task on the board; a task for a type goes to an agent of that type, hired if there is none."""
+    told = ""
+    if kind := order.words.get("type", ""):
+        listed = yield Call("list_team")
+        running = [one for one in _members(listed) if one[1] == kind and "not running" not in one[2]]
+        running.sort(key=lambda one: "idle" not in one[2])
+        order = order.having(name=running[0][0] if running else book().types[kind].split()[0])
+        told = "" if running else (yield from _hire(work, _new_agent(order.name, kind)))
+    after = [int(one) for one in re.findall(r"\d+", order.words.get("after", ""))]
+    given = _inputs(order.phrase.steps[0].input, order.words) | ({"blocked_by": after} if after else {})
+    done = yield Call("task_create", given)
+    said = fill(order.phrase.answer, [done], order.words) if done.ok else refusal(done)
+    return f"{told}\n{said}".strip()
 
 
 def _work_on_task(work: _Work, task_id: int, errand: str) -> _Steps:
     """Claim a task, do it and close it."""
     claimed = yield Call("task_claim", {"task_id": task_id}, say=f"Claiming task {task_id}.")
     if not claimed.ok:
-        return _refused(claimed)
-    text = errand if _orders(work.talk, errand) else claimed.text.partition(":")[2].strip()
+        return refusal(claimed)
+    text = errand if _orders(work, errand) else claimed.text.partition(":")[2].strip()
     return (yield from _do_and_close(work, task_id, text))
 
 
 def _do_and_close(work: _Work, task_id: int, text: str) -> _Steps:
-    known = _orders(work.talk, text)
-    said = (yield from _obey(work, text)) if known else work.change_nothing()
-    return f"{said}\n\n{(yield from _close(work, task_id, 'completed' if known else 'failed'))}".strip()
+    said = yield from _do(work, text)
+    closed = yield from _close(work, task_id, "completed" if _orders(work, text) else "failed")
+    return f"{said}\n\n{closed}".strip()
 
 
 def _close(work: _Work, task_id: int, to: str) -> _Steps:
@@ -500,7 +519,7 @@ def _close(work: _Work, task_id: int, to: str) -> _Steps:
     done = yield Call("task_update", {"task_id": task_id, "status": to})
     if done.ok and "in review" in done.text:
         return first_line(done.text)
-    return f"Task {task_id} is {to}." if done.ok else _refused(done)
+    return f"Task {task_id} is {to}." if done.ok else refusal(done)
 
 
 def _own_task(work: _Work, notice: Mail) -> _Steps | str:
@@ -511,7 +530,7 @@ def _own_task(work: _Work, notice: Mail) -> _Steps | str:
     task_id = int(found["id"])
     prompts = [mail.text for mail in mail_in(talk.span) if mail.kind not in JOINS_NEXT_TURN]
     if prompts:
-        known = any(_orders(talk, _TASK_MAIL.sub(r"\g<work>", text, count=1)) for text in prompts)
+        known = any(_orders(work, _TASK_MAIL.sub(r"\g<work>", text, count=1)) for text in prompts)
         return _close(work, task_id, "completed" if known else "failed")
     claimed = any((one.tool, one.input.get("task_id")) == ("task_claim", task_id) for one in calls_in(talk.before))
     if claimed or any(isinstance(one, Mail) and f"#{task_id} " in one.text for one in talk.before):
@@ -519,11 +538,23 @@ def _own_task(work: _Work, notice: Mail) -> _Steps | str:
     return _do_and_close(work, task_id, found["subject"] + "\n" + notice.text.partition("\n\n")[2])
 
 
-def _search_the_web(work: _Work, order: Order) -> _Steps:
-    """Answer a search; its blocks are put before the answer."""
-    if web.SEARCH not in work.talk.tools:
-        return f"I may not use the web: hire me with --web to have me search for {order.words['query']}."
-    return (yield from work.carry_out(order))
+def _review_work(work: _Work, mail: Mail) -> _Steps:
+    """Review the work on a task: send it back once if it adds a line with TODO, else approve it."""
+    found = re.search(r"\breports task (\d+) as completed", mail.text)
+    if found is None:
+        return f"I cannot see which task {mail.author} wants to have reviewed."
+    task_id, open_ends = int(found[1]), re.findall(r"^\+(?!\+\+).*\bTODO\b.*", mail.text, re.MULTILINE)
+    if any(done.tool == "review_task" and done.input.get("task_id") == task_id for done in work.seen):
+        open_ends = []
+    feedback = {"feedback": f"This is not done yet: {open_ends[0][1:].strip()}"} if open_ends else {}
+    done = yield Call("review_task", {"task_id": task_id, "approve": not open_ends, **feedback})
+    if not done.ok:
+        return refusal(done)
+    said = f" {feedback['feedback']}" if open_ends else ""
+    return f"I {'rejected' if open_ends else 'approved'} the work of {mail.author} on task {task_id}.{said}"
+
+
+# ------------------------------------------------------------------------------------------------------ agents
 
 
 def _hire(work: _Work, order: Order) -> _Steps:
@@ -547,7 +578,7 @@ def _hire(work: _Work, order: Order) -> _Steps:
             return (yield from _give_to_present(work, order, kind))
     if not done.ok:
         work.not_hired.add(order.name)
-        return _refused(done)
+        return refusal(done)
     if plans:
         return f"{who} is at work, and {_plans_first(work)}"
     if "background" in words:
@@ -556,10 +587,6 @@ def _hire(work: _Work, order: Order) -> _Steps:
         # A plan of its is mail by itself, and then what the operator says next.
         return f"{who} is at work. I pass its result on when it comes."
     return f"{who} answered:\n\n{done.text.strip().removeprefix(f'{order.name}: ')}"
-
-
-_IS_THERE = re.compile(r" is of type [\w-]+; | was hired with other options ")
-"""Why an agent was not hired: there is one of that name, of another type or with other options."""
 
 
 def _give_to_present(work: _Work, order: Order, kind: str) -> _Steps:
@@ -574,75 +601,30 @@ def _give_to_present(work: _Work, order: Order, kind: str) -> _Steps:
 
 def _give(work: _Work, order: Order) -> _Steps:
     """Give an agent work, and wait for its result; hire one that is not there for known work, write to one at work."""
-    members = _members((yield Call("list_team")))
-    kinds = {name: kind for name, kind, _ in members}
-    state = next((state for name, _, state in members if name == order.name), "not running")
-    clauses = understand(order.words["errand"], lead=False)
+    members = {name: (kind, state) for name, kind, state in _members((yield Call("list_team")))}
+    kind, state = members.get(order.name, ("", "not running"))
+    errand = order.words["errand"]
+    clauses = understand(errand, lead=False)
     # Where an agent stands can only be asked of one that is there.
     known = any(isinstance(one, Order) and one.phrase.answer != "{status}" for one in clauses)
     # Mail to an agent that has ended would wait for its next run; one at work takes no other work before its result.
     is_busy = not state.startswith(("idle", "not running")) and "wait" not in order.words
-    if is_busy or not (known or order.name in kinds):
-        return (yield from work.carry_out(order))
-    kind = kinds.get(order.name) or type_for(order.words["errand"])
+    if is_busy or not (known or kind):
+        return (yield from _carry_out(work, order))
     hires = [call.input for call in calls_in(work.talk.entries) if call.tool == "spawn_agent"]
     # A lead that waited for the operator to approve a plan would hear nothing else.
     plans = any(given.get("name") == order.name and given.get("plan_required") for given in hires)
-    more = {"plan": "yes"} if plans else {}
-    more |= {"reads": "yes"} if all(map(_only_reads, clauses)) else {}
-    more |= {"verb": "Asking"} if state.startswith("idle") else {}
-    return (yield from _hire(work, _new_agent(order.name, kind, errand=order.words["errand"], **more)))
-
-
-def _only_reads(order: Order | str) -> bool:
-    """Return True if a clause is understood, and asks for nothing that a plan must be approved for."""
-    return (
-        isinstance(order, Order)
-        and order.phrase.kind not in {"claim", "submit"}
-        and not any(step.tool in GATED_TOOLS for step in order.phrase.steps)
+    # Nothing that only reads needs a plan.
+    reads = all(
+        isinstance(one, Order)
+        and one.phrase.kind not in {"claim", "submit"}
+        and not any(step.tool in GATED_TOOLS for step in one.phrase.steps)
+        for one in clauses
     )
-
-
-def _stop(work: _Work, order: Order) -> _Steps:
-    """Ask one agent, some, or all that run to shut down, one after the other."""
-    if order.name:
-        return (yield from work.carry_out(order))
-    names = names_in(order.words.get("names", ""))
-    if not names:
-        listed = yield Call("list_team")
-        if not listed.ok:
-            return _refused(listed)
-        names = [name for name, _, state in _members(listed) if name != work.talk.name and "not running" not in state]
-    told = []
-    for name in names:
-        done = yield Call("request_shutdown", {"teammate": name})
-        told.append(f"{first_line(done.text)}." if done.ok else _refused(done))
-    return bullets(told) or "No other agent is running."
-
-
-def _members(listed: Done) -> list[tuple[str, str, str]]:
-    """Return name, type and state of the agents on the team."""
-    return [(found[1], found[2], found[3]) for line in entries(listed) if (found := _MEMBER.match(line))]
-
-
-def _write_tests(work: _Work, order: Order) -> _Steps:
-    """Write a unit test and run it; an agent that may write no file hands it to Python without one."""
-    write, run = order.phrase.steps
-    text = str(write.input["content"]).lstrip()
-    where, command = " from the file test_smoke.py", str(run.input["command"])
-    if write.tool in work.talk.tools:
-        done = yield Call(write.tool, {**write.input, "content": text}, "Writing test_smoke.py.")
-        if not done.ok:
-            return _refused(done)
-    else:
-        where, command = ", but I may write no file: this is its text", f"python3 -B - <<'TEST'\n{text}TEST"
-    done = yield Call(run.tool, {"command": command}, "Running the test.")
-    return fill(order.phrase.answer, [done], {"where": where, "test": text}) if done.ok else _refused(done)
-
-
-def _plans_first(work: _Work) -> str:
-    waits = "" if "review_plan" in work.talk.tools else f" Its plan then waits for the operator. {_YOURS}"
-    return f"submits a plan before it writes or runs anything.{waits}"
+    more = {"plan": "yes"} if plans else {}
+    more |= {"reads": "yes"} if reads else {}
+    more |= {"verb": "Asking"} if state.startswith("idle") else {}
+    return (yield from _hire(work, _new_agent(order.name, kind or type_for(errand), errand=errand, **more)))
 
 
 def _new_agent(name: str, kind: str, **more: str) -> Order:
@@ -650,166 +632,40 @@ def _new_agent(name: str, kind: str, **more: str) -> Order:
     return Order(phrase, {"name": name, "type": kind, "clause": "", **more})
 
 
-def _ask_for_plan(work: _Work, order: Order) -> _Steps:
-    """Give an agent work that needs a plan; hire the agent if there is none of that name."""
-    errand = order.words.get("errand", "your work")
-    done = yield Call("request_plan", {"teammate": order.name, "task": f"Submit a plan first: {errand}"})
-    if not done.ok:
-        hired = order if "there" in order.words else _new_agent(order.name, "code", errand=errand, plan="yes")
-        return (yield from _hire(work, hired))
-    return f"{order.name} {_plans_first(work)}"
-
-
-def _create_task(work: _Work, order: Order) -> _Steps:
-    """Put a task on the board; a task for a type goes to an agent of that type, hired if there is none."""
-    told, kind = "", order.words.get("type", "")
-    if kind:
-        listed = yield Call("list_team")
-        running = [one for one in _members(listed) if one[1] == kind and "not running" not in one[2]]
-        running.sort(key=lambda one: "idle" not in one[2])
-        order = order.having(name=running[0][0] if running else book().types[kind].split()[0])
-        told = "" if running else (yield from _hire(work, _new_agent(order.name, kind)))
-    after = [int(one) for one in re.findall(r"\d+", order.words.get("after", ""))]
-    given = _inputs(order.phrase.steps[0].input, order.words) | ({"blocked_by": after} if after else {})
-    done = yield Call("task_create", given)
-    if not done.ok:
-        return f"{told}\n{_refused(done)}".strip()
-    return f"{told}\n{fill(order.phrase.answer, [done], order.words)}".strip()
-
-
 def _list_states(work: _Work, order: Order) -> _Steps:
     """List the other agents that are in a state, or the one that is named."""
     listed, word = (yield Call("list_team")), order.words.get("state", "").lower()
+    lines = {line.partition(" ")[0]: line for line in entries(listed)}
+    others = {name: line for name, line in lines.items() if name != work.talk.name}
     if not word:
-        lines = {line.partition(" ")[0]: line for line in entries(listed)}
-        others = ", ".join(sorted(lines.keys() - {work.talk.name})) or "no other agent yet"
-        return lines.get(order.name, f"No agent is called {order.name}. On the team: {others}.")
-    fits = re.compile(book().states[word])
-    found = [one for one in _members(listed) if one[0] != work.talk.name and fits.match(one[2])]
-    return bullets([f"{name} ({kind}) {state}" for name, kind, state in found]) or f"No other agent is {word}."
+        there = ", ".join(sorted(others)) or "no other agent yet"
+        return lines.get(order.name, f"No agent is called {order.name}. On the team: {there}.")
+    fits = re.compile(rf"\S+ \(\S+\) (?:{book().states[word]})")
+    return bullets([line for line in others.values() if fits.match(line)]) or f"No other agent is {word}."
 
 
-def _show_plan(work: _Work, order: Order) -> _Steps:
-    """Quote the newest plan that an agent submitted to this lead."""
-    yield from ()
-    plans = [mail.text for mail in _plans(mail_in(work.talk.entries)) if mail.author == order.name]
-    missing = f"No plan of {order.name} came to me. `crewboard requests` shows those that wait for you."
-    return plans[-1].strip() if plans else missing
+def _search_the_web(work: _Work, order: Order) -> _Steps:
+    """Answer a search; its blocks are put before the answer."""
+    if web.SEARCH not in work.talk.tools:
+        return f"I may not use the web: hire me with --web to have me search for {order.words['query']}."
+    work.searched.append(order.words["query"])
+    return (yield from _carry_out(work, order))
 
 
-def _review(work: _Work, order: Order) -> _Steps:
-    """Decide on the plan that came before the order; else the order stands for the next one."""
-    whose = f"{order.name}'s plan" if order.name else "the next plan"
-    if "review_plan" not in work.talk.tools:
-        return f"I cannot review: {whose} waits for the operator as soon as it is submitted. {_YOURS}"
-    decided = _decided(calls_in(work.talk.before))
-    newest = {
-        mail.author: _request_of(mail) for mail in _plans(mail_in(work.talk.before)) if order.name in ("", mail.author)
-    }
-    waiting = [one for one in [order.words.get("request"), *newest.values()] if one and one not in decided]
-    if waiting:
-        return (yield from _decide(waiting[0], order))
-    return f"I {order.words['decision'].lower().replace('go ahead', 'approve')} {whose} when it arrives."
+_KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
+    "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
+    "submit": lambda work, order: _submit(work, order.words.get("errand") or work.item.text),
+    "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task, "web": _search_the_web,
+    "give": _give, "states": _list_states, "show plan": _show_plan,
+}  # fmt: skip
 
 
-def _decide(request: str, order: Order) -> _Steps:
-    approve = order.words["decision"].lower() in {"approve", "accept", "go ahead"}
-    feedback = {"feedback": order.words["feedback"]} if "feedback" in order.words else {}
-    done = yield Call("review_plan", {"request_id": request, "approve": approve, **feedback})
-    if not done.ok:
-        return f"{_refused(done)}. {_YOURS}"
-    said = f" My feedback: {feedback['feedback']}" if feedback else ""
-    return f"I {'approved' if approve else 'rejected'} {order.name or 'its author'}'s plan.{said}"
-
-
-def _hear_plan(work: _Work, mail: Mail) -> _Steps:
-    """Decide on a plan as the operator said, each order being good for one plan; else pass it on."""
-    seen = [done for done in calls_in(work.talk.entries) if done not in work.left]
-    request, decided = _request_of(mail), _decided(seen)
-    if request in decided:
-        return ""
-    used = sum(_request_of(one) in decided for one in _plans(mail_in(work.talk.entries)) if one.author == mail.author)
-    told = [one for one in mail_in(work.talk.entries) if one.author == OPERATOR or one.kind == HIRE_PROMPT]
-    said: list[Order] = []
-    for one in told:
-        said += [clause for clause in (yield from _clauses(work, one.text)) if isinstance(clause, Order)]
-    reviews = [one for one in said if one.phrase.kind == "review" and one.name in ("", mail.author)]
-    orders = [one for one in reviews if "request" not in one.words][used:]
-    if "review_plan" in work.talk.tools and orders:
-        return (yield from _decide(request, orders[0].having(name=mail.author)))
-    ask = f"Tell me to approve {mail.author}'s plan, or to reject it and why."
-    return f"{mail.author} submitted a plan.\n\n{mail.text.strip()}\n\n{ask}"
-
-
-def _review_work(work: _Work, mail: Mail) -> _Steps:
-    """Review the work on a task: send it back once if it adds a line with TODO, else approve it."""
-    found = re.search(r"\breports task (\d+) as completed", mail.text)
-    if found is None:
-        return f"I cannot see which task {mail.author} wants to have reviewed."
-    task_id, open_ends = int(found[1]), re.findall(r"^\+(?!\+\+).*\bTODO\b.*", mail.text, re.MULTILINE)
-    seen = [done for done in calls_in(work.talk.entries) if done not in work.left]
-    if any(done.tool == "review_task" and done.input.get("task_id") == task_id for done in seen):
-        open_ends = []
-    feedback = {"feedback": f"This is not done yet: {open_ends[0][1:].strip()}"} if open_ends else {}
-    done = yield Call("review_task", {"task_id": task_id, "approve": not open_ends, **feedback})
-    if not done.ok:
-        return _refused(done)
-    said = f" {feedback['feedback']}" if open_ends else ""
-    return f"I {'rejected' if open_ends else 'approved'} the work of {mail.author} on task {task_id}.{said}"
-
-
-def _plans(known: Iterable[Mail]) -> list[Mail]:
-    return [mail for mail in known if mail.kind == "plan_approval_request"]
-
-
-def _request_of(mail: Mail) -> str:
-    # The worker puts the id of the request before the plan.
-    return next(iter(re.findall(r"\bplan-\w+", mail.text)), "")
-
-
-def _decided(done: Iterable[Done]) -> set[str]:
-    return {str(one.input.get("request_id")) for one in done if one.tool == "review_plan"}
-
-
-def _inputs(template: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, object]:
-    """Fill a tool's input; what quotes a word that was not said is left out."""
-    given: dict[str, object] = {}
-    for key, value in template.items():
-        quoted = re.fullmatch(r"\{(\w+)(\??)\}", str(value))
-        if not quoted or quoted[1] in words:
-            given[key] = True if quoted and quoted[2] else fill(value, [], words)
-    return given
-
-
-def _refused(done: Done) -> str:
-    """Say that a tool did not do what it was asked."""
-    if done.unavailable:
-        return f"I may not use {done.tool}: it is not among my tools, so I left that undone."
-    if done.text.startswith("interrupted"):
-        return f"{done.tool} was {done.text.strip()}"
-    return f"{done.tool} was refused: {done.text.strip() or 'no reason given'}"
-
-
-def _facts(talk: Conversation, order: Order) -> dict[str, str]:
-    """Return what a phrase can quote beside the words of the prompt."""
-    own = [text for text in re.findall(r"`([^`\n]+)`", talk.system) if re.search(r"\w\s.*test|^pytest", text)]
-    mail = [one for one in mail_in(talk.before) if one.author != OPERATOR and one.kind not in _UNTOLD]
-    told = bullets([f"{one.kind} from {one.author}: {first_line(one.text)}" for one in mail[-12:]])
-    return {
-        "path": f"{talk.name}.txt",
-        "content": f"{talk.name} was asked: {order.words['clause']}\n",
-        "team": talk.team,
-        "text": f"{talk.name} says hello.",
-        "command": next(iter(own), "python -m pytest -q"),
-        "mail": f"What came before, the newest last:\n{told}" if told else "",
-        "status": _status(talk),
-        "introduction": _introduction(talk),
-    }
+# ------------------------------------------------------------------------------------------------ about itself
 
 
 def _introduction(talk: Conversation, *unknown: str) -> str:
     """Say who speaks, that it is no language model, what it did not understand and what it would."""
-    phrases = book().phrases(lead=talk.type == LEAD)
+    phrases = book().phrases(lead=talk.is_lead)
     able = [text for text, one in phrases.items() if all(step.tool in talk.tools for step in one.steps)]
     if unknown:
         able = [text for text in book().first if text in able][:_MOST_EXAMPLES]
@@ -836,11 +692,3 @@ def _deed(done: Done) -> str:
     code = exit_code(done)
     said = first_line(done.text, 80) if code is None else f"exit code {code}"
     return f"{done.tool} {values}: {'' if done.ok or code is not None else 'refused: '}{said}"
-
-
-_KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
-    "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
-    "submit": lambda work, order: _submit(work, order.words.get("errand") or work.item.text),
-    "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task, "web": _search_the_web,
-    "give": _give, "stop": _stop, "unit": _write_tests, "states": _list_states, "show plan": _show_plan,
-}  # fmt: skip

@@ -1,11 +1,10 @@
-"""A request to the Messages API: what the offline model reads of it.
+"""A request to the Messages API, taken apart by types.
 
-Tests judge its form by the API's own description (`tests/openapi.py`) and by the rules that are in no schema
+Its form is judged by the API's own description (`tests/openapi.py`), and by the rules that are in no schema
 (`tests/api/rules.py`). A block of the model itself may be of any type: a later API may have sent it.
 """
 
 import base64
-import hashlib
 from itertools import groupby
 from json import dumps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,12 +17,6 @@ from crewboard.records.base import describe_invalid
 
 class InvalidRequestError(ValueError):
     """The request is refused with 400; the message says what is wrong and where."""
-
-
-def seal(page: dict[str, Any]) -> str:
-    """Return what is encrypted of a search result, or of a quotation from one, so that a changed one is refused."""
-    seen = page.get("cited_text") or page.get("title")
-    return hashlib.sha256(f"web {page.get('url')} {seen}".encode()).hexdigest()
 
 
 class _Block(Struct, kw_only=True, omit_defaults=True, tag_field="type"):
