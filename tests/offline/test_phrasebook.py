@@ -519,7 +519,17 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
     "several tasks": (["task | write docs", "task | fix tests"], [
         "Add two tasks: write docs, fix tests", 'Create tasks "write docs" and "fix tests"',
         "create tasks: write docs and fix tests.", "Please add the tasks write docs and fix tests to the board",
-        "I need two tasks: write docs and fix tests",
+        "I need two tasks: write docs and fix tests", "Create a task to write docs and a task to fix tests",
+        "Create a task to write docs and another to fix tests", "Create a task to write docs and one to fix tests",
+        "Add a task to write docs, and a second task to fix tests.",
+        "Create a task called write docs and a task called fix tests",
+    ]),
+    "one task of two things": (["task | write docs and fix tests"], ["Create a task to write docs and fix tests"]),
+    "one task of things that are called so": (["task | compare one to one and many to many"], [
+        "Add a task to compare one to one and many to many",
+    ]),
+    "several tasks, one of them given away": (["task | bob | write docs", "task | fix tests"], [
+        "Create a task to write docs and assign it to bob, and a task to fix tests",
     ]),
     "a comma in a quote": (["task | write docs, and ship", "task | fix tests", "task | rest"], [
         'Create three tasks: "write docs, and ship", "fix tests" and rest',

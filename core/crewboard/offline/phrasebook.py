@@ -34,39 +34,9 @@ _ENDS = re.compile(
 )
 _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
 _JOINTS = re.compile(r",\s*(?:(?:and|but|also|after that)\s+)*|\s+(?:and|but)\s+", re.IGNORECASE)
-_LIMITS = re.compile(
-    r"\b(?:not|never|no|except|unless|until|without|only|wait|if|before|first|instead)\b|n['’]t\b", re.IGNORECASE
-)
-_GATE = re.compile(
-    r"\b(?:first|before(?:hand)?|requir\w+|approv\w+|needs?|must|should|has to|with|after|let|have|make)\b",
-    re.IGNORECASE,
-)
-"""One of these is said where work needs a plan, and not where a plan is the work."""
-_APPROVAL = re.compile(
-    r"\bplans? (?:first|before|and)\b|\bplan (?:it|this) first|\bapprov(?:al|ed)\b|\b(?:i|we|operator) approves?\b"
-    r"|--plan\b|\b(?:with|see|me) (?:an?|the|his|her|its|their) plan\b|^an? plan$",
-    re.IGNORECASE,
-)
-"""Words in work that ask for a plan first, or may."""
-_UNPLANNED = re.compile(
-    r"[\s,(]+(?:without|with no|no) (?:(?:waiting|asking) for )?(?:(?:an?|any|my|our|further) )?"
-    r"(?:plan|(?:plan )?approval)(?: first| needed| required)?[) .!]*$",
-    re.IGNORECASE,
-)
-"""The end of work that says that it needs no plan, if no other limit stands before it."""
-_CONDITION = "(?:<FILLER>)?(?:is|are|was|were|has|did|does|wait|stand ?by|ask (?:me|us|the operator))\\b"
-"""The beginning of what may have to be so before agents are ended: a question, and what is waited for."""
-_PLANNED = re.compile(r"\b(?:plan|approv\w+)\b", re.IGNORECASE)
-_ONLY_PLAN = re.compile(r"^(?:an? plan$|plan(?: it| this)?(?: first)?,? (?:(?:and|then|before) )+)", re.IGNORECASE)
-_DANGLING = re.compile(
-    r"(?:\b(?:not|only|without|no|i|we|me|when|once|if|until|asking|see)|n['’]t)[\s,(]*$", re.IGNORECASE
-)
-"""The end of a text that the words for a plan behind it belong to."""
 _ITEM = re.compile(r"(?:^|\s+)\(?(\d{1,2})[.)]\s+", re.MULTILINE)
-_MANY = ("two", "three", "four", "five")
 _GOES_ON = re.compile(r"\s|[-*•]|\d{1,2}[.)]\s")
 """The beginning of a line that belongs to the one before, if that is for an agent."""
-_LATER = re.compile(r"\b(?:afterwards|at the end|(?:when|once)\b.*\b(?:done|finished|ready))\b", re.IGNORECASE)
 _MACRO = re.compile(r"<(?:(\w+):)?([A-Z_]+)>")
 _PATH = re.compile(
     r"(?<![\w/.])(?:(?:\.{0,2}[\w-]*/)*[\w.-]*[\w-]\.[A-Za-z]\w{0,5}\b(?!/)|(?:[\w.-]+/)+[\w-]*|README\b|Makefile\b)"
@@ -251,7 +221,7 @@ def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[O
 
 def _number(word: str) -> int:
     """Return the number that a word such as `two` or `2` says."""
-    return _MANY.index(word.lower()) + 2 if word.lower() in _MANY else int(word)
+    return int(word) if word.isdecimal() else book().words["MANY"].split("|").index(word.lower()) + 2
 
 
 def _hires(order: Order | str) -> bool:
@@ -287,14 +257,16 @@ def _forbids(clauses: Sequence[Order | str]) -> bool:
     A question or a wait before them is a condition that cannot be weighed.
     """
     unknown = [at for at, one in enumerate(clauses) if isinstance(one, str)]
-    is_open = _compiled(_CONDITION).match
+    is_open = _compiled("<CONDITION>").match
     before = [at for at, one in enumerate(clauses) if isinstance(one, str) or is_open(one.words["clause"])]
     ends_after = any(map(_ends_agents, clauses[before[0] :])) if before else False
     is_ungated = any(
         isinstance(one, Order) and one.phrase.kind in {"spawn", "give"} and "plan" not in one.words for one in clauses
     )
     return ends_after or any(
-        _LIMITS.search(str(clauses[at])) or (is_ungated and _PLANNED.search(str(clauses[at]))) for at in unknown
+        _compiled("<LIMITS>").search(str(clauses[at]))
+        or (is_ungated and _compiled("<PLANNED>").search(str(clauses[at])))
+        for at in unknown
     )
 
 
@@ -370,9 +342,12 @@ def _read(text: str, *, lead: bool) -> Sequence[Order]:
         goes_on = longer is not None and "subjects" in longer.words
         if first is None or goes_on or _compiled("(?:<THANKS>)[.!? ]*").fullmatch(text, right):
             continue
+        # Another task needs no verb.
+        if first.phrase.kind == "task" and (more := _compiled("<ONE_MORE>").match(text, right)):
+            return [first, *_read(f"create a task{text[more.end() :]}", lead=lead)]
         if rest := _read(text[right:], lead=lead):
             return [first, *rest]
-        # Who is hired beside the first one needs no verb. Of `two agents, alice and bob`, the rest says which two.
+        # Nor does who is hired beside the first one. Of `two agents, alice and bob`, the rest says which two.
         is_open = _hires(first) and not {"errand", "bare"} & first.words.keys()
         if is_open and ("count" not in first.words or _compiled("(?:<COUNT>|<MANY>) ").match(text, right)):
             rest = _read(f"hire {text[right:]}", lead=lead)
@@ -393,7 +368,7 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
     for start, _ in _cuts(_compiled("<TAIL>"), text):
         if order := _match(text[:start], lead=lead):
             tail = text[start:].strip(" .!?,")
-            if order.phrase.kind == "stop" and _LATER.search(tail):
+            if order.phrase.kind == "stop" and _compiled("<LATER>").search(tail):
                 # Asked now, an agent would leave its work unfinished.
                 return None
             return order if _compiled("(?:(?:<THANKS>)[, ]*)+").fullmatch(tail) else order.having(left_out=tail)
@@ -402,26 +377,34 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
 
 def _match(text: str, *, lead: bool) -> Order | None:
     """Match a clause as a whole; where it hires or gives work, what it says of a plan is no part of the work."""
-    if lead and (unplanned := _UNPLANNED.search(text)) and not _LIMITS.search(before := text[: unplanned.start()]):
+    if (
+        lead
+        and (unplanned := _compiled("<UNPLANNED>").search(text))
+        and not _compiled("<LIMITS>").search(before := text[: unplanned.start()])
+    ):
         order = _match_pattern(before, lead=lead)
         if order and order.phrase.kind in {"spawn", "give"}:
             return order.having(clause=text)
     says_plan = lead and _compiled("\\b(?:plan|approv)").search(text)
     for start, end in _cuts(_compiled("(?<![^\\s,(])<GATE>"), text) if says_plan else ():
-        if _GATE.search(text, start, end) and not _DANGLING.search(text[:start]):
+        if _compiled("<NEEDED>").search(text, start, end) and not _compiled("<DANGLING>").search(text[:start]):
             rest = re.sub(r"^\s*(?=\w+ing\b)", " to ", text[end:])
             order = _match_pattern(f"{text[:start].rstrip(' ,(')}{rest}", lead=lead)
             if order and order.phrase.kind in {"spawn", "give"}:
                 return _gated(order).having(clause=text)
     order = _match_pattern(text, lead=lead)
     # A plan too many does no harm; work that should have waited for one does.
-    asks = order and order.phrase.kind in {"spawn", "give"} and _APPROVAL.search(order.words.get("errand", ""))
+    asks = (
+        order
+        and order.phrase.kind in {"spawn", "give"}
+        and _compiled("<APPROVAL>").search(order.words.get("errand", ""))
+    )
     return _gated(order) if order and asks else order
 
 
 def _gated(order: Order) -> Order:
     """Return an order to hire or to give work with a plan first."""
-    errand = _ONLY_PLAN.sub("", order.words.get("errand", ""))
+    errand = _compiled("<ONLY_PLAN>").sub("", order.words.get("errand", ""))
     words = {**order.words, "plan": "yes", "errand": re.sub(r"^\w+ing\b", lambda found: _base(found[0]), errand)}
     phrase = order.phrase if _hires(order) else book().lead["Have bob submit a plan first"]
     return Order(phrase, {key: word for key, word in words.items() if word or key != "errand"})
