@@ -10,9 +10,9 @@ import pytest
 
 from crewboard.agent_types import TEAM_TOOLS, TYPES
 from crewboard.offline import conversation
-from crewboard.offline.conversation import Done, fill
+from crewboard.offline.conversation import Call, Done, fill
 from crewboard.offline.reply import Speed, events
-from crewboard.offline.scenario import Branch, ScenarioAgent, ScriptedCall, Turn, copy_sample, load, play
+from crewboard.offline.scenario import Branch, ScenarioAgent, Turn, copy_sample, load, play
 from tests.model import ModelServer
 from tests.offline.conftest import NewAgent
 from tests.offline.minimal_agent import APPROVED, PLAN_REQUIRED, MinimalAgent, rejected, run
@@ -318,7 +318,7 @@ def did(tool: str, text: str = "ok", *, is_error: bool = False) -> list[Done]:
 
 
 def script(*branches: Branch) -> Sequence[Turn]:
-    return [Turn(text="a", calls=(ScriptedCall(tool="bash"),), then=branches), Turn(text="b")]
+    return [Turn(text="a", calls=(Call(tool="bash"),), then=branches), Turn(text="b")]
 
 
 def text_of(turns: Sequence[Turn], *replies: list[Done]) -> str | None:
@@ -335,7 +335,7 @@ def test_a_script_goes_from_turn_to_turn() -> None:
 
 
 def test_a_branch_is_played_once_unless_a_plan_is_rejected() -> None:
-    retry = (ScriptedCall(tool="bash"),)
+    retry = (Call(tool="bash"),)
     turns = script(Branch(on="failed", text="again", calls=retry), Branch(on="error", text="refused"))
     failed = did("bash", "x\n[exit code 2]")
     assert text_of(turns, failed) == "again"

@@ -7,7 +7,7 @@ call; `{name}` is a word of the prompt.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any, Literal
 
@@ -60,12 +60,11 @@ def text_of(content: Content) -> str:
     return "\n".join(block["text"] for block in blocks_of(content) if block["type"] == "text")
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True, forbid_unknown_fields=True):
     """A tool to call. `say` is spoken before it."""
 
     tool: str
-    input: dict[str, object] = field(default_factory=dict)
+    input: dict[str, Any] = {}
     say: str = ""
 
 
@@ -94,6 +93,16 @@ class Mail:
     kind: str
     text: str
     turn: int = -1
+
+    @property
+    def from_operator(self) -> bool:
+        """Return True if the operator wrote it."""
+        return self.author == OPERATOR
+
+    @property
+    def from_above(self) -> bool:
+        """Return True if the operator or the lead wrote it."""
+        return self.author in {OPERATOR, LEAD}
 
 
 @dataclass(frozen=True)
@@ -130,7 +139,7 @@ class Conversation:
     def facts(self, clause: str) -> dict[str, str]:
         """Return what a phrase can quote where the words of its clause say nothing else."""
         own = [text for text in re.findall(r"`([^`\n]+)`", self.system) if re.search(r"\w\s.*test|^pytest", text)]
-        mail = [one for one in mail_in(self.before) if one.author != OPERATOR and one.kind not in _UNTOLD]
+        mail = [one for one in mail_in(self.before) if not one.from_operator and one.kind not in _UNTOLD]
         told = bullets([f"{one.kind} from {one.author}: {first_line(one.text)}" for one in mail[-12:]])
         return {
             "path": f"{self.name}.txt",
@@ -313,18 +322,12 @@ def edition(done: Done) -> str:
     return done.text.partition("\nThe plan was edited. Carry out this version:\n")[2].strip()
 
 
-def _edited(done: Done) -> str:
-    """Return the plan as who approved it edited it, without the steps that are not approved, or nothing."""
-    plan = edition(done)
-    left_out = left_out_in(done)
-    dropped = {at for number, lines in step_lines(plan).items() if number in left_out for at in lines}
-    return "\n".join(line for at, line in enumerate(plan.split("\n"), 1) if at not in dropped)
-
-
 def _added(done: Done) -> str:
     """Return the line that an approved plan adds, or the one that it removes if an edit took that out."""
-    plan = str(done.input.get("plan", ""))
-    old, new = (re.findall(rf"(?m)^\{mark} (.*)", text) for mark, text in (("-", plan), ("+", _edited(done) or plan)))
+    plan, edited, left_out = str(done.input.get("plan", "")), edition(done), left_out_in(done)
+    dropped = {at for number, lines in step_lines(edited).items() if number in left_out for at in lines}
+    kept = "\n".join(line for at, line in enumerate(edited.split("\n"), 1) if at not in dropped)
+    old, new = (re.findall(rf"(?m)^\{mark} (.*)", text) for mark, text in (("-", plan), ("+", kept or plan)))
     return next(iter([*new, *old]), "")
 
 
@@ -345,7 +348,6 @@ VIEWS: dict[str, Callable[[Done], str]] = {
     "list": lambda done: bullets(entries(done)),
     "below": lambda done: f":\n{bullets(entries(done))}" if entries(done) else ".",
     "feedback": lambda done: (_FEEDBACK.findall(done.text) or [done.text])[0].strip(),
-    "edited": _edited,
     "added": _added,
     "answer": lambda done: done.text.partition(": ")[2].strip() or done.text.strip(),
     "about": _about,

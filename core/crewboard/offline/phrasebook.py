@@ -13,9 +13,10 @@ from functools import cache, lru_cache
 from itertools import chain, count, groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, convert
+
+from crewboard.offline.conversation import Call
 
 _MOST_JOINTS = 12
 _LONGEST_TEXT = 20_000
@@ -43,12 +44,9 @@ _PATH = re.compile(
 )
 
 
-class Step(Struct, frozen=True, forbid_unknown_fields=True):
+class Step(Call, frozen=True):
     """A tool to call; with `each`, once for each path or name in a word of the prompt or in a tool's result."""
 
-    tool: str
-    input: dict[str, Any] = {}
-    say: str = ""
     each: str = ""
 
 

@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from crewboard import web
 from crewboard.agent_types import GATED_TOOLS
-from crewboard.names import LEAD, OPERATOR
 from crewboard.offline import plans
 from crewboard.offline.conversation import (
     HIRE_PROMPT,
@@ -90,7 +89,8 @@ def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
         return reply
     span = talk.span[interrupts[-1] :] if interrupts else talk.span
     work = _Work(talk, calls_in(span))
-    answer = work.go_through([one for one in span if isinstance(one, Mail)])
+    mail = [one for one in span if isinstance(one, Mail) and one.kind not in JOINS_NEXT_TURN]
+    answer = work.go_through(mail)
     if isinstance(answer, Call):
         return reply_of(answer.say, answer, speed=_SPEED)
     reply = reply_of(answer or _status(talk), speed=_SPEED)
@@ -129,7 +129,7 @@ def _play(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply | None:
     speed, text = Speed(turn.delay, turn.word, turn.least), fill(turn.text, calls_in(talk.entries))
     calls = [Call(call.tool, fill(call.input, calls_in(talk.entries))) for call in turn.calls]
     mail = [one for one in mail_in(talk.span) if one.kind not in {HIRE_PROMPT, *JOINS_NEXT_TURN}]
-    mail = [one for one in mail if one.author in {OPERATOR, LEAD} or orders_in(one.text, lead=talk.is_lead)]
+    mail = [one for one in mail if one.from_above or orders_in(one.text, lead=talk.is_lead)]
     if not turn.calls and mail:
         answer = _Work(talk, extra).go_through(mail)
         if isinstance(answer, Call):
@@ -242,17 +242,17 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
     talk = work.talk
     if item.kind == NOTICE:
         return _own_task(work, item)
-    if item.kind in JOINS_NEXT_TURN or item.kind == "task_review_request":
-        return _review_work(work, item) if item.kind == "task_review_request" else ""
-    if talk.is_lead and item.author != OPERATOR and item.kind != HIRE_PROMPT:
+    if item.kind == "task_review_request":
+        return _review_work(work, item)
+    if talk.is_lead and not item.from_operator and item.kind != HIRE_PROMPT:
         # Mail of the team is passed on, and never taken for an order.
         return _hear_plan(work, item) if item.kind == "plan_approval_request" else _pass_on(talk, item)
     if item.kind == "task_assignment" and (assigned := _TASK_MAIL.fullmatch(item.text)):
         return _work_on_task(work, int(assigned["id"]), assigned["work"])
-    released = _RELEASED.match(item.text) if item.author == OPERATOR else None
-    if released or _orders(work, item.text):
-        by_us = item.author in {OPERATOR, LEAD}
-        return _do_steps(work, item, released["steps"]) if released else _obey(work, item.text, strict=by_us)
+    if item.from_operator and _RELEASED.match(item.text):
+        return _do_steps(work, item)
+    if _orders(work, item.text):
+        return _obey(work, item.text, strict=item.from_above)
     only_plans = "submit_plan" in talk.tools and not GATED_TOOLS & talk.tools
     planned = any(done.tool == "submit_plan" for done in calls_in(talk.span))
     if next(iter(mail_in(talk.span)), None) is item and (planned or work.gated or only_plans):
@@ -264,7 +264,7 @@ def _otherwise(work: _Work, item: Mail) -> str:
     """Answer what no phrase knows."""
     if item.kind == "interrupt":
         return _status(work.talk)
-    if item.kind in {"result", "error", "broadcast"} or item.author not in {OPERATOR, LEAD}:
+    if item.kind in {"result", "error", "broadcast"} or not item.from_above:
         return f"I read what {item.author} wrote; there is nothing in it for me to do."
     work.missed = True
     return _introduction(work.talk, item.text)
@@ -275,7 +275,7 @@ def _pass_on(talk: Conversation, item: Mail) -> str:
     if item.kind not in _SAYS:
         return ""
     given = [call.input.get(key) for call in calls_in(talk.span) for key in ("name", "to", "teammate")]
-    is_other = any(one.author == OPERATOR for one in mail_in(talk.span)) and item.author not in given
+    is_other = any(one.from_operator for one in mail_in(talk.span)) and item.author not in given
     return f"{'From before: ' if is_other else ''}{item.author} {_SAYS[item.kind]}: {item.text.strip()}"
 
 
@@ -388,13 +388,13 @@ def _submit(work: _Work, task: str) -> _Steps:
     return "\n\n".join([told, *(f"I left out step {number}, which is not approved." for number in left_out)])
 
 
-def _do_steps(work: _Work, item: Mail, numbers: str) -> _Steps:
-    """Do steps of the approved plan that were held until this mail came."""
+def _do_steps(work: _Work, item: Mail) -> _Steps:
+    """Do the steps of the approved plan that were held until this mail came."""
     calls = calls_in(work.talk.entries)
     approved = [one for one in calls if one.tool == "submit_plan" and one.ok and one.turn <= item.turn]
     steps = plans.steps_in(approved[-1]) if approved else {}
     told = []
-    for number in numbers.split(", "):
+    for number in re.findall(r"\d+", item.text.partition(" of ")[0]):
         said = yield from _do(work, steps.get(int(number), ""), strict=True)
         told += [f"You released step {number}. {said}"]
     return "\n\n".join(told)
@@ -454,7 +454,7 @@ def _hear_plan(work: _Work, mail: Mail) -> _Steps:
     used = sum(_request_of(one) in decided for one in _plans_of(mail.author, work.talk.entries))
     orders: list[Order] = []
     for one in mail_in(work.talk.entries):
-        if one.author == OPERATOR or one.kind == HIRE_PROMPT:
+        if one.from_operator or one.kind == HIRE_PROMPT:
             said = yield from _clauses(work, one.text)
             orders += [clause for clause in said if isinstance(clause, Order) and clause.phrase.kind == "review"]
     fitting = [one for one in orders if one.name in ("", mail.author) and "request" not in one.words][used:]

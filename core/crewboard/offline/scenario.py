@@ -5,32 +5,27 @@ of its `turns` and makes their `calls`, in order; the last turn has no calls. `d
 `word` from word to word, both multiplied by the server's pace; `least` is the delay that remains at any pace. `then`
 are branches, played in the place of the next turn `on` what the calls returned: a plan was `rejected`, a tool gave an
 `error`, a command `failed`, or the text (of the tool in `of`) holds what `says` says. After a branch the same branches
-are looked at again, each but `rejected` once. Text and inputs may quote what tools returned (`results.py`).
+are looked at again, each but `rejected` once. Text and inputs may quote what tools returned (`conversation.py`).
 """
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from crewboard.offline.conversation import Done, exit_code, is_rejected
+from crewboard.offline.conversation import Call, Done, exit_code, is_rejected
 from crewboard.records.base import Name
 
 _HERE = Path(__file__).parent
 Seconds = Annotated[float, Meta(ge=0)]
 
 
-class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
-    tool: str
-    input: dict[str, Any] = {}
-
-
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
-    calls: tuple[ScriptedCall, ...] = ()
+    calls: tuple[Call, ...] = ()
     delay: Seconds = 0.8
     least: Seconds = 0
     word: Seconds = 0.03
