@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import convert
 
+from crewboard.offline.conversation import Request
 from crewboard.offline.reply import Reply
+from crewboard.offline.service import Service
 from tests.api.cache import PromptCache
 from tests.api.rules import parse
 from tests.model import ModelServer, calls, says
@@ -133,6 +136,26 @@ def test_what_was_not_used_for_long_is_read_anew(ttl: str, seconds: int) -> None
     cache = PromptCache(iter((0.0, seconds - 1.0, 2 * seconds - 2.0, 3.0 * seconds)).__next__)
     asked = parse(with_blocks(1, 0, ttl=ttl))
     assert [cache.count(asked)["cache_read_input_tokens"] > 0 for _ in range(4)] == [False, True, True, False]
+
+
+def test_the_product_counts_what_an_earlier_request_marked() -> None:
+    service = Service()
+    first = service.count(convert(with_blocks(1, 0), Request))
+    written = first["ephemeral_5m_input_tokens"]
+    assert (first["cache_read_input_tokens"], first["input_tokens"]) == (0, 0)
+    longer = service.count(convert(with_blocks(3, 0, 1), Request))
+    assert longer["cache_read_input_tokens"] == written > 1000
+    assert longer["input_tokens"] == longer["ephemeral_5m_input_tokens"] == written
+    for_an_hour = service.count(convert(with_blocks(3, 2, ttl="1h"), Request))
+    assert for_an_hour["cache_read_input_tokens"] == 0
+    assert for_an_hour["ephemeral_1h_input_tokens"] == sum(longer.values())
+
+
+def test_a_picture_counts_as_it_does_in_the_api_whatever_its_size() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "A" * 1_000_000}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": source}]}
+    asked = convert({**ASKED, "messages": [{"role": "user", "content": [result]}]}, Request)
+    assert Service().count(asked)["input_tokens"] == 1500
 
 
 def test_a_request_is_compared_with_the_one_that_a_reply_answered(client: "Anthropic") -> None:

@@ -45,7 +45,7 @@ class Request(Struct):
     model: str
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_tokens: int
-    system: Content = ""
+    system: Content = []
     tools: list[Block] = []
     stream: bool = False
 

@@ -89,9 +89,9 @@ class Service:
         written = {"5m": 0, "1h": 0}
         digest = hashlib.sha256(asked.model.encode())
         for piece in _pieces(asked):
-            mark = piece.get("cache_control")
-            digest.update(json.dumps({**piece, "cache_control": None}).encode())
-            total += _size(piece)
+            mark, plain = piece.get("cache_control"), {**piece, "cache_control": None}
+            digest.update(json.dumps(plain).encode())
+            total += _size(plain)
             if mark and digest.digest() in self._stored:
                 read, written = total, {"5m": 0, "1h": 0}
             elif mark:
