@@ -23,7 +23,7 @@ from crewboard.records.requests import NewNote
 from crewboard.records.team import Member
 from crewboard.sandbox import scratch
 from crewboard.store import agents, journal, leases, mailbox, roster, tasks
-from crewboard.store.layout import TeamDirectory, key_of
+from crewboard.store.layout import AgentDirectory, TeamDirectory, key_of
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.launcher import Ended
 from crewboard.untrusted import undelimit
@@ -462,6 +462,15 @@ class Release(Scenario):
 # ------------------------------------------------------------------------------------------------------- end
 
 
+def _finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
+    """Finalize a run that ended, step by step as the supervisor does."""
+    # Scratch folders in /tmp are no part of the team.
+    with mock.patch.object(scratch, "sweep"):
+        [record] = finalizer.kill_leftovers([(agent, record)])
+    finalizer.release(agent, now)
+    finalizer.announce([(agent, record)], now)
+
+
 class Finalize(Scenario):
     """Finalize a killed worker; then let the next supervisor finalize it again."""
 
@@ -482,9 +491,7 @@ class Finalize(Scenario):
     def act(self, team: TeamDirectory) -> None:
         agent = team.agent("scout")
         record = finalizer.record_exit(agent, 1, Ended(signal=9), 5.0)
-        # Scratch folders in /tmp are no part of the team.
-        with mock.patch.object(scratch, "sweep"):
-            finalizer.finalize(agent, record, 5.0)
+        _finalize(agent, record, 5.0)
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         agent = team.agent("scout")
@@ -493,8 +500,8 @@ class Finalize(Scenario):
         assert known is not None or outcome != "done"
         # The next supervisor cannot learn how the worker ended.
         record = known or finalizer.record_exit(agent, 1, Ended(), 6.0)
-        with mock.patch.object(scratch, "sweep"):
-            finalizer.finalize(agent, record, 6.0)
+        if not record.buried:
+            _finalize(agent, record, 6.0)
         finalized = agent.exit.load()
         assert finalized is not None
         assert finalized.buried

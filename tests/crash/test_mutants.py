@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -246,13 +246,13 @@ class ReadsTheEndFirst(AgentReader):
         self.exit.get = lambda: early  # type: ignore[method-assign]
 
 
-_FINALIZE = finalizer.finalize
+_ANNOUNCE = finalizer.announce
 
 
-def marked_before_it_is_told(agent: AgentDirectory, record: Exit, now: float) -> None:
-    if not record.buried:
+def marked_before_it_is_told(ended: Sequence[tuple[AgentDirectory, Exit]], now: float) -> None:
+    for agent, record in ended:
         agents.mark_finalized(agent, record)
-    _FINALIZE(agent, record, now)
+    _ANNOUNCE(ended, now)
 
 
 def last_report_wins(agent: AgentDirectory, record: Exit) -> Exit:
@@ -502,7 +502,7 @@ MUTANTS = (
     ),
     Mutant(
         "the end is marked as finalized last",
-        replaced(finalizer, "finalize", marked_before_it_is_told),
+        replaced(finalizer, "announce", marked_before_it_is_told),
         scenario("finalize"),
     ),
     Mutant("an end is announced by derived ids", replaced(mailbox, "derived_id", random_id), scenario("finalize")),

@@ -30,7 +30,7 @@ from crewboard.store import agents, hosts, leases, mailbox, roster
 from crewboard.store.interface import Held, Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
-from crewboard.supervisor.finalizer import LostRun
+from crewboard.supervisor.finalizer import LostRun, Why
 from crewboard.supervisor.host import LocalHost, Outage, describe
 from crewboard.supervisor.launcher import Ended, OfflineModel, PreforkLauncher, Ref
 from crewboard.supervisor.reconciler import Supervisor, Watched
@@ -202,7 +202,7 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     agent.status.save(status)
     with up(directory, "build1"):
         assert seen_by(directory, "build2").find_lost() == []
-        lost = [LostRun(agent, 1, "build1", "lost", "")]
+        lost = [LostRun(agent, 1, "build1", Why("lost"))]
         finalizer.finalize_lost(lost, 1.0)
         assert agent.exit.load() is None
     worker = leases.take(agent.lease)
@@ -212,14 +212,14 @@ def test_a_run_is_lost_only_if_neither_it_nor_its_host_lives(team: Hosts) -> Non
     assert agent.exit.load() is None
     leases.release(worker)
     [found] = seen_by(directory, "build2").find_lost()
-    assert (found.run, found.host, found.reason) == (1, "build1", "lost")
+    assert (found.run, found.host, found.why.reason) == (1, "build1", "lost")
     for _ in range(2):
         finalizer.finalize_lost([found], 1.0)
     record = agent.exit.load()
     # A worker at rest wrote long before its host did.
     seen_at = directory.host("build1").record.changed_at()
-    assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=found.evidence)
-    assert notices(team) == [f"scout ended: its host was lost: {found.evidence}"]
+    assert record == Exit(run=1, reason="lost", at=seen_at, buried=True, evidence=found.why.evidence)
+    assert notices(team) == [f"scout ended: its host was lost: {found.why.evidence}"]
     assert seen_by(directory, "build2").find_lost() == []
 
 
@@ -231,7 +231,7 @@ def test_runs_lost_with_one_host_are_told_in_one_notice(directory: TeamDirectory
         agent = directory.agent(name)
         directory.make_folder(agent.folder.name)
         agent.status.save(Status(run=1, pid=1, state="idle", since=1, boot_id="b", host="build1", beat=5))
-        lost.append(LostRun(agent, 1, "build1", "lost", "build1 was silent for 9 s"))
+        lost.append(LostRun(agent, 1, "build1", Why("lost", "build1 was silent for 9 s")))
 
     def texts() -> list[str]:
         return [each.content for each in mailbox.read(directory, roster.load(directory).lead).messages]
@@ -340,9 +340,9 @@ def test_evidence_of_a_host_that_began_again_stays_true(
     directory.make_folder(directory.agent("scout").folder.name)
     directory.agent("scout").status.save(status)
     [lost] = other.find_lost()
-    assert lost.seen_at == seen_at
+    assert lost.why.seen_at == seen_at
     either = "; build2 could not reach the database" if away else ""
-    assert lost.evidence == f"build1 was silent for 50 s, and lost its lease{either}"
+    assert lost.why.evidence == f"build1 was silent for 50 s, and lost its lease{either}"
 
 
 @contextmanager
@@ -454,9 +454,9 @@ def test_a_reboot_is_that_of_the_runs_own_machine(team: Hosts) -> None:
     agent.status.save(status)
     with up(directory, "build1") as host:
         hosts.save(directory, host.replace(boot_id="another boot"))
-    assert [run.reason for run in seen_by(directory, "build2").find_lost()] == ["lost"]
+    assert [run.why.reason for run in seen_by(directory, "build2").find_lost()] == ["lost"]
     hosts.save(directory, host.replace(boot_id="a later boot"))
-    assert [run.reason for run in seen_by(directory, "build2").find_lost()] == ["reboot"]
+    assert [run.why.reason for run in seen_by(directory, "build2").find_lost()] == ["reboot"]
 
 
 def test_claims_of_a_lost_host_go_back_into_the_queue(team: Hosts) -> None:

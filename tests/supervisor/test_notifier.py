@@ -27,16 +27,31 @@ class Listener:
     def __init__(self, directory: TeamDirectory, *claiming: str) -> None:
         self.directory = directory
         self.told: asyncio.Queue[str] = asyncio.Queue()
+        self._claiming = claiming
         self._probes: list[str] = []
-        self.notifier = ChangeNotifier(
-            directory,
-            wake_all=lambda: self.told.put_nowait("all"),
-            wake_one=self.told.put_nowait,
-            on_board=lambda: self.told.put_nowait("board"),
-            on_team=lambda: self.told.put_nowait("team"),
-            claims=lambda name: name in claiming,
-        )
+        self.notifier = ChangeNotifier(directory, self)
         self.notifier.start(asyncio.get_running_loop())
+
+    def wake_all(self) -> None:
+        self.told.put_nowait("all")
+
+    def wake_one(self, name: str) -> None:
+        self.told.put_nowait(name)
+
+    def claims_tasks(self, name: str) -> bool:
+        return name in self._claiming
+
+    def on_board(self) -> None:
+        self.told.put_nowait("board")
+
+    def on_team(self) -> None:
+        self.told.put_nowait("team")
+
+    def on_spec(self, name: str) -> None:
+        pass
+
+    def on_start(self) -> None:
+        pass
 
     async def hears(self, *expected: str) -> set[str]:
         """Wait until all of `expected` were told; return all that was told."""
@@ -115,10 +130,9 @@ async def test_without_a_watch_for_a_folder_it_starts_and_stops(
     directory: TeamDirectory, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory.requests.on_disk.rmdir()
-    notifier = ChangeNotifier(directory)
-    notifier.start(asyncio.get_running_loop())
-    assert not leases.is_held(directory.notifier_lock)
-    notifier.stop()
+    listener = Listener(directory)
+    assert not listener.workers_rely_on_it
+    listener.notifier.stop()
     assert "no file events" in caplog.text
 
 
@@ -137,7 +151,7 @@ async def test_all_look_once_it_listens_again(
 ) -> None:
     """What changes between a look and the first hint would be found only when a worker looks by itself, rarely."""
     notifier, listened = listener.notifier, list[bool]()
-    monkeypatch.setattr(notifier, "_wake_all", lambda: listened.append(notifier.is_working))
+    monkeypatch.setattr(listener, "wake_all", lambda: listened.append(notifier.is_working))
     if because == "events were lost":
         notifier._note("")
     else:
@@ -153,12 +167,10 @@ async def test_no_one_is_woken_by_hints_that_are_refused_again(
 ) -> None:
     monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", _refuse)
     monkeypatch.setattr(module, "RETRY_INTERVAL", 0)
-    woken: list[str] = []
-    notifier = ChangeNotifier(directory, wake_all=lambda: woken.append("all"))
-    notifier.start(asyncio.get_running_loop())
-    notifier.check()
-    assert not notifier.is_working
-    assert woken == []
+    listener = Listener(directory)
+    listener.notifier.check()
+    assert not listener.notifier.is_working
+    assert "all" not in {listener.told.get_nowait() for _ in range(listener.told.qsize())}
 
 
 async def test_lost_events_make_all_look(listener: Listener) -> None:

@@ -586,16 +586,6 @@ def test_a_run_that_a_reboot_ended_says_so(directory: TeamDirectory) -> None:
     assert (record.reason, record.at) == ("reboot", 5.0)
 
 
-def test_a_run_that_was_finalized_is_not_finalized_again(directory: TeamDirectory) -> None:
-    agent = directory.agent("scout")
-    agent.team.make_folder(agent.folder.name)
-    finalizer.finalize(agent, Exit(run=1, reason="died", buried=True), 9.0)
-    assert mailbox.read(directory, "lead").messages == []
-    assert mailbox.read(directory, "operator").messages == []
-    finalizer.finalize(agent, Exit(run=1, reason="died"), 9.0)
-    assert [each.type for each in mailbox.read(directory, "lead").messages] == ["teammate_terminated"]
-
-
 @contextmanager
 def ended_and_living(team: TeamDirectory, **wants: Want) -> Iterator[None]:
     """Make agents whose names begin with `dead`, whose runs ended, and others that live as long as the block."""
@@ -636,6 +626,15 @@ def test_many_ends_cost_one_sync_for_each_recipient(directory: TeamDirectory, mo
         assert told(directory, name) == ["dead1", "dead2", "dead3"]
     assert told(directory, "leaver") == told(directory, "dead1") == []
     assert sorted(synced) == ["bob", "carol", "lead"]
+    os.close(supervisor._lock.descriptor)
+
+
+def test_a_run_that_was_finalized_is_not_finalized_again(directory: TeamDirectory) -> None:
+    with ended_and_living(directory, dead1="running", dead2="running"):
+        directory.agent("dead1").exit.save(Exit(run=1, reason="died", at=1, buried=True))
+        supervisor = unstarted(directory)
+        asyncio.run(supervisor._reconcile_all())
+    assert told(directory, "lead") == ["dead2"]
     os.close(supervisor._lock.descriptor)
 
 

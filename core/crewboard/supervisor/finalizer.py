@@ -6,6 +6,7 @@ Each step may be repeated. The last one records that all are done.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crewboard import env
 from crewboard.errors import ExitCode
@@ -22,38 +23,41 @@ from crewboard.unix import process
 log = logging.getLogger(__name__)
 
 
+class Why(NamedTuple):
+    """The reason why a supervisor ended a run, or why a run is lost, with its evidence: see `Exit`.
+
+    `seen_at` is when the run's host last wrote. What is unknown is empty or 0.
+    """
+
+    reason: str = ""
+    evidence: str = ""
+    seen_at: float = 0
+
+
+UNKNOWN = Why()
+
+
 @dataclass(frozen=True)
 class LostRun:
-    """A run that ended with its host, and why that is believed: see `Exit`. `seen_at` is when its host last wrote."""
+    """A run that ended with its host, and why that is believed."""
 
     agent: AgentDirectory
     run: int
     host: str
-    reason: str
-    evidence: str
-    seen_at: float = 0
+    why: Why
 
 
-def record_exit(
-    agent: AgentDirectory,
-    run: int,
-    ended: Ended,
-    now: float,
-    reason: str = "",
-    evidence: str = "",
-    seen_at: float = 0,
-) -> Exit:
+def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float, why: Why = UNKNOWN) -> Exit:
     """Write how a run ended, unless its worker wrote that itself.
 
-    `reason` is why the supervisor ended it, if it did, or why a run is lost, with its `evidence`. `now` is the time of
-    the end if the supervisor observed it. If not, the last sign of life is recorded: of the worker, or of its host,
-    `seen_at`, because a worker at rest writes nothing.
+    `now` is the time of the end if the supervisor observed it. If not, the last sign of life is recorded: of the
+    worker, or of its host, because a worker at rest writes nothing.
     """
     spec, status = agent.spec.load_or_none(), agent.status.load_or_none()
     unobserved = ended == Ended() and status is not None and status.run == run
-    reason = reason or _reason(agent, run, ended, spec, status)
-    at = max(status.beat, seen_at) or now if unobserved and status is not None else now
-    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at, evidence=evidence)
+    reason = why.reason or _reason(agent, run, ended, spec, status)
+    at = max(status.beat, why.seen_at) or now if unobserved and status is not None else now
+    record = Exit(run=run, code=ended.code, signal=ended.signal, reason=reason, at=at, evidence=why.evidence)
     return agents.write_exit(agent, record)
 
 
@@ -70,14 +74,6 @@ def _reason(agent: AgentDirectory, run: int, ended: Ended, spec: Spec | None, st
     return "died"
 
 
-def finalize(agent: AgentDirectory, record: Exit, now: float) -> None:
-    """Kill what the run left, release its task, cancel its requests, notify the team. Idempotent."""
-    if not record.buried:
-        [record] = kill_leftovers([(agent, record)])
-        release(agent, now)
-        announce([(agent, record)], now)
-
-
 def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
     """Finalize runs that ended with their hosts, each once, however many hosts do that at the same time.
 
@@ -90,7 +86,7 @@ def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
         for each in lost:
             if leases.is_held(each.agent.lease) or hosts.is_up(team, each.host):
                 continue
-            record = record_exit(each.agent, each.run, Ended(), now, each.reason, each.evidence, each.seen_at)
+            record = record_exit(each.agent, each.run, Ended(), now, each.why)
             if record.run == each.run and not record.buried:
                 release(each.agent, now)
                 ended.append((each.agent, record))

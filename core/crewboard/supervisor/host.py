@@ -32,7 +32,7 @@ from crewboard.store import leases, mailbox, roster
 from crewboard.store.agents import START_TIMEOUT
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import finalizer
-from crewboard.supervisor.finalizer import LostRun
+from crewboard.supervisor.finalizer import LostRun, Why
 from crewboard.supervisor.reconciler import Supervisor, Watched, holds_lease, last_run
 from crewboard.supervisor.starts import StartQueue
 from crewboard.unix import process
@@ -361,11 +361,9 @@ class LocalHost:
         was_at_work = status is not None and status.run == record.run and status.is_at_work
         return record.replace(reason="host_ended", unfinished=record.unfinished or was_at_work)
 
-    def why_ended(self, status: Status) -> tuple[str, str, float]:
-        """Return why a run of this host ended that its predecessor left, the evidence, and when that last wrote."""
-        if status.host != self.name:
-            return "", "", 0
-        return *self._why(status, self._before, self._seen_at), self._seen_at
+    def why_ended(self, status: Status) -> Why:
+        """Return why a run of this host ended that its predecessor left."""
+        return self._why(status, self._before, self._seen_at) if status.host == self.name else finalizer.UNKNOWN
 
     # What was lost.
 
@@ -400,33 +398,33 @@ class LocalHost:
             if not leases.is_held(agent.lease):
                 # By the clock of the store.
                 seen_at = self._team.host(host).record.changed_at()
-                reason, evidence = self._why(status, store_hosts.load(self._team, host), seen_at)
-                found.append(LostRun(agent, status.run, host, reason, evidence, seen_at))
+                why = self._why(status, store_hosts.load(self._team, host), seen_at)
+                found.append(LostRun(agent, status.run, host, why))
         self._looked[host] = Looked(left, looked.at)
         return found
 
-    def _why(self, status: Status, host: Host | None, seen_at: float) -> tuple[str, str]:
-        """Return why a run ended that nothing observed, and the evidence, in words that stay true.
+    def _why(self, status: Status, host: Host | None, seen_at: float) -> Why:
+        """Return why a run ended that nothing observed, with the evidence in words that stay true.
 
         Its machine was started again, or its host was lost; `seen_at` is when that last wrote, 0 if never.
         """
         boots = {each.boot_id for each in (host, self.record) if each is not None and each.name == status.host}
         has_moved = host is not None and host.name == self.name and host.machine != self.record.machine
         if boots and status.boot_id and boots != {status.boot_id} and not has_moved:
-            return "reboot", ""
+            return Why("reboot", "", seen_at)
         name = status.host
         if not seen_at:
-            return "lost", f"{name} left no record"
+            return Why("lost", f"{name} left no record", seen_at)
         if name == self.name and self.began_again:
             # It may have written once more, between the return of the database and its end.
             silent = max(0, self._began_at - seen_at, self._away)
             if self._away:
-                return "lost", f"{name} could not reach the database for {silent:.0f} s"
-            return "lost", f"{name} was silent for {silent:.0f} s, and lost its lease"
+                return Why("lost", f"{name} could not reach the database for {silent:.0f} s", seen_at)
+            return Why("lost", f"{name} was silent for {silent:.0f} s, and lost its lease", seen_at)
         silent = max(0, store_hosts.now(self._team) - seen_at)
         was_away = self._away and seen_at < self._began_at
         also = f"; {self.name} could not reach the database" if was_away else ""
-        return "lost", f"{name} was silent for {silent:.0f} s, and lost its lease{also}"
+        return Why("lost", f"{name} was silent for {silent:.0f} s, and lost its lease{also}", seen_at)
 
     def _look_for_lost(self) -> None:
         """Finalize the runs that ended with their hosts. Look again as soon as a lease ends that is not renewed."""

@@ -335,27 +335,22 @@ class OfflineModel:
         """
         if not env.is_offline(environment):
             return dict(environment)
-        url = self._url(environment)
-        if url is None:
-            return None
-        return {**env.without_api(environment), "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "offline"}
-
-    def _url(self, environment: Mapping[str, str]) -> str | None:
         holder = leases.holder(self._team.model_lock, ModelServerInfo)
         if holder is not None and holder.url:
-            self._started_at = None
-            return holder.url
-        if self._started_at is None:
-            self._started_at = time.monotonic()
-            if not leases.is_held(self._team.model_lock):
-                with open(self._team.model_log, "ab", opener=files.open_private) as output:
-                    settings = {**os.environ, **env.offline_settings(environment)}
-                    self._launcher.start(["crewboard.offline", str(self._team.path)], settings, output.fileno())
-        if time.monotonic() - self._started_at < MODEL_START_TIMEOUT:
-            return None
+            url = holder.url
+        else:
+            if self._started_at is None:
+                self._started_at = time.monotonic()
+                if not leases.is_held(self._team.model_lock):
+                    with open(self._team.model_log, "ab", opener=files.open_private) as output:
+                        settings = {**os.environ, **env.offline_settings(environment)}
+                        self._launcher.start(["crewboard.offline", str(self._team.path)], settings, output.fileno())
+            if time.monotonic() - self._started_at < MODEL_START_TIMEOUT:
+                return None
+            log.error("the offline model did not start; see %s", self._team.model_log)
+            url = _UNREACHABLE
         self._started_at = None
-        log.error("the offline model did not start; see %s", self._team.model_log)
-        return _UNREACHABLE
+        return {**env.without_api(environment), "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "offline"}
 
     def end(self) -> None:
         """End the team's server if there is one."""

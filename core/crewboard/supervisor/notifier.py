@@ -9,8 +9,8 @@ import json
 import logging
 import queue
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from crewboard.errors import StorageError
 from crewboard.store import leases, tasks
@@ -26,40 +26,43 @@ _ROSTER = ("members", "rev")
 log = logging.getLogger(__name__)
 
 
-def _nothing() -> None:
-    pass
+class ChangeHandler(Protocol):
+    """The supervisor of the agents on this machine, which a notifier tells of changes.
+
+    Only a team in a database tells of what hosts wait for: of changed specs, and of runs that are wanted.
+    """
+
+    def wake_all(self) -> None:
+        """Wake every worker."""
+
+    def wake_one(self, name: str) -> None:
+        """Wake an agent's worker, if it is on this machine."""
+
+    def claims_tasks(self, name: str) -> bool:
+        """Return True if an agent claims tasks by itself."""
+
+    def on_board(self) -> None:
+        """Note a change of a request or a task."""
+
+    def on_team(self) -> None:
+        """Note a change of the settings, of the team's folders or of a folder above them."""
+
+    def on_spec(self, name: str) -> None:
+        """Note a change of an agent's spec."""
+
+    def on_start(self) -> None:
+        """Note that a run is wanted."""
 
 
 class ChangeNotifier:
     """Watches mailboxes, requests, tasks and settings, and wakes the workers that a change concerns.
 
-    `wake_all` wakes every worker, `wake_one` an agent's worker if it is on this machine. `on_board` is called after a
-    change of a request or a task, `on_team` after one of the settings, of the team's folders or of a folder above them.
-    `claims` returns True for an agent that claims tasks by itself. A team in a database also tells of what hosts wait
-    for: `on_spec` is called with an agent whose spec changed, and `on_start` when a run is wanted. While
-    `notifier_lock` is held, workers rely on all this and look by themselves rarely.
+    While `notifier_lock` is held, workers rely on that and look by themselves rarely.
     """
 
-    def __init__(
-        self,
-        team: TeamDirectory,
-        *,
-        wake_all: Callable[[], None] = _nothing,
-        wake_one: Callable[[str], object] = str,
-        on_board: Callable[[], None] = _nothing,
-        on_team: Callable[[], None] = _nothing,
-        claims: Callable[[str], bool] = bool,
-        on_spec: Callable[[str], object] = str,
-        on_start: Callable[[], None] = _nothing,
-    ) -> None:
+    def __init__(self, team: TeamDirectory, handler: ChangeHandler) -> None:
         self._team = team
-        self._wake_all = wake_all
-        self._on_board = on_board
-        self._on_team = on_team
-        self._claims = claims
-        self._wake_one = wake_one
-        self._on_spec = on_spec
-        self._on_start = on_start
+        self._handler = handler
         self._loop: asyncio.AbstractEventLoop | None = None
         # The thread of the hints puts names in, the event loop takes them out. "" means that anything may be changed.
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -91,7 +94,7 @@ class ChangeNotifier:
             listener.stop()
         if lease is not None:
             leases.release(lease)
-            self._wake_all()
+            self._handler.wake_all()
 
     def check(self) -> None:
         """Stop if hints no longer arrive, and try from time to time to get them again."""
@@ -121,18 +124,18 @@ class ChangeNotifier:
         team = self._team
         folders = {name.rpartition("/")[0] for name in names}
         if not folders.isdisjoint((team.requests.name, team.tasks.name)):
-            self._on_board()
+            self._handler.on_board()
         if "agents" in folders or team.supervisor_lock.name in names:
-            self._wake_all()
-            self._on_team()
+            self._handler.wake_all()
+            self._handler.on_team()
         if team.config.name in names and (settings := self._read_settings()) != self._settings:
             self._settings = settings
-            self._wake_all()
-            self._on_team()
+            self._handler.wake_all()
+            self._handler.on_team()
         if team.starts_queue.name in folders:
-            self._on_start()
+            self._handler.on_start()
         for name in [folder.removeprefix("agents/") for folder in folders if folder.startswith("agents/")]:
-            self._on_spec(name)
+            self._handler.on_spec(name)
         found = set[str]()
         # However many tasks there are, a database is asked once.
         is_mail = all(name.startswith("inbox/") for name in names)
@@ -142,9 +145,9 @@ class ChangeNotifier:
                     found |= self._concerned(name)
         except StorageError as error:
             log.warning("all workers look at what changed: %s", error)
-            self._wake_all()
+            self._handler.wake_all()
         for agent in sorted(found):
-            self._wake_one(agent)
+            self._handler.wake_one(agent)
 
     def _begin_again(self) -> None:
         """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""
@@ -153,8 +156,8 @@ class ChangeNotifier:
             self.start(self._loop)
         if self.is_working:
             # What changed while nothing was watched is told by no hint.
-            self._wake_all()
-        self._on_team()
+            self._handler.wake_all()
+        self._handler.on_team()
 
     def _read_settings(self) -> dict[str, Any]:
         return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}
@@ -183,7 +186,7 @@ class ChangeNotifier:
         named = {str(task[key]) for key in ("owner", "last_owner") if task.get(key)}
         if task.get("status") != "pending" or task.get("owner"):
             return named
-        return named | {name for name in self._team.agent_names() if self._claims(name)}
+        return named | {name for name in self._team.agent_names() if self._handler.claims_tasks(name)}
 
 
 def _read_object(record: Key) -> dict[str, Any] | None:

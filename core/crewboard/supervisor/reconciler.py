@@ -192,11 +192,8 @@ class Placement(Protocol):
     def has_lost_lease(self, watched: Watched, /) -> bool:
         """Return True if a living worker lost its lease to another one, so that it must be killed."""
 
-    def why_ended(self, status: Status, /) -> tuple[str, str, float]:
-        """Return why a run ended that no supervisor saw end, the evidence, and when its host last wrote.
-
-        What is unknown is empty or 0.
-        """
+    def why_ended(self, status: Status, /) -> finalizer.Why:
+        """Return why a run ended that no supervisor saw end."""
 
     def explain(self, watched: Watched, record: Exit, /) -> Exit:
         """Return the record of an end with the reason that this machine gave the run to end."""
@@ -258,9 +255,9 @@ class Here:
         """Return False: a worker that lost its lease ends by itself, and no other one begins on another machine."""
         return False
 
-    def why_ended(self, _: Status) -> tuple[str, str, float]:
+    def why_ended(self, _: Status) -> finalizer.Why:
         """Return that nothing is known."""
-        return "", "", 0
+        return finalizer.UNKNOWN
 
     def explain(self, _: Watched, record: Exit) -> Exit:
         """Return the record as it is."""
@@ -306,16 +303,7 @@ class Supervisor:
         self._failure = team.supervisor_failure.watch()
         self._wake = asyncio.Event()
         self._board_timer: asyncio.TimerHandle | None = None
-        self._notifier = ChangeNotifier(
-            team,
-            wake_all=self._wake_workers,
-            wake_one=self._wake_one,
-            on_board=self._pass_soon,
-            on_team=self.wake,
-            on_spec=self._on_spec,
-            on_start=self._placement.claim_soon,
-            claims=self._claims_tasks,
-        )
+        self._notifier = ChangeNotifier(team, self)
         self._hook = HookRunner(team, launcher)
         self._memory_groups = MemoryGroups(team)
         self._leaving = False
@@ -433,23 +421,31 @@ class Supervisor:
 
     # What the notifier tells.
 
-    def _pass_soon(self) -> None:
+    def on_board(self) -> None:
         """Make the next pass come `BOARD_DELAY` after the first call since the last one."""
         loop = asyncio.get_running_loop()
         if self._board_timer is None or self._board_timer.when() <= loop.time():
             self._board_timer = loop.call_later(BOARD_DELAY, self.wake)
 
-    def _on_spec(self, name: str) -> None:
+    def on_team(self) -> None:
+        """Start a pass after a change of the team's settings or folders."""
+        self.wake()
+
+    def on_spec(self, name: str) -> None:
         """Start a pass after a change of the spec of an agent of this supervisor."""
         if name in self.watched:
             self.wake()
 
-    def _wake_workers(self) -> None:
+    def on_start(self) -> None:
+        """Let this host claim the run that is wanted."""
+        self._placement.claim_soon()
+
+    def wake_all(self) -> None:
         """Make every worker look at its files."""
         for watched in self.watched.values():
             self.wake_worker(watched)
 
-    def _wake_one(self, name: str) -> None:
+    def wake_one(self, name: str) -> None:
         """Make an agent's worker look at its files, if this supervisor has it."""
         if name in self.watched:
             self.wake_worker(self.watched[name])
@@ -459,7 +455,7 @@ class Supervisor:
         if watched.ref is not None:
             self._launcher.signal(watched.ref, supervisor_client.WAKE_SIGNAL)
 
-    def _claims_tasks(self, name: str) -> bool:
+    def claims_tasks(self, name: str) -> bool:
         """Return True if an agent of this supervisor claims tasks by itself, or that is unknown."""
         spec = self.watched[name].spec.get() if name in self.watched else None
         return name in self.watched and (spec is None or spec.flags.autoclaim)
@@ -683,10 +679,10 @@ class Supervisor:
         now = hosts.now(self._team)
         status, record = watched.status.get(), watched.exit.get()
         if status is not None and (record is None or record.run < status.run):
-            reason, evidence, seen_at = self._placement.why_ended(status)
+            why = self._placement.why_ended(status)
             if memory := self._reason(watched, status.run):
-                reason, evidence = memory, ""
-            record = finalizer.record_exit(watched.agent, status.run, Ended(), now, reason, evidence, seen_at)
+                why = finalizer.Why(memory, seen_at=why.seen_at)
+            record = finalizer.record_exit(watched.agent, status.run, Ended(), now, why)
         if record is None or record.buried or leases.is_held(watched.agent.lease):
             return None
         return self._placement.explain(watched, record)
@@ -697,7 +693,7 @@ class Supervisor:
             return
         now = hosts.now(self._team)
         for run, ended in sorted(watched.ended.items()):
-            finalizer.record_exit(watched.agent, run, ended, now, self._reason(watched, run))
+            finalizer.record_exit(watched.agent, run, ended, now, finalizer.Why(self._reason(watched, run)))
         watched.ended.clear()
 
     def _finalize_ended(self) -> list[Candidate]:
