@@ -746,7 +746,7 @@ def read_changes(
     """Return what an agent changed, compared with `tip` or HEAD, and the snapshot that has it."""
     # Before the first snapshot, nothing is known to have changed.
     taken = snapshot.kept(team.directory, repository, name, base) or snapshot.Snapshot(
-        base, base, repository.git("rev-parse", f"{base}^{{tree}}"), base
+        base, base, repository.tree(base), base
     )
     head = tip or repository.commit("HEAD")
     branch = snapshot.branch_of(team.directory, name)

@@ -149,7 +149,7 @@ def undo_in_checkout(
                 not in repository.git("rev-list", "--walk-reflogs", snapshot.ref_of(team.directory, name)).split()
             ):
                 raise UsageError(f"{commit} is no snapshot of {name}")
-            tree = put_back.tree_of(repository, wanted)
+            tree = repository.tree(wanted)
         elif path is not None and assignment is None:
             changes, _ = read_changes(team, repository, name, worktree.base)
             tree = put_back.reverse(repository, present, changes.base, present, path, hunk)
@@ -172,7 +172,7 @@ def _without_assignment(
     team: "Team", repository: Repository, name: str, present: str, assignment: str, path: str | None, hunk: int | None
 ) -> tuple[str, str]:
     """Return an assignment, and the tree of the checkout without what was changed in it."""
-    tree = put_back.tree_of(repository, present)
+    tree = repository.tree(present)
     begins: dict[str, str] = {}
     ends: dict[str, str] = {}
     for event, _ in journal.read(team.agent(name).journal):
@@ -189,7 +189,7 @@ def _without_assignment(
         raise UsageError(f"there are no snapshots of an assignment {assignment} of {name}")
     for ident in reversed(known) if assignment == LAST else [assignment]:
         old, new = known[ident]
-        if put_back.tree_of(repository, old) == put_back.tree_of(repository, new):
+        if repository.tree(old) == repository.tree(new):
             continue
         without = put_back.reverse(repository, present, old, new, path, hunk)
         if without != tree or assignment != LAST:

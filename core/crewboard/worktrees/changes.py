@@ -345,7 +345,7 @@ def diff_since(team: "TeamDirectory", name: str, spec: Spec, since: str | None) 
     repository = open_repository(team.root) if spec.worktree is None else repository_of(team, spec.worktree)
     begin = since or taken.base
     diff = diff_between(repository, begin, taken.commit, ())
-    return f"{diff}\n" if diff else "", Shown(since=trees_of(repository, begin)[0], tree=taken.tree)
+    return f"{diff}\n" if diff else "", Shown(since=repository.tree(begin), tree=taken.tree)
 
 
 def tree_of(team: "TeamDirectory", name: str, spec: Spec) -> str:

@@ -220,7 +220,7 @@ def make_commit(
         raise BadDataError(
             f"the work of {by} conflicts with {target.name} in {name_some(merge.conflicts)}; nothing was changed"
         )
-    if merge.tree == repository.git("rev-parse", f"{target.tip}^{{tree}}"):
+    if merge.tree == repository.tree(target.tip):
         return None
     if how == "merge" and lacks_base(repository, snapshot, target.tip):
         # The commits before it would be in the branch without their changes: git would never merge these again.
@@ -234,12 +234,15 @@ def make_commit(
         commits = repository.git("rev-list", snapshot.head, f"^{target.tip}", f"^{snapshot.base}")
         listed = ("diff-tree", "--stdin", "--root", "-m", "-r", "-z", "--name-only", "--no-renames", "--no-commit-id")
         _require_allowed(changes.agent, filter(None, repository.git(*listed, stdin=f"{commits}\n").split("\0")))
-    said = _clean(message) if message is not None else _subject_of(repository, target, changes, snapshot)
+    known = [f"^{target.tip}", f"^{changes.base}", f"^{snapshot.base}"]
+    own = repository.git("rev-list", "--reverse", "--topo-order", "--no-merges", snapshot.head, *known).split()
+    said = _clean(message) if message is not None else None
     if how == "rebase":
-        return _replayed(repository, target, changes, snapshot, merge.tree, said if message is not None else None)
+        return _replayed(repository, target, changes, snapshot, own, merge.tree, said)
+    said = said or _subject_of(repository, by, own)
     if how == "merge":
         theirs = snapshot.head
-        if repository.git("rev-parse", f"{theirs}^{{tree}}") != snapshot.tree:
+        if repository.tree(theirs) != snapshot.tree:
             theirs = _commit(repository, snapshot.tree, [theirs], f"Uncommitted work of {changes.agent}", by)
         return _commit(repository, merge.tree, [target.tip, theirs], said, by)
     return _commit(repository, merge.tree, [target.tip], said, by)
@@ -261,13 +264,13 @@ def is_elsewhere(team: TeamDirectory, repository: "Repository", name: str, snaps
 
 
 def _replayed(
-    repository: "Repository", target: Target, changes: Changes, snapshot: "Snapshot", tree: str, message: str | None
-) -> str:
+    repository: "Repository", target: Target, changes: Changes, snapshot: "Snapshot", commits: list[str], tree: str,
+    message: str | None,
+) -> str:  # fmt: skip
     """Return the agent's commits, one by one on the branch; what is left to reach `tree` is a last commit."""
     by = changes.agent
-    known = [f"^{target.tip}", f"^{changes.base}", f"^{snapshot.base}"]
     # Of an earlier merge, `base` is a snapshot, and its parent the last commit of the agent that it contained.
-    for commit in repository.git("rev-list", "--reverse", "--topo-order", "--no-merges", snapshot.head, *known).split():
+    for commit in commits:
         parent = repository.ref(f"{commit}^1") or snapshot.base
         new = merged(repository, target.tip, commit, parent)
         if new.conflicts:
@@ -276,10 +279,10 @@ def _replayed(
                 f"the commit {commit[:12]} ({subject}) of {changes.agent} conflicts with {target.name} in "
                 f"{name_some(new.conflicts)}, although all of its work together does not; use --squash or --merge"
             )
-        if new.tree != repository.git("rev-parse", f"{target.tip}^{{tree}}"):
+        if new.tree != repository.tree(target.tip):
             said = message or quoted(repository.git("log", "-1", "--format=%B", commit))
             target = Target(target.ref, _commit(repository, new.tree, [target.tip], said, by), target.checked_out)
-    if tree != repository.git("rev-parse", f"{target.tip}^{{tree}}"):
+    if tree != repository.tree(target.tip):
         said = message or f"Uncommitted work of {changes.agent}"
         return _commit(repository, tree, [target.tip], said, by)
     return target.tip
@@ -296,21 +299,19 @@ def make_revert(repository: "Repository", target: Target, old: Acceptance) -> st
         raise BadDataError(
             f"later commits changed what {old.agent} did in {name_some(merge.conflicts)}; nothing was changed"
         )
-    if merge.tree == repository.git("rev-parse", f"{target.tip}^{{tree}}"):
+    if merge.tree == repository.tree(target.tip):
         return None
     said = _clean(repository.git("log", "--reverse", "--format=* %H %s", f"{old.before}..{old.result}"))
     what = f"the work of {old.agent}" if "\n" in said else f'"{said.split(" ", 2)[-1]}"'
     return _commit(repository, merge.tree, [target.tip], f"Revert {what}\n\nTakes back what {old.agent} did:\n\n{said}")
 
 
-def _subject_of(repository: "Repository", target: Target, changes: Changes, snapshot: "Snapshot") -> str:
+def _subject_of(repository: "Repository", agent: str, commits: list[str]) -> str:
     """Return the message of a squash or a merge: the agent's own if it made one commit, else a list of its commits."""
-    known = [f"^{target.tip}", f"^{changes.base}", f"^{snapshot.base}"]
-    commits = repository.git("rev-list", "--reverse", "--topo-order", "--no-merges", snapshot.head, *known).split()
     if len(commits) == 1:
         return quoted(repository.git("log", "-1", "--format=%B", commits[0]))
     subjects = [quoted(repository.git("log", "-1", "--format=%s", commit)) for commit in commits]
-    return "\n".join([f"Add the work of {changes.agent}", *([""] if subjects else []), *(f"* {s}" for s in subjects)])
+    return "\n".join([f"Add the work of {agent}", *([""] if subjects else []), *(f"* {s}" for s in subjects)])
 
 
 def _commit(repository: "Repository", tree: str, parents: list[str], message: str, by: str | None = None) -> str:
@@ -425,9 +426,7 @@ class Mover:
         if not there:
             return set()
         with tempfile.TemporaryDirectory(prefix="crewboard-index-") as folder:
-            index = Path(folder, "index")
-            self._fill_index(index, there, 0)
-            return set(there) - self._unchanged(index, there, 0)
+            return set(there) - self._unchanged(Path(folder, "index"), there, 0)
 
     def _in_the_way(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> Iterator[str]:
         """Yield the untracked files where a new file has to go."""
@@ -552,8 +551,8 @@ class Mover:
             self._lock_index(move)
             # Restore the old content of each file that is new or missing. Another content is the user's: it stays.
             entries = entries_between(self._repository, move.old, move.new)
-            as_old = self._unchanged(self._index_of(move, "old", entries, 0), entries, 0)
-            as_new = self._unchanged(self._index_of(move, "new", entries, 1), entries, 1)
+            as_old = self._unchanged(self._path(move, "old"), entries, 0)
+            as_new = self._unchanged(self._path(move, "new"), entries, 1)
             restore = {
                 path: old
                 for path, (old, _) in entries.items()
@@ -677,22 +676,16 @@ class Mover:
         if copy.exists():
             copy.replace(self._repository.directory / "index")
 
-    def _index_of(self, move: Move, what: str, entries: dict[str, tuple[Entry, Entry]], side: int) -> Path:
-        """Return an index with the changed files alone, as they were before or are after the move."""
-        index = self._path(move, what)
-        index.unlink(missing_ok=True)
-        index.with_name(index.name + ".lock").unlink(missing_ok=True)
-        self._fill_index(index, entries, side)
-        return index
+    def _unchanged(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> set[str]:
+        """Return the files that are in the working tree as before (0) or after (1) the move, or missing in both.
 
-    def _fill_index(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> None:
+        Git makes an `index` of these files alone, to compare with.
+        """
+        for left in (index, index.with_name(f"{index.name}.lock")):
+            left.unlink(missing_ok=True)
         chosen = {path: each[side] for path, each in entries.items() if each[side][0] != ABSENT}
         self._git("update-index", "-z", "--index-info", index=index, stdin=index_lines(chosen))
-
-    def _unchanged(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> set[str]:
-        """Return the files whose content in the working tree is that of the index, or which both do not have."""
-        with contextlib.suppress(CrewboardError):
-            self._git("update-index", "-q", "--refresh", index=index)
+        self._refresh(index)
         differing = set(self._git("diff-files", "-z", "--name-only", index=index).split("\0"))
         top = self._repository.top
         return {

@@ -12,7 +12,7 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -146,10 +146,8 @@ class Tree:
             except OSError:
                 return
 
-    @contextmanager
-    def _folder(self, path: str, *, make: bool = False) -> Iterator[int]:
-        with self._opened(path.split("/")[:-1], path, make=make) as folder:
-            yield folder
+    def _folder(self, path: str, *, make: bool = False) -> AbstractContextManager[int]:
+        return self._opened(path.split("/")[:-1], path, make=make)
 
     @contextmanager
     def _opened(self, steps: list[str], path: str, *, make: bool) -> Iterator[int]:
@@ -216,11 +214,6 @@ def reverse(
             f"it was changed later in the same places: {name_some(merge.conflicts)}; nothing was put back"
         )
     return merge.tree
-
-
-def tree_of(repository: Repository, commit: str) -> str:
-    """Return the tree of a commit."""
-    return repository.git("rev-parse", f"{commit}^{{tree}}")
 
 
 def _without(repository: Repository, old: str, new: str, path: str, hunk: int | None) -> str:

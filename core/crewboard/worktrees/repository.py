@@ -134,6 +134,14 @@ class Repository:
         except GitFailedError:
             raise UsageError(f"{name!r} is no commit of the repository {self.top}") from None
 
+    def tree(self, commit: str) -> str:
+        """Return the tree of a commit.
+
+        Raises:
+            GitFailedError: It is missing.
+        """
+        return self.git("rev-parse", f"{commit}^{{tree}}")
+
     def branch(self) -> str | None:
         """Return the name of the branch that is checked out, without `refs/heads/`; None if HEAD is detached."""
         try:

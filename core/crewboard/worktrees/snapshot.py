@@ -14,7 +14,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -140,6 +140,16 @@ def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> S
     return Snapshot(found, head, tree, base, missing)
 
 
+def note_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None:
+    """Keep for later what the newest snapshot of an agent could not take in."""
+    path = missing_of(team, name)
+    if missing:
+        files.make_folder(path.parent)
+        files.replace_file(path, os.fsencode("\0".join(missing)))
+    else:
+        path.unlink(missing_ok=True)
+
+
 def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
     """Bring what is in an agent's checkout now into the user's repository.
 
@@ -191,7 +201,7 @@ class _Taking:
         self._sandbox = sandbox
         self._index = index_of(team, name)
         self._exclude = exclude_of(team, name)
-        self._missing = missing_of(team, name)
+        self._team = team
         self._before = kept(team, repository, name, worktree.base)
         self._deadline = time.monotonic() + TIMEOUT
         self._scratch = sandbox.policy.scratch or sandbox.policy.root
@@ -221,10 +231,7 @@ class _Taking:
             missing = _missing(complaints)
         _copy_index(own.directory / "index", self._index)
         missing = (*missing, *_nested(self._repository, found.base, found.tree))
-        if missing:
-            files.replace_file(self._missing, os.fsencode("\0".join(missing)))
-        else:
-            self._missing.unlink(missing_ok=True)
+        note_missing(self._team, self._name, missing)
         return replace(found, missing=missing)
 
     @contextmanager

@@ -37,7 +37,7 @@ from crewboard.worktrees.snapshot import (
     base_ref_of,
     branch_of,
     kept,
-    missing_of,
+    note_missing,
     ref_of,
     setup_ref_of,
     take,
@@ -186,7 +186,7 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
         excluded = f":(exclude,top,glob)**/{HOME}/**"
         repository.in_working_tree("add", "--all", "--", ":/", excluded, environment=environment)
         tree = repository.in_working_tree("write-tree", environment=environment)
-    if tree == repository.git("rev-parse", f"{head}^{{tree}}"):
+    if tree == repository.tree(head):
         commit = head
     else:
         commit = repository.git("commit-tree", tree, "-p", head, "-m", "Uncommitted files", environment=FIXED_AUTHOR)
@@ -267,12 +267,7 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
         found = _bring_work(team, repository, name, found)
         if repository.ref(base_ref_of(team, name)) != worktree.base:
             repository.keep(base_ref_of(team, name), worktree.base)
-        path = missing_of(team, name)
-        if found.missing:
-            files.make_folder(path.parent)
-            files.replace_file(path, os.fsencode("\0".join(found.missing)))
-        else:
-            path.unlink(missing_ok=True)
+        note_missing(team, name, found.missing)
     return Fetched(found.commit, tuple(found.missing), found.at, before != found.commit)
 
 
@@ -485,7 +480,7 @@ def _beginning(
     if source is not None and (found := newest(team, source)) is not None:
         begin = _bring_objects(team, repository, source, found).commit
         repository.keep(setup_ref_of(team, name), begin)
-    return Snapshot(begin, begin, repository.git("rev-parse", f"{begin}^{{tree}}"), worktree.base)
+    return Snapshot(begin, begin, repository.tree(begin), worktree.base)
 
 
 def bring_newest_base(team: TeamDirectory) -> None:
@@ -537,7 +532,7 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
         if found.commit in (began, started):
             return ""
         mine = take(team, name, spec)
-        if mine.tree != repository.git("rev-parse", f"{began}^{{tree}}"):
+        if mine.tree != repository.tree(began):
             return (
                 f"Your checkout has work of your own, so it was not replaced by the newest state of {source}: "
                 f"it is still based on an earlier one."
