@@ -70,7 +70,6 @@ class Journals:
     def __init__(self, team: TeamDirectory, run_of: Callable[[str], int]) -> None:
         self._team = team
         self.run_of = run_of
-        self.appended = 0
         self._unsaved: set[tuple[str, str]] = set()
         """Sources of events that a process wrote which was killed before it noted that."""
         self._records: set[tuple[str, str]] = set()
@@ -109,7 +108,6 @@ class Journals:
         """Append an event to an agent's journal, unless it was written, or `name` is no agent."""
         if not self.run_of(name) or self.was_written(name, source):
             return
-        self.appended += 1
         journal = self._team.agent(name).journal
         try:
             store_journal.append(journal, event.replace(source=source))

@@ -186,7 +186,7 @@ class Mirror:
         self._lock: Held | None = None
         self._place = RecordKey(team.store, team.mirror.name, MirrorState)
         self._state = MirrorState()
-        self._saved: tuple[object, ...] = ()
+        self._saved = b""
         self._written: dict[Key, Record] = {}
         self._files: dict[Path, tuple[int, int]] = {}
         self._sessions: dict[Path, formats.Session] = {}
@@ -195,7 +195,6 @@ class Mirror:
         self._mains: tuple[str, ...] = ()
         self._prices = pricing.load(team.root)
         self._asks = Asks(team, clock)
-        self._changes = 0
         self._settled: set[str] = set()
         """Ended agents whose files were written for the last time."""
         self._journals = Journals(team, self._run_of)
@@ -569,7 +568,6 @@ class Mirror:
             # An end that nothing mirrored came after its last sign of life, and that may be long ago.
             written = [files.changed_at(path) for path, tail in self._state.tails.items() if tail.agent == agent.key]
             at = min(at, max([agent.since, *written]))
-        # Counted as a change: the next process that mirrors the team must not find the end again.
         self._write(self.team.agent(agent.name).exit, Exit(run=agent.run, code=code, reason=reason, at=at, buried=True))
         requests.cancel_requests_of(self.team, agent.name, self._clock())
 
@@ -635,22 +633,13 @@ class Mirror:
         if self._written.get(place) != record:
             place.save(record)
             self._written[place] = record
-            self._changes += 1
 
     def _save(self) -> None:
         """Note what was mirrored. The agents' records come first: what they lack is read again."""
-        offsets = sum(tail.offset for tail in self._state.tails.values())
-        marks = (
-            self._changes,
-            self._journals.appended,
-            offsets,
-            len(self._state.tails),
-            self._asks.state.prompt,
-            len(self._asks.state.plans),
-        )
-        if marks != self._saved:
-            self.team.mirror.put(codec.encode(self._state))
-            self._saved = marks
+        state = codec.encode(self._state)
+        if state != self._saved:
+            self.team.mirror.put(state)
+            self._saved = state
             self._journals.forget_unsaved()
 
 
