@@ -395,7 +395,12 @@ def _words(value: str) -> tuple[str, ...]:
 
 def gitlinks(directory: Path) -> set[str]:
     """Return the paths that the index of a git directory says are repositories of their own."""
-    return {link for index in _indexes(directory) for link in _gitlinks(index)}
+    found = set[str]()
+    for index in _indexes(directory):
+        with contextlib.suppress(OSError):
+            state = index.lstat()
+            found |= _gitlinks_of(index, (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino))
+    return found
 
 
 def _indexes(directory: Path) -> list[Path]:
@@ -410,14 +415,6 @@ def _is_hidden_index(index: Path) -> bool:
     except OSError:
         return False
     return not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_INDEX
-
-
-def _gitlinks(index: Path) -> frozenset[str]:
-    try:
-        found = index.lstat()
-    except OSError:
-        return frozenset()
-    return _gitlinks_of(index, (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino))
 
 
 @lru_cache(maxsize=64)
@@ -572,8 +569,12 @@ def write_git_settings(path: Path, agent: str, workspace: Path) -> None:
     own.setdefault("user.email", f"{agent}@crewboard.invalid")
     # Programs that a repository makes git run stay in the sandbox.
     own["safe.directory"] = "*"
+    # The patterns that the user lets git ignore everywhere.
+    default, patterns = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "git/ignore", ""
+    with contextlib.suppress(OSError, RuntimeError):
+        patterns = Path(every.get("core.excludesfile") or default).expanduser().read_text(errors="replace")
     ignored = path.with_name(".gitignored")
-    ignored.write_text(f"{_ignored(every)}\n{TEAMS}/\n", encoding="utf-8")
+    ignored.write_text(f"{patterns}\n{TEAMS}/\n", encoding="utf-8")
     own["core.excludesfile"] = str(ignored)
     lines = []
     for name, value in own.items():
@@ -604,12 +605,3 @@ def _list_settings(workspace: Path, *which: str) -> list[tuple[str, str]]:
         return []
     pairs = (entry.partition("\n") for entry in done.stdout.split("\0") if entry)
     return [(name, value) for name, _, value in pairs]
-
-
-def _ignored(settings: dict[str, str]) -> str:
-    """Return the patterns that the user lets git ignore everywhere."""
-    default = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "git/ignore"
-    try:
-        return Path(settings.get("core.excludesfile") or default).expanduser().read_text(errors="replace")
-    except (OSError, RuntimeError):
-        return ""

@@ -152,9 +152,6 @@ async def run(
     `keep` are children of this worker that the command did not start. `show` gets the whole output. Only a command that
     `commits` can write in git directories. `handle` names it in the list of processes.
     """
-    if not sandbox.contains_processes:
-        # A lead may have started a supervisor, for example.
-        keep = {*keep, *process.descendants(os.getpid())}
     start: Begin = partial(sandbox.command, command, handle=handle)
     outcome, ran = await _try(start, sandbox, seconds, keep, Output(show), commits=commits)
     for _ in range(_TRIES - 1):
@@ -238,8 +235,6 @@ class Service:
             with theirs:
                 return sandbox.start_service(label, arguments, variables, theirs.fileno(), log, guard)
 
-        if not sandbox.contains_processes:
-            keep = {*keep, *process.descendants(os.getpid())}
         self._task = asyncio.ensure_future(_try(start, sandbox, BACKGROUND_SECONDS, keep, self._log, commits=False))
         self._task.add_done_callback(lambda _: theirs.close())
 
@@ -397,40 +392,35 @@ async def _try(
     start: Begin, sandbox: Sandbox, seconds: float, keep: set[int], output: Output, *, commits: bool
 ) -> tuple[CommandResult, bool]:
     """Return the result of a command, and whether it ran at all."""
+    if not sandbox.contains_processes:
+        # A lead may have started a supervisor, for example.
+        keep = {*keep, *process.descendants(os.getpid())}
     guard = sandbox.git_guard(commits=commits)
-    if guard is None:
-        return await _try_guarded(start, sandbox, seconds, keep, None, output)
-    with guard:
-        return await _try_guarded(start, sandbox, seconds, keep, guard, output)
-
-
-async def _try_guarded(
-    start: Begin, sandbox: Sandbox, seconds: float, keep: set[int], guard: GitGuard | None, output: Output
-) -> tuple[CommandResult, bool]:
-    source, target = os.pipe()
-    covered = sandbox.covered(guard)
-    try:
-        child = start(target, guard)
-    except (OSError, ValueError) as error:
-        os.close(source)
-        return CommandResult(f"the command could not be started: {error}", is_error=True), True
-    finally:
-        os.close(target)
-    reading = asyncio.ensure_future(_read(source, output))
-    why: str | None = None
-    try:
-        left = None if sandbox.contains_processes else keep
-        why = await _watch(child, seconds, left, guard, covered)
-    finally:
-        await child.end()
-        if not sandbox.contains_processes:
-            await end_leftovers(keep)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_OUTPUT_TIMEOUT):
-                await reading
-    ending = f"[exit code {child.code}]" if why is None else f"[ended {why}]"
-    if guard and (aside := guard.put_aside()):
-        ending += f"\n[renamed {', '.join(aside)}: used outside the sandbox, by git or as the project's file]"
+    with guard or contextlib.nullcontext():
+        source, target = os.pipe()
+        covered = sandbox.covered(guard)
+        try:
+            child = start(target, guard)
+        except (OSError, ValueError) as error:
+            os.close(source)
+            return CommandResult(f"the command could not be started: {error}", is_error=True), True
+        finally:
+            os.close(target)
+        reading = asyncio.ensure_future(_read(source, output))
+        why: str | None = None
+        try:
+            left = None if sandbox.contains_processes else keep
+            why = await _watch(child, seconds, left, guard, covered)
+        finally:
+            await child.end()
+            if not sandbox.contains_processes:
+                await end_leftovers(keep)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_OUTPUT_TIMEOUT):
+                    await reading
+        ending = f"[exit code {child.code}]" if why is None else f"[ended {why}]"
+        if guard and (aside := guard.put_aside()):
+            ending += f"\n[renamed {', '.join(aside)}: used outside the sandbox, by git or as the project's file]"
     text = f"{output.text.rstrip()}\n{ending}".lstrip("\n")
     exit_code = child.code if why is None else None
     result = CommandResult(text, is_error=why is not None, exit_code=exit_code, ending=ending)
