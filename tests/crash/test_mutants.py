@@ -30,7 +30,7 @@ from crewboard.store.interface import Held, Key
 from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import AgentDirectory, TeamDirectory, key_of, record_of
 from crewboard.supervisor import finalizer
-from crewboard.worker import inbox
+from crewboard.worker import conversation, inbox
 from crewboard.worker.assignments import Results
 from crewboard.worker.conversation import Conversation
 from crewboard.worker.run_state import RunState
@@ -269,7 +269,7 @@ def cursor_never_goes_back(self: Conversation, event: Intake) -> None:
     self.cursor = max(before, self.cursor)
 
 
-_CURSOR_NEVER_BACK: dict[type[Any], Any] = {**Conversation._APPLY, Intake: cursor_never_goes_back}
+_CURSOR_NEVER_BACK: dict[type[Any], Any] = {**conversation._APPLY, Intake: cursor_never_goes_back}
 
 
 def starts_forgotten(self: Conversation, event: Event) -> None:
@@ -371,7 +371,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cursor follows a mailbox that was replaced",
-        replaced(Conversation, "_APPLY", _CURSOR_NEVER_BACK),
+        replaced(conversation, "_APPLY", _CURSOR_NEVER_BACK),
         interleaving(interleavings.mailbox_replaced),
     ),
     Mutant(

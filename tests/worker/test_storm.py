@@ -41,9 +41,9 @@ def test_a_storm_with_tools_on_demand_has_no_request_refused(tmp_path: Path, lea
 _PATCH = """
 from crewboard.records.events import Cleared, Intake, Opening, RunStarted
 from crewboard.worker import loop
-from crewboard.worker.conversation import Conversation
+from crewboard.worker.conversation import _APPLY
 
-begin, clear, opens, take_in = (Conversation._APPLY[kind] for kind in (RunStarted, Cleared, Opening, Intake))
+begin, clear, opens, take_in = (_APPLY[kind] for kind in (RunStarted, Cleared, Opening, Intake))
 
 
 def without_stale(apply):
@@ -67,13 +67,13 @@ def open_at_resume(self, event):
     (without_stale(opens) if self.__dict__.pop("is_resumed", False) else opens)(self, event)
 
 
-Conversation._APPLY |= {RunStarted: begin_anew, Opening: open_at_resume}
+_APPLY.update({RunStarted: begin_anew, Opening: open_at_resume})
 """,
     "thinking stays behind a new beginning": """
-Conversation._APPLY |= {Opening: without_stale(opens)}
+_APPLY.update({Opening: without_stale(opens)})
 """,
     "thinking stays behind removed results": """
-Conversation._APPLY |= {Cleared: without_stale(clear)}
+_APPLY.update({Cleared: without_stale(clear)})
 """,
     "a changed text replaces that of the beginning": """
 def take_in_first(self, event):
@@ -82,7 +82,7 @@ def take_in_first(self, event):
         self.opening = self.opening.replace(preface={name: text for name, text in self.preface.items() if text})
 
 
-Conversation._APPLY |= {Intake: take_in_first}
+_APPLY.update({Intake: take_in_first})
 """,
     "the tools are those of the moment": """
 bring = loop.Loop._bring_up_to_date

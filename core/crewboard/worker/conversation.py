@@ -6,9 +6,9 @@ state as one that was not.
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from crewboard import media, web
 from crewboard.agent_types import WRITE_TOOLS
@@ -290,6 +290,22 @@ def _text_of(arguments: dict[str, Any] | None) -> str:
     return "" if arguments is None else str(sorted(arguments.items()))
 
 
+_Apply = TypeVar("_Apply", bound=Callable[..., None])
+
+_APPLY: dict[type[Event], Callable[[Any, Any], None]] = {}
+"""The function that applies each kind of event; others change nothing."""
+
+
+def _applies(kind: type[Event]) -> Callable[[_Apply], _Apply]:
+    """Register a method as the one that applies events of a kind."""
+
+    def register(method: _Apply) -> _Apply:
+        _APPLY[kind] = method
+        return method
+
+    return register
+
+
 @dataclass
 class Conversation:
     """The state that the journal describes."""
@@ -401,9 +417,10 @@ class Conversation:
 
     def apply(self, event: Event) -> None:
         """Apply one event. A long journal has a hundred thousand, so each one's work is found by its type."""
-        if (apply := self._APPLY.get(type(event))) is not None:
+        if (apply := _APPLY.get(type(event))) is not None:
             apply(self, event)
 
+    @_applies(ToolStart)
     def _tool_start(self, event: ToolStart) -> None:
         self.started[event.tool_use_id] = event.ts
         self._inputs[event.tool_use_id] = (event.name, event.input)
@@ -416,9 +433,11 @@ class Conversation:
         if event.name in _ASKED_INPUT:
             self._asked[event.tool_use_id] = str(event.input.get(_ASKED_INPUT[event.name], ""))
 
+    @_applies(FileKept)
     def _keep_file(self, event: FileKept) -> None:
         self._kept[event.tool_use_id] = event.id
 
+    @_applies(Answer)
     def _answer(self, event: Answer) -> None:
         self.held = self.assignment if event.held else None
         self._plan_wanted = self.assignment is not None and self.assignment.plan_wanted
@@ -430,15 +449,18 @@ class Conversation:
         self.answers += 1
         self.results += event.result is not None
 
+    @_applies(Sent)
     def _sent(self, event: Sent) -> None:
         if event.message.type in ("result", "error"):
             self.unsent = None
 
+    @_applies(Cleared)
     def _clear(self, event: Cleared) -> None:
         self.cleared.update(event.tool_use_ids)
         self.left_out.update(event.media)
         self.stale = len(self.entries)
 
+    @_applies(Opening)
     def _open(self, event: Opening) -> None:
         self.opening = event
         if event.adds:
@@ -446,9 +468,11 @@ class Conversation:
         self.preface = dict(event.preface)
         self.stale = len(self.entries)
 
+    @_applies(RunEnded)
     def _end(self, event: RunEnded) -> None:
         self.ended_run = event.run
 
+    @_applies(RunStarted)
     def _begin(self, event: RunStarted) -> None:
         self.run, self.results = event.run, 0
         self._end_loop()
@@ -476,6 +500,7 @@ class Conversation:
             self.session, self._settled, self._began = "", 0, 0
             self._taken.clear()
 
+    @_applies(EngineSession)
     def _note_session(self, event: EngineSession) -> None:
         if not event.loaded:
             # Another session knows nothing of this assignment.
@@ -483,6 +508,7 @@ class Conversation:
             self._taken.clear()
         self.session = event.session
 
+    @_applies(Taken)
     def _note_taken(self, event: Taken) -> None:
         self._taken = {*event.texts} if event.looked_up else self._taken.union(event.texts)
 
@@ -546,6 +572,7 @@ class Conversation:
             self.assignment.granted = self.assignment.calls
             self.assignment.continued = True
 
+    @_applies(Intake)
     def _take_in(self, event: Intake) -> None:
         self.cursor = event.cursor
         self.task = event.task
@@ -616,6 +643,7 @@ class Conversation:
                 break
             self.assignment_texts[:0] = [block["text"]] if block["type"] == "text" else []
 
+    @_applies(Gate)
     def _turn_gate(self, event: Gate) -> None:
         if self.assignment is None:
             return
@@ -639,6 +667,7 @@ class Conversation:
         self.deferred.pop(ident, None)
         self.put_off.pop(ident, None)
 
+    @_applies(Summary)
     def _summarise(self, event: Summary) -> None:
         text = f"Summary of the conversation so far:\n\n{event.text}"
         summary = {"type": "text", "text": delimit(SYSTEM, "notice", f"{event.ts:.3f}", text, self.key)}
@@ -719,6 +748,7 @@ class Conversation:
     def _model_spoke_last(self) -> bool:
         return bool(self.entries) and self.entries[-1][0] == "assistant"
 
+    @_applies(Reply)
     def _reply(self, event: Reply) -> None:
         self._continued = [*self._continued, event] if self.is_cut_off else [event]
         self._last_reply, self.last_id = event, event.id
@@ -756,6 +786,7 @@ class Conversation:
             )
             self.assignment.cut_offs = self.assignment.cut_offs + 1 if is_stuck else 0
 
+    @_applies(BrokenReply)
     def _count_broken(self, event: BrokenReply) -> None:
         self._add_usage(event.usage, event.cost_usd)
 
@@ -767,6 +798,7 @@ class Conversation:
             return False
         return reply.stop_reason == "tool_use" or not self.said.strip()
 
+    @_applies(ToolResult)
     def _result(self, event: ToolResult) -> None:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
         self.pause = max(self.pause, event.seconds or 0)
@@ -962,26 +994,6 @@ class Conversation:
     def context_used(self) -> int:
         """Return how many tokens of the window the last call used."""
         return self.last_usage.prompt + self.last_usage.output
-
-    _APPLY: ClassVar[Mapping[type[Any], Callable[[Any, Any], None]]] = {
-        RunStarted: _begin,
-        Opening: _open,
-        Intake: _take_in,
-        Reply: _reply,
-        BrokenReply: _count_broken,
-        ToolStart: _tool_start,
-        FileKept: _keep_file,
-        ToolResult: _result,
-        Gate: _turn_gate,
-        Answer: _answer,
-        Sent: _sent,
-        Cleared: _clear,
-        Summary: _summarise,
-        EngineSession: _note_session,
-        Taken: _note_taken,
-        RunEnded: _end,
-    }
-    """The function that applies each kind of event; others change nothing."""
 
 
 def replay(events: Iterable[Event | None]) -> Conversation:
