@@ -18,7 +18,6 @@ from crewboard.records.events import Answer, Event, Intake, Opening, Reply, Tool
 from crewboard.records.messages import Message
 from crewboard.store import mailbox
 from crewboard.worker.conversation import replay
-from crewboard.worker.llm import model
 from crewboard.worker.llm.blocks import ReplyStream, with_breakpoints
 from crewboard.worker.llm.client import make_client
 from crewboard.worker.tools.registry import with_added
@@ -222,8 +221,7 @@ def test_dropped_thinking_is_noticed() -> None:
             first = await reply("one")
             turn = {"role": "assistant", "content": first.blocks}
             same, other = [await reply(system, turn, hello) for system in ("one", "other")]
-            dropped = [model._dropped_thinking(each.said.get("input_transformations")) for each in (same, other)]
-            return dropped[0], dropped[1]
+            return same.dropped_thinking, other.dropped_thinking
 
     with ModelServer(allows_stale_thinking=True) as server:
         assert asyncio.run(ask(server.url)) == (False, True)
@@ -231,8 +229,11 @@ def test_dropped_thinking_is_noticed() -> None:
 
 def test_thinking_that_was_shown_although_it_does_not_fit_stays() -> None:
     shown = {"type": "thinking_mismatch_allowed", "path": "messages.1.content.0", "reason": "prefix_binding_mismatch"}
-    assert not model._dropped_thinking([shown])
-    assert model._dropped_thinking([shown, {**shown, "type": "thinking_dropped"}])
+    stream = ReplyStream(None)  # type: ignore[arg-type]
+    stream.said = {"input_transformations": [shown]}
+    assert not stream.dropped_thinking
+    stream.said = {"input_transformations": [shown, {**shown, "type": "thinking_dropped"}]}
+    assert stream.dropped_thinking
 
 
 def test_the_model_that_took_over_says_what_was_dropped() -> None:

@@ -19,7 +19,7 @@ from anthropic import AsyncStream
 
 from crewboard.records.agents import Tokens
 from crewboard.records.base import check_depth
-from crewboard.records.events import INCOMPLETE, NOT_RUN
+from crewboard.records.events import INCOMPLETE, NOT_RUN, CacheMiss
 from crewboard.store.files import MAX_LINE
 
 MAX_INPUT = 1024 * 1024
@@ -227,6 +227,33 @@ class ReplyStream:
         """
         served = [each for each in self._attempts if each.get("type") == _TOOK_OVER]
         return _tokens_in({**self.usage, **(served[-1] if served else {})})
+
+    @property
+    def model(self) -> str:
+        """Return the model that replied; an empty text if the server does not say."""
+        said = self.said.get("model")
+        return said if isinstance(said, str) else ""
+
+    @property
+    def dropped_thinking(self) -> bool:
+        """Return True if thinking of the request was left out because of its prefix.
+
+        Thinking that does not fit, and was shown to the model all the same, has the same reason and another type.
+        """
+        changes = self.said.get("input_transformations")
+        dropped = ("thinking_dropped", "prefix_binding_mismatch")
+        return isinstance(changes, list) and any(
+            (each.get("type"), each.get("reason")) == dropped for each in map(_object, changes)
+        )
+
+    @property
+    def cache_miss(self) -> CacheMiss | None:
+        """Return what it says of the prompt cache; None if the request fitted, or the API does not know that yet."""
+        why = _object(_object(self.said.get("diagnostics")).get("cache_miss_reason"))
+        kind, missed = why.get("type"), why.get("cache_missed_input_tokens")
+        if not isinstance(kind, str):
+            return None
+        return CacheMiss(reason=kind, tokens=missed if isinstance(missed, int) else None)
 
     @property
     def is_in_us(self) -> bool:

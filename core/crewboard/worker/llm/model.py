@@ -22,7 +22,7 @@ from crewboard.errors import BadDataError, ExitCode, StorageError
 from crewboard.names import LEAD
 from crewboard.protocol import cooldown
 from crewboard.records.agents import Tokens
-from crewboard.records.events import BrokenReply, CacheMiss, Reply
+from crewboard.records.events import BrokenReply, Reply
 from crewboard.store import codec, files
 from crewboard.worker.interrupts import (
     FIRST_DELAY,
@@ -271,18 +271,6 @@ class Model:
             self._run_state.note_settings(*models.chosen(can, asked, usual))
         return self._settings
 
-    @property
-    def _caches_an_hour(self) -> bool:
-        """Return True if the prompt cache is to keep the conversation for an hour.
-
-        Writing costs 2 in place of 1.25 times the input then, and a call after a pause of more than five minutes reads
-        for a tenth or less what it would write again. So that pays for agents that wait: a lead, and one that waited so
-        long before its present assignment or for a call in it, such as the approval of a plan. What was cached for five
-        minutes is gone then, so nothing is written twice because of the change.
-        """
-        waits = self._run_state.spec.type == LEAD or self._run_state.conversation.pause > CACHE_SECONDS
-        return self.is_api and waits
-
     def _request(
         self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
     ) -> dict[str, Any]:
@@ -305,7 +293,13 @@ class Model:
             # The API compares the request with the last one of the conversation; others may refuse to.
             request["diagnostics"] = {"previous_message_id": self._run_state.conversation.last_id or None}
         if tools and not takes_text and _BREAKPOINTS not in self._left_out:
-            request.update(with_breakpoints(system, tools, messages, an_hour=self._caches_an_hour))
+            # Writing costs 2 in place of 1.25 times the input if the cache is to keep it for an hour, and a call after
+            # a pause of more than five minutes reads for a tenth or less what it would write again. So that pays for
+            # agents that wait: a lead, and one that waited so long before its present assignment or for a call in it,
+            # such as the approval of a plan. What was cached for five minutes is gone then, so nothing is written
+            # twice because of the change.
+            waits = self._run_state.spec.type == LEAD or self._run_state.conversation.pause > CACHE_SECONDS
+            request.update(with_breakpoints(system, tools, messages, an_hour=self.is_api and waits))
         return request
 
     def _may_be_media(self, outcome: Refusal, last: dict[str, Any], *, repeated: bool = False) -> bool:
@@ -553,9 +547,9 @@ class Model:
         if found.malformed and is_first:
             # By chance the next one may be whole. If not, the model is told.
             return Refusal(f"the reply was malformed: {found.malformed}", retry=True, may_be_outage=False)
-        self.thinking_was_dropped = _dropped_thinking(coming.said.get("input_transformations"))
-        said, details, ident = (coming.said.get(name) for name in ("model", "stop_details", "id"))
-        model = said if isinstance(said, str) and said else run_state.spec.model
+        self.thinking_was_dropped = coming.dropped_thinking
+        details, ident = coming.said.get("stop_details"), coming.said.get("id")
+        model = coming.model or run_state.spec.model
         # The API does not bill a refusal before it wrote anything.
         used = Tokens() if found.stop_reason == "refusal" and not found.content else coming.used
         if not used.total and found.content:
@@ -575,7 +569,7 @@ class Model:
             stop_details=details if isinstance(details, dict) else None,
             # Only if the API takes it back.
             id=ident if self.is_api and isinstance(ident, str) and len(ident) <= _LONGEST_ID else "",
-            cache_miss=_cache_miss(coming.said),
+            cache_miss=coming.cache_miss,
         )
         if (refusal := _unstorable(reply)) is None:
             for declining, tokens in coming.declined:
@@ -627,8 +621,7 @@ class Model:
         coming, self._coming = self._coming, None
         if coming is None or (used := coming.used) == Tokens():
             return
-        said = coming.said.get("model")
-        model = said if isinstance(said, str) and said else self._run_state.spec.model
+        model = coming.model or self._run_state.spec.model
         cost = self._cost(model, used, in_us=coming.is_in_us)
         self._run_state.append(BrokenReply(ts=self._run_state.now(), usage=used, model=model, cost_usd=cost))
 
@@ -679,28 +672,6 @@ def _with_plain_ids(message: dict[str, Any]) -> dict[str, Any]:
         }
         content.append({**block, **plain})
     return {**message, "content": content}
-
-
-def _dropped_thinking(changes: object) -> bool:
-    """Return True if a reply says that thinking of the request was left out because of its prefix.
-
-    Thinking that does not fit, and was shown to the model all the same, has the same reason and another type.
-    """
-    return isinstance(changes, list) and any(
-        isinstance(change, dict)
-        and (change.get("type"), change.get("reason")) == ("thinking_dropped", "prefix_binding_mismatch")
-        for change in changes
-    )
-
-
-def _cache_miss(said: Mapping[str, Any]) -> CacheMiss | None:
-    """Return what a reply says of the prompt cache; None if it fitted, or the API does not know that yet."""
-    found = said.get("diagnostics")
-    why = found.get("cache_miss_reason") if isinstance(found, dict) else None
-    if not isinstance(why, dict) or not isinstance(why.get("type"), str):
-        return None
-    missed = why.get("cache_missed_input_tokens")
-    return CacheMiss(reason=why["type"], tokens=missed if isinstance(missed, int) else None)
 
 
 def _unstorable(reply: Reply) -> Refusal | None:
