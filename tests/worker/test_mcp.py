@@ -31,7 +31,6 @@ from crewboard.unix import process
 from crewboard.untrusted import undelimit_data
 from crewboard.worker.tools import mcp
 from crewboard.worker.tools.base import Outcome, Tool
-from crewboard.worker.tools.registry import ToolRegistry
 from crewboard.worker.tools.rules import judge_call
 from tests.crew import WAIT_TIMEOUT, Crew, contents, eventually
 from tests.model import calls, says
@@ -570,12 +569,14 @@ def test_an_input_is_checked_against_the_schema() -> None:
         {**schema(n={"$ref": "#/$defs/N"}, model_config={}), "required": ["n"], "$defs": {"N": {"type": "integer"}}}
     )
     assert tool.definition()["input_schema"]["properties"]["n"] == {"type": "integer"}
-    taken = ToolRegistry.parse(tool, {"n": 1, "model_config": "free", "more": [2]})
+    taken = tool.parse({"n": 1, "model_config": "free", "more": [2]})
     assert taken.model_extra == {"n": 1, "model_config": "free", "more": [2]}
-    refused = ToolRegistry.parse(tool, {"n": "one"})
-    assert "n: 'one' is not of type 'integer'" in refused.content
-    assert "'n' is a required property" in ToolRegistry.parse(tool, {}).content
-    assert isinstance(ToolRegistry.parse(tool, [1]), Outcome)
+    with pytest.raises(UsageError, match="n: 'one' is not of type 'integer'"):
+        tool.parse({"n": "one"})
+    with pytest.raises(UsageError, match="'n' is a required property"):
+        tool.parse({})
+    with pytest.raises(UsageError):
+        tool.parse([1])
 
 
 def test_null_is_no_type_of_an_input_and_reaches_a_server_that_wants_it() -> None:
@@ -591,9 +592,9 @@ def test_null_is_no_type_of_an_input_and_reaches_a_server_that_wants_it() -> Non
         "c": {**within, "properties": {"d": {"type": "string"}, "e": number}},
     }
     assert sent["required"] == ["c"]
-    taken = ToolRegistry.parse(tool, {"c": {"e": None}})
+    taken = tool.parse({"c": {"e": None}})
     assert taken.model_extra == {"a": None, "c": {"e": None}}
-    assert ToolRegistry.parse(tool, {"a": "x", "b": None, "c": {"e": 1}}).model_extra["a"] == "x"
+    assert tool.parse({"a": "x", "b": None, "c": {"e": 1}}).model_extra == {"a": "x", "b": None, "c": {"e": 1}}
 
 
 @pytest.mark.parametrize(
@@ -612,7 +613,8 @@ def test_null_is_no_type_of_an_input_and_reaches_a_server_that_wants_it() -> Non
 )  # fmt: skip
 def test_no_schema_makes_a_check_take_long(given: dict[str, Any]) -> None:
     hostile = "a" * 64 + "!"
-    ToolRegistry.parse(tool_with(given), {"a": hostile, hostile: 1})
+    with contextlib.suppress(UsageError):
+        tool_with(given).parse({"a": hostile, hostile: 1})
 
 
 def test_results_of_all_kinds_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ from crewboard.worker.tools.plans import (
     may_write,
     plan_outcome,
     request_approval,
+    submit_plan,
 )
 from crewboard.worker.tools.registry import TOOLS, ToolRegistry
 
@@ -65,9 +66,6 @@ _PLAN_FOLLOWS = 5.0
 """Seconds within which the text of a plan has to follow the question for its approval."""
 
 LATER = "This is not over yet. Call it again with the same input, which goes on waiting."
-
-_FORMER_LATER = "The operator has not answered yet. Call this again with the same input, which goes on waiting."
-"""The same text in journals of earlier versions."""
 
 _TOO_LONG = "This took longer than you wait for a call, so its outcome is unknown. Check before you call it again."
 
@@ -198,24 +196,20 @@ class CallLog:
 
     def close_open(self, why: str = UNKNOWN_OUTCOME) -> None:
         """Give each call that has no result an error; what the operator decided or answered meanwhile is told."""
-        conversation = self._run_state.conversation
+        run_state, conversation = self._run_state, self._run_state.conversation
         waiting = {block["id"]: block["name"] for block in conversation.pending} | conversation.open_calls
         for ident, name in waiting.items():
             began = ident in conversation.open_calls
-            request = asked_plan(self._run_state) if name == "submit_plan" else None
+            request = asked_plan(run_state) if name == "submit_plan" else None
+            if name == "ask_operator":
+                request = requests.load(run_state.team, requests.question_id(run_state.name, ident))
             if request is not None and request.status in _DECIDED:
                 self.settle_plan(ident, request)
-            elif name == "ask_operator" and (said := self._answer_to(ident)) is not None:
-                self._run_state.tell(f"You asked the operator: {said.payload.get('question')}\n{said.feedback}")
-                self.end(ident, f"the operator answers: {said.feedback}", is_error=False)
+            elif request is not None and request.status == "answered":
+                run_state.tell(f"You asked the operator: {request.payload.get('question')}\n{request.feedback}")
+                self.end(ident, f"the operator answers: {request.feedback}", is_error=False)
             else:
                 self.end(ident, why if began else _NOT_RUN, is_error=True)
-
-    def _answer_to(self, ident: str) -> Request | None:
-        """Return the answered question that a call asked; None if it is not answered."""
-        run_state = self._run_state
-        asked = requests.load(run_state.team, requests.question_id(run_state.name, ident))
-        return asked if asked is not None and asked.status == "answered" else None
 
     def find_cut_off(self, heard_of: set[str]) -> list[CutOff]:
         """Return the calls of our tools since the last whole turn whose end the engine has not `heard_of`.
@@ -240,7 +234,7 @@ class CallLog:
                 unfinished.remove(again)
             ident = again.id if again is not None else call["id"]
             said = undelimit_data(str(result["content"])) if result is not None else UNKNOWN_OUTCOME
-            if said.startswith((LATER, _FORMER_LATER)):
+            if said.startswith(LATER):
                 unfinished.append(CutOff(ident, call["name"], call["input"], None))
                 continue
             if call["id"] in heard_of:
@@ -342,17 +336,6 @@ class Turn:
             EngineGoneError: It is gone, or does not say whether it took a message.
             RestartError: It has to start again.
         """
-        await self._follow()
-        try:
-            await self.hear_out(CANCEL_TIMEOUT)
-        except TimeoutError:
-            raise EngineGoneError(
-                f"it did not say within {CANCEL_TIMEOUT:g} s of its turn if it took a message"
-            ) from None
-        return self.prompt.result()
-
-    async def _follow(self) -> None:
-        """Handle what the engine tells and asks, and send it mail, until its prompt is answered and all is heard."""
         engine, prompt = self._engine, self.prompt
         # One that lasts until it is woken: each new one would put off the next look.
         woken: asyncio.Future[Any] = asyncio.ensure_future(self._interrupts.wait())
@@ -378,7 +361,7 @@ class Turn:
                 if news.done() and not news.cancelled():
                     await self._hear(news.result())
                 elif prompt.done():
-                    return
+                    break
                 elif steering is not None and steering.done():
                     self._settle_steering()
                     may_wait = True
@@ -387,6 +370,13 @@ class Turn:
                     self._steer()
         finally:
             woken.cancel()
+        try:
+            await self.hear_out(CANCEL_TIMEOUT)
+        except TimeoutError:
+            raise EngineGoneError(
+                f"it did not say within {CANCEL_TIMEOUT:g} s of its turn if it took a message"
+            ) from None
+        return prompt.result()
 
     async def hear_out(self, seconds: float) -> None:
         """Journal what the engine tells until it has answered all that it was sent.
@@ -492,7 +482,10 @@ class Turn:
         whole = self._whole(heard)
         plan = whole.plan
         if not self._run_state.spec.has_own_tools and not self._is_ours(whole):
-            self._refuse(heard, whole)
+            # A tool of its own would run beside what decides about ours.
+            self._answer(heard, allow=False)
+            doing = describe_call(*as_ours(whole, self._run_state.workspace))
+            self._run_state.tell(_REFUSED.format(doing, _NO_TOOLS.format(SERVER)))
         elif self._is_ours(whole):
             # It is our own worker that runs it, and it checks what the agent may do.
             self._answer(heard, allow=True)
@@ -508,12 +501,6 @@ class Turn:
             self._run_state.tell(_NO_PLAN)
         else:
             await self._decide(heard)
-
-    def _refuse(self, ask: Ask, call: Call) -> None:
-        """Refuse a tool of its own to an engine that has none: it would run beside what decides about ours."""
-        self._answer(ask, allow=False)
-        doing = describe_call(*as_ours(call, self._run_state.workspace))
-        self._run_state.tell(_REFUSED.format(doing, _NO_TOOLS.format(SERVER)))
 
     def _whole(self, ask: Ask) -> Call:
         known = self._calls.get(ask.call.id)
@@ -553,7 +540,10 @@ class Turn:
                 self._note_taken()
                 self._take_call(update)
             case Steps():
-                self._take_steps(update)
+                ident, items = f"steps-{secrets.token_hex(6)}", update.items
+                run_state.append(ToolStart(ts=run_state.now(), tool_use_id=ident, name="todo", input={"items": items}))
+                done = sum(each["status"] == "completed" for each in items)
+                self._log.end(ident, f"{done} of {len(items)} done", is_error=False)
             case Filled():
                 self._process.note_filled(update)
                 self.resets = update.resets or self.resets
@@ -589,13 +579,6 @@ class Turn:
     def _begin(self, call: Call) -> None:
         self._begun.add(call.id)
         self._log.begin(call)
-
-    def _take_steps(self, steps: Steps) -> None:
-        run_state = self._run_state
-        ident = f"steps-{secrets.token_hex(6)}"
-        run_state.append(ToolStart(ts=run_state.now(), tool_use_id=ident, name="todo", input={"items": steps.items}))
-        done = sum(each["status"] == "completed" for each in steps.items)
-        self._log.end(ident, f"{done} of {len(steps.items)} done", is_error=False)
 
     # Tools of the team.
 
@@ -710,9 +693,13 @@ class Turn:
         """
         engine, run_state = self._engine, self._run_state
         decision = asyncio.ensure_future(self._interrupts.wait_for_decision(request, doing))
-        ended = asyncio.ensure_future(self._until_turn_ends(request))
         later: list[Ask | TeamCall] = []
         idle = asyncio.Lock()
+
+        async def turn_ends() -> None:
+            await asyncio.wait([self.prompt])
+            if self.prompt.exception() is not None and request.type != "permission":
+                await asyncio.Event().wait()
 
         async def hear() -> None:
             while engine.waits_for(ask):
@@ -721,7 +708,7 @@ class Turn:
                     await self._hear_meanwhile(heard, later)
                     run_state.show("waiting", doing, waiting_for=request.id)
 
-        hearing = asyncio.ensure_future(hear())
+        ended, hearing = asyncio.ensure_future(turn_ends()), asyncio.ensure_future(hear())
         try:
             await asyncio.wait([decision, ended, hearing], return_when=asyncio.FIRST_COMPLETED)
             async with idle:
@@ -746,11 +733,6 @@ class Turn:
         self._answer(ask, allow=False)
         run_state.show("working", "works", timeout=self._silence)
         return None
-
-    async def _until_turn_ends(self, request: Request) -> None:
-        await asyncio.wait([self.prompt])
-        if self.prompt.exception() is not None and request.type != "permission":
-            await asyncio.Event().wait()
 
     async def _hear_meanwhile(self, heard: Update | Ask | TeamCall, later: list[Ask | TeamCall]) -> None:
         """Hear what the engine tells while it waits for an answer; put off until `later` what may have to wait, too."""
@@ -802,11 +784,8 @@ class Turn:
             RestartError: The engine starts again: with the rights that it has now, or when the plan is decided.
         """
         run_state = self._run_state
-        given = ToolRegistry.parse(TOOLS[call.name], call.input)
-        if isinstance(given, Outcome):
-            return given
         try:
-            request = request_approval(run_state, given)
+            request = request_approval(run_state, submit_plan.parse(call.input))
         except UsageError as error:
             return Outcome(str(error), is_error=True)
         decided = None

@@ -30,7 +30,7 @@ from crewboard.sandbox.scratch import remove_tree
 from crewboard.store import mailbox
 from crewboard.worker.acp import Call, pruned
 from crewboard.worker.tools.base import INPUT_ERRORS, Context, Outcome, failed_on_input
-from crewboard.worker.tools.registry import TOOLS, ToolRegistry
+from crewboard.worker.tools.registry import TOOLS
 
 SERVER = "crewboard"
 """The name of the MCP server."""
@@ -231,11 +231,8 @@ async def run(context: Context, name: str, arguments: Json) -> Outcome:
         WorkerExit: The run ends.
     """
     tool = TOOLS[name]
-    given = ToolRegistry.parse(tool, arguments)
-    if isinstance(given, Outcome):
-        return given
     try:
-        return await tool.run(context, given)
+        return await tool.run(context, tool.parse(arguments))
     except StorageError:
         raise
     except CrewboardError as error:

@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from crewboard.agent_types import WRITE_TOOLS
+from crewboard.errors import UsageError
 from crewboard.sandbox.process import Child
 from crewboard.sandbox.sandbox import Sandbox
 from crewboard.sandbox.shell import BackgroundCommand
@@ -65,6 +66,9 @@ class PlannedChange:
     lost: str
     folders: int
 
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds after which the agent counts as stuck, for a tool without a figure of its own."""
 
 CALL_TIMEOUT = 20.0
 """Seconds after which a file tool is stopped, by ending its server."""
@@ -359,6 +363,31 @@ class Tool(Generic[In]):
     """After how many seconds the agent counts as stuck; None for the default."""
     schema: dict[str, Any] | None = None
     """The JSON schema of the input as it is sent, where another program chose it."""
+
+    def timeout(self, given: In) -> float | None:
+        """Return after how many seconds a call is stuck; None if it waits for a person or another agent."""
+        if self.waits:
+            return None
+        return self.seconds(given) if self.seconds else DEFAULT_TIMEOUT
+
+    def parse(self, arguments: object) -> In:
+        """Return the input of a call.
+
+        Raises:
+            UsageError: It is wrong; the message is for the model.
+        """
+        try:
+            return self.input.model_validate(arguments)
+        except ValidationError as error:
+            problems = []
+            for each in error.errors(include_url=False):
+                place = ".".join(map(str, each["loc"])) or "input"
+                text = each["msg"].removeprefix("Value error, ")
+                if each["type"] == "extra_forbidden" and len(each["loc"]) == 1:
+                    known = ", ".join(self.input.model_fields) or "none"
+                    text = f"there is no such input; {self.name} takes {known}"
+                problems.append(f"{place}: {text}")
+            raise UsageError(f"{self.name} was not run: {'; '.join(problems)}") from None
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in the form of the Messages API."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from crewboard.errors import CrewboardError, StorageError
+from crewboard.errors import CrewboardError, StorageError, UsageError
 from crewboard.protocol import requests
 from crewboard.records.events import ToolResult, ToolStart, describe_call
 from crewboard.store import agents
@@ -100,7 +100,7 @@ class ToolExecutor:
         if isinstance(ready, _Done):
             return self.result(block, ready.outcome, ready.seconds)
         tool, given = ready
-        self._run_state.show_tool(describe_call(tool.name, block["input"]), ToolRegistry.timeout(tool, given))
+        self._run_state.show_tool(describe_call(tool.name, block["input"]), tool.timeout(given))
         work = self._run(block, tool, given)
         done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
         # Before the result: what the conversation believes must not be lost with this host.
@@ -114,7 +114,7 @@ class ToolExecutor:
             await self._finish_in_order(blocks, ready)
             return
         rounds = -(-len(running) // MAX_SERVERS)
-        limits = [ToolRegistry.timeout(tool, given) or 0 for tool, given in running]
+        limits = [tool.timeout(given) or 0 for tool, given in running]
         if running:
             call = describe_call(blocks[-1]["name"], blocks[-1]["input"])
             self._run_state.show_tool(call, max(limits) * rounds, len(blocks) - 1)
@@ -146,9 +146,12 @@ class ToolExecutor:
         if (reason := conversation.refused.get(block["id"])) is not None:
             return _Done(Outcome(f"{block['name']} was not run: {reason}", is_error=True))
         tool = self._registry.find(block["name"])
-        given = tool if isinstance(tool, Outcome) else ToolRegistry.parse(tool, block["input"])
-        if isinstance(tool, Outcome) or isinstance(given, Outcome):
-            return _Done(given)
+        if isinstance(tool, Outcome):
+            return _Done(tool)
+        try:
+            given = tool.parse(block["input"])
+        except UsageError as error:
+            return _Done(Outcome(str(error), is_error=True))
         if block["id"] in conversation.started:
             again = tool.waits or tool.repeatable
             return (tool, given) if again else _Done(Outcome(UNKNOWN_OUTCOME, is_error=True), None)

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from crewboard import skill_files
-from crewboard.errors import StorageError
+from crewboard.errors import StorageError, UsageError
 from crewboard.names import PROJECT_FILES
 from crewboard.records.events import FileKept
 from crewboard.sandbox import shell
@@ -279,10 +279,9 @@ async def bash(context: Context, given: Bash) -> Outcome:
         known = context.file_tools.background
         running = [handle for handle, command in known.items() if command.result is None]
         if len(running) >= MAX_BACKGROUND:
-            text = (
+            raise UsageError(
                 f"{len(running)} commands run in the background already ({', '.join(running)}); end one with bash_kill"
             )
-            return Outcome(text, is_error=True)
         seconds = given.timeout if "timeout" in given.model_fields_set else shell.BACKGROUND_SECONDS
         # The conversation may name commands of earlier runs, which start at 1, too.
         handle = f"bash-{context.run_state.spec.run}-{len(known) + 1}"
@@ -330,12 +329,12 @@ class BashKill(Input):
     handle: str = Field(description="as bash returned it, such as bash-1-1")
 
 
-def _find_command(context: Context, handle: str) -> shell.BackgroundCommand | Outcome:
+def _find_command(context: Context, handle: str) -> shell.BackgroundCommand:
     known = context.file_tools.background
     if handle in known:
         return known[handle]
     those = f"this run started {', '.join(known)}" if known else "this run started none"
-    return Outcome(f"there is no command {handle!r}; {those}; those of an earlier run ended with it", is_error=True)
+    raise UsageError(f"there is no command {handle!r}; {those}; those of an earlier run ended with it")
 
 
 @tool(repeatable=True, seconds=lambda given: given.wait + 60)
@@ -344,8 +343,6 @@ async def bash_output(context: Context, given: BashOutput) -> Outcome:
     give wait; do not sleep.
     """
     command = _find_command(context, given.handle)
-    if isinstance(command, Outcome):
-        return command
     await command.wait(given.wait)
     return _report(given.handle, command)
 
@@ -354,8 +351,6 @@ async def bash_output(context: Context, given: BashOutput) -> Outcome:
 async def bash_kill(context: Context, given: BashKill) -> Outcome:
     """End a command that runs in the background, with all processes that it started."""
     command = _find_command(context, given.handle)
-    if isinstance(command, Outcome):
-        return command
     await command.end()
     return _report(given.handle, command)
 

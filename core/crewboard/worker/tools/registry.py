@@ -5,8 +5,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from crewboard import web
 from crewboard.agent_types import MCP_PREFIX, SEND_EXPLORER, TEAM_TOOLS, kept_by_terms, type_of
 from crewboard.names import LEAD
@@ -20,9 +18,6 @@ from crewboard.worker.tools.plans import gate_refusal, is_plan_required
 TOOLS: dict[str, Tool[Any]] = {
     tool.name: tool for module in (files, messaging, skills, tasks, plans, team, mcp) for tool in module.TOOLS
 }
-
-DEFAULT_TIMEOUT = 60.0
-"""Seconds after which the agent counts as stuck, for a tool without a figure of its own."""
 
 _MANY = 30
 """Tools of MCP servers of which a model chooses well. More are loaded on demand; the API's page about its tool search
@@ -101,29 +96,6 @@ class ToolRegistry:
         if tool is None and name not in self.allowed():
             return Outcome(f"an agent of type {self._type.name} has no tool {name!r}", is_error=True)
         return gate_refusal(self._run_state, name) or tool or TOOLS[name]
-
-    @staticmethod
-    def timeout(tool: Tool[Any], given: Any) -> float | None:  # noqa: ANN401  the tool's own input model
-        """Return after how many seconds a call is stuck; None for a tool that waits for a person or another agent."""
-        if tool.waits:
-            return None
-        return tool.seconds(given) if tool.seconds else DEFAULT_TIMEOUT
-
-    @staticmethod
-    def parse(tool: Tool[Any], arguments: Any) -> Any:  # noqa: ANN401  as above
-        """Return the input of a call, or an `Outcome` that says what is wrong with it."""
-        try:
-            return tool.input.model_validate(arguments)
-        except ValidationError as error:
-            problems = []
-            for each in error.errors(include_url=False):
-                place = ".".join(map(str, each["loc"])) or "input"
-                text = each["msg"].removeprefix("Value error, ")
-                if each["type"] == "extra_forbidden" and len(each["loc"]) == 1:
-                    known = ", ".join(tool.input.model_fields) or "none"
-                    text = f"there is no such input; {tool.name} takes {known}"
-                problems.append(f"{place}: {text}")
-            return Outcome(f"{tool.name} was not run: {'; '.join(problems)}", is_error=True)
 
 
 def with_added(offered: list[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
