@@ -57,43 +57,36 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, Held, Lease, bytes] | None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-async def _live_on_engine(run_state: RunState, sandbox: Sandbox) -> None:
-    from crewboard.worker.engine import EngineLife
-    from crewboard.worker.interrupts import Interrupts
-
-    interrupts = Interrupts(run_state)
-    interrupts.listen()
-    life = EngineLife(run_state, interrupts, sandbox, dict(os.environ))
-    env.forget_api_variables()
-    try:
-        await life.run()
-    finally:
-        # As below.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        await life.close()
-
-
-async def _live_on_model(run_state: RunState, sandbox: Sandbox) -> None:
+async def _live(run_state: RunState, sandbox: Sandbox) -> None:
+    """Work on the model or on an engine until there is a reason to exit."""
     # Imported here because the SDK takes a second, and the lease and the status must show the start before that.
     from crewboard.worker.interrupts import Interrupts
-    from crewboard.worker.llm.model import Model
-    from crewboard.worker.loop import Loop
-    from crewboard.worker.tools.base import FileToolClient
-    from crewboard.worker.tools.mcp import McpServers
 
     interrupts = Interrupts(run_state)
     interrupts.listen()
-    file_tools = FileToolClient(sandbox)
-    model = Model(run_state, interrupts)
     environment = dict(os.environ)
-    mcp = McpServers(run_state, file_tools, environment)
+    if run_state.spec.engine is not None:
+        from crewboard.worker.engine import EngineLife
+
+        engine = EngineLife(run_state, interrupts, sandbox, environment)
+        run, close = engine.run, engine.close
+    else:
+        from crewboard.worker.llm.model import Model
+        from crewboard.worker.loop import Loop
+        from crewboard.worker.tools.base import FileToolClient
+        from crewboard.worker.tools.mcp import McpServers
+
+        file_tools = FileToolClient(sandbox)
+        mcp = McpServers(run_state, file_tools, environment)
+        loop = Loop(run_state, interrupts, Model(run_state, interrupts), file_tools, mcp, environment)
+        run, close = loop.run, loop.close
     env.forget_api_variables()
     try:
-        await Loop(run_state, interrupts, model, file_tools, mcp, environment).run()
+        await run()
     finally:
         # The loop takes its handler along. A signal then must not end the worker before it has recorded how it ended.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-        await asyncio.gather(file_tools.close(), mcp.close())
+        await close()
 
 
 def _run(run_state: RunState, before: int) -> tuple[int, str]:
@@ -118,8 +111,7 @@ def _run(run_state: RunState, before: int) -> tuple[int, str]:
             run_state.set_sandbox(sandbox.description)
             if sandbox.description == SANDBOX_OFF:
                 sys.stderr.write(f"{run_state.name}: {UNSAFE_WARNING}\n")
-            live = _live_on_model if run_state.spec.engine is None else _live_on_engine
-            asyncio.run(live(run_state, sandbox))
+            asyncio.run(_live(run_state, sandbox))
     except WorkerExit as end:
         return end.code, end.reason
     except CrewboardError as error:

@@ -253,7 +253,9 @@ def read_call(update: Json) -> Call | None:
         # A rule about one file, or a yes to one, would hold for the others.
         kind, diff, given = "edit_files", None, {"files": diffs}
     texts = [_text(_object(each.get("content")).get("text")) for each in parts if each.get("type") == "content"]
-    output = "\n".join(_FENCED.sub(r"\2", each) for each in texts if each) or _output(update.get("rawOutput"))
+    output, raw = "\n".join(_FENCED.sub(r"\2", each) for each in texts if each), update.get("rawOutput")
+    if not output and raw is not None:
+        output = raw if isinstance(raw, str) else json.dumps(raw, ensure_ascii=False)
     return Call(
         ident, _text(update.get("name")) or named, _text(update.get("title")), kind,
         _text(update.get("status")), given, output,
@@ -261,12 +263,6 @@ def read_call(update: Json) -> Call | None:
         # How Codex tells it, which has no other output.
         _text(_object(meta.get("terminal_output_delta")).get("data")),
     )  # fmt: skip
-
-
-def _output(raw: Any) -> str:  # noqa: ANN401
-    if isinstance(raw, str) or raw is None:
-        return raw or ""
-    return json.dumps(raw, ensure_ascii=False)
 
 
 _RESETS = re.compile(

@@ -395,9 +395,8 @@ class Assignments:
 
     def report_lost_task(self, reason: str) -> None:
         """Tell the agent that it no longer has the task that its conversation is about."""
-        run_state = self._run_state
-        notice = f"Task {run_state.had_task} was in progress with you and no longer is: {reason}."
-        run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice]))
+        had = self._run_state.had_task
+        self._run_state.tell(f"Task {had} was in progress with you and no longer is: {reason}.")
 
     def _resume_task(self, before: Task | None) -> bool:
         """Continue a task that was left in progress: after a reminder, or after an outage of the API.

@@ -96,9 +96,10 @@ class EngineLife(Life):
     ) -> None:
         self._process = EngineProcess(run_state, sandbox, environment)
         self._known = known = self._process.known
-        super().__init__(run_state, interrupts, sandbox, Snapshots(run_state), is_priced=known.tells_cost)
+        file_tools = FileToolClient(sandbox)
+        super().__init__(run_state, interrupts, file_tools, Snapshots(run_state), is_priced=known.tells_cost)
         self._kind = type_of(run_state.spec.type, run_state.spec.definition)
-        self._context = Context(run_state, interrupts, FileToolClient(sandbox), "", environment, {}, {})
+        self._context = Context(run_state, interrupts, file_tools, "", environment, {}, {})
         self._log = CallLog(self._context, self._process, self._snapshots)
         self._cut_off: list[CutOff] = []
         """Calls of tools of the team that a turn may repeat: the engine may not have their results."""
@@ -119,13 +120,7 @@ class EngineLife(Life):
             await self._cancel(_CLOSE_TIMEOUT)
         with contextlib.suppress(CrewboardError):
             await self._end_engine()
-        await self._context.file_tools.close()
-
-    async def _end_assignment(self) -> None:
-        await self._context.file_tools.end_commands_with_lent_network()
-
-    async def _rest(self) -> None:
-        await self._context.file_tools.end()
+        await super().close()
 
     async def _work(self) -> None:
         conversation = self._run_state.conversation
@@ -395,7 +390,7 @@ class EngineLife(Life):
         project, key = "", self._run_state.conversation.key
         if not spec.has_own_tools:
             # One with tools of its own finds it by itself.
-            file, said = await read_project(self._run_state, self._context.file_tools)
+            file, said = await read_project(self._run_state, self._file_tools)
             project = delimit_data(file, "project_file", "", said, key) if said.strip() else ""
         role = delimit_data(spec.by, "role", "role", spec.role, key) if spec.role else ""
         return "\n\n".join(filter(None, (text, project, role)))

@@ -15,7 +15,6 @@ from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.records.agents import State
 from crewboard.records.events import Reply
 from crewboard.sandbox import shell
-from crewboard.sandbox.sandbox import Sandbox
 from crewboard.store import files, roster
 from crewboard.worker.assignments import Assignments, Limits, Results
 from crewboard.worker.interrupts import (
@@ -29,6 +28,7 @@ from crewboard.worker.interrupts import (
 )
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
+from crewboard.worker.tools.base import FileToolClient
 
 STORAGE_CALM = 60.0
 """Seconds without a storage error after which the budget for such errors is whole again."""
@@ -92,14 +92,14 @@ class Life:
         self,
         run_state: RunState,
         interrupts: Interrupts,
-        sandbox: Sandbox,
+        file_tools: FileToolClient,
         snapshots: Snapshots,
         *,
         is_priced: bool,
     ) -> None:
         self._run_state = run_state
         self._interrupts = interrupts
-        self._sandbox = sandbox
+        self._file_tools = file_tools
         self._snapshots = snapshots
         self._team = run_state.team
         self._name = run_state.name
@@ -120,6 +120,10 @@ class Life:
             except StorageError as error:
                 await storage.wait(error)
 
+    async def close(self) -> None:
+        """End what this run has started."""
+        await self._file_tools.close()
+
     async def _live(self) -> None:
         """Continue from what the journal says.
 
@@ -138,7 +142,7 @@ class Life:
         self._run_state.had_task = None
         while True:
             if conversation.assignment is None:
-                await self._end_assignment()
+                await self._file_tools.end_commands_with_lent_network()
                 await self._snapshots.take_at("end")
                 await self._idle()
             said = await self._snapshots.start_again()
@@ -147,12 +151,6 @@ class Life:
             if said:
                 self._run_state.tell(said)
             await self._work()
-
-    async def _end_assignment(self) -> None:
-        """End what an assignment alone may use."""
-
-    async def _rest(self) -> None:
-        """End what an agent without work does not need."""
 
     async def _prepare(self) -> None:
         """Set up what an assignment needs, and take the snapshot with which it begins."""
@@ -193,7 +191,8 @@ class Life:
         """Run the command that sets up a checkout; return what went wrong, and the end of its output."""
         run_state = self._run_state
         run_state.show_tool(f"sets up its checkout: {command}", shell.CHECK_SECONDS + shell.KILL_GRACE)
-        setup = shell.run_check(command, self._sandbox, set(), self._team, self._name, run_state.now)
+        sandbox = self._file_tools.sandbox
+        setup = shell.run_check(command, sandbox, set(), self._team, self._name, run_state.now)
         try:
             finished = await self._interrupts.run_interruptibly(setup)
         except Interrupted:
@@ -232,7 +231,8 @@ class Life:
             if state == "idle" and not unread:
                 self._results.report_idle()
             if first:
-                await self._rest()
+                # An agent that waits for work needs no file-tool server; the next call of a file tool starts one.
+                await self._file_tools.end()
             first = False
             self._run_state.refresh_status()
             # Without a time while only an event can bring some.

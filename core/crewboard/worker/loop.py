@@ -93,9 +93,8 @@ class Loop(Life):
         environment: Mapping[str, str],
     ) -> None:
         snapshots = Snapshots(run_state)
-        super().__init__(run_state, interrupts, file_tools.sandbox, snapshots, is_priced=model.is_priced)
+        super().__init__(run_state, interrupts, file_tools, snapshots, is_priced=model.is_priced)
         self._model = model
-        self._file_tools = file_tools
         self._mcp = mcp
         self._registry = ToolRegistry(run_state, mcp)
         self._context_window = ContextWindow(run_state, model)
@@ -118,12 +117,9 @@ class Loop(Life):
             self._learning.cancel()
             await asyncio.gather(self._learning, return_exceptions=True)
 
-    async def _end_assignment(self) -> None:
-        await self._file_tools.end_commands_with_lent_network()
-
-    async def _rest(self) -> None:
-        # An agent that waits for work needs no server; the next call of a file tool starts one.
-        await self._file_tools.end()
+    async def close(self) -> None:
+        """End what this run has started."""
+        await asyncio.gather(super().close(), self._mcp.close())
 
     async def _prepare(self) -> None:
         run_state = self._run_state

@@ -60,8 +60,10 @@ class RunState:
                 gc.enable()
         self._unsaved: Event | None = None
         """The event that could not be written last."""
-        self._task: int | None = None
-        self._window = 0
+        self.task: int | None = None
+        """The id of the task in progress."""
+        self.window = 0
+        """The tokens that the model's window holds; 0 while that is unknown."""
         self.window_is_assumed = False
         """True if neither the user nor the server said how large it is."""
         self.capabilities: Capabilities | None = None
@@ -69,7 +71,6 @@ class RunState:
         self.takes: dict[str, bool] = {}
         """True for each type of block (`image`, `document`) that it takes, as the project or a refusal says."""
         self._last_tool = ""
-        self._sandbox = ""
         # The journal of an older version does not name the task. The status does.
         self.had_task = None if self.fresh else self.conversation.task or (before.task if before else None)
         """The task that was in progress when the previous run ended."""
@@ -109,23 +110,13 @@ class RunState:
         owner, worktree = self.spec.checkout(self.name)
         return self.team.root if worktree is None else self.team.worktree(owner) / worktree.folder
 
-    @property
-    def task(self) -> int | None:
-        """Return the id of the task in progress."""
-        return self._task
-
     def set_task(self, task: Task | None) -> None:
         """Note which task is in progress."""
-        self._task = task.id if task is not None else None
-
-    @property
-    def window(self) -> int:
-        """Return how many tokens the model's window holds; 0 while that is unknown."""
-        return self._window
+        self.task = task.id if task is not None else None
 
     def set_window(self, tokens: int, *, assumed: bool = False) -> None:
         """Note how many tokens the model's window holds, as it was told or is `assumed`."""
-        self._window, self.window_is_assumed = tokens, assumed
+        self.window, self.window_is_assumed = tokens, assumed
 
     def note_settings(self, effort: Effort | None, thinking: Thinking | None) -> None:
         """Note what the requests of this run ask for, for the status."""
@@ -174,7 +165,7 @@ class RunState:
 
     def set_sandbox(self, level: str) -> None:
         """Note the level of the sandbox, for the status."""
-        self._sandbox = level
+        self.status = self.status.replace(sandbox=level)
 
     def _history(self) -> Iterator[Event | None]:
         for event in journal.history(self.agent.journal):
@@ -190,7 +181,7 @@ class RunState:
         """
         event.run = self.spec.run
         if isinstance(event, (Intake, ToolResult)):
-            event.task = self._task
+            event.task = self.task
         self._unsaved = event
         self._journal_end = journal.append(self.agent.journal, event, self._journal_end)
         self._unsaved = None
@@ -251,21 +242,20 @@ class RunState:
             turn=conversation.assignment.calls if conversation.assignment else 0,
             waiting_for=waiting_for,
             awaits=awaits,
-            task=self._task,
+            task=self.task,
             tokens=conversation.tokens,
             cost_usd=conversation.cost_usd,
-            context=Context(used=conversation.context_used, limit=self._window, assumed=self.window_is_assumed),
+            context=Context(used=conversation.context_used, limit=self.window, assumed=self.window_is_assumed),
             last_error=kept_error,
             failed=failure.code if failure is not None else None,
             failed_at=failure.ts if failure is not None else 0,
             refused_by=failure.refused_by if failure is not None else None,
-            unreported=self._task if rests and failure is None and self._task in conversation.reminded else None,
+            unreported=self.task if rests and failure is None and self.task in conversation.reminded else None,
             retry_at=retry_at,
             outage_since=outage_since,
             deadline=None if timeout is None else now + timeout,
             deadline_monotonic=None if timeout is None else time.monotonic() + timeout,
             beat=now,
-            sandbox=self._sandbox,
             repeats=conversation.repeats,
             deviations=conversation.deviations,
             todo=conversation.progress,

@@ -27,6 +27,9 @@ class Snapshots:
         self._run_state = run_state
         self._of = ""
         """The assignment at whose begin the last snapshot was taken, until it ends."""
+        worktree = run_state.spec.worktree
+        self._is_carried = worktree is not None and worktree.carried
+        """True on a team with hosts, where snapshots go into its store."""
         self._carrier: Carrier | None = None
         self._problem = ""
 
@@ -44,7 +47,7 @@ class Snapshots:
         if (commit := await self._take()) is None:
             return
         run_state.append(SnapshotTaken(ts=run_state.now(), assignment=ident, commit=commit, at=at))
-        if at == "end" and not run_state.spec.worktree.carried:
+        if at == "end" and not self._is_carried:
             # Imported here because few agents have a worktree.
             from crewboard.worktrees import collisions
 
@@ -59,10 +62,7 @@ class Snapshots:
         Raises:
             StorageError: It could not be written.
         """
-        worktree = self._run_state.spec.worktree
-        if worktree is None or not worktree.carried or not (is_gated(tool) or tool in _WRITE_TOO):
-            return None
-        return await self._take()
+        return await self._take() if self._is_carried and (is_gated(tool) or tool in _WRITE_TOO) else None
 
     async def start_again(self) -> str:
         """On a host, fetch what the user pushed last, and the newest state of the agent that this one starts from.
@@ -70,10 +70,9 @@ class Snapshots:
         Return what the agent is to be told of that; an empty text if there is nothing to tell.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
-        worktree = run_state.spec.worktree
         # A run that continues an assignment continues with its files.
         is_new = assignment is not None and not assignment.calls and assignment.id != self._of
-        if worktree is None or not worktree.carried or not is_new:
+        if not (self._is_carried and is_new):
             return ""
         from crewboard.worktrees import workspaces
 
@@ -89,10 +88,22 @@ class Snapshots:
 
     async def _take(self) -> str | None:
         run_state = self._run_state
+        team, name, spec = run_state.team, run_state.name, run_state.spec
+
+        def take() -> str:
+            # Imported here because few agents have a worktree.
+            from crewboard.worktrees import snapshot, workspaces
+
+            taken = snapshot.take(team, name, spec)
+            if spec.worktree is not None and spec.worktree.carried:
+                self._carrier = self._carrier or workspaces.Carrier(team, name, spec.worktree)
+                self._carrier.carry(taken, spec.run, run_state.now())
+            return taken.commit
+
         try:
-            commit = await asyncio.to_thread(self._take_and_carry)
+            commit = await asyncio.to_thread(take)
         except (StorageError, LostLeaseError) as error:
-            if run_state.spec.worktree is not None and run_state.spec.worktree.carried:
+            if self._is_carried:
                 raise
             sys.stderr.write(f"{run_state.name}: no snapshot of its worktree: {error}\n")
         except (CrewboardError, OSError) as error:
@@ -103,21 +114,8 @@ class Snapshots:
             return commit
         return None
 
-    def _take_and_carry(self) -> str:
-        # Imported here because few agents have a worktree.
-        from crewboard.worktrees import snapshot, workspaces
-
-        run_state = self._run_state
-        team, name, spec = run_state.team, run_state.name, run_state.spec
-        taken = snapshot.take(team, name, spec)
-        if spec.worktree is not None and spec.worktree.carried:
-            self._carrier = self._carrier or workspaces.Carrier(team, name, spec.worktree)
-            self._carrier.carry(taken, spec.run, run_state.now())
-        return taken.commit
-
     def _show(self, problem: str) -> None:
         """Show the user that a host has what no other has, until that is over."""
-        worktree = self._run_state.spec.worktree
-        if worktree is not None and worktree.carried and problem != self._problem:
+        if self._is_carried and problem != self._problem:
             self._problem = problem
             self._run_state.show_setup_error(problem or None)

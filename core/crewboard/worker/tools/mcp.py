@@ -34,7 +34,6 @@ from crewboard.worker.tools.schemas import MAX_SCHEMA, simplify, without_nulls
 
 if TYPE_CHECKING:
     from mcp import ClientSession
-    from mcp.client.client import Client
 
 START_TIMEOUT = 60.0
 """Seconds in which a server must say which tools it has. One that is installed when it starts needs many of them."""
@@ -340,7 +339,7 @@ class _Connection:
         try:
             client = Client(transport, cache=None, client_info=about, message_handler=self._on_message)
             async with client:
-                await self._list(client)
+                await self._list(client.session)
                 self._session = client.session
                 self._ready.set()
                 await self._stop.wait()
@@ -389,15 +388,13 @@ class _Connection:
         if isinstance(message, ToolListChangedNotification):
             self.changed = True
 
-    async def _list(self, session: "ClientSession | Client") -> None:
-        from mcp.client.client import Client
+    async def _list(self, session: "ClientSession") -> None:
         from mcp_types import PaginatedRequestParams
 
-        asked = session.session if isinstance(session, Client) else session
         listed: list[Any] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
-            page = await asked.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+            page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
             listed += page.tools
             cursor = page.next_cursor
             if not cursor:

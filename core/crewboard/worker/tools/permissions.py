@@ -110,13 +110,7 @@ def _objection(context: Context, tool: str, arguments: dict[str, Any]) -> collis
 
 
 async def ask_permission(
-    context: Context,
-    tool: str,
-    arguments: dict[str, Any],
-    why: str = "",
-    collision: str = "",
-    *,
-    by_terms: bool = False,
+    context: Context, tool: str, arguments: dict[str, Any], why: str, collision: str, *, by_terms: bool
 ) -> Request:
     """Ask the operator to allow one call, and return the decided request.
 

@@ -98,13 +98,11 @@ def judge_call(
     write of a file that runs on the user's machine.
     """
     of_steps = step_rules(terms)
-    found = _judge([*rules, *(each.rule for each in of_steps)], tool, arguments, root)
-    if found is None:
-        return None
-    return found._replace(step=next((each.verdict for each in of_steps if each.rule is found.rule), None))
+    rules = [*rules, *(each.rule for each in of_steps)]
 
+    def verdict(effect: RuleEffect, rule: Rule, asks: str = "") -> Verdict:
+        return Verdict(effect, rule, asks, next((each.verdict for each in of_steps if each.rule is rule), None))
 
-def _judge(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str) -> Verdict | None:
     # A rule may be about a pattern of tools of MCP servers, or about all file tools.
     if tool.startswith(MCP_PREFIX):
         rules = [rule for rule in rules if rule.tool.startswith(MCP_PREFIX) and matches_text(rule.tool, tool)]
@@ -113,15 +111,15 @@ def _judge(rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: st
     strict = _strict_matches([rule for rule in rules if rule.effect != "allow"], tool, arguments, root)
     for match, rule in strict:
         if match is _Match.YES and rule.effect == "deny":
-            return Verdict("deny", rule)
+            return verdict("deny", rule)
     for match, rule in strict:
         certain = f"{rule.id} asks before {rule.pattern}"
         possible = f"{rule.id} may be about it: {rule.effect} {rule.pattern}"
-        return Verdict("ask", rule, certain if match is _Match.YES else possible)
+        return verdict("ask", rule, certain if match is _Match.YES else possible)
     if is_executed(tool, arguments):
         return None
     allowing = (rule for rule in rules if rule.effect == "allow" and _allows(rule, tool, arguments, root))
-    return next((Verdict("allow", rule) for rule in allowing), None)
+    return next((verdict("allow", rule) for rule in allowing), None)
 
 
 def is_executed(tool: str, arguments: dict[str, Any]) -> bool:

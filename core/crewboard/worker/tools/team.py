@@ -18,7 +18,6 @@ from crewboard.errors import CrewboardError, UsageError
 from crewboard.protocol import requests, reviews
 from crewboard.records.agents import Effort, HireOptions, Thinking
 from crewboard.records.base import counted
-from crewboard.records.requests import Request
 from crewboard.store import leases, mailbox, roster
 from crewboard.store import tasks as store_tasks
 from crewboard.store.journal import Follower
@@ -301,26 +300,25 @@ def _not_running(context: Context, *names: str) -> str:
 @tool(seconds=lambda _: 60.0)
 async def request_shutdown(context: Context, given: Teammate) -> Outcome:
     """Ask a teammate to shut down and wait for its answer. A busy teammate may refuse."""
-    if given.teammate == context.name:
+    team, name = context.team, given.teammate
+    if name == context.name:
         raise UsageError("this is your own name; end your turn instead")
-    request = stop.ask_to_stop(_team(context), given.teammate, "your lead asks you to")
+    request = stop.ask_to_stop(_team(context), name, "your lead asks you to")
     if request is None:
-        return Outcome(f"{given.teammate} is not running")
-    return await context.interrupts.run_interruptibly(_shutdown_outcome(context, request))
+        return Outcome(f"{name} is not running")
 
+    async def outcome() -> Outcome:
+        while leases.is_held(team.agent(name).lease):
+            answer = requests.load(team, request.id)
+            if answer is not None and answer.status == "rejected":
+                return Outcome(f"{name} refuses: {answer.feedback}")
+            if answer is None or answer.status in ("expired", "cancelled"):
+                return Outcome(f"{name} did not answer and continues", is_error=True)
+            requests.pending_shutdown(team, name, context.now())
+            await asyncio.sleep(POLL_INTERVAL)
+        return Outcome(f"{name} has shut down")
 
-async def _shutdown_outcome(context: Context, request: Request) -> Outcome:
-    """Wait until the agent has ended, refused, or not answered in time."""
-    team, name = context.team, request.to
-    while leases.is_held(team.agent(name).lease):
-        answer = requests.load(team, request.id)
-        if answer is not None and answer.status == "rejected":
-            return Outcome(f"{name} refuses: {answer.feedback}")
-        if answer is None or answer.status in ("expired", "cancelled"):
-            return Outcome(f"{name} did not answer and continues", is_error=True)
-        requests.pending_shutdown(team, name, context.now())
-        await asyncio.sleep(POLL_INTERVAL)
-    return Outcome(f"{name} has shut down")
+    return await context.interrupts.run_interruptibly(outcome())
 
 
 @tool()

@@ -14,7 +14,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -319,25 +319,21 @@ class Workspace:
         if self.root.joinpath(*place.steps).is_relative_to(sys.prefix):
             raise RefusedError(f"{place.given} belongs to the programs that run this team")
 
-    @contextmanager
-    def folder(self, place: Place, *, make: bool = False) -> Iterator[int]:
+    def folder(self, place: Place, *, make: bool = False) -> "AbstractContextManager[int]":
         """Open the folder that contains a place. `make` creates missing folders on the way.
 
         Raises:
             RefusedError: A folder on the way does not exist, or is no folder.
         """
-        with self._walked(place, place.steps[:-1], make=make) as fd:
-            yield fd
+        return self._walked(place, place.steps[:-1], make=make)
 
-    @contextmanager
-    def open_folder(self, place: Place) -> Iterator[int]:
+    def open_folder(self, place: Place) -> "AbstractContextManager[int]":
         """Open a place that is a folder.
 
         Raises:
             RefusedError: It does not exist, or is no folder.
         """
-        with self._walked(place, place.steps) as fd:
-            yield fd
+        return self._walked(place, place.steps)
 
     @contextmanager
     def _walked(self, place: Place, steps: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
