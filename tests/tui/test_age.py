@@ -28,7 +28,7 @@ from crewboard.store import journal
 from crewboard_tui import app
 from crewboard_tui.background import TeamRead
 from crewboard_tui.keys import RestingDriver
-from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, TouchedFiles, WorkOf
+from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, Snapshot, TouchedFiles, WorkOf
 from crewboard_tui.render import lines
 from crewboard_tui.render.formats import format_age, format_span
 from crewboard_tui.render.lines import Line
@@ -169,7 +169,7 @@ def test_the_rows_of_an_agents_mail_are_made_once(team: Frozen) -> None:
     def read() -> Sequence[CollapsibleRow]:
         readers.note(view)
         sent = MailFrom("a-1").read(readers, view)
-        return rows.read((), sent, MailboxInfo("a-1", now=view.now), frozenset({OPERATOR}), 100)
+        return rows.read(MailboxInfo("a-1", now=view.now), Snapshot(view, {MailFrom("a-1"): sent}), 100)
 
     found = read()
     team.mail(500, "a-3", "a-2", "message", "from another", 9)

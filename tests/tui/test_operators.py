@@ -99,6 +99,23 @@ async def test_the_screen_of_a_deleted_team_waits_for_no_database(
     assert threading.main_thread() not in callers[:1]
 
 
+async def test_the_presence_in_a_deleted_team_is_given_up_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up, forget = list[OpenDashboard](), OpenDashboard.forget
+
+    def note(dashboard: OpenDashboard) -> None:
+        forget(dashboard)
+        given_up.append(dashboard)
+
+    monkeypatch.setattr(OpenDashboard, "forget", note)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.until(lambda: leases_in(frozen), "the lease")
+        frozen.directory.path.rename(frozen.directory.path.with_name("away"))
+        await stage.until(lambda: given_up and not stage.app._presenting.is_alive(), "the end of its presence")
+        stage.app._tick()
+        stage.app._presenting.join()
+        assert len(given_up) == 1
+
+
 async def test_a_dashboard_that_only_looks_leaves_no_trace(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24, read_only=True) as stage:
         await stage.sees("READ-ONLY")

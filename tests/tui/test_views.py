@@ -40,6 +40,20 @@ async def test_the_inbox_shows_every_mailbox_and_what_lies_in_it(frozen: Frozen)
         await stage.sees("The repository has 41 modules", "parser ended: signal 9")
 
 
+async def test_the_inbox_says_which_line_cannot_be_read(frozen: Frozen) -> None:
+    inbox = frozen.directory.inbox("operator")
+    inbox.store.append(inbox.name, b'{"v": 1, "id": \n')
+    broken = inbox.on_disk.stat().st_size
+    frozen.mail(9000, "docs", "operator", "message", "this one is whole", 1)
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("2")
+        await stage.sees(
+            "this one is whole", f"a line cannot be read; it ends at byte {broken} of inbox/operator.jsonl"
+        )
+        shown = stage.all
+    assert shown.index("a line cannot be read") < shown.index("this one is whole"), "it stands at its place"
+
+
 @pytest.mark.long
 async def test_the_inbox_opens_the_mailbox_that_has_something_new(frozen: Frozen) -> None:
     for name in ("operator", "lead"):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events, work
@@ -63,9 +63,6 @@ from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, is_form
 from crewboard_tui.widgets.painter import switches_at_once
-
-if TYPE_CHECKING:
-    from crewboard.attach.teams import FoundTeam
 
 _HERE = Path(__file__).resolve().parent
 
@@ -272,7 +269,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _add_views(self) -> None:
         for mode in registry.VIEWS:
-            self.add_mode(mode, partial(_open_view, mode, self.context))
+            self.add_mode(mode, partial(registry.open_view, mode, self.context))
 
     async def turn_to(self, directory: TeamDirectory, says: str = "") -> None:
         """Show another team, with new context and views. Jobs of the old team continue. `says` is shown to the user."""
@@ -479,7 +476,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if dashboard is None or self._presenting.is_alive():
             return
         is_gone = self.context.snapshot.view.is_deleted
-        if is_gone or not dashboard.says(request):
+        if dashboard.is_shown if is_gone else not dashboard.says(request):
             show = dashboard.forget if is_gone else partial(dashboard.look_at, request)
             self._presenting = threading.Thread(target=show, name="crewboard-presence", daemon=True)
             self._presenting.start()
@@ -594,6 +591,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         teams = [team for team in team_directories(here.root) if team.is_own()]
         # Imported here, as what other keys need, because the first picture need not wait for it.
         from crewboard.attach import teams as attach_teams
+        from crewboard_tui.views.teams import TeamsScreen
 
         shown = teams if here in teams else [here, *teams]
         known = {team.path.name for team in shown}
@@ -601,7 +599,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             each.directory_name: each for each in attach_teams.find_teams_below(here.root)
             if each.directory_name not in known
         }  # fmt: skip
-        screen = registry.teams_screen(
+        screen = TeamsScreen(
             shown,
             here,
             self._look_at,
@@ -618,18 +616,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         elif choice.what == "delete":
             await self._delete_team(choice.team)
         elif choice.what == "attach":
-            await self._attach_team(found[choice.team.path.name])
+            chosen = found[choice.team.path.name]
+            attach = partial(attach_teams.attach, here.root, chosen, self.context.now)
+            says = f"attached to {chosen.name} of Claude Code"
+            if (made := await self.context.wait_for("attaching", attach, lambda _: says)) is not None:
+                self.call_later(self.turn_to, made, says)
         elif choice.team != here:
             self.call_later(self.turn_to, choice.team)
-
-    async def _attach_team(self, found: "FoundTeam") -> None:
-        """Mirror a team of Claude Code, and show it."""
-        from crewboard.attach import teams as attach_teams
-
-        attach = partial(attach_teams.attach, self.context.team.directory.root, found, self.context.now)
-        says = f"attached to {found.name} of Claude Code"
-        if (made := await self.context.wait_for("attaching", attach, lambda _: says)) is not None:
-            self.call_later(self.turn_to, made, says)
 
     def _look_at(self, team: TeamDirectory) -> TeamView:
         return TeamReader(team, clock=self.context.team.now, probe=self._probe or NoUsageProbe()).read()
@@ -703,18 +696,24 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def action_absence(self) -> None:
         """Show what happened while the user was away."""
+        from crewboard_tui.views.feed import AbsencePage
+
         self.context.absence_seen = True
-        self.push_screen(registry.absence_page(self.context))
+        self.push_screen(AbsencePage(self.context))
 
     def action_rules(self) -> None:
         """Show the permission rules."""
-        if self.screen.id != "rules-page":
-            self.push_screen(registry.rules_page(self.context))
+        from crewboard_tui.views.needs import RulesPage
+
+        if not isinstance(self.screen, RulesPage):
+            self.push_screen(RulesPage(self.context))
 
     def action_hosts(self) -> None:
         """Show the hosts of the team."""
-        if self.screen.id != "hosts-page":
-            self.push_screen(registry.hosts_page(self.context))
+        from crewboard_tui.views.hosts import HostsPage
+
+        if not isinstance(self.screen, HostsPage):
+            self.push_screen(HostsPage(self.context))
 
     def action_command_palette(self) -> None:
         # Imported here, because the first picture need not wait for it.
@@ -724,7 +723,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.push_screen(Palette())
 
     def action_help(self) -> None:
-        self.push_screen(registry.help_screen(self.screen, self.context.key))
+        from crewboard_tui.views.help import HelpScreen
+
+        self.push_screen(HelpScreen(self.screen, self.context.key))
 
     def action_turn_theme(self) -> None:
         known = names(self.available_themes)
@@ -853,14 +854,20 @@ class CrewboardApp(App[None], inherit_bindings=False):
             await self.pop_screen()
 
     def open_agent(self, name: str, tab: str = "Now") -> None:
-        self.push_screen(registry.agent_page(self.context, name, tab))
+        from crewboard_tui.views.agent import AgentPage
+
+        self.push_screen(AgentPage(self.context, name, tab))
 
     def watch_agent(self, name: str, since: float) -> None:
-        self.switch_screen(registry.foreground_page(self.context, name, since))
+        from crewboard_tui.views.agent import AgentPage
+
+        self.switch_screen(AgentPage(self.context, name, since=since))
 
     async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None, host: str = "") -> None:
+        from crewboard_tui.views.hire import HireScreen
+
         if not await self._goes_to_form():
-            self.push_screen(registry.hire_screen(self.context, hired, like, host))
+            self.push_screen(HireScreen(self.context, hired, like, host))
 
     async def open_team(self, team: TeamDirectory) -> None:
         if not await self._goes_to_form():
@@ -877,7 +884,10 @@ class CrewboardApp(App[None], inherit_bindings=False):
         return False
 
     def open_request(self, request: Request) -> None:
-        page = registry.request_screen(self.context, request)
+        from crewboard_tui.views.requests.plan_screen import ReviewScreen
+        from crewboard_tui.views.requests.question_screen import QuestionScreen
+
+        page = (QuestionScreen if request.type == "question" else ReviewScreen)(self.context, request)
         if isinstance(self.screen, BaseScreen) and self.screen.subject is not None:
             self.switch_screen(page)
         else:
@@ -911,7 +921,3 @@ class CrewboardApp(App[None], inherit_bindings=False):
             await self.pop_screen()
         # Other open pages keep their place, and a form keeps what was written into it.
         await self.open_view(_NEEDS, key)
-
-
-def _open_view(mode: str, context: AppContext) -> Screen[Any]:
-    return registry.load(mode)(context)

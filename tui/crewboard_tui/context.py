@@ -208,9 +208,14 @@ class AppContext(Struct):
         self.said = _in_progress(label)
         self.announce()
 
-    def do_quietly(self, label: str, command: Callable[[], str]) -> None:
+    def do_quietly(self, label: str, command: Callable[[], object]) -> None:
         """Run a command in a thread, and report only a failure."""
-        self.jobs.start(label, command)
+
+        def run() -> str:
+            command()
+            return ""
+
+        self.jobs.start(label, run)
 
     def say(self, text: str, tone: str = "success", lasts: float | None = None) -> None:
         """Show a sentence in the footer for a while, or for as many seconds as it is true."""

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from crewboard import OPERATOR, CrewboardError, StorageError, TeamReader, TeamView
+from crewboard import CrewboardError, StorageError, TeamReader, TeamView
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel import watcher
 from crewboard.readmodel.processes import KernelProbe, Probe
-from crewboard.readmodel.team import SupervisorView
 from crewboard.records.agents import State
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
@@ -302,26 +301,8 @@ class TeamPoller:
             problem = f"an error in crewboard while reading: {type(error).__name__}: {error}"
         finally:
             self._began = None
-        return replace(
-            self._last
-            or Snapshot(
-                TeamView(
-                    name=self._team.path.name,
-                    path=self._team.path,
-                    root=self._team.root,
-                    description="",
-                    plan_approver=OPERATOR,
-                    model_backend="api",
-                    supervisor=SupervisorView(None, alive=False),
-                    agents=(),
-                    requests=(),
-                    tasks=(),
-                    needs=(),
-                )
-            ),
-            problem=problem,
-            away_since=away_since,
-        )
+        nothing = TeamView(self._team.path.name, self._team.path, self._team.root)
+        return replace(self._last or Snapshot(nothing), problem=problem, away_since=away_since)
 
     def _answer(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with the answers; one that cannot be read keeps what it was, and the rest is shown."""

@@ -166,10 +166,6 @@ class Readers:
 
         return self.keep(ActivityReader, name, lambda: ActivityReader(self.team.agent(name))).read()
 
-    def calls(self, name: str) -> CallReader:
-        """Return the reader of an agent's model calls."""
-        return self.keep(CallReader, name, lambda: CallReader(self.team.agent(name)))
-
     def recent_calls(self, name: str) -> CallReader:
         """Return a reader of an agent's model calls that keeps only those from which the rate of spending follows."""
         return self.keep(CallReader, f"{name} recent", lambda: CallReader(self.team.agent(name), WINDOW))
@@ -255,13 +251,15 @@ class WorkOf(Struct, frozen=True):
 class Mailbox(Struct, frozen=True):
     """The newest messages of a mailbox up to the byte `end`. `prompts` are the prompts of the agent's hires.
 
-    `has_older` says that there are messages before `letters`.
+    `has_older` says that there are messages before `letters`. `damaged` are the offsets behind lines that cannot be
+    read.
     """
 
     letters: tuple[MessageView, ...] = ()
     end: int = 0
     prompts: tuple[MessageView, ...] = ()
     has_older: bool = False
+    damaged: tuple[int, ...] = ()
 
 
 class MailTo(Struct, frozen=True):
@@ -274,7 +272,7 @@ class MailTo(Struct, frozen=True):
         """Return what lies in it."""
         reader = readers.mail(self.name)
         letters = reader.read(self.most)
-        return Mailbox(letters, reader.offset, reader.prompts, reader.has_older)
+        return Mailbox(letters, reader.offset, reader.prompts, reader.has_older, tuple(reader.damaged_ends))
 
 
 class MailFrom(Struct, frozen=True):
@@ -360,7 +358,7 @@ class CallsOf(Struct, frozen=True):
 
     def read(self, readers: Readers, view: TeamView) -> tuple[Call, ...]:  # noqa: ARG002
         """Return the calls, oldest first."""
-        return tuple(readers.calls(self.agent).read())
+        return tuple(readers.keep(CallReader, self.agent, lambda: CallReader(readers.team.agent(self.agent))).read())
 
 
 class SpendingRate(Struct, frozen=True):
@@ -499,7 +497,12 @@ class OutsideMailReader:
         if changed:
             self._found = {ident: each for ident, each in self._found.items() if each.from_ not in known}
             self._characters = sum(len(each.content) for each in self._found.values())
-            self.lines = tuple(FeedLine(each.from_, _sent(each)) for each in self._found.values())
+            from crewboard.readmodel.activity import Activity
+
+            self.lines = tuple(
+                FeedLine(each.from_, Activity(each.ts, "sent", f"→ {display_name(each.to)}: {describe_message(each)}"))
+                for each in self._found.values()
+            )
         return self.lines
 
 
@@ -554,13 +557,6 @@ class FeedReader:
     def _forget_before(self, moment: float) -> None:
         for lines in self._agents.values():
             lines.forget_before(moment)
-
-
-def _sent(message: Message) -> Activity:
-    from crewboard.readmodel.activity import Activity
-
-    said = f"→ {display_name(message.to)}: {describe_message(message)}"
-    return Activity(message.ts, "sent", said)
 
 
 class Feed(Struct, frozen=True):

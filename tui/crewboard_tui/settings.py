@@ -90,10 +90,6 @@ def _notify(text: str) -> Notify:
     return _one_of(WAYS, text)
 
 
-def _switch(text: str) -> bool:
-    return _one_of(("on", "off"), text) == "on"
-
-
 _TEAM: dict[str, tuple[str, object]] = {
     "model": ("The model of agents, with exceptions for types.", "sonnet explore=haiku"),
     "engine": ("The program that does their work in place of a model: claude, claude-gated, codex.", "claude"),
@@ -123,7 +119,10 @@ SETTINGS: dict[str, Setting] = {
     ),
     "notify": Setting("How the terminal tells of a new need: off, bell, desktop.", "bell", (env.NOTIFY,), _notify),
     "reduced_motion": Setting(
-        "One repaint a second, nothing moves by itself.", example=False, variables=(env.REDUCED_MOTION,), read=_switch
+        "One repaint a second, nothing moves by itself.",
+        example=False,
+        variables=(env.REDUCED_MOTION,),
+        read=lambda text: _one_of(("on", "off"), text) == "on",
     ),
 }
 """The settings by name, in the order of a new file."""

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from crewboard.errors import StorageError
-from crewboard.names import OPERATOR
+from crewboard.names import OPERATOR, SYSTEM
 from crewboard.records.base import first_line
 from crewboard.records.events import Intake, ToolResult, ToolStart
 from crewboard.records.messages import Message
@@ -44,6 +44,9 @@ _HEAD = 8
 QUESTION = "Question: "
 """Start of a rejection that asks back. A waiting agent reads only the answer to its request, so a question is one."""
 
+UNREADABLE = "unreadable"
+"""The type of what stands for a line of a mailbox that cannot be read. No line has it."""
+
 _VERBS = {
     "idle_notification": "is free for work",
     "teammate_terminated": "",
@@ -64,6 +67,7 @@ _VERBS = {
     "interrupt": "interrupts:",
     "broadcast": "to all:",
     "budget_warning": "warns:",
+    UNREADABLE: "",
 }
 """Verbs for the messages of the protocol."""
 
@@ -288,7 +292,8 @@ class MailReader:
         self.name = name
         self.tail = tail
         self.since = since
-        self.damaged = 0
+        self.damaged_ends: list[int] = []
+        """The offsets behind the lines that cannot be read."""
         self.prompts: tuple[MessageView, ...] = ()
         self._most = MOST
         self._views: dict[str, MessageView] = {}
@@ -307,7 +312,7 @@ class MailReader:
             if self.since is not None:
                 start = min(start, max(self.since, inbox.tail_offset(UNREAD_TAIL)))
         self._mailbox.offset, self.has_older = start, start > 0
-        self._views, self._answer, self.damaged = {}, None, 0
+        self._views, self._answer, self.damaged_ends = {}, None, []
         self._journal = JournalTail(self.team.agent(self.name), TAIL * self._most // MOST if self.tail else None)
         self._forget_times()
 
@@ -315,6 +320,11 @@ class MailReader:
     def offset(self) -> int:
         """Return the offset in bytes up to which the mailbox was read."""
         return self._mailbox.offset
+
+    @property
+    def damaged(self) -> int:
+        """Return the number of lines that cannot be read."""
+        return len(self.damaged_ends)
 
     def is_enough_for(self, newest: Sequence[MessageView], count: int) -> bool:
         """Return True if `newest` contains the newest `count` messages completely, with their delivery times."""
@@ -344,7 +354,7 @@ class MailReader:
                 self._entered.update((ident, event.ts) for ident in event.consumed)
                 told.update(event.consumed)
         batch = self._mailbox.read_new(self._views.keys())
-        self.damaged += batch.damaged
+        self.damaged_ends += batch.damaged_ends
         new = [entry for entry in batch.entries if self.author in (None, entry[0].from_)]
         for message, end in new:
             self._views[message.id] = self._view(message, end)
@@ -365,6 +375,7 @@ class MailReader:
                 # The newest is kept however long it is.
                 views = views[min(max(len(views) - kept, too_far), len(views) - 1) :]
                 self._views = {each.message.id: each for each in views}
+                self.damaged_ends = [end for end in self.damaged_ends if end > views[0].end]
                 self._answer, self.has_older = None, True
                 self._forget_times_of((self._picked.keys() | self._entered.keys()) - self._views.keys())
         if self._answer is None:
@@ -456,6 +467,21 @@ def as_approved(letters: Sequence[MessageView], asked: Iterable[Request]) -> Seq
         else each
         for each in letters
     ]
+
+
+def with_unreadable(letters: Sequence[MessageView], ends: Sequence[int], file: str, now: float) -> list[MessageView]:
+    """Return the messages of a mailbox with one for each line of its `file` that cannot be read, in their order.
+
+    `ends` are the offsets behind these lines. Such a message has the time of the one before it, or `now`.
+    """
+    found = list(letters)
+    for end in ends:
+        at = bisect_right(found, end, key=lambda each: each.end)
+        words = f"a line cannot be read; it ends at byte {end} of {file}"
+        ts = found[at - 1].message.ts if at else now
+        line = store_mailbox.compose(SYSTEM, "", UNREADABLE, words, ident=f"{UNREADABLE} {end}", ts=ts)
+        found.insert(at, MessageView(line, None, None, end))
+    return found
 
 
 def plan_title(plan: str) -> str:

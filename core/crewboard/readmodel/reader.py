@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from crewboard.errors import BadDataError, StorageError
-from crewboard.names import OPERATOR, SYSTEM
+from crewboard.names import SYSTEM
 from crewboard.protocol import collisions as protocol_collisions
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.addressing import only_operator_answers, operator_mailboxes
@@ -289,9 +289,8 @@ class TeamReader:
         if listed is None and not self._config.damaged:
             gone = self._followed
             return TeamView(
-                name=self.team.path.name, path=self.team.path, root=self.team.root, description="",
-                plan_approver=OPERATOR, model_backend="api", supervisor=self._supervisor(now), agents=(), requests=(),
-                tasks=(), needs=(), now=now, is_deleted=gone is not None,
+                name=self.team.path.name, path=self.team.path, root=self.team.root, supervisor=self._supervisor(now),
+                now=now, is_deleted=gone is not None,
                 problem=f"the team {gone.name} was deleted" if gone is not None else None,
             )  # fmt: skip
         config = listed or self._roster_from_files()

@@ -282,14 +282,14 @@ class TeamView(Struct, frozen=True, dict=True):
     name: str
     path: Path
     root: Path
-    description: str
-    plan_approver: str
-    model_backend: str
-    supervisor: SupervisorView
-    agents: tuple[AgentView, ...]
-    requests: tuple[Request, ...]
-    tasks: tuple[Task, ...]
-    needs: tuple[Need, ...]
+    description: str = ""
+    plan_approver: str = OPERATOR
+    model_backend: str = "api"
+    supervisor: SupervisorView = SupervisorView(None, alive=False)
+    agents: tuple[AgentView, ...] = ()
+    requests: tuple[Request, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    needs: tuple[Need, ...] = ()
     asked: tuple[Request, ...] = ()
     unread: dict[str, int] = field(default_factory=dict)
     budget: str | None = None

@@ -55,6 +55,11 @@ class OpenDashboard:
         self._writes = threading.Lock()
         """Held while the lease is written or removed."""
 
+    @property
+    def is_shown(self) -> bool:
+        """Return True if others see this dashboard."""
+        return self._lease is not None
+
     def says(self, request_id: str | None) -> bool:
         """Return True if others see that this request is on the screen."""
         return self._lease is not None and request_id == self._presence.looking_at

@@ -54,7 +54,7 @@ class AgentActions:
                 "agent.answer",
                 self._answer,
                 lambda agent: bool(agent.asks or _held_by(agent)),
-                _answer_label,
+                lambda chosen: "held steps" if chosen.agents and not any(each.asks for each in chosen.agents) else None,
                 why_not="{} not waiting for your answer".format,
             ),
             for_fitting("agent.resume", self._resume, _is_resumable, _resume_label, "{} still running".format),
@@ -146,8 +146,17 @@ class AgentActions:
         if _needs_model(selection):
             agent = selection.agents[0]
 
-            def done(model: str) -> None:
-                self._context.do(f"starting {agent.name} again", partial(self._retry_with, agent.name, model.strip()))
+            def done(text: str) -> None:
+                model = text.strip()
+
+                def retry() -> str:
+                    # Imported here, as below, because hiring loads much for which the first picture need not wait.
+                    from crewboard.commands import control
+
+                    control.retry_with(self._context.team, agent.name, model=model)
+                    return f"{agent.name} tries again with {model}"
+
+                self._context.do(f"starting {agent.name} again", retry)
                 selection.unmark([agent.name])
 
             def check(text: str) -> str | None:
@@ -169,13 +178,6 @@ class AgentActions:
             refused = any(agent.exit is not None and agent.exit.code == ExitCode.CREDENTIALS for agent in ended)
             self._context.do(f"resuming {', '.join(over)}", partial(self._resume_all, over, refused=refused))
             selection.unmark(over)
-
-    def _retry_with(self, name: str, model: str) -> str:
-        # Imported here, as below, because hiring loads much for which the first picture need not wait.
-        from crewboard.commands import control
-
-        control.retry_with(self._context.team, name, model=model)
-        return f"{name} tries again with {model}"
 
     def _retry_one(self, name: str) -> str:
         from crewboard.commands import control
@@ -559,10 +561,6 @@ def _needs_model(selection: Selection) -> bool:
 def _held_by(agent: AgentView) -> str:
     """Return the id of the plan of which the agent's approval holds steps; empty if it holds none."""
     return agent.status.terms.request if agent.status.terms is not None and agent.status.terms.given.hold else ""
-
-
-def _answer_label(selection: Selection) -> str | None:
-    return None if any(agent.asks for agent in selection.agents) else "held steps" if selection.agents else None
 
 
 def _resume_label(selection: Selection) -> str | None:

@@ -183,41 +183,42 @@ class Messaging:
         names = list(selection.marked) or all_names
         is_all = sorted(names) == sorted(all_names)
         to, draft = ("all agents", ALL_AGENTS) if is_all else (", ".join(names), to_agents(names))
-        send = partial(self._broadcast, names, draft, selection.unmark)
+
+        def send(text: str) -> None:
+            left = list(names)
+            selection.unmark(names)
+
+            def tell() -> str:
+                told = len(messages.broadcast(self._context.team, text, left))
+                return f"sent to {counted(told, 'agent')}"
+
+            def kept_as() -> str:
+                return draft if left == names else to_agents(left)
+
+            self._context.do("sending to all", tell, settle=keep_unsent(self._context, kept_as, text))
+
         self.write(ComposeTarget(f"to {to} ({len(names)})", draft, send))
-
-    def _broadcast(self, names: list[str], kept_as: str, unmark: Unmark, text: str) -> None:
-        left = list(names)
-        unmark(names)
-
-        def send() -> str:
-            told = len(messages.broadcast(self._context.team, text, left))
-            return f"sent to {counted(told, 'agent')}"
-
-        def draft() -> str:
-            return kept_as if left == names else to_agents(left)
-
-        self._context.do("sending to all", send, settle=keep_unsent(self._context, draft, text))
 
     # -------------------------------------------------------------------------------------------------- interrupt
 
     def _interrupt(self, selection: Selection) -> None:
         names = [agent.name for agent in selection.agents if _INTERRUPT.fits(agent)]
         target = interrupting(names)
+
+        def send(text: str) -> None:
+            left, said = list(names), list[str]()
+            selection.unmark(names)
+
+            def interrupt() -> str:
+                run = partial(_INTERRUPT.run, self._context.team)
+                messages.send_to_each(left, lambda name: said.append(run(name, text).says))
+                return said[0] if len(names) == 1 else f"{', '.join(names)} {_INTERRUPT.done}"
+
+            keep = keep_unsent(self._context, lambda: interrupting(left), text)
+            self._context.do(f"{_INTERRUPT.doing} {', '.join(names)}", interrupt, settle=keep)
+
         if names:
-            send = partial(self._send_interrupt, names, selection.unmark)
             self.write(ComposeTarget(target, target, send, nothing="where does it stand?"))
-
-    def _send_interrupt(self, names: list[str], unmark: Unmark, text: str) -> None:
-        left, said = list(names), list[str]()
-        unmark(names)
-
-        def interrupt() -> str:
-            messages.send_to_each(left, lambda name: said.append(_INTERRUPT.run(self._context.team, name, text).says))
-            return said[0] if len(names) == 1 else f"{', '.join(names)} {_INTERRUPT.done}"
-
-        keep = keep_unsent(self._context, lambda: interrupting(left), text)
-        self._context.do(f"{_INTERRUPT.doing} {', '.join(names)}", interrupt, settle=keep)
 
     # --------------------------------------------------------------------------------------------------- the lead
 

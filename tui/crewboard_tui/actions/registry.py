@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from crewboard_tui.compose.parser import resolve_prefix
 from crewboard_tui.context import AGAIN_WITHIN, AppContext
 from crewboard_tui.keymap.bindings import BY_ID
 from crewboard_tui.render.lines import clip, one_line
+from crewboard_tui.widgets.line_list import LineList
 
 _NAME = 10
 """Cells for the name of a marked agent in the footer."""
@@ -78,26 +78,7 @@ def select_needs(view: TeamView, needs: Iterable[Need], found: Selection) -> Sel
     return replace(found, needs=chosen, tasks=tasks, task=tasks[0] if tasks else None, agents=agents)
 
 
-class Rows(Protocol):
-    """A list with rows that can be marked."""
-
-    @property
-    def selected(self) -> str | None:
-        """The key of the row under the cursor."""
-
-    @property
-    def targets(self) -> list[str]:
-        """The keys of the marked rows that are shown, else of the one under the cursor."""
-
-    @property
-    def shown_marks(self) -> list[str]:
-        """The keys of the marked rows that are shown."""
-
-    def unmark(self, keys: Iterable[str]) -> None:
-        """Remove the marks of these rows after an action on them."""
-
-
-def select_in(view: TeamView, rows: Rows, agent_of: Callable[[str], str | None] = str) -> Selection:
+def select_in(view: TeamView, rows: LineList, agent_of: Callable[[str], str | None] = str) -> Selection:
     """Return the selection in a list that can be marked; `agent_of` returns the agent that a row is about."""
 
     def names(keys: Iterable[str]) -> tuple[str, ...]:
@@ -134,7 +115,7 @@ class Layer(Struct, frozen=True):
     """Something on a view that the key `view.back` closes before it leaves the view."""
 
     is_open: Callable[[], bool]
-    close: Callable[[], None]
+    close: Callable[[], object]
     label: str | None = None
 
 
@@ -273,7 +254,7 @@ def aimed(label: str, names: Sequence[str]) -> str:
     return f"{label} ✓{shown}"
 
 
-def marks_layer(rows: Callable[[], Rows]) -> Layer:
+def marks_layer(rows: Callable[[], LineList]) -> Layer:
     """Return what Esc closes first in a list: its marks."""
 
     def close() -> None:

@@ -30,12 +30,13 @@ class RequestActions:
         # Else it opens what the key for the next need opens, which stands in the footer.
         self.actions = (
             Action(
-                "request.next",
-                self._open_next,
-                self._why_no_next,
+                "request.next", self._open_next,
+                lambda _: None
+                if self._waits_instead or any(need.request_id != request.id for need in context.snapshot.view.needs)
+                else "nothing else needs you",
                 lambda _: "newer" if self._waits_instead else "",
             ),
-        )
+        )  # fmt: skip
 
     def approve(self, **answer: Unpack[Decision]) -> str:
         """Say yes, to the plan as it is `edited` if that is given, with `terms` and `notes` on its lines."""
@@ -83,10 +84,6 @@ class RequestActions:
         newest = newest_of(self.request, self._context.snapshot.view)
         return newest if newest is not None and newest.status == "pending" else None
 
-    def _why_no_next(self, _: Selection) -> str | None:
-        others = any(need.request_id != self.request.id for need in self._context.snapshot.view.needs)
-        return None if self._waits_instead or others else "nothing else needs you"
-
     async def _open_next(self, _: Selection) -> None:
         if (newest := self._waits_instead) is not None:
             self._context.navigator.open_request(newest)
@@ -132,14 +129,23 @@ class MarkedPermissions:
 
     def _approve(self, selection: Selection) -> None:
         chosen = self._chosen(selection)
+
+        def approve(request: Request) -> str:
+            answers.approve(self._context.team, request.id, sha256=request.sha256)
+            return f"approved: {request.from_} goes on"
+
         if not self._is_unread(len(chosen)):
-            self._answer("approving", "approved", chosen, self._approve_one, selection)
+            self._answer("approving", "approved", chosen, approve, selection)
 
     def _deny(self, selection: Selection) -> None:
         chosen = self._chosen(selection)
 
         def done(text: str) -> None:
-            self._answer("denying", "denied", chosen, partial(self._deny_one, text.strip()), selection)
+            def deny(request: Request) -> str:
+                answers.reject(self._context.team, request.id, text.strip(), sha256=request.sha256)
+                return f"denied: {request.from_} reads why"
+
+            self._answer("denying", "denied", chosen, deny, selection)
 
         def check(text: str) -> str | None:
             return None if text.strip() else "say why: the agents need a reason to go on"
@@ -147,14 +153,6 @@ class MarkedPermissions:
         asking = ", ".join(dict.fromkeys(request.from_ for request in chosen.values()))
         count = "this permission" if len(chosen) == 1 else f"these {len(chosen)} permissions"
         self._context.navigator.ask(PromptLine(f"Why deny {count}?", hint=f"sent to {asking}", check=check), done)
-
-    def _approve_one(self, request: Request) -> str:
-        answers.approve(self._context.team, request.id, sha256=request.sha256)
-        return f"approved: {request.from_} goes on"
-
-    def _deny_one(self, reason: str, request: Request) -> str:
-        answers.reject(self._context.team, request.id, reason, sha256=request.sha256)
-        return f"denied: {request.from_} reads why"
 
     def _answer(
         self, label: str, done: str, chosen: dict[str, Request], answer: Callable[[Request], str], selection: Selection

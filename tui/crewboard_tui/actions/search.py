@@ -120,7 +120,7 @@ class Search:
     ) -> None:
         self._context = context
         self._changed = changed
-        self._groups = [ALL, *(groups or ())]
+        known = [ALL, *(groups or ())]
         self.words = ""
         self.group = ALL
         filter_ = Action(
@@ -129,9 +129,12 @@ class Search:
                 PromptLine("find", self.words, hint=finds, changed=self.narrow), self.narrow
             ),
         )
-        turn = Action(
-            "view.group", self._turn_group, lambda _: None if len(self._groups) > 1 else "only one group here"
-        )
+
+        def turn_group(_: Selection) -> None:
+            self.group = known[(known.index(self.group) + 1) % len(known)]
+            changed()
+
+        turn = Action("view.group", turn_group, lambda _: None if len(known) > 1 else "only one group here")
         self.actions = (filter_,) if groups is None else (filter_, turn)
         self.layer = Layer(lambda: self.is_narrowed, self.clear, "all")
         """The layer of the narrowing, which Esc closes."""
@@ -139,10 +142,6 @@ class Search:
     def narrow(self, text: str) -> None:
         """Show only what matches `text`."""
         self.words = text.strip()
-        self._changed()
-
-    def _turn_group(self, _: Selection) -> None:
-        self.group = self._groups[(self._groups.index(self.group) + 1) % len(self._groups)]
         self._changed()
 
     def clear(self) -> None:

@@ -219,8 +219,8 @@ class PromptLine(ModalScreen[str | None]):
         text: str | Callable[[], str] = "",
         *,
         hint: str = "",
-        changed: Callable[[str], None] | None = None,
-        check: Callable[[str], str | None] | None = None,
+        changed: Callable[[str], object] = lambda _: None,
+        check: Callable[[str], str | None] = lambda _: None,
         names: Sequence[str] = (),
         prose: "Prose | None" = None,
         write_out: Callable[[str], str | None] = lambda _: None,
@@ -314,7 +314,7 @@ class PromptLine(ModalScreen[str | None]):
             self._draft.load(written)
             self._show_hint()
             return
-        problem = self._check(text) if self._check is not None else None
+        problem = self._check(text)
         if problem is not None:
             self._refuse(problem)
         elif self.is_current:

@@ -239,8 +239,8 @@ class DraftInput(TextArea):
             return self.draft
 
     def __init__(self, text: str = "", names: Sequence[str] = (), *, prose: Prose | None = None, **kwargs: Any) -> None:
-        self.keep: Callable[[str], None] | None = None
-        self.refuse: Callable[[str], None] | None = None
+        self.keep: Callable[[str], object] = lambda _: None
+        self.refuse: Callable[[str], object] = lambda _: None
         self.sends = True
         self.names = names
         self.prose = prose
@@ -301,8 +301,7 @@ class DraftInput(TextArea):
         if self.text != self._told:
             self._told = self.text
             self.note = ""
-            if self.keep is not None:
-                self.keep(self.text)
+            self.keep(self.text)
 
     async def _on_key(self, event: events.Key) -> None:
         if event.key == "enter":
@@ -420,8 +419,7 @@ class DraftInput(TextArea):
         try:
             self.write(edit_in_editor(self.app, self.text))
         except CrewboardError as error:
-            if self.refuse is not None:
-                self.refuse(str(error))
+            self.refuse(str(error))
 
 
 def editor_command() -> list[str]:

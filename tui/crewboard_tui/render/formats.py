@@ -11,6 +11,7 @@ from crewboard import TeamView
 from crewboard.readmodel import usage
 from crewboard.readmodel.usage import Bill, bill_team
 from crewboard.records.agents import Context, Tokens
+from crewboard.records.team import Unmerged
 from crewboard_tui.render.lines import Line, Span
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -103,6 +104,11 @@ def format_count(number: int) -> str:
     if number < 1000:  # noqa: PLR2004
         return str(number)
     return f"{number / 1000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"  # noqa: PLR2004
+
+
+def format_lines(changed: Unmerged) -> str:
+    """Format how many lines were added and removed: `+120 −1.2k`."""
+    return f"+{format_count(changed.added)} −{format_count(changed.removed)}"
 
 
 def format_limit(number: int) -> str:

@@ -130,6 +130,14 @@ def spread(left: Line, right: Line, width: int) -> Line:
     return crop((*left, Span(" " * (width - width_of(left) - width_of(right))), *right), width)
 
 
+def side_by_side(left: Sequence[Line], right: Sequence[Line], across: int) -> list[Line]:
+    """Return lines in two columns, of which the second begins `across` cells from the left."""
+    return [
+        (*one, Span(" " * (across - width_of(one))), *other) if other else one
+        for one, other in itertools.zip_longest(left, right, fillvalue=())
+    ]
+
+
 def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is_focused: bool) -> Line:
     """Return the rule above a pane in `width` cells: its title, the column heads of the rows below, a text at the end.
 

@@ -7,8 +7,9 @@ themes of the user too: others are refused.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import floor
+from types import MappingProxyType
 
 from rich.color import Color as SentColor
 from rich.color import ColorSystem
@@ -24,105 +25,47 @@ from crewboard_tui.render.looks import to_ascii
 _LEAST = "least-contrast"
 """The variable of a theme, and of those that begin with it, that holds what its texts have; 4.5 : 1 if it has none."""
 
-DARK = Theme(
-    name="crewboard-dark",
-    primary="#7aa2f7",
-    secondary="#7dcfff",
-    accent="#7aa2f7",
-    warning="#e8b35c",
-    error="#f2777a",
-    success="#8cc98f",
-    foreground="#d3d7de",
-    background="#16181d",
-    surface="#1c1f26",
-    panel="#262a33",
-    dark=True,
-    variables={
-        "info": "#7cc4d8",
-        "muted": "#959ca8",
-        "frame": "#414752",
-        "frame-focus": "#7aa2f7",
-        "cursor-row": "#2b3346",
-        "bad": "#f2777a",
-        "on-bad": "#16181d",
-        "trace": "#5d6675",
-        "add": "#1d3324",
-        "del": "#3b2227",
-        "need": "#e8b35c",
-        "on-need": "#16181d",
-        "good": "#8cc98f",
-        "on-good": "#16181d",
-        "border": "#7aa2f7",
-        "border-blurred": "#414752",
-    },
-)
 
-LIGHT = Theme(
-    name="crewboard-light",
-    primary="#2455b3",
-    secondary="#0f6d8c",
-    accent="#2455b3",
-    warning="#8a5a00",
-    error="#b3261e",
-    success="#1f6f33",
-    foreground="#1f2430",
-    background="#fbfbf8",
-    surface="#f3f3ee",
-    panel="#e6e6df",
-    dark=False,
-    variables={
-        "info": "#0b6a86",
-        "muted": "#5e6470",
-        "frame": "#b5bac0",
-        "frame-focus": "#2455b3",
-        "cursor-row": "#dbe4f7",
-        "bad": "#b3261e",
-        "on-bad": "#fbfbf8",
-        "trace": "#868e9b",
-        "add": "#dff3e3",
-        "del": "#fbe1e0",
-        "need": "#f5c451",
-        "on-need": "#1f2430",
-        "good": "#1f6f33",
-        "on-good": "#fbfbf8",
-        "border": "#2455b3",
-        "border-blurred": "#b5bac0",
-    },
-)
+def _theme(  # noqa: PLR0913  a colour for each role and ground
+    name: str, *, text: str, dim: str, trace: str, key: str, need: str, bad: str, good: str, info: str,
+    ground: str, surface: str, panel: str, frame: str, cursor: str, added: str, deleted: str,
+    secondary: str | None, accent: str | None = None, dark: bool = True, more: Mapping[str, str] = MappingProxyType({}),
+) -> Theme:  # fmt: skip
+    """Return a theme: the colours of its roles, its grounds, and `more` variables, which replace those that follow."""
+    return Theme(
+        name=f"crewboard-{name}", primary=key, secondary=secondary, accent=accent or key, warning=need, error=bad,
+        success=good, foreground=text, background=ground, surface=surface, panel=panel, dark=dark,
+        variables={
+            "info": info, "muted": dim, "trace": trace, "frame": frame, "frame-focus": key, "border": key,
+            "border-blurred": frame, "cursor-row": cursor, "add": added, "del": deleted, "need": need, "bad": bad,
+            "good": good, "on-need": ground, "on-bad": ground, "on-good": ground, **more,
+        },
+    )  # fmt: skip
 
-CONTRAST = Theme(
-    name="crewboard-contrast",
-    primary="#8fd0ff",
-    secondary="#7fe9ff",
-    accent="#8fd0ff",
-    warning="#ffd75f",
-    error="#ffabab",
-    success="#86f58e",
-    foreground="#ffffff",
-    background="#000000",
-    surface="#000000",
-    panel="#161616",
-    dark=True,
-    variables={
-        "info": "#7fe9ff",
-        "muted": "#d4d4d4",
-        "frame": "#b8b8b8",
-        "frame-focus": "#8fd0ff",
-        "cursor-row": "#00306a",
-        "bad": "#ffabab",
-        "on-bad": "#000000",
-        "trace": "#9a9a9a",
-        "add": "#0d2b14",
-        "del": "#3a0f14",
-        "need": "#ffd75f",
-        "on-need": "#000000",
-        "good": "#86f58e",
-        "on-good": "#000000",
-        "border": "#8fd0ff",
-        "border-blurred": "#b8b8b8",
-        _LEAST: "7",
-    },
-)
+
+DARK = _theme(
+    "dark", text="#d3d7de", dim="#959ca8", trace="#5d6675", key="#7aa2f7", need="#e8b35c", bad="#f2777a",
+    good="#8cc98f", info="#7cc4d8", ground="#16181d", surface="#1c1f26", panel="#262a33", frame="#414752",
+    cursor="#2b3346", added="#1d3324", deleted="#3b2227", secondary="#7dcfff",
+)  # fmt: skip
+
+LIGHT = _theme(
+    "light", text="#1f2430", dim="#5e6470", trace="#868e9b", key="#2455b3", need="#8a5a00", bad="#b3261e",
+    good="#1f6f33", info="#0b6a86", ground="#fbfbf8", surface="#f3f3ee", panel="#e6e6df", frame="#b5bac0",
+    cursor="#dbe4f7", added="#dff3e3", deleted="#fbe1e0", secondary="#0f6d8c", dark=False,
+    more={"need": "#f5c451", "on-need": "#1f2430"},
+)  # fmt: skip
+
+CONTRAST = _theme(
+    "contrast", text="#ffffff", dim="#d4d4d4", trace="#9a9a9a", key="#8fd0ff", need="#ffd75f", bad="#ffabab",
+    good="#86f58e", info="#7fe9ff", ground="#000000", surface="#000000", panel="#161616", frame="#b8b8b8",
+    cursor="#00306a", added="#0d2b14", deleted="#3a0f14", secondary="#7fe9ff", more={_LEAST: "7"},
+)  # fmt: skip
+
+
+def _blend(ground: str, colour: str | None, share: float) -> str:
+    """Return a ground with so much of a colour in it."""
+    return Color.parse(ground).blend(Color.parse(colour or ""), share).hex
 
 
 def _adopted(name: str, info: str, *, key: str = "", bad: str = "") -> Theme:
@@ -131,44 +74,14 @@ def _adopted(name: str, info: str, *, key: str = "", bad: str = "") -> Theme:
     `key` and `bad` take the place of colours that cannot be read on each of these grounds.
     """
     of = BUILTIN_THEMES[name]
-    ground = Color.parse(of.background or "")
-
-    def blend(colour: str | None, share: float) -> str:
-        return ground.blend(Color.parse(colour or ""), share).hex
-
-    primary, error, frame = key or of.primary, bad or of.error or "", blend(of.foreground, 0.25)
-    return Theme(
-        name=f"crewboard-{name}",
-        primary=primary,
-        secondary=of.secondary,
-        accent=of.accent,
-        warning=of.warning,
-        error=error,
-        success=of.success,
-        foreground=of.foreground,
-        background=of.background,
-        surface=blend(of.foreground, 0.03),
-        panel=blend(of.foreground, 0.06),
-        dark=True,
-        variables={
-            "info": info,
-            "muted": blend(of.foreground, 0.82),
-            "frame": frame,
-            "frame-focus": primary,
-            "cursor-row": blend(of.primary, 0.12),
-            "bad": error,
-            "on-bad": ground.hex,
-            "trace": blend(of.foreground, 0.52),
-            "add": blend(of.success, 0.15),
-            "del": blend(error, 0.15),
-            "need": of.warning or "",
-            "on-need": ground.hex,
-            "good": of.success or "",
-            "on-good": ground.hex,
-            "border": primary,
-            "border-blurred": frame,
-        },
-    )
+    bad, blend = bad or of.error or "", partial(_blend, of.background or "")
+    return _theme(
+        name, text=of.foreground or "", dim=blend(of.foreground, 0.82), trace=blend(of.foreground, 0.52),
+        key=key or of.primary, need=of.warning or "", bad=bad, good=of.success or "", info=info,
+        ground=of.background or "", surface=blend(of.foreground, 0.03), panel=blend(of.foreground, 0.06),
+        frame=blend(of.foreground, 0.25), cursor=blend(of.primary, 0.12), added=blend(of.success, 0.15),
+        deleted=blend(bad, 0.15), secondary=of.secondary, accent=of.accent,
+    )  # fmt: skip
 
 
 THEMES: dict[str, Theme] = {
@@ -277,10 +190,7 @@ def _coloured(base: Theme, colours: Mapping[str, str]) -> Theme:
     variables |= {f"on-{role}": ground.hex for role in _FILLS if role in colours}
     if _GROUND not in colours:
         return theme
-
-    def blend(colour: str | None, share: float) -> str:
-        return ground.blend(Color.parse(colour or ""), share).hex
-
+    blend = partial(_blend, ground.hex)
     frame = blend(theme.foreground, 0.25)
     variables |= {
         "frame": frame,

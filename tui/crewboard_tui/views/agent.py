@@ -7,6 +7,7 @@ from textual import events, on
 from textual.widget import Widget
 
 from crewboard import LEAD, OPERATOR, AgentView
+from crewboard.commands import messages
 from crewboard.commands.context import CommandLine
 from crewboard.records.processes import describe_exit
 from crewboard_tui.actions.agents import AgentActions
@@ -195,13 +196,8 @@ class AgentPage(BaseScreen):
             answers = [each for each in sent or () if (each.message.to, each.message.type) == (OPERATOR, "result")]
             unread = answers[-lead.unread_results :]
             if unread and {f"{OPERATOR} {each.message.id}" for each in unread} <= pane.whole_in_sight:
-                self.context.do_quietly("noting what was read", partial(self._mark_read, unread[-1].end))
-
-    def _mark_read(self, end: int) -> str:
-        from crewboard.commands import messages
-
-        messages.acknowledge_answers(self.context.team, self.agent_name, end)
-        return ""
+                note = partial(messages.acknowledge_answers, self.context.team, self.agent_name, unread[-1].end)
+                self.context.do_quietly("noting what was read", note)
 
     def _pane(self) -> LineView | CollapsibleList:
         if self.tab.folds:

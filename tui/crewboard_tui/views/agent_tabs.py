@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
-from itertools import zip_longest
 from time import localtime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crewboard import LEAD, OPERATOR, AgentView, HireOptions, Request, TeamView, agent_types, pricing
+from crewboard import LEAD, OPERATOR, AgentView, HireOptions, TeamView, agent_types, pricing
 from crewboard.commands.context import CommandLine
 from crewboard.protocol.addressing import operator_mailboxes
 from crewboard.readmodel import mail
@@ -49,6 +48,7 @@ from crewboard_tui.render.formats import (
     format_count,
     format_duration,
     format_limit,
+    format_lines,
     format_money,
     format_percent,
     format_size,
@@ -70,6 +70,7 @@ from crewboard_tui.render.lines import (
     pad_name,
     say,
     say_run,
+    side_by_side,
     spread,
     width_of,
     wrap,
@@ -217,22 +218,11 @@ def _now(page: Page) -> list[Line]:
     return [*lines, (), *fact_lines(facts, page.width), *tasks]
 
 
-def _mail(page: Page) -> Sequence[CollapsibleRow]:
-    agent, snapshot = page.agent, page.snapshot
-    box = MailboxInfo(agent.name, unread=agent.unread, now=page.now)
-    mailbox, sent = snapshot.get(MailTo(agent.name)) or Mailbox(), snapshot.get(MailFrom(agent.name)) or ()
-    received = [*mailbox.prompts, *mailbox.letters]
-    yours, lead = operator_mailboxes(snapshot.view.names), snapshot.view.lead
-    return page.mail.read(received, sent, box, yours, page.width, snapshot.view.asked, lead=lead)
-
-
 def lead_mail(snapshot: Snapshot, width: int, mail: "MailRows") -> Sequence[CollapsibleRow]:
     """Return the mail for the lead while there is no lead."""
     view = snapshot.view
     box = MailboxInfo(LEAD, operators=True, unread=view.unread.get(LEAD, 0), now=view.now, answered=view.answered)
-    mailbox, sent = snapshot.get(MailTo(LEAD)) or Mailbox(), snapshot.get(MailFrom(LEAD)) or ()
-    yours = operator_mailboxes(snapshot.view.names)
-    return mail.read(mailbox.letters, sent, box, yours, width, snapshot.view.asked)
+    return mail.read(box, snapshot, width)
 
 
 def mcp_servers_of(agent: AgentView) -> str:
@@ -315,19 +305,11 @@ def process_lines(
 
 def _course(name: str, value: str, values: list[float], top: float, peak: str, width: int, rows: int) -> list[Line]:
     if rows > 1:
-        head = (Span(f"{name:<{_LABEL}}", "dim"), Span(f"{value:<{_VALUE}}"), Span(peak, "dim"))
+        head = (_label(name), Span(f"{value:<{_VALUE}}"), Span(peak, "dim"))
         shown = peaks(values, min(HISTORY_KEPT, width), HISTORY_KEPT)
         return [head, *((Span(row, "trace"),) for row in bar_rows(shown, rows, top))]
-    room = min(HISTORY_KEPT, width - _LABEL - _VALUE - len(peak) - 2)
-    bars = sparkline(values, room, top)
-    return [
-        (
-            Span(f"{name:<{_LABEL}}", "dim"),
-            Span(f"{value:<{_VALUE}}"),
-            Span(bars, "trace"),
-            Span(f"  {peak}", "dim"),
-        )
-    ]
+    bars = sparkline(values, min(HISTORY_KEPT, width - _LABEL - _VALUE - len(peak) - 2), top)
+    return [(_label(name), Span(f"{value:<{_VALUE}}"), Span(bars, "trace"), Span(f"  {peak}", "dim"))]
 
 
 def cost_lines(
@@ -344,6 +326,10 @@ def cost_lines(
         budget = (used, *share_bar(bill.share, _BAR))
     of_plan = pricing.budget_or_none(agent.status.terms.given.budget) if agent.status.terms is not None else None
     window = f"{format_percent(filled)} of {format_limit(agent.status.context.limit)}" if filled is not None else "—"
+
+    def count(number: str, words: str, label: str = "") -> Line:
+        return (_label(label), Span(f"{number:>7}  "), Span(words, "dim"))
+
     lines: list[Line] = [
         (_label("model"), say(agent.described_model or "—")),
         (_label("money"), money),
@@ -351,24 +337,17 @@ def cost_lines(
         *([(_label("plan"), Span(f"{of_plan} from its approval on"))] if of_plan is not None else []),
         *([] if is_told else [(_label("context"), Span(window, limit_tone(filled)), *share_bar(filled, _BAR))]),
         (),
-        (_label("tokens"), Span(f"{format_tokens(bill.tokens):>7}  "), Span("total", "dim")),
-    ]
-    lines += [
-        (_label(""), Span(f"{format_count(getattr(bill.tokens, kind)):>7}  "), Span(f"of these {word}", "dim"))
-        for kind, word in TOKEN_KINDS
+        count(format_tokens(bill.tokens), "total", "tokens"),
+        *(count(format_count(getattr(bill.tokens, kind)), f"of these {word}") for kind, word in TOKEN_KINDS),
     ]
     if bill.tokens.estimated:
-        lines.append(
-            (_label(""), Span(f"{'~' + format_count(bill.tokens.estimated):>7}  "), Span("of these estimated", "dim"))
-        )
-    hits = format_percent(hit_rate(bill.tokens))
-    lines.append((_label("cache hits"), Span(f"{hits:>7}  "), Span("of all prompts", "dim")))
+        lines.append(count(f"~{format_count(bill.tokens.estimated)}", "of these estimated"))
+    lines.append(count(format_percent(hit_rate(bill.tokens)), "of all prompts", "cache hits"))
     if bill.tokens.untold:
-        told = (_label(""), Span(f"{bill.tokens.untold:>7}  "), Span("turns whose tokens were not told", "dim"))
-        lines.append(told)
+        lines.append(count(str(bill.tokens.untold), "turns whose tokens were not told"))
     if bill.tokens.web_uses:
-        lines.append((_label("web"), Span(f"{bill.tokens.web_searches:>7}  "), Span("searches", "dim")))
-        lines.append((_label(""), Span(f"{bill.tokens.web_fetches:>7}  "), Span("pages", "dim")))
+        lines.append(count(str(bill.tokens.web_searches), "searches", "web"))
+        lines.append(count(str(bill.tokens.web_fetches), "pages"))
     if calls:
         head = "".join(pad(name, size, "right") for name, size in _CALL)
         lines += [(), (Span(head, "dim"),), *map(_call_line, reversed(calls))]
@@ -410,10 +389,7 @@ def vitals_lines(page: Page) -> list[Line]:
 
     if (room := min(_HIGHEST_CHART, page.height - len(left) - _AROUND_CHART)) > 1:
         left += [(), *chart(spending, "", across, room)]
-    return [
-        (*one, Span(" " * (across + _GAP - width_of(one))), *other) if other else one
-        for one, other in zip_longest(left, right, fillvalue=())
-    ]
+    return side_by_side(left, right, across + _GAP)
 
 
 def _label(text: str) -> Span:
@@ -543,8 +519,8 @@ def _changed(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
     if lines is None:
         return "changed", (Span("none to merge", "dim"),)
     words = f" in {counted(len(lines.files), 'file')}, unmerged"
-    added, removed = f"+{format_count(lines.added)}", f" −{format_count(lines.removed)}"
-    return "changed", (Span(added, "success"), Span(removed, "error"), Span(words))
+    added, removed = format_lines(lines).split()
+    return "changed", (Span(added, "success"), Span(f" {removed}", "error"), Span(words))
 
 
 def _tokens(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
@@ -553,10 +529,7 @@ def _tokens(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
         return "cache", (Span("not used yet", "dim"),)
     if page.agent.status.cost_usd is None:
         return "cache", (Span(f"{format_percent(hits)} hits"),)
-    return "tokens", (
-        Span(f"{format_tokens(tokens)} total"),
-        Span(f", {format_percent(hits)} hits", "dim"),
-    )
+    return "tokens", (Span(f"{format_tokens(tokens)} total"), Span(f", {format_percent(hits)} hits", "dim"))
 
 
 def _unread(page: Page, width: int) -> tuple[str, Line]:  # noqa: ARG001
@@ -577,22 +550,15 @@ class MailRows:
         self._rows: Sequence[CollapsibleRow] = ()
         self._made: dict[str, tuple[tuple[object, ...], CollapsibleRow]] = {}
 
-    def read(
-        self,
-        letters: Sequence[MessageView],
-        sent: Sequence[MessageView],
-        box: MailboxInfo,
-        yours: Container[str],
-        width: int,
-        asked: Sequence[Request] = (),
-        *,
-        lead: str = LEAD,
-    ) -> Sequence[CollapsibleRow]:
+    def read(self, box: MailboxInfo, snapshot: Snapshot, width: int) -> Sequence[CollapsibleRow]:
         """Return a row for each message, oldest first, with a rule before unread ones; the same if nothing changed.
 
-        What the user and the `lead` say to each other is shown in full. `yours` are the mailboxes that the user reads,
-        where no worker picks up mail. `asked` are the requests that messages may refer to.
+        What the user and the lead say to each other is shown in full.
         """
+        mailbox, sent = snapshot.get(MailTo(box.name)) or Mailbox(), snapshot.get(MailFrom(box.name)) or ()
+        letters, asked, lead = [*mailbox.prompts, *mailbox.letters], snapshot.view.asked, snapshot.view.lead
+        # The mailboxes that the user reads, where no worker picks up mail.
+        yours = operator_mailboxes(snapshot.view.names)
         looks = (localtime(box.now)[:3], width, yours, lead)
         shows = (letters, sent, replace(box, now=0), asked, looks)
         if shows != self._shows:
@@ -661,8 +627,10 @@ def _spoken(letter: MessageView, box: MailboxInfo, width: int) -> CollapsibleRow
 
 TABS: tuple[Tab, ...] = (
     Tab("Now", lambda name: (WorkOf(name), CrashOf(name)), _now, follows=True),
-    Tab("Mail", lambda name: (MailTo(name), MailFrom(name)), folds=_mail, head=mail_head, follows=True,
-        nothing="no mail yet"),
+    Tab("Mail", lambda name: (MailTo(name), MailFrom(name)), head=mail_head, follows=True, nothing="no mail yet",
+        folds=lambda page: page.mail.read(
+            MailboxInfo(page.agent.name, unread=page.agent.unread, now=page.now), page.snapshot, page.width
+        )),
     Tab("Transcript", lambda name: (WorkOf(name),), follows=True, nothing="nothing in its journal yet",
         folds=lambda page: transcript_rows(
             page.snapshot.get(WorkOf(page.agent.name)) or Work(), page.now, page.width,

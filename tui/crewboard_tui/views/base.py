@@ -162,8 +162,13 @@ class BaseScreen(Screen[None]):
         """Offer these actions, with their keys; of two that share a key, only the first."""
         own: tuple[Action, ...] = (
             Action("view.copy", self._copy, lambda _: None if self.copied else "nothing to copy here"),
-            Action("view.back", lambda _: self.back(), self._why_no_back, self._back_label),
-        )
+            Action(
+                "view.back", lambda _: self.back(), label=self._back_label,
+                available=lambda _: None
+                if self.MODE != "board" or self._open_layer is not None
+                else "nothing is open on the Board",
+            ),
+        )  # fmt: skip
         if self.texts:
             hidden = Action(
                 "request.reveal",
@@ -208,8 +213,14 @@ class BaseScreen(Screen[None]):
         """Return the list that this screen is about: it has the focus first."""
         return self.query_one(str(self.AUTO_FOCUS), LineList)
 
+    @property
+    def selected(self) -> str | None:
+        """Return the key of the row under the cursor of that list; None if there is none yet."""
+        return (self.rows.selected or None) if self.is_mounted else None
+
     def go_to(self, key: str) -> None:
-        """Put the cursor on the row `key` of the list that this screen is about."""
+        """Put the cursor on the row `key` of the list that this screen is about, as soon as it is there."""
+        self.rows.want(key)
 
     def selection(self) -> Selection:
         """Return what the keys act on."""
@@ -415,7 +426,7 @@ class BaseScreen(Screen[None]):
     def _paint_heading(self, snapshot: Snapshot) -> None:
         mode = self.app.current_mode
         way: Line = ()
-        name = next((name for view, _, name in VIEWS if view == mode), None)
+        name = VIEWS.get(mode)
         is_page = self.app.screen_stack[:1] != [self] and not self.IS_FORM and not self.TAB
         if name is not None and is_page and self.size.width >= MEDIUM:
             # The digit that goes to the view below: one that brought here may seem to do nothing.
@@ -678,9 +689,6 @@ class BaseScreen(Screen[None]):
     def _back_label(self, _: Selection) -> str | None:
         layer = self._open_layer
         return layer.label if layer is not None else None
-
-    def _why_no_back(self, _: Selection) -> str | None:
-        return None if self.MODE != "board" or self._open_layer is not None else "nothing is open on the Board"
 
     def back(self) -> None:
         """Close what is open on this screen, else leave it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace
@@ -26,8 +25,8 @@ from crewboard_tui.render.formats import (
     context_share,
     format_age,
     format_clock,
-    format_count,
     format_limit,
+    format_lines,
     format_money,
     format_path,
     format_percent,
@@ -36,7 +35,7 @@ from crewboard_tui.render.formats import (
     limit_tone,
     share_bar,
 )
-from crewboard_tui.render.lines import Line, Span, crop, hang, one_line, rule_line, say, width_of
+from crewboard_tui.render.lines import Line, Span, crop, hang, one_line, rule_line, say, side_by_side, width_of
 from crewboard_tui.render.looks import look_of, tally
 from crewboard_tui.views.base import HIGH, HUGE, TALL, AppContext, BaseScreen, why_gone
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
@@ -172,7 +171,7 @@ class BoardScreen(BaseScreen):
         self.context.reading.shown = seen
         if seen and self.query_one(Roster).has_lanes:
             yield Lanes(tuple(sorted(filter(None, seen))))
-        name = self._selected
+        name = self.selected
         if name:
             yield from (WorkOf(name), MailTo(name))
         if self._tells_cost:
@@ -186,7 +185,7 @@ class BoardScreen(BaseScreen):
         return self.app.size.width >= HUGE and self.app.size.height >= HIGH
 
     def tells(self, need: Need) -> bool:
-        is_beside = need.agent == self._selected and bool(self.query_one("#peek", LineView).size)
+        is_beside = need.agent == self.selected and bool(self.query_one("#peek", LineView).size)
         return is_beside and is_told_by_row(need, self.context.snapshot.view.agent(need.agent))
 
     @property
@@ -312,11 +311,6 @@ class BoardScreen(BaseScreen):
             self.refresh_bindings()
 
     @property
-    def _selected(self) -> str | None:
-        """The agent under the cursor of the roster."""
-        return self.query_one(Roster).selected if self.is_mounted else None
-
-    @property
     def _marked(self) -> list[str]:
         """The marked agents, unless the keys act on a list next to the roster."""
         return self.query_one(Roster).shown_marks if self.is_mounted and self._beside() is None else []
@@ -419,7 +413,7 @@ class BoardScreen(BaseScreen):
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
         peek = self.query_one("#peek", LineView)
-        name = self._selected
+        name = self.selected
         agent = snapshot.view.agent(name) if name else None
         self._paint_facts(snapshot)
         if agent is None:
@@ -450,7 +444,7 @@ class BoardScreen(BaseScreen):
                 self.query_one("#detail").mount(self._facts, before="#peek")
                 self.refresh_soon()  # how wide it is
             return
-        agent = snapshot.view.agent(self._selected or "")
+        agent = snapshot.view.agent(self.selected or "")
         width = facts.size.width
         if not self._shows_beside or agent is None or not width:
             facts.show([])
@@ -474,7 +468,7 @@ class BoardScreen(BaseScreen):
 
     def _paint_inbox(self, snapshot: Snapshot) -> None:
         inbox = self.query_one("#board-inbox", MessageList)
-        name = self._selected
+        name = self.selected
         agent = snapshot.view.agent(name) if name else None
         if not inbox.size.width:
             return
@@ -602,7 +596,7 @@ class BoardScreen(BaseScreen):
 
     @on(LineList.Opened, "#board-inbox")
     async def _open_inbox(self) -> None:
-        await self.context.navigator.open_view("inbox", self._selected or "")
+        await self.context.navigator.open_view("inbox", self.selected or "")
 
     @on(LineList.Opened, "#board-needs")
     async def _open_need(self, event: LineList.Opened) -> None:
@@ -652,9 +646,7 @@ def agent_facts(agent: AgentView, view: TeamView, now: float, width: int) -> lis
         "cost": (Span(f" {format_money(agent.status.cost_usd)}" if agent.status.cost_usd is not None else ""),),
         "cpu": (Span(f" {usage.cpu_percent:.0f}%" if usage is not None else ""),),
         "memory": (Span(f" {format_size(usage.memory)}" if usage is not None else ""),),
-        "changed": (
-            Span(f" +{format_count(lines.added)} −{format_count(lines.removed)}" if lines is not None else ""),
-        ),
+        "changed": (Span(f" {format_lines(lines)}" if lines is not None else ""),),
         "mail": (Span(f" {agent.unread} unread" if agent.unread else ""),),
     }
     known = [
@@ -669,7 +661,6 @@ def agent_facts(agent: AgentView, view: TeamView, now: float, width: int) -> lis
         for piece in hang((Span(f" {fact:<{_FACT}} ", "dim"), say(text)), width, _FACT + 2, 2)
     ]
     across = max(map(width_of, known[::2]), default=0) + 1
-    for left, right in zip_longest(known[::2], known[1::2], fillvalue=()):
-        told.append(crop((*left, Span(" " * (across - width_of(left))), *right), width))
+    told += [crop(line, width) for line in side_by_side(known[::2], known[1::2], across)]
     name, state = f"{one_line(agent.name)} · {one_line(agent.type)}", f"{look.glyph} {look.word}{age}"
     return [rule_line(name, state, (), 1, width, is_focused=False), *told]

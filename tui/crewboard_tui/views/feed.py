@@ -127,8 +127,7 @@ class AbsencePage(BaseScreen):
     @property
     def _selected(self) -> Happening | None:
         """Return the row under the cursor."""
-        key = self.query_one("#absence", LineList).selected if self.is_mounted else None
-        return self._absence.happenings[int(key)] if key else None
+        return self._absence.happenings[int(self.selected)] if self.selected else None
 
     def selection(self) -> Selection:
         here = self._selected

@@ -1,7 +1,7 @@
 """`?`: what the keys of this pane do, and what the shapes mean."""
 
 from collections.abc import Sequence
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, chain
 from typing import Any
 
 from textual.app import ComposeResult
@@ -10,7 +10,7 @@ from textual.screen import ModalScreen, Screen
 from crewboard.readmodel.team import describe_runner
 from crewboard_tui.keymap.bindings import GROUPS, Pressed, bindings_of, palette_commands
 from crewboard_tui.render.formats import format_path, format_places
-from crewboard_tui.render.lines import Line, Span, hang, say, width_of
+from crewboard_tui.render.lines import Line, Span, hang, say, side_by_side
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
 from crewboard_tui.views.base import WIDE, BaseScreen
 from crewboard_tui.widgets.bars import away_for, title, working_keys
@@ -82,10 +82,7 @@ def lay_out(parts: Sequence[Sequence[Line]], width: int) -> list[Line]:
     heights = list(accumulate(map(len, broken), initial=0))
     split = min(range(len(heights)), key=lambda at: max(heights[at], heights[-1] - heights[at]))
     left, right = (list(chain.from_iterable(each)) for each in (broken[:split], broken[split:]))
-    return [
-        (*one, Span(" " * (across + _GAP - width_of(one))), *other) if other else one
-        for one, other in zip_longest(left, right, fillvalue=())
-    ]
+    return side_by_side(left, right, across + _GAP)
 
 
 def help_parts(screen: Screen[Any]) -> list[list[Line]]:

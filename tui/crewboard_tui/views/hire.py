@@ -189,11 +189,11 @@ class HireScreen(BaseScreen):
                 known[model] = models.ask(model, environment)
                 return ""
 
-            self.context.jobs.start(f"asking what {model} takes", ask, self._learned)
+            def learned(*_: object) -> None:
+                if self.is_attached:
+                    self.paint(self.context.snapshot)
 
-    def _learned(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        if self.is_attached:
-            self.paint(self.context.snapshot)
+            self.context.jobs.start(f"asking what {model} takes", ask, learned)
 
     def action_next_field(self) -> None:
         self.focus_next()
@@ -247,12 +247,6 @@ class HireScreen(BaseScreen):
         else:
             self.context.drafts.pop(HIRE, None)
 
-    def _forget_prompt(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        if worked:
-            self._is_sent = True
-            self.context.unsent_hire = None
-            self._keep(self._kept_elsewhere)
-
     def _must_show(self, kind: agent_types.AgentType) -> bool:
         """Return True, and show what the type may do, if the user must accept it and did not see all of it yet."""
         if type_files.is_accepted(kind, self.context.team.environment):
@@ -294,8 +288,14 @@ class HireScreen(BaseScreen):
             waits = hosts.queued(self.context.team, assignment.agent, assignment.run)
             return f"hired {assignment.agent}: {waits or f'run {assignment.run} is up'}"
 
+        def forget_prompt(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if worked:
+                self._is_sent = True
+                self.context.unsent_hire = None
+                self._keep(self._kept_elsewhere)
+
         came_back = partial(self._came_back, hire.name, since)
-        self.context.do(f"hiring {hire.name}", spawn, came_back, settle=self._forget_prompt)
+        self.context.do(f"hiring {hire.name}", spawn, came_back, settle=forget_prompt)
 
     def _came_back(self, name: str, since: float, worked: bool, says: str) -> None:  # noqa: FBT001
         self._busy, awaited, self._awaited = False, self._awaited, None
@@ -328,7 +328,11 @@ class HireScreen(BaseScreen):
             return
 
         def done(name: str) -> None:
-            self.context.do(f"keeping the profile {name}", partial(self._save, name.strip(), profile))
+            def save() -> str:
+                path = profiles.save(self._profiles_folder, name.strip(), profile)
+                return f"kept as {name.strip()}, without a key, in {format_path(path)}"
+
+            self.context.do(f"keeping the profile {name}", save)
 
         def check(name: str) -> str | None:
             return profiles.why_not(name.strip(), profile)
@@ -336,10 +340,6 @@ class HireScreen(BaseScreen):
         names = list(profiles.load(self._profiles_folder).profiles)
         hint = f"{self.context.key('draft.send')} keeps it"
         self.context.navigator.ask(PromptLine("keep as profile", check=check, names=names, hint=hint), done)
-
-    def _save(self, name: str, profile: Profile) -> str:
-        path = profiles.save(self._profiles_folder, name, profile)
-        return f"kept as {name}, without a key, in {format_path(path)}"
 
     def _load_profile(self) -> None:
         kept = profiles.load(self._profiles_folder)

@@ -52,6 +52,9 @@ _MARKED = ("name", "engine", "limits", "memory", "domains", "labels")
 _FOLDED = frozenset({"engine", "limits", "memory", "labels"})
 """Fields that are folded until one of them is wrong."""
 
+_TICKS = ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart")
+"""The options that are ticked or not, but for those of which a type has its own default."""
+
 _MODEL = ("", "none: a model")
 """The choice of no engine."""
 
@@ -532,7 +535,7 @@ class HireForm(Vertical):
         memory = roster.format_size(flags.max_memory) if flags.max_memory else ""
         self.query_one("#hire-memory", Input).value = memory
         self.query_one("#hire-domains", Input).value = one_line(" ".join(flags.allowed_domains))
-        for ident in ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart"):
+        for ident in _TICKS:
             self.query_one(f"#hire-{ident}", Checkbox).value = getattr(flags, ident)
         for ident in ("effort", "thinking"):
             self.query_one(f"#hire-{ident}", Select).choose(getattr(flags, ident) or "")
@@ -580,17 +583,11 @@ class HireForm(Vertical):
         """
         kind, engine = self.kind, self._chosen("engine")
         task = self.query_one("#hire-task", Select).value
+        ticks = {ident: self._ticked(ident) for ident in (*_TICKS, "web", "worktree")}
+        ticks["ask"] &= not self._has_own_tools and (kind.executes or kind.writes)
+        ticks["network"] &= kind.executes or engine is not None
         flags = HireOptions(
-            plan=self._ticked("plan"),
-            strict_plan=self._ticked("strict_plan"),
-            ask=not self._has_own_tools and (kind.executes or kind.writes) and self._ticked("ask"),
-            network=(kind.executes or engine is not None) and self._ticked("network"),
-            web=self._ticked("web"),
-            allowed_domains=self._domains()[0] if self._ticked("web") else [],
-            autoclaim=self._ticked("autoclaim"),
-            once=self._ticked("once"),
-            restart=self._ticked("restart"),
-            worktree=self._ticked("worktree"),
+            allowed_domains=self._domains()[0] if ticks["web"] else [],
             effort=cast("Effort | None", self._chosen("effort")) if engine is None else None,
             thinking=cast("Thinking | None", self._chosen("thinking")) if engine is None else None,
             window=self._stated_size[0],
@@ -601,7 +598,7 @@ class HireForm(Vertical):
             task=int(task) if task else None,
             host=self._chosen("host") if self._on_hosts else None,
             needs=self._labels()[0],
-        )
+        ).replace(**ticks)
         # An agent that exists keeps the checkout that it has, unless the user says otherwise.
         usual = self._usual
         left_out = {"worktree", "base"} if flags.worktree == usual["worktree"] else set()

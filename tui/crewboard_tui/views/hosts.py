@@ -72,20 +72,21 @@ def _seen(row: HostRow) -> Span:
     return Span(format_age(ago), calm if row.host.is_up else _LOOKS[row.host.state].tone)
 
 
-def _slots(row: HostRow) -> Span:
-    host = row.host
-    return Span(f"{host.used}/{host.record.slots}", "warning" if host.is_up and host.used >= host.record.slots else "")
-
-
 COLUMNS: tuple[Column[HostRow], ...] = (
     Column("HOST", _NAME, lambda row: Span(row.host.name, "bold" if row.host.lost else ""), is_name=True),
     Column("STATE", 8, lambda row: Span(row.host.state, _LOOKS[row.host.state].tone)),
-    Column("SLOTS", 7, _slots, "right"),
+    Column(
+        "SLOTS", 7, align="right",
+        cell=lambda row: Span(
+            f"{row.host.used}/{row.host.record.slots}",
+            "warning" if row.host.is_up and row.host.used >= row.host.record.slots else "",
+        ),
+    ),
     Column("LOAD", 4, _load, "right", rank=2),
     Column("MEMORY", 9, _memory, "right", rank=3),
     Column("SEEN", 4, _seen, "right", rank=1),
     Column("LABELS", 12, lambda row: Span(" ".join(row.host.record.offers)), rank=4),
-)
+)  # fmt: skip
 """The columns from left to right; LOAD is for each core. What the host runs takes the rest of the line."""
 
 _ROOM_OF_AGENTS = 16
@@ -112,7 +113,6 @@ class HostsPage(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
-        self.id = "hosts-page"
         self.search = Search(context, self.narrow, "words of a host: its name, state, label, machine or agents")
         self.back_layers = (self.search.layer,)
         lost = [action for action in AgentActions(context).actions if action.id in _LOST_KEYS]
@@ -125,7 +125,7 @@ class HostsPage(BaseScreen):
     @property
     def _selected(self) -> HostView | None:
         """Return the host under the cursor."""
-        return self.context.snapshot.view.host(self.rows.selected) if self.is_mounted else None
+        return self.context.snapshot.view.host(self.selected)
 
     def selection(self) -> Selection:
         """Return the agents that were lost with the selected host."""

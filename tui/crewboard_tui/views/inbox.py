@@ -13,7 +13,7 @@ from crewboard import LEAD, OPERATOR, TeamView
 from crewboard.commands import messages
 from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, operator_mailboxes
 from crewboard.readmodel import mail as readmodel_mail
-from crewboard.readmodel.mail import MessageView, as_approved, is_notice
+from crewboard.readmodel.mail import MessageView, as_approved, is_notice, with_unreadable
 from crewboard_tui.actions.agents import AgentActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Layer, Selection, marks_layer, select
@@ -133,9 +133,15 @@ class InboxScreen(BaseScreen):
     def _shown(self, mailbox: Mailbox, box: MailboxInfo) -> list[MessageView]:
         """Return the messages that pass the filter; the same list while nothing changes which."""
         asked = self.context.snapshot.view.asked
-        made_of = (mailbox.letters, asked, replace(box, now=0), self._unread_only, self.search.words, self.search.group)
+        looks = (self._unread_only, self.search.words, self.search.group)
+        made_of = (mailbox.letters, mailbox.damaged, asked, replace(box, now=0), looks)
         if made_of != self._shown_of[0]:
-            letters = unread_of(mailbox.letters, box) if self._unread_only else list(mailbox.letters)
+            file = self.context.team.directory.inbox(box.name).name
+            letters = (
+                unread_of(mailbox.letters, box)
+                if self._unread_only
+                else with_unreadable(mailbox.letters, mailbox.damaged, file, box.now)
+            )
             if box.operators:
                 # That an agent is idle is its state, which the Board shows.
                 letters = [each for each in letters if not is_notice(each.message)]
@@ -277,12 +283,8 @@ class InboxScreen(BaseScreen):
         for name in [name for name in self._seen if name != keep]:
             offset = self._seen.pop(name)
             if offset and looked_at and not self.context.read_only:
-                self.context.do_quietly("noting what was read", partial(self._mark_read, name, offset))
-
-    def _mark_read(self, name: str, offset: int) -> str:
-        """Record how far the operator has read. Call it in a thread: another process may hold the lock."""
-        messages.mark_read(self.context.team, name, offset)
-        return ""
+                note = partial(messages.mark_read, self.context.team, name, offset)
+                self.context.do_quietly("noting what was read", note)
 
     def _toggle_unread(self, _: Selection) -> None:
         self._unread_only = not self._unread_only

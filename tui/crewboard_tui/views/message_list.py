@@ -161,6 +161,8 @@ class MailboxInfo(Struct, frozen=True):
 
     def counts(self, message: Message) -> bool:
         """Return True if a message counts as unread until it is read."""
+        if message.type == mail.UNREADABLE:
+            return False
         if not self.operators:
             return True
         return not (is_notice(message) or request_announced(message) in self.answered)
@@ -316,7 +318,7 @@ class MessageList(LineList):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._follows = True
+        self.follows = True
         self._entries: list[MessageView | Thread] = []
         self._threads: dict[str, Thread] = {}
         self._unfolded: set[str] = set()
@@ -352,7 +354,7 @@ class MessageList(LineList):
         looks = (day, self.row_width, self.size, self.order, frozenset(self.marked), frozenset(self._unfolded))
         read_of = (letters, replace(box, now=0), nothing, asked, older, looks)
         # While the user moves in a sorted list, another order may be due.
-        if read_of != self._read_of or self._rows is not self._own_rows or self.is_sorted:
+        if read_of != self._read_of or self.rows is not self._own_rows or self.is_sorted:
             self._read_of = read_of
             self._void = void_of(letters, asked)
             self._entries = find_threads(letters, asked, self._void)
@@ -369,8 +371,8 @@ class MessageList(LineList):
             self._threads = {entry.key: entry for entry in self._entries if isinstance(entry, Thread)}
             for key, thread in self._threads.items():
                 # The selected message may have become a part of a thread.
-                if key not in self._unfolded and self._selected in {letter.message.id for letter in thread.letters}:
-                    self._selected = key
+                if key not in self._unfolded and self.selected in {letter.message.id for letter in thread.letters}:
+                    self.selected = key
             self._show_entries()
         if opens and self._entries:
             # At the first unread message, with the one before it visible, else at the end.

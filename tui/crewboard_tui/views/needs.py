@@ -1,7 +1,7 @@
 """`4` Needs-you: everything that waits for the operator, and why; and `9`, the page of the permission rules."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from textual import on
@@ -58,8 +58,16 @@ class NeedsScreen(BaseScreen):
         self._order: list[str] = []
         self.search = Search(context, self.narrow, "words of a need, its agent or its kind", NEED_GROUPS)
         self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
-        self._permissions = MarkedPermissions(context, self._holds_back)
         self._marked = ReadText(context, self, "#why")
+
+        def holds_back(count: int) -> bool:
+            """Return True if part of the marked permissions is unread, so that the key does not act yet."""
+            is_held = self._marked.holds_back("agent.answer", f"approves {count}")
+            if is_held:
+                self.panes.unzoom()
+            return is_held
+
+        self._permissions = MarkedPermissions(context, holds_back)
         self.texts = (self._marked,)
         self._marked_before: tuple[str, ...] = ()
         """The marked permissions that were shown last, by their SHA-256."""
@@ -70,10 +78,6 @@ class NeedsScreen(BaseScreen):
             self.search.actions,
             self.panes.actions,
         )
-
-    @cached_property
-    def _typed(self) -> CommandLine:
-        return CommandLine.of(self.context.team)
 
     def body(self) -> Iterable[Widget]:
         yield LineList(marks=True, sorts=tuple(SORTS), chosen_by_key="unblocks", id="needs", classes="pane")
@@ -89,22 +93,19 @@ class NeedsScreen(BaseScreen):
 
     def selected_need(self) -> Need | None:
         """The need under the cursor."""
-        return self.context.snapshot.view.need(self.rows.selected) if self.is_mounted else None
+        return self.context.snapshot.view.need(self.selected)
 
     @property
     def shown_need(self) -> str | None:
-        return self.rows.selected if self.is_mounted else None
+        return self.selected
 
     def selection(self) -> Selection:
         if not self.is_mounted:
             return Selection()
         view = self.context.snapshot.view
         needs = [need for key in self.rows.targets if (need := view.need(key)) is not None]
-        return select_needs(view, needs, select_in(view, self.rows, self._agent_of))
-
-    def _agent_of(self, key: str) -> str | None:
-        need = self.context.snapshot.view.need(key)
-        return need.agent if need else None
+        agents = {need.key: need.agent for need in view.needs}
+        return select_needs(view, needs, select_in(view, self.rows, agents.get))
 
     def lists(self, need: Need) -> bool:
         rows = self.rows
@@ -169,7 +170,8 @@ class NeedsScreen(BaseScreen):
         opens = bool(need.request_id or need.task or need.mailbox or need.other) and self.query_one("#needs").has_focus
         about = f"#{need.task}" if need.task else need.agent
         title(pane, f"{about} · why", f"{self.context.key('list.open')} open" if opens else "")
-        pane.show(explanation_lines(need, snapshot, self.context.now, pane.line_width, self._typed))
+        typed = CommandLine.of(self.context.team)
+        pane.show(explanation_lines(need, snapshot, self.context.now, pane.line_width, typed))
 
     @on(LineList.Moved, "#needs")
     def _explain(self) -> None:
@@ -187,7 +189,8 @@ class NeedsScreen(BaseScreen):
         if need is None:
             return
         if need.kind == "result" and not self.context.read_only:
-            self.context.do_quietly("noting what was read", partial(self._note_read, need))
+            note = partial(messages.acknowledge_marks, self.context.team, dict(need.marks))
+            self.context.do_quietly("noting what was read", note)
         request = view.request(need.request_id) if need.request_id else None
         if request is not None:
             self.context.navigator.open_request(request)
@@ -214,18 +217,6 @@ class NeedsScreen(BaseScreen):
     def _scrolled(self) -> None:
         self._paint_why(self.context.snapshot)
 
-    def _holds_back(self, count: int) -> bool:
-        """Return True if part of the marked permissions is unread, so that the key does not act yet."""
-        if not self._marked.holds_back("agent.answer", f"approves {count}"):
-            return False
-        self.panes.unzoom()
-        return True
-
-    def _note_read(self, need: Need) -> str:
-        """Record that a result was read. Call it in a thread: another process may hold the lock."""
-        messages.acknowledge_marks(self.context.team, dict(need.marks))
-        return ""
-
 
 _RULE_HEAD = (("", 6), ("HITS", 6), ("LAST HIT", 12))
 
@@ -241,7 +232,6 @@ class RulesPage(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
-        self.id = "rules-page"
         self.search = Search(context, self.narrow, "words of a rule")
         self.back_layers = (self.search.layer,)
         why = "select a rule first"
@@ -258,7 +248,7 @@ class RulesPage(BaseScreen):
     @property
     def _selected(self) -> tuple[Rule, journal.RuleUsage] | None:
         """Return the rule under the cursor, with its usage."""
-        key = self.rows.selected if self.is_mounted else None
+        key = self.selected
         return next((each for each in self.context.snapshot.get(Rules()) or () if each[0].id == key), None)
 
     def paint(self, snapshot: Snapshot) -> None:
@@ -309,12 +299,15 @@ class RulesPage(BaseScreen):
         pane.show(fact_lines(facts, pane.line_width))
 
     def _revoke(self, _: Selection) -> None:
-        if self._selected is not None:
-            self.context.do("revoking the rule", partial(self._revoke_one, self._selected[0]))
+        if self._selected is None:
+            return
+        rule = self._selected[0]
 
-    def _revoke_one(self, rule: Rule) -> str:
-        commands_rules.revoke(self.context.team, rule.id)
-        return f"revoked: {commands_rules.describe_rule(rule)}"
+        def revoke() -> str:
+            commands_rules.revoke(self.context.team, rule.id)
+            return f"revoked: {commands_rules.describe_rule(rule)}"
+
+        self.context.do("revoking the rule", revoke)
 
     def tick(self) -> None:
         """Nothing here has an age."""

@@ -27,7 +27,7 @@ from crewboard_tui.widgets.bars import VIEWS, press, title, working_keys
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.painter import binding_of
 
-_VIEWS = {f"app.{mode}": name for mode, _, name in VIEWS} | {
+_VIEWS = {f"app.{mode}": name for mode, name in VIEWS.items()} | {
     "app.processes": "Processes", "app.rules": "Permission rules", "app.absence": "While you were away",
     "app.hosts": "Hosts",
 }  # fmt: skip
@@ -293,9 +293,6 @@ class Menu(ModalScreen[str | None]):
             self.dismiss(None)
         elif event.get_content_offset(rows) is not None:
             self.dismiss(rows.selected)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
     async def do(self, ident: str | None) -> None:
         """Do what was chosen with what the menu is about, or say why that is not done."""

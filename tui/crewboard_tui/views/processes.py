@@ -39,14 +39,10 @@ class ProcessRow(Struct, frozen=True):
     most: float = 0
 
 
-def _cpu_bars(row: ProcessRow) -> Span:
-    shown = peaks([usage.cpu_percent for usage in row.measured], _GRAPH, HISTORY_KEPT)
-    return Span(sparkline(shown, _GRAPH, max(A_CORE, *shown)) if shown and row.agent.alive else "", "trace")
-
-
-def _memory_bars(row: ProcessRow) -> Span:
-    shown = peaks([float(usage.memory) for usage in row.measured], _GRAPH, HISTORY_KEPT)
-    return Span(sparkline(shown, _GRAPH, max(row.most, *shown)) if shown and row.agent.alive else "", "trace")
+def _bars(row: ProcessRow, values: Iterable[float], top: float) -> Span:
+    """Return the last two minutes of a living worker, as high as `top`, or as their own peak if that is higher."""
+    shown = peaks([*values], _GRAPH, HISTORY_KEPT)
+    return Span(sparkline(shown, _GRAPH, max(top, *shown)) if shown and row.agent.alive else "", "trace")
 
 
 COLUMNS: tuple[Column[ProcessRow], ...] = (
@@ -55,15 +51,11 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("PID", 7, lambda row: Span(str(row.agent.pid) if row.agent.alive and row.agent.pid else ""), "right"),
     Column("RUN", 3, lambda row: Span(str(row.agent.run or "")), "right"),
     Column("CPU", 4, lambda row: Span(f"{row.agent.usage.cpu_percent:.0f}%" if row.agent.usage else ""), "right"),
-    Column("CPU 2MIN", _GRAPH, _cpu_bars, "right", rank=1),
+    Column("CPU 2MIN", _GRAPH, lambda row: _bars(row, (use.cpu_percent for use in row.measured), A_CORE), "right", 1),
     Column("MEM", 5, lambda row: Span(format_size(row.agent.usage.memory) if row.agent.usage else ""), "right"),
-    Column("MEM 2MIN", _GRAPH, _memory_bars, "right", rank=2),
+    Column("MEM 2MIN", _GRAPH, lambda row: _bars(row, (use.memory for use in row.measured), row.most), "right", 2),
     Column("CHILD", 5, lambda row: Span(str(row.agent.usage.children or "") if row.agent.usage else ""), "right"),
-    Column(
-        "SANDBOX",
-        10,
-        lambda row: Span(row.agent.status.sandbox if row.agent.alive and row.agent.status.sandbox else ""),
-    ),
+    Column("SANDBOX", 10, lambda row: Span(row.agent.status.sandbox if row.agent.alive else "")),
 )
 """The columns from left to right. How a worker is, or how it ended, takes the rest of the line.
 
@@ -110,16 +102,12 @@ class ProcessesScreen(BaseScreen):
         yield LineView(id="process", classes="pane", follow=False, follows=False)
 
     def queries(self) -> Iterable[Query[object]]:
-        name = self._selected
+        name = self.selected
         shown = tuple(sorted(filter(None, self.rows.seen_keys))) if self.is_mounted else ()
         return (*((CrashOf(name), ProcessOf(name)) if name else ()), *((Usages(shown),) if shown else ()))
 
     def selection(self) -> Selection:
         return select_in(self.context.snapshot.view, self.rows) if self.is_mounted else Selection()
-
-    @property
-    def _selected(self) -> str | None:
-        return self.rows.selected if self.is_mounted else None
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.rows
@@ -177,7 +165,7 @@ class ProcessesScreen(BaseScreen):
 
     def _paint_process(self, snapshot: Snapshot) -> None:
         pane = self.query_one("#process", LineView)
-        name = self._selected
+        name = self.selected
         agent = snapshot.view.agent(name) if name else None
         title(pane, agent.name if agent else "Process")
         self.panes.show_below(pane, shown=agent is not None)

@@ -16,7 +16,7 @@ from crewboard_tui.actions.search import ALL, in_group, matches_agent
 from crewboard_tui.keymap.bindings import Pressed
 from crewboard_tui.queries import Lanes, Snapshot
 from crewboard_tui.render import table
-from crewboard_tui.render.formats import BARS, bar, format_age, format_count, format_money, format_size, format_span
+from crewboard_tui.render.formats import BARS, bar, format_age, format_lines, format_money, format_size, format_span
 from crewboard_tui.render.lines import Line, Span, one_line
 from crewboard_tui.render.looks import NEED_LOOKS, URGENT, look_of
 from crewboard_tui.render.table import Column, mark_span
@@ -128,11 +128,6 @@ def _pid(row: AgentRow) -> Span:
     return Span("")
 
 
-def _changes(row: AgentRow) -> Span:
-    lines = row.agent.unmerged
-    return Span(f"+{format_count(lines.added)} −{format_count(lines.removed)}" if lines is not None else "", "info")
-
-
 def _context(row: AgentRow) -> Span:
     if not row.agent.status.context.limit:
         return Span("")
@@ -199,7 +194,10 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
     Column("DOING", 0, _doing, since=MEDIUM),
     Column(LANE, _LANE_CELLS[NARROW], lambda row: row.lane or Span(""), since=MEDIUM, rank=9),
     Column("WHY", 26, _why, since=HUGE, has=lambda row: bool(_why(row).text)),
-    Column("CHANGES", 11, _changes, "right", rank=8, since=WIDE, has=lambda row: row.agent.unmerged is not None),
+    Column(
+        "CHANGES", 11, align="right", rank=8, since=WIDE, has=lambda row: row.agent.unmerged is not None,
+        cell=lambda row: Span(format_lines(row.agent.unmerged) if row.agent.unmerged is not None else "", "info"),
+    ),
     Column(
         "MODEL", 11, since=HUGE, rank=3,
         cell=lambda row: Span(one_line(row.agent.shown_model).removeprefix("claude-"), "dim"),

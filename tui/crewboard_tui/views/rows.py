@@ -506,7 +506,7 @@ def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
     """Return each blocker with the glyph of its state, and a word if it cannot complete without help."""
     spans: list[Span] = []
     for other in waiting:
-        task = _find(view, other)
+        task = view.task(other)
         spans.append(Span(f"#{other} ", "dim"))
         if task is None:
             spans.append(Span("gone ", "error"))
@@ -514,10 +514,6 @@ def _blockers(view: TeamView, waiting: Sequence[int]) -> list[Span]:
         look = _look(task, view)
         spans.append(Span(f"{look.word if task.status in CLOSED else look.glyph} ", look.tone))
     return spans
-
-
-def _find(view: TeamView, ident: int) -> Task | None:
-    return next((task for task in view.tasks if task.id == ident), None)
 
 
 def _look(task: Task, view: TeamView) -> Look:
@@ -591,7 +587,7 @@ def _why_failed(task: Task, snapshot: Snapshot) -> str:
 
 def _how_it_stands(view: TeamView, ident: int) -> str:
     """Describe a blocker: task, state, owner."""
-    task = _find(view, ident)
+    task = view.task(ident)
     if task is None:
         return f"#{ident}, which is not on the board"
     plight = "".join(span.text for span in _owner_state(view.agent(task.owner), task)) if task.owner else ""

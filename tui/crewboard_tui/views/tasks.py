@@ -79,7 +79,7 @@ class TasksScreen(BaseScreen):
         yield LineView(id="task", classes="pane", follow=False, follows=False)
 
     def selected_task(self) -> Task | None:
-        selected = self.rows.selected if self.is_mounted else None
+        selected = self.selected
         return next((task for task in self.context.snapshot.view.tasks if str(task.id) == selected), None)
 
     def go_to(self, key: str) -> None:
@@ -92,18 +92,15 @@ class TasksScreen(BaseScreen):
         if not self.is_mounted:
             return Selection()
         rows, view = self.rows, self.context.snapshot.view
-        tasks = tuple(task for task in view.tasks if str(task.id) in rows.targets)
+        owners = {str(task.id): task.last_owner if is_orphan(task) else task.owner for task in view.tasks}
+        targets = set(rows.targets)
         return replace(
-            select_in(view, rows, self._owner_of),
+            select_in(view, rows, owners.get),
             task=self.selected_task(),
-            tasks=tasks,
+            tasks=tuple(task for task in view.tasks if str(task.id) in targets),
             unmark=lambda _: rows.unmark(rows.shown_marks),
             show_task=lambda ident: self.go_to(str(ident)),
         )
-
-    def _owner_of(self, key: str) -> str | None:
-        task = next((task for task in self.context.snapshot.view.tasks if str(task.id) == key), None)
-        return None if task is None else task.last_owner if is_orphan(task) else task.owner
 
     def queries(self) -> Iterable[Query[object]]:
         # Of a task that failed, its owner's journal may say why.

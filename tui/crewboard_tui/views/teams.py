@@ -146,6 +146,3 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
     def action_delete(self) -> None:
         if (name := self.query_one(LineList).selected) is not None and name not in self._found:
             self.dismiss(TeamChoice("delete", self._teams[name]))
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

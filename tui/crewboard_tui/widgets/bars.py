@@ -49,17 +49,12 @@ class StaticLines(Widget):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._lines: list[Line] = []
+        self.lines: list[Line] = []
         self._painter = Painter(self)
-
-    @property
-    def lines(self) -> list[Line]:
-        """Return the lines."""
-        return self._lines
 
     def show(self, lines: list[Line]) -> None:
         """Show these lines."""
-        before, self._lines = self._lines, lines
+        before, self.lines = self.lines, lines
         if len(before) != len(lines):
             # Textual counts one layout that waits, and keeps the height that it has computed for the first of two.
             self._layout_updates += 1
@@ -70,11 +65,11 @@ class StaticLines(Widget):
             self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
-        return len(self._lines)
+        return len(self.lines)
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
-        content = self._lines[y] if y < len(self._lines) else ()
+        content = self.lines[y] if y < len(self.lines) else ()
         return self._painter.strip(content, width)
 
     async def on_click(self, event: events.Click) -> None:
@@ -224,17 +219,11 @@ def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = ""
     return Footer(of_selection, tuple(pieces[ident] for ident in of_app[-MOST_OF_APP:]), of_body, max(_FIRST, answers))
 
 
-VIEWS: tuple[tuple[str, str, str], ...] = (
-    ("board", "1", "Board"),
-    ("inbox", "2", "Inbox"),
-    ("tasks", "3", "Tasks"),
-    ("needs", "4", "Needs-you"),
-    ("processes", "5", "Procs"),
-    ("feed", "6", "Feed"),
-    ("cost", "7", "Cost"),
-    ("changes", "8", "Changes"),
-)
-"""Every view: mode, key, title."""
+VIEWS = {
+    "board": "Board", "inbox": "Inbox", "tasks": "Tasks", "needs": "Needs-you", "processes": "Procs", "feed": "Feed",
+    "cost": "Cost", "changes": "Changes",
+}  # fmt: skip
+"""The titles of the numbered views by their modes, in the order of their keys."""
 
 _BEHIND = {"rules": "Rules", "absence": "While away", "hosts": "Hosts"}
 """Titles of views that have a tab while they are shown."""
@@ -250,12 +239,8 @@ def new_mail(view: TeamView) -> int:
 
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
     """Return the views with their counts; when space is short, only the keys of the last ones."""
-    counts = {
-        "inbox": new_mail(view),
-        "needs": len(view.needs),
-    }
-    full = {mode: title for mode, _, title in VIEWS}
-    full |= {current: _BEHIND[current]} if current in _BEHIND else {}
+    counts = {"inbox": new_mail(view), "needs": len(view.needs)}
+    full = VIEWS | ({current: _BEHIND[current]} if current in _BEHIND else {})
     short = list((full | _SHORT).items())
     shown = [(full, " "), *((dict(short[:most]), "") for most in range(len(short), -1, -1))]
     tabs: Line = ()

@@ -74,7 +74,7 @@ class CollapsibleList(LineList):
         """Start with new content: at its end if it follows, else at its top; all but `unfolded` is folded."""
         self.restart()
         self._unfolded = set(unfolded)
-        self._follows = self.follow = follows
+        self.follows = self.follow = follows
         self.scroll_to(y=0, animate=False, force=True)
 
     def read(self, folds: Sequence[CollapsibleRow], nothing: str, head: Line | None = None) -> None:
@@ -135,7 +135,7 @@ class CollapsibleList(LineList):
         if action == "turn_all":
             return any(fold.body is not None for fold in self._folds) or None
         if action == "follow":
-            return self._follows or None
+            return self.follows or None
         return super().check_action(action, parameters)
 
     def action_open(self) -> None:

@@ -157,26 +157,25 @@ class LineList(ScrollView, can_focus=True):
         self._glyphs: Mapping[str, str] = {}
         self._reversed: frozenset[str] = frozenset()
         """The keys of the rows whose glyphs are reversed now."""
-        self._rows: Sequence[Row] = []
-        self._keys: list[str] = []
+        self.rows: Sequence[Row] = []
+        """The rows of the list. It is changed by `show`."""
+        self.keys: list[str] = []
+        """The keys of the rows."""
         self._painted: dict[int, Row] = {}
         """The rows as they were painted last, by their place in the list."""
         self._painter = Painter(self)
         self._line_width = 0
         self._at = 0
-        self._selected: str | None = None
+        self.selected: str | None = None
+        """The key of the row under the cursor."""
         self._came_at = float("-inf")
         self._wanted: str | None = None
         self._pointed: int | None = None
         """The line below the pointer of the mouse, from the top of the list."""
-        self._follows = False
+        self.follows = False
+        """True if the list can follow its end."""
         self.follow = False
         """True while the cursor goes to each new last row: only after the key for the end was pressed."""
-
-    @property
-    def follows(self) -> bool:
-        """Return True if the list can follow its end."""
-        return self._follows
 
     @property
     def came_by_itself(self) -> bool:
@@ -189,35 +188,20 @@ class LineList(ScrollView, can_focus=True):
         return self.rule.head
 
     @property
-    def rows(self) -> Sequence[Row]:
-        """Return the rows of the list."""
-        return self._rows
-
-    @property
-    def keys(self) -> list[str]:
-        """Return the keys of the rows."""
-        return self._keys
-
-    @property
     def seen_keys(self) -> list[str]:
         """Return the keys of the rows that can be seen now."""
         top = self.scroll_offset.y
-        return self._keys[top : top + self.size.height]
-
-    @property
-    def selected(self) -> str | None:
-        """Return the key of the row under the cursor."""
-        return self._selected
+        return self.keys[top : top + self.size.height]
 
     @property
     def shown_marks(self) -> list[str]:
         """Return the marked rows that the list shows."""
-        return [key for key in self._keys if key in self.marked] if self.marked else []
+        return [key for key in self.keys if key in self.marked] if self.marked else []
 
     @property
     def targets(self) -> list[str]:
         """Return the rows that a key acts on: those that are marked and shown, else the one under the cursor."""
-        return self.shown_marks or ([self._selected] if self._selected else [])
+        return self.shown_marks or ([self.selected] if self.selected else [])
 
     def unmark(self, keys: Iterable[str]) -> None:
         """Remove the marks that are shown, if at least one is on one of `keys`."""
@@ -234,40 +218,40 @@ class LineList(ScrollView, can_focus=True):
     @property
     def copied(self) -> str:
         """Return the text of the marked lines, else of the one under the cursor; empty for a row without a key."""
-        marked = [plain(self._rows[at].line).strip() for at, key in enumerate(self._keys) if key in self.marked]
+        marked = [plain(self.rows[at].line).strip() for at, key in enumerate(self.keys) if key in self.marked]
         if marked:
             return "\n".join(marked)
-        return plain(self._rows[self._at].line).strip() if self._selected else ""
+        return plain(self.rows[self._at].line).strip() if self.selected else ""
 
     def show(self, rows: Sequence[Row], head: Line | None = None) -> None:
         """Show these rows, with the heads of their columns in the rule."""
-        count, before_head, before_at = len(self._rows), self.head, self._at
-        self._rows, self.rule.head = rows, head
-        self._keys = rows.keys if isinstance(rows, LazyRows) else [row.key for row in rows]
-        if not self._rows:
-            self._at, self._selected = 0, None
+        count, before_head, before_at = len(self.rows), self.head, self._at
+        self.rows, self.rule.head = rows, head
+        self.keys = rows.keys if isinstance(rows, LazyRows) else [row.key for row in rows]
+        if not self.rows:
+            self._at, self.selected = 0, None
         else:
-            if self._selected is not None and self._selected in self._keys:
-                self._at = self._keys.index(self._selected)
+            if self.selected is not None and self.selected in self.keys:
+                self._at = self.keys.index(self.selected)
             else:
-                self._at = min(self._at, len(self._rows) - 1)
-            found = self._keys[self._at]
-            if found != self._selected:
-                if self._selected:
+                self._at = min(self._at, len(self.rows) - 1)
+            found = self.keys[self._at]
+            if found != self.selected:
+                if self.selected:
                     self._came_at = monotonic()
                     self.set_timer(BLIND_FOR, self.refresh_bindings)
-                self._selected = found
+                self.selected = found
                 self.post_message(self.Moved(self))
-        if self._wanted in self._keys:
+        if self._wanted in self.keys:
             wanted, self._wanted = self._wanted, None
-            self._at = self._keys.index(wanted)
-            if self._selected != wanted:
-                self._selected = wanted
+            self._at = self.keys.index(wanted)
+            if self.selected != wanted:
+                self.selected = wanted
                 self.post_message(self.Moved(self))
         # The rows of an empty list have no key: none of them is the last one.
-        if self.follow and any(self._keys[-1:]) and self._at != len(self._rows) - 1:
-            self._at = len(self._rows) - 1
-            self._selected = self._keys[-1]
+        if self.follow and any(self.keys[-1:]) and self._at != len(self.rows) - 1:
+            self._at = len(self.rows) - 1
+            self.selected = self.keys[-1]
             self.post_message(self.Moved(self))
         set_height(self, len(rows))
         if before_head != head:
@@ -276,9 +260,9 @@ class LineList(ScrollView, can_focus=True):
             self.refresh()
         else:
             top = self.scroll_offset.y
-            shown = range(top, min(top + self.size.height, len(self._rows)))
+            shown = range(top, min(top + self.size.height, len(self.rows)))
             for y in shown:
-                before, now = self._painted.get(y), self._rows[y]
+                before, now = self._painted.get(y), self.rows[y]
                 if before != now:
                     self._paint_row(y, changed_cells(before.line, now.line) if before is not None else None)
             for y in {before_at, self._at} if before_at != self._at else ():
@@ -317,9 +301,9 @@ class LineList(ScrollView, can_focus=True):
 
     def select(self, key: str | None) -> None:
         """Move the cursor to `key` if it is in the list."""
-        if key in self._keys:
+        if key in self.keys:
             self._wanted = None
-            self._move(self._keys.index(key))
+            self._move(self.keys.index(key))
 
     def want(self, key: str) -> None:
         """Move the cursor to `key` as soon as it is in the list."""
@@ -328,7 +312,7 @@ class LineList(ScrollView, can_focus=True):
 
     def restart(self) -> None:
         """Reset the guard against moved rows: the user chose to see something else."""
-        self._selected, self._at = None, 0
+        self.selected, self._at = None, 0
         self.follow = False
 
     def _paint_row(self, index: int, cells: tuple[int, int] | None = None) -> None:
@@ -347,13 +331,13 @@ class LineList(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         width = self._line_width
         index = y + self.scroll_offset.y
-        if index >= len(self._rows):
+        if index >= len(self.rows):
             return self._painter.strip((), width)
         # One cursor on the screen, and none on the words of an empty list.
-        here = index == self._at and self.has_focus and any(self._keys)
-        under = "cursor" if here else "pointed" if y == self._pointed and self._keys[index] else ""
+        here = index == self._at and self.has_focus and any(self.keys)
+        under = "cursor" if here else "pointed" if y == self._pointed and self.keys[index] else ""
         mark = Span("▌" if here else " ", "key")
-        row = self._painted[index] = self._rows[index]
+        row = self._painted[index] = self.rows[index]
         line = row.line
         if row.key in self._reversed and line:
             line = (replace(line[0], tone=f"{line[0].tone} reverse"), *line[1:])
@@ -441,13 +425,13 @@ class LineList(ScrollView, can_focus=True):
     # ---------------------------------------------------------------------------------------------- moving
 
     def _move(self, at: int) -> None:
-        at = max(0, min(at, len(self._rows) - 1))
+        at = max(0, min(at, len(self.rows) - 1))
         self._wanted = None
         self.follow = False
-        if not self._rows or (at == self._at and self._selected == self._keys[at]):
+        if not self.rows or (at == self._at and self.selected == self.keys[at]):
             return
         old, self._at = self._at, at
-        self._selected = self._keys[at]
+        self.selected = self.keys[at]
         self._paint_row(old)
         self._paint_row(at)
         self._keep_visible()
@@ -470,8 +454,8 @@ class LineList(ScrollView, can_focus=True):
         self._move(0)
 
     def action_bottom(self) -> None:
-        self._move(len(self._rows) - 1)
-        if self._follows:
+        self._move(len(self.rows) - 1)
+        if self.follows:
             self.follow = True
             self.post_message(self.Moved(self))
 
@@ -482,19 +466,19 @@ class LineList(ScrollView, can_focus=True):
         self._move(self._at - max(1, self.size.height // 2))
 
     def action_mark(self) -> None:
-        if self._selected:
-            self.marked ^= {self._selected}
+        if self.selected:
+            self.marked ^= {self.selected}
             self.marks_changed()
             self.action_down()
 
     def action_mark_all(self) -> None:
-        shown = set(filter(None, self._keys))
+        shown = set(filter(None, self.keys))
         self.marked = set() if shown <= self.marked else shown
         self.marks_changed()
 
     def action_open(self) -> None:
-        if self._selected is not None:
-            self.post_message(self.Opened(self, self._selected))
+        if self.selected is not None:
+            self.post_message(self.Opened(self, self.selected))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         if action in ("mark", "mark_all"):
@@ -504,7 +488,7 @@ class LineList(ScrollView, can_focus=True):
         if action == "wide":
             return self.has_more_columns
         # None: the key is the list's own, and says that it does nothing now.
-        return True if action != "open" or self._selected else None
+        return True if action != "open" or self.selected else None
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
@@ -515,7 +499,7 @@ class LineList(ScrollView, can_focus=True):
                     self._reorder(Order(by, reverse=by == self.order.by and not self.order.reverse))
             return
         index = at.y + self.scroll_offset.y
-        if index < len(self._rows):
+        if index < len(self.rows):
             again = index == self._at
             self._move(index)
             if event.chain > 1 and again:

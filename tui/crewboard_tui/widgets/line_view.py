@@ -23,26 +23,18 @@ class LineView(ScrollView, can_focus=True):
 
     def __init__(self, *, follow: bool = True, follows: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._lines: list[Line] = []
+        self.lines: list[Line] = []
+        """All lines, including those that are not visible."""
         self._painter = Painter(self)
         self.rule = Rule(self)
-        self._can_follow = follows
+        self.follows = follows
+        """True if the view can follow its end."""
         self.follow = follow and follows
-
-    @property
-    def lines(self) -> list[Line]:
-        """Return all lines, including those that are not visible."""
-        return self._lines
 
     @property
     def copied(self) -> str:
         """Return all text, for copying."""
-        return "\n".join(plain(each).rstrip() for each in self._lines).strip("\n")
-
-    @property
-    def follows(self) -> bool:
-        """Return True if the view can follow its end."""
-        return self._can_follow
+        return "\n".join(plain(each).rstrip() for each in self.lines).strip("\n")
 
     @property
     def in_sight(self) -> range:
@@ -52,11 +44,11 @@ class LineView(ScrollView, can_focus=True):
         content = self.content_region
         visible = self.screen.find_widget(self).visible_region.intersection(content)
         top = self.scroll_offset.y + visible.y - content.y
-        return range(top, min(top + visible.height, len(self._lines)))
+        return range(top, min(top + visible.height, len(self.lines)))
 
     def show(self, lines: list[Line]) -> None:
         """Show these lines."""
-        before, self._lines = self._lines, lines
+        before, self.lines = self.lines, lines
         top = self.scroll_offset.y
         set_height(self, len(lines))
         if self.follow:
@@ -65,17 +57,17 @@ class LineView(ScrollView, can_focus=True):
             return
         for y in range(self.size.height):
             old = before[top + y] if top + y < len(before) else None
-            new = self._lines[top + y] if top + y < len(self._lines) else None
+            new = self.lines[top + y] if top + y < len(self.lines) else None
             if old != new:
                 self.refresh(Region(0, y, self.size.width, 1))
 
     def restart(self) -> None:
         """Start with new content: at the top, or at the end if it follows."""
-        self.follow = self._can_follow
+        self.follow = self.follows
         self.scroll_to(y=0, animate=False, force=True)
 
     def _to_end(self) -> None:
-        end = max(0, len(self._lines) - self.size.height)
+        end = max(0, len(self.lines) - self.size.height)
         if end != self.scroll_offset.y:
             self.scroll_to(y=end, animate=False, force=True)
 
@@ -90,7 +82,7 @@ class LineView(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         index = y + self.scroll_offset.y
-        content = self._lines[index] if index < len(self._lines) else ()
+        content = self.lines[index] if index < len(self.lines) else ()
         return self._painter.strip(content, self.line_width)
 
     @property
@@ -114,7 +106,7 @@ class LineView(ScrollView, can_focus=True):
         self.post_message(self.Scrolled())
 
     def _scroll(self, rows: int) -> None:
-        end = max(0, len(self._lines) - self.size.height)
+        end = max(0, len(self.lines) - self.size.height)
         followed, self.follow = self.follow, False
         self.scroll_to(y=max(0, min(self.scroll_offset.y + rows, end)), animate=False, force=True)
         if followed:
@@ -127,11 +119,11 @@ class LineView(ScrollView, can_focus=True):
         self._scroll(pages * max(1, self.size.height // 2))
 
     def action_scroll_top(self) -> None:
-        self._scroll(-len(self._lines))
+        self._scroll(-len(self.lines))
 
     def action_scroll_bottom(self) -> None:
-        self._scroll(len(self._lines))
-        self.follow = self._can_follow
+        self._scroll(len(self.lines))
+        self.follow = self.follows
         self.post_message(self.Scrolled())
 
     def action_follow(self) -> None:
@@ -141,4 +133,4 @@ class LineView(ScrollView, can_focus=True):
         self.post_message(self.Scrolled())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        return self._can_follow if action == "follow" else True
+        return self.follows if action == "follow" else True

@@ -62,7 +62,8 @@ class ChangesPage(BaseScreen):
         self._noted: dict[tuple[int, int], LineNote] = {}
         """The notes on the file that is shown, by the place of their line: the hunk, and the line in it."""
         self.search = Search(context, self.narrow, "words of a path")
-        self.back_layers = (self.panes.layer, self.search.layer, Layer(self._is_in_diff, self._leave_diff))
+        leave = Layer(self._is_in_diff, lambda: self.query_one("#files").focus())
+        self.back_layers = (self.panes.layer, self.search.layer, leave)
         own = (
             Action("changes.next", lambda _: self._go(1), self._why_no_file),
             Action("changes.previous", lambda _: self._go(-1), self._why_no_file),
@@ -88,11 +89,8 @@ class ChangesPage(BaseScreen):
             Action("changes.read", lambda _: self._reader.read([self._agent], self._agent, now=True)),
         )
         agent = (AgentActions(context).actions, Messaging(context).actions)
-        self.offer(own, Merging(context, reader, self._open_page).actions, *agent, self.search.actions,
-                   self.panes.actions)  # fmt: skip
-
-    def _open_page(self, page: BaseScreen) -> None:
-        self.app.push_screen(page)
+        merging = Merging(context, reader, self.app.push_screen)
+        self.offer(own, merging.actions, *agent, self.search.actions, self.panes.actions)
 
     def body(self) -> Iterable[Widget]:
         with Container(id="review"):
@@ -325,9 +323,6 @@ class ChangesPage(BaseScreen):
 
     def _is_in_diff(self) -> bool:
         return self.focused is not None and self.focused.id == "diff"
-
-    def _leave_diff(self) -> None:
-        self.query_one("#files").focus()
 
     @on(LineList.Moved, "#files")
     def _other_file(self) -> None:

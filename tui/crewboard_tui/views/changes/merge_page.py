@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import on, work
@@ -73,18 +72,24 @@ class Merging:
         found = self._last(selection)
         if found is None:
             return
-
+        name = found.agent
         says = (
             f"{branch_words(found)} goes back to {found.before[:ID_LENGTH]}, "
-            f"or gets a revert if more came after · {found.agent} keeps its work"
+            f"or gets a revert if more came after · {name} keeps its work"
         )
-        self._ask_yes("take back", "taking back", found.agent, says, self._take_back)
 
-    def _ask_yes(self, does: str, doing: str, name: str, says: str, act: Callable[[str], str]) -> None:
+        def take_back() -> str:
+            undone = commands_changes.undo(self._context.team, name)
+            how = "reset to" if undone.undone == undone.before else "reverted by"
+            return f"the work of {name} is taken back: {branch_words(undone)} {how} {(undone.undone or '')[:ID_LENGTH]}"
+
+        self._ask_yes("take back", "taking back", name, says, take_back)
+
+    def _ask_yes(self, does: str, doing: str, name: str, says: str, act: Callable[[], str]) -> None:
         """Do something to the work of an agent after the user typed `yes`."""
 
         def start() -> None:
-            self._context.do(f"{doing} the work of {name}", partial(act, name), lambda *_: self._reader.read())
+            self._context.do(f"{doing} the work of {name}", act, lambda *_: self._reader.read())
 
         ask_yes(self._context, f"{does} the work of {name}?", says, start)
 
@@ -98,14 +103,16 @@ class Merging:
         changes = self._known(selection)
         if changes is None:
             return
+        name = changes.agent
         work = f"{counted(len(changes.files), 'file')} (+{changes.added} −{changes.removed})"
         kept = "merged here" if changes.is_merged else "not merged" if changes.files else "nothing to merge"
-        self._ask_yes("throw away", "throwing away", changes.agent, f"{work}, {kept}", self._throw_away)
 
-    def _throw_away(self, name: str) -> str:
-        last = commands_changes.discard(self._context.team, name)
-        kept = f"; `git branch NEW {last[:12]}` brings it back for some weeks" if last else ""
-        return f"the work of {name} is thrown away{kept}"
+        def throw_away() -> str:
+            last = commands_changes.discard(self._context.team, name)
+            kept = f"; `git branch NEW {last[:12]}` brings it back for some weeks" if last else ""
+            return f"the work of {name} is thrown away{kept}"
+
+        self._ask_yes("throw away", "throwing away", name, f"{work}, {kept}", throw_away)
 
     def _why_no_resolve(self, selection: Selection) -> str | None:
         changes = self._known(selection)
@@ -123,11 +130,6 @@ class Merging:
 
         self._context.do(f"asking {changes.agent}", send)
 
-    def _take_back(self, name: str) -> str:
-        undone = commands_changes.undo(self._context.team, name)
-        how = "reset to" if undone.undone == undone.before else "reverted by"
-        return f"the work of {name} is taken back: {branch_words(undone)} {how} {(undone.undone or '')[:ID_LENGTH]}"
-
 
 def branch_words(made: Acceptance) -> str:
     """Return the branch of a merge as the user calls it."""
@@ -140,6 +142,9 @@ _HOW = {
     "rebase": "rebase: the agent's commits, one by one",
 }
 """The effect of each way to merge."""
+
+_NEXT_HOW: dict[How, How] = {"squash": "merge", "merge": "rebase", "rebase": "squash"}
+"""The way to merge that the key turns to."""
 
 _HANGS = 9
 """Cells before what is said about a fact."""
@@ -206,7 +211,7 @@ class MergePage(BaseScreen):
         self.back_layers = (self.panes.layer,)
         own = (
             Action("accept.confirm", lambda _: self._merge_as_shown(), self._why_no_merge),
-            Action("accept.how", lambda _: self._turn_how()),
+            Action("accept.how", lambda _: self._check(replace(self._terms, how=_NEXT_HOW[self._terms.how]))),
             Action("accept.message", lambda _: self._write_message()),
             Action("accept.into", lambda _: self._ask_into()),
             Action("accept.last", lambda _: self._check(replace(self._terms, now=not self._terms.now))),
@@ -390,10 +395,6 @@ class MergePage(BaseScreen):
         if self._is_checking:
             return "it is being checked"
         return None if self._preview is not None else self._refused
-
-    def _turn_how(self) -> None:
-        ways: list[How] = ["squash", "merge", "rebase"]
-        self._check(replace(self._terms, how=ways[(ways.index(self._terms.how) + 1) % len(ways)]))
 
     def _ask_into(self) -> None:
         def done(text: str) -> None:

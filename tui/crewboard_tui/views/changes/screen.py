@@ -66,11 +66,8 @@ class ChangesScreen(BaseScreen):
             Action("changes.read", lambda _: self._reader.read(now=True)),
         )
         agent = (AgentActions(context).actions, Messaging(context).actions)
-        self.offer(own, Merging(context, self._reader, self._open_page).actions, *agent, self.search.actions,
-                   self.panes.actions)  # fmt: skip
-
-    def _open_page(self, page: BaseScreen) -> None:
-        self.app.push_screen(page)
+        merging = Merging(context, self._reader, self.app.push_screen)
+        self.offer(own, merging.actions, *agent, self.search.actions, self.panes.actions)
 
     def body(self) -> Iterable[Widget]:
         yield LineList(sorts=SORTS, id="changes", classes="pane")
@@ -78,17 +75,10 @@ class ChangesScreen(BaseScreen):
 
     def on_screen_resume(self) -> None:
         self._reader.show = self.refresh_all
-        self._reader.read(diff=self._selected)
-
-    def go_to(self, key: str) -> None:
-        self.rows.want(key)
+        self._reader.read(diff=self.selected)
 
     def selection(self) -> Selection:
-        return select(self.context.snapshot.view, self._selected)
-
-    @property
-    def _selected(self) -> str | None:
-        return (self.rows.selected or None) if self.is_mounted else None
+        return select(self.context.snapshot.view, self.selected)
 
     def queries(self) -> Iterable[Query[object]]:
         return (self._reader.evidence,)
@@ -121,7 +111,7 @@ class ChangesScreen(BaseScreen):
 
     def _paint_work(self) -> None:
         pane = self.query_one("#work", LineView)
-        name = self._selected or ""
+        name = self.selected or ""
         changes, merged = self._reader.known.get(name), self._reader.merged.get(name)
         if changes is not None and pane.size and name != self._wanted:
             self._wanted = name
@@ -145,4 +135,4 @@ class ChangesScreen(BaseScreen):
 
     @on(LineList.Opened, "#changes")
     def _open(self, event: LineList.Opened) -> None:
-        self._open_page(ChangesPage(self.context, self._reader, event.key))
+        self.app.push_screen(ChangesPage(self.context, self._reader, event.key))

@@ -99,26 +99,13 @@ def _is_bare(text: str) -> bool:
 
 
 class PlanText(LineView):
-    """The text of what is asked. Once it was moved, there is a cursor, and a range of lines from where it was.
-
-    `moved` is called after each move. `turns` says what the key of a step does to the lines under the cursor, None if
-    it does nothing, and `turn` does it. `noted` returns the lines with notes on them.
-    """
+    """The text of what is asked. Once it was moved, there is a cursor, and a range of lines from where it was."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("plan"), *bindings_of("log")]
 
-    def __init__(
-        self,
-        moved: Callable[[], None],
-        turns: Callable[[range], str | None],
-        turn: Callable[[range], None],
-        noted: Callable[[], Iterable[int]],
-    ) -> None:
+    def __init__(self, review: "ReviewScreen") -> None:
         super().__init__(id="plan", classes="pane", follow=False, follows=False)
-        self._moved = moved
-        self._turns = turns
-        self._turn = turn
-        self._noted = noted
+        self._review = review
         self._at: int | None = None
         """The row of the cursor."""
         self._from: int | None = None
@@ -136,11 +123,8 @@ class PlanText(LineView):
     @property
     def turns(self) -> str | None:
         """Return what the key of a step does at the cursor."""
-        return (
-            self._turns(self.chosen)
-            if (self._at is not None and self._at < len(self._places) and bool(self._places[self._at]))
-            else None
-        )
+        is_on_plan = self._at is not None and self._at < len(self._places) and bool(self._places[self._at])
+        return self._review.next_verdict(self.chosen) if is_on_plan else None
 
     @property
     def _rows(self) -> range:
@@ -163,7 +147,7 @@ class PlanText(LineView):
             self._at = self._follow(self._at, before)
             self._from = None if self._from is None else self._follow(self._from, before)
         self.refresh()
-        self._moved()
+        self._review.cursor_moved()
 
     def _follow(self, row: int, before: Sequence[range]) -> int:
         """Return the row where the line now stands that stood in this one."""
@@ -181,7 +165,7 @@ class PlanText(LineView):
             return super().render_line(y)
         row = y + self.scroll_offset.y
         here = self.has_focus and row in self._rows
-        content = self._lines[row] if row < len(self._lines) else ()
+        content = self.lines[row] if row < len(self.lines) else ()
         mark = Span("▌" if here else " ", "key")
         return self._painter.strip(content, self.line_width + 1, under="cursor" if here else "", before=(mark,))
 
@@ -218,7 +202,7 @@ class PlanText(LineView):
         if wanted != top:
             super()._scroll(wanted - top)
         self.refresh()
-        self._moved()
+        self._review.cursor_moved()
 
     def _lines_in(self, rows: Iterable[int]) -> list[int]:
         """Return the rows in which lines of the plan stand."""
@@ -235,12 +219,12 @@ class PlanText(LineView):
             at = max(in_sight[0], min(self._at + rows, in_sight[-1])) if in_sight else self.scroll_offset.y
             self._at, self._from = self._on_plan(at), None
             self.refresh()
-            self._moved()
+            self._review.cursor_moved()
 
     def action_note(self, by: int) -> None:
         """Go to the next line with a note on it, or with -1 to the one before."""
         at, before = self._at if self._at is not None else self.scroll_offset.y - by, range(0)
-        rows, noted = list[int](), {*self._noted()}
+        rows, noted = list[int](), {*self._review.noted_lines}
         for row, place in enumerate(self._places):
             rows += [row] if place != before and not noted.isdisjoint(place) else []
             before = place
@@ -252,13 +236,13 @@ class PlanText(LineView):
 
     def action_step(self) -> None:
         if self.turns is not None:
-            self._turn(self.chosen)
+            self._review.turn_steps(self.chosen)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "step":
             return self.turns is not None
         if action == "note":
-            return any(self._places) and any(self._noted())
+            return any(self._places) and any(self._review.noted_lines)
         return super().check_action(action, parameters)
 
 
@@ -333,7 +317,7 @@ class ReviewScreen(BaseScreen):
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
         with Horizontal(id="text"):
-            yield PlanText(self._cursor_moved, self._next_verdict, self._turn_steps, lambda: self._noted_lines)
+            yield PlanText(self)
             yield self.terms
             yield self.editor
             impact = LineView(id="impact", classes="pane", follow=False, follows=False)
@@ -820,7 +804,7 @@ class ReviewScreen(BaseScreen):
             if max(lines.start, within.start) < min(lines.stop, within.stop) and (approved is None or number in held)
         ]
 
-    def _next_verdict(self, lines: range) -> str | None:
+    def next_verdict(self, lines: range) -> str | None:
         """Return what the key of a step would do to these lines of the plan; None if it would do nothing."""
         steps = self._steps_in(lines)
         if not steps or self._forbidden(BY_ID["request.terms"]):
@@ -833,7 +817,8 @@ class ReviewScreen(BaseScreen):
             return None
         return f"{VERDICTS[next_verdict(self.terms.terms.verdict(steps[0]))].key}{many}"
 
-    def _turn_steps(self, lines: range) -> None:
+    def turn_steps(self, lines: range) -> None:
+        """Do what the key of a step does to these lines of the plan."""
         steps = self._steps_in(lines)
         if (approved := self._approved) is not None:
             which = agent_types.name_steps(steps)
@@ -842,9 +827,10 @@ class ReviewScreen(BaseScreen):
             return
         self.terms.turn_steps(steps)
         self.paint(self.context.snapshot)
-        self._cursor_moved()
+        self.cursor_moved()
 
-    def _cursor_moved(self) -> None:
+    def cursor_moved(self) -> None:
+        """Show the keys for the line under the cursor of the plan."""
         self.refresh_bindings()
         self.refresh_soon()
 
@@ -859,7 +845,7 @@ class ReviewScreen(BaseScreen):
         return notes_on_plan(self.page.seen.id, self.context.drafts)
 
     @property
-    def _noted_lines(self) -> list[int]:
+    def noted_lines(self) -> list[int]:
         """Return the lines below which notes stand."""
         request = self._shown
         sent = [*request.earlier_notes, *request.notes] if self._is_plan else []

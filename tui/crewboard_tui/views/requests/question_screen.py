@@ -217,24 +217,20 @@ class QuestionScreen(BaseScreen):
         if self._asked.holds_back(key, "answers"):
             self.panes.unzoom()
             return
+
+        def forget_draft(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if worked:
+                self.context.drafts.pop(self.page.seen.id, None)
+
+        def answered(worked: bool, says: str) -> None:  # noqa: FBT001
+            if worked:
+                for line in self.query(DraftInput):
+                    line.write("")
+            self.page.answered(worked, says)
+
         answer = partial(self.page.commands.answer, text)
-        self.context.do(
-            f"answering {self.page.seen.from_}",
-            answer,
-            self._answered,
-            settle=self._forget_draft,
-            undone="not answered",
-        )
-
-    def _forget_draft(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        if worked:
-            self.context.drafts.pop(self.page.seen.id, None)
-
-    def _answered(self, worked: bool, says: str) -> None:  # noqa: FBT001
-        if worked:
-            for answer in self.query(DraftInput):
-                answer.write("")
-        self.page.answered(worked, says)
+        doing = f"answering {self.page.seen.from_}"
+        self.context.do(doing, answer, answered, settle=forget_draft, undone="not answered")
 
     def _stop_writing(self) -> None:
         self.query_one("#answer", DraftInput).leave()
