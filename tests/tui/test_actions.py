@@ -29,7 +29,7 @@ def view(frozen: Frozen) -> TeamView:
 @pytest.fixture
 def actions(view: TeamView) -> dict[str, Action]:
     """The actions on agents and tasks, by id."""
-    context = cast("AppContext", SimpleNamespace(snapshot=SimpleNamespace(view=view), key=default_key))
+    context = cast("AppContext", SimpleNamespace(view=view, key=default_key))
     groups = (AgentActions(context), Messaging(context), TaskActions(context))
     return {action.id: action for group in groups for action in group.actions}
 
@@ -85,7 +85,7 @@ def test_a_page_answers_no_other_version_than_it_shows(
 ) -> None:
     call: dict[str, JsonValue] = {"tool": "bash", "input": {"command": "make test"}, "scope": "make test"}
     asked = requests.ask(frozen.directory, "perm-1", "permission", "api", "operator", call, NOW)
-    context = cast("AppContext", SimpleNamespace(team=frozen.team, snapshot=SimpleNamespace(view=view), key=str))
+    context = cast("AppContext", SimpleNamespace(team=frozen.team, view=view, key=str))
     with pytest.raises(BadDataError, match="another sha256"):
         answer(RequestActions(context, asked.replace(sha256="0" * 64)))
     assert requests.load(frozen.directory, "perm-1") == asked

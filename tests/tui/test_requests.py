@@ -22,7 +22,7 @@ from crewboard.records.requests import Request, RequestType, notes_in, parse_not
 from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
-from crewboard_tui.actions.requests import outcome_of
+from crewboard_tui.actions.requests import RequestActions, outcome_of
 from crewboard_tui.dashboard import unsent
 from crewboard_tui.queries import Readers, TouchedFiles
 from crewboard_tui.render.lines import plain, width_of
@@ -2503,13 +2503,13 @@ async def test_notes_that_were_not_sent_go_to_the_next_version(empty: Frozen, tm
 async def test_the_notes_of_an_answer_are_those_at_its_key(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     """A note that was begun after it waits for the next answer."""
     begun = threading.Event()
-    reject = plan_screen.ReviewScreen._reject
+    reject = RequestActions.reject
 
-    def waits(screen: plan_screen.ReviewScreen, *given: Any) -> str:
+    def waits(commands: RequestActions, *given: Any) -> str:
         assert begun.wait(WAIT_TIMEOUT)
-        return reject(screen, *given)
+        return reject(commands, *given)
 
-    monkeypatch.setattr(plan_screen.ReviewScreen, "_reject", waits)
+    monkeypatch.setattr(RequestActions, "reject", waits)
     async with opened(frozen, 80, 24) as stage:
         await _open_plan(stage)
         stage.app.context.drafts["req-004281 lines 1-1"] = "why?"

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from textual import events, work
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.command import Provider
 from textual.constants import DEFAULT_THEME
 from textual.css.query import NoMatches
 from textual.driver import Driver
@@ -97,13 +96,6 @@ _TELLS = {
 }
 
 
-def _palette() -> type[Provider]:
-    """Return the source of the palette's commands. Textual asks for it when the palette opens."""
-    from crewboard_tui.views.palette import Commands
-
-    return Commands
-
-
 @switches_at_once
 class CrewboardApp(App[None], inherit_bindings=False):
     """The dashboard of one team on one terminal."""
@@ -117,7 +109,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             "ctrl+c", "leave_unless_writing", "leave", tooltip=BY_ID["app.leave"].says, show=False, id="app.leave_too"
         ),
     ]
-    COMMANDS = {_palette}
+
     COMMAND_PALETTE_BINDING = "ctrl+p"
     ENABLE_COMMAND_PALETTE = True
 
@@ -194,12 +186,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             hosts.provide(team)
 
         reading = TeamPoller(
-            team.directory,
-            publish,
-            clock=team.now,
-            probe=self._probe,
-            may_ring=may_ring,
-            provide=provide,
+            team.directory, publish, clock=team.now, probe=self._probe, may_ring=may_ring, provide=provide
         )
         snapshot = reading.first()
         dashboard = None if read_only else operators.OpenDashboard(team.directory, team.operator, team.now())
@@ -235,9 +222,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
         self.set_interval(TICK, self._tick)
         self._show_presence()
-        self.outside.read(self.context.snapshot.view)
+        self.outside.read(self.context.view)
         if self.context.drafts:
-            kept = dict.fromkeys(called(draft, self.context.snapshot.view.asked) for draft in self.context.drafts)
+            kept = dict.fromkeys(called(draft, self.context.view.asked) for draft in self.context.drafts)
             self.context.say(f"not sent yet, from the last time: {one_line(', '.join(kept))}")
         if problems := self.settings.problems:
             # As far as that can be read at a glance.
@@ -291,7 +278,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._add_views()
         await self.switch_mode(_FIRST)
         await self.remove_mode(_BETWEEN)
-        self.outside.turn(self.context.snapshot.view)
+        self.outside.turn(self.context.view)
         self.context.reading.start()
         self._read_absence()
         if says:
@@ -432,7 +419,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """Store how the team is left now; a dashboard that only looks stores nothing."""
         context = self.context
         # The database is not asked: while it is away, that takes seconds.
-        is_gone = context.snapshot.view.is_deleted or not context.team.directory.path.exists()
+        is_gone = context.view.is_deleted or not context.team.directory.path.exists()
         if context.read_only or is_gone:
             return
         self._has_news, self._kept_at = False, monotonic()
@@ -444,7 +431,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
                 zoomed[mode] = view.panes.chosen
         visit = LastVisit(
             at=context.now,
-            cost_usd=bill_team(context.snapshot.view).usd,
+            cost_usd=bill_team(context.view).usd,
             view=self.current_mode,
             orders={name: order for name, order in orders.items() if order},
             zoomed={mode: pane for mode, pane in zoomed.items() if pane},
@@ -457,7 +444,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         from crewboard.readmodel.changes import read_absence
 
         context = self.context
-        team, visit, view = context.team, context.visit, context.snapshot.view
+        team, visit, view = context.team, context.visit, context.view
         if not visit.at or any(each.who == team.operator for each in context.others):
             return
         read = partial(read_absence, team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator)
@@ -475,7 +462,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         request = next((each.shown_request for each in self._framed()), None)
         if dashboard is None or self._presenting.is_alive():
             return
-        is_gone = self.context.snapshot.view.is_deleted
+        is_gone = self.context.view.is_deleted
         if dashboard.is_shown if is_gone else not dashboard.says(request):
             show = dashboard.forget if is_gone else partial(dashboard.look_at, request)
             self._presenting = threading.Thread(target=show, name="crewboard-presence", daemon=True)
@@ -555,12 +542,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if action in ("team_create", "team_delete"):
             return not (self.context.read_only or is_form(self.screen))
         if action == "halt":
-            return not self.context.read_only and any(agent.alive for agent in self.context.snapshot.view.agents)
+            return not self.context.read_only and any(agent.alive for agent in self.context.view.agents)
         if action == "restart_supervisor":
-            return not self.context.read_only and self.context.snapshot.view.supervisor.silent_since is not None
+            return not self.context.read_only and self.context.view.supervisor.silent_since is not None
         if action == "absence":
             return bool(self.context.absence) and not is_form(self.screen)
-        return bool(self.context.snapshot.view.needs) if action == "next_need" else True
+        return bool(self.context.view.needs) if action == "next_need" else True
 
     def switch_mode(self, mode: str) -> AwaitMount:
         view = self.screen_stack[0] if mode != self.current_mode and self.screen_stack else None
@@ -605,7 +592,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._look_at,
             self.context.key,
             read_only=self.context.read_only,
-            is_empty=not self.context.snapshot.view.agents,
+            is_empty=not self.context.view.agents,
             found={name: f"{each.name}, {len(each.roster.members)} members" for name, each in found.items()},
         )
         choice = await self.push_screen_wait(screen)
@@ -766,7 +753,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     @work
     async def action_halt(self) -> None:
         """End all agents after the user typed the team's name."""
-        context, view = self.context, self.context.snapshot.view
+        context, view = self.context, self.context.view
         living = sum(agent.alive for agent in view.agents)
         hint = f"Type {view.name} · the files stay · {context.key('line.leave')} ends none"
         text = await self.push_screen_wait(PromptLine(f"end all {living}: the team's name", hint=hint))
@@ -812,7 +799,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
                 resumes = signal.signal(signal.SIGCONT, signal.SIG_DFL)
                 os.killpg(0, signal.SIGTSTP)
                 signal.signal(signal.SIGCONT, resumes)
-            self.outside.read(self.context.snapshot.view)
+            self.outside.read(self.context.view)
 
     # ------------------------------------------------------------------------------------------- opening views
 
@@ -899,17 +886,17 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if need is None:
             self.context.say("nothing needs you", "dim")
         else:
-            needs = self.context.snapshot.view.needs
+            needs = self.context.view.needs
             if screen is not None and screen.shown_need == needs[-1].key != need.key:
                 self.context.say("that was the last need: this is the first again", "dim")
             await self.open_need(need.key)
 
     async def open_need(self, key: str) -> None:
-        need = self.context.snapshot.view.need(key)
+        need = self.context.view.need(key)
         if need is None:
             return
         self.context.visited = key
-        request = self.context.snapshot.view.request(need.request_id) if need.request_id else None
+        request = self.context.view.request(need.request_id) if need.request_id else None
         if request is not None:
             for below in self.screen_stack:
                 if isinstance(below, BaseScreen) and below.MODE == _NEEDS:  # Esc leads back to the same need

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from textual.message import Message
@@ -147,7 +147,13 @@ def run_for_each(names: Sequence[str], command: Callable[[str], str], done: str)
         return command(names[0])
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
         runs = {name: pool.submit(command, name) for name in names}
-    failed = {name: why for name, run in runs.items() if (why := _why_not(run)) is not None}
+    failed: dict[str, str] = {}
+    for name, run in runs.items():
+        try:
+            run.result()
+        except (CrewboardError, OSError) as error:
+            is_away = isinstance(error, StorageError) and error.away
+            failed[name] = "the database is away" if is_away else str(error)
     worked = [name for name in names if name not in failed]
     if not failed:
         return f"{len(names)} {done}: {', '.join(names)}"
@@ -155,12 +161,3 @@ def run_for_each(names: Sequence[str], command: Callable[[str], str], done: str)
     raise TryLaterError(
         f"{len(worked)} of {len(names)} {done}{': ' if worked else ''}{', '.join(worked)}; not {reasons}"
     )
-
-
-def _why_not(run: Future[str]) -> str | None:
-    """Return why a command failed; a bug is raised."""
-    try:
-        run.result()
-    except (CrewboardError, OSError) as error:
-        return "the database is away" if isinstance(error, StorageError) and error.away else str(error)
-    return None

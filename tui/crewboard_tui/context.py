@@ -143,10 +143,15 @@ class AppContext(Struct):
     """The record of this dashboard that others see; None if it only looks."""
 
     @property
+    def view(self) -> TeamView:
+        """Return the team as it was read last."""
+        return self.snapshot.view
+
+    @property
     def others(self) -> tuple[Presence, ...]:
         """Return the other open dashboards of the team."""
         own = self.dashboard.id if self.dashboard is not None else ""
-        return tuple(each for each in self.snapshot.view.present if each.id != own)
+        return tuple(each for each in self.view.present if each.id != own)
 
     @property
     def now(self) -> float:
@@ -208,14 +213,14 @@ class AppContext(Struct):
         self.said = _in_progress(label)
         self.announce()
 
-    def do_quietly(self, label: str, command: Callable[[], object]) -> None:
-        """Run a command in a thread, and report only a failure."""
+    def note_read(self, command: Callable[[], object]) -> None:
+        """Run a command that notes what was read in a thread, and report only a failure."""
 
         def run() -> str:
             command()
             return ""
 
-        self.jobs.start(label, run)
+        self.jobs.start("noting what was read", run)
 
     def say(self, text: str, tone: str = "success", lasts: float | None = None) -> None:
         """Show a sentence in the footer for a while, or for as many seconds as it is true."""

@@ -176,11 +176,7 @@ class Readers:
 
     def mail(self, name: str) -> MailReader:
         """Return the reader of a mailbox."""
-        return self.keep(
-            MailReader,
-            name,
-            lambda: MailReader(self.team, name, since=self._read_to(name)),
-        )
+        return self.keep(MailReader, name, lambda: MailReader(self.team, name, since=self._read_to(name)))
 
     def mail_from(self, author: str, name: str) -> MailReader:
         """Return the reader of what one author sent to a mailbox: of all, a whole team would take 20 MB."""

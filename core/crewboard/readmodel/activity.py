@@ -127,20 +127,14 @@ def describe_end(record: Exit) -> Activity:
     return Activity(record.at, kind, f"{describe_exit(record)}, run {record.run}")
 
 
-def _words(  # noqa: PLR0911  one line for each kind of event
-    event: RunStarted
-    | BrokenReply
-    | ToolStart
-    | ToolResult
-    | Gate
-    | Answer
-    | Sent
-    | Retry
-    | Cleared
-    | Summary
-    | EngineSession
-    | RunEnded,
-) -> tuple[str, str]:
+_OfOneLine = (
+    RunStarted | BrokenReply | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | EngineSession
+    | RunEnded
+)  # fmt: skip
+"""The events that have one line each."""
+
+
+def _words(event: _OfOneLine) -> tuple[str, str]:  # noqa: PLR0911  one line for each kind of event
     match event:
         case RunStarted():
             pid = f", pid {event.pid}" if event.pid else ""

@@ -50,7 +50,7 @@ class Bill(Struct, frozen=True):
 
 def bill_agent(agent: AgentView) -> Bill:
     """Return what one agent has used, over all of its runs."""
-    unpriced = agent.status.cost_usd is None and _any(agent.status.tokens)
+    unpriced = agent.status.cost_usd is None and agent.status.tokens != Tokens()
     budget = budget_or_none(agent.spec.flags.budget) if agent.spec else None
     return Bill(agent.status.tokens, agent.status.cost_usd, unpriced, budget)
 
@@ -58,7 +58,7 @@ def bill_agent(agent: AgentView) -> Bill:
 def bill_team(view: TeamView) -> Bill:
     """Return what all agents of a team have used, those that were removed too."""
     removed = view.removed
-    unpriced = removed.cost_usd is None and _any(removed.tokens)
+    unpriced = removed.cost_usd is None and removed.tokens != Tokens()
     bills = [*map(bill_agent, view.agents), Bill(removed.tokens, removed.cost_usd, unpriced, None)]
     known = [bill.usd for bill in bills if bill.usd is not None]
     return Bill(
@@ -67,10 +67,6 @@ def bill_team(view: TeamView) -> Bill:
         partial=any(bill.partial for bill in bills),
         budget=budget_or_none(view.budget),
     )
-
-
-def _any(tokens: Tokens) -> bool:
-    return tokens != Tokens()
 
 
 def hit_rate(tokens: Tokens) -> float | None:

@@ -24,16 +24,6 @@ CALM_SWEEP = 5.0
 """The same while file events arrive and the reader says that nothing else is to be expected."""
 
 
-def gather() -> float:
-    """Return how long to gather changes before the next is published."""
-    return GATHER
-
-
-def never() -> bool:
-    """Return that there may always be something which no file event tells."""
-    return False
-
-
 class Watcher:
     """Calls `publish`, in its own thread, when the team may have changed, and at least every `SWEEP` seconds.
 
@@ -49,8 +39,8 @@ class Watcher:
         publish: Callable[[], None],
         *,
         answer: Callable[[], None] = lambda: None,
-        pace: Callable[[], float] = gather,
-        is_calm: Callable[[], bool] = never,
+        pace: Callable[[], float] = lambda: GATHER,
+        is_calm: Callable[[], bool] = lambda: False,
     ) -> None:
         self._path = path
         self._publish = publish

@@ -59,12 +59,7 @@ class AgentActions:
             ),
             for_fitting("agent.resume", self._resume, _is_resumable, _resume_label, "{} still running".format),
             for_fitting("agent.fresh", self._resume_fresh, _is_over, why_not="{} still running".format),
-            Action(
-                "agent.acknowledge",
-                self._acknowledge,
-                self._why_not_seen,
-                self._acknowledge_label,
-            ),
+            Action("agent.acknowledge", self._acknowledge, self._why_not_seen, self._acknowledge_label),
             for_fitting(
                 "agent.limit",
                 self._raise_limit,
@@ -88,7 +83,7 @@ class AgentActions:
 
     @property
     def _team(self) -> tuple[AgentView, ...]:
-        return self._context.snapshot.view.agents
+        return self._context.view.agents
 
     def _for_all(
         self, doing: str, names: list[str], command: Callable[[str], str], done: str, selection: Selection
@@ -103,7 +98,7 @@ class AgentActions:
     def _answer(self, selection: Selection) -> None:
         asks = [request for agent in selection.agents for request in agent.asks]
         held = {ident for agent in selection.agents if (ident := _held_by(agent))}
-        asks += [request for request in self._context.snapshot.view.asked if request.id in held]
+        asks += [request for request in self._context.view.asked if request.id in held]
         if asks:
             self._context.navigator.open_request(asks[0])
 
@@ -182,7 +177,7 @@ class AgentActions:
     def _retry_one(self, name: str) -> str:
         from crewboard.commands import control
 
-        agent = self._context.snapshot.view.agent(name)
+        agent = self._context.view.agent(name)
         control.retry(self._context.team, name)
         if agent is not None and agent.left:
             return f"{name} is told to go on with #{agent.status.unreported}"
@@ -245,32 +240,33 @@ class AgentActions:
         elif agent.limit == "budget":
             label, text, check = f"{agent.name}: budget", _doubled(flags.budget), _check_budget
         else:
-            label, text, check = "the team's budget", _doubled(self._context.snapshot.view.budget), _check_budget
+            label, text, check = "the team's budget", _doubled(self._context.view.budget), _check_budget
 
         def done(answer: str) -> None:
-            self._context.do(f"raising the limit of {agent.name}", partial(self._raised, agent, answer.strip()))
+            limit = answer.strip()
+
+            def raise_it() -> str:
+                from crewboard.commands import control
+
+                team, name = self._context.team, agent.name
+                if agent.limit == "team_budget":
+                    resumed = control.raise_team_budget(team, limit)
+                    return f"the team may use {limit}" + (f"; {', '.join(resumed)} continue" if resumed else "")
+                if agent.limit == "turns":
+                    control.raise_limits(team, name, max_turns=int(limit))
+                    return f"{name} continues: it may call the model {limit} times"
+                if control.raise_limits(team, name, budget=limit) is not None:
+                    return f"{name} continues: it may use {limit}"
+                return f"{name} may use {limit}, which is used up"
+
+            self._context.do(f"raising the limit of {agent.name}", raise_it)
             selection.unmark([agent.name])
 
         self._context.navigator.ask(PromptLine(label, text, check=check, hint=hint), done)
 
-    def _raised(self, agent: AgentView, limit: str) -> str:
-        from crewboard.commands import control
-
-        team, name = self._context.team, agent.name
-        if agent.limit == "team_budget":
-            resumed = control.raise_team_budget(team, limit)
-            return f"the team may use {limit}" + (f"; {', '.join(resumed)} continue" if resumed else "")
-        if agent.limit == "turns":
-            control.raise_limits(team, name, max_turns=int(limit))
-            return f"{name} continues: it may call the model {limit} times"
-        run = control.raise_limits(team, name, budget=limit)
-        return (
-            f"{name} continues: it may use {limit}" if run is not None else f"{name} may use {limit}, which is used up"
-        )
-
     def _seen(self, selection: Selection) -> list[Need]:
         """Return the selected needs that can be acknowledged, else those of the selected agents."""
-        view = self._context.snapshot.view
+        view = self._context.view
         needs = selection.needs or tuple(
             need for agent in selection.agents for need in to_acknowledge(view, agent.name)
         )
@@ -358,32 +354,29 @@ class PuttingBack:
             found.append(self._undo(agent, part, dry_run=True))
             return ""
 
+        def put_back() -> str:
+            """Put back exactly what was shown: it is found out again, and refused if something has changed."""
+            seen, again = found[0], self._undo(agent, part, dry_run=True)
+            if (again.files, again.assignment) != (seen.files, seen.assignment):
+                raise TryLaterError(f"nothing was put back: the files of {agent.name} have just changed")
+            made = self._undo(agent, part, dry_run=False)
+            if made.snapshot is None:
+                return f"put back {_files_of(made)}"
+            before = command_for(self._context.team, f"undo {agent.name} --snapshot {made.snapshot[:12]}")
+            return f"put back {_files_of(made)}; `{before}` brings it back"
+
+        def start() -> None:
+            self._context.do(f"putting files of {agent.name} back", put_back, lambda *_: self._then())
+
         def done(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
             if worked:
-                seen = found[0]
-
-                def start() -> None:
-                    put = partial(self._put_back, agent, part, seen)
-                    self._context.do(f"putting files of {agent.name} back", put, lambda *_: self._then())
-
-                what = "its last assignment"
+                what, seen = "its last assignment", found[0]
                 if part is not None:
                     what = f"{f'hunk {part.hunk} of ' if part.hunk is not None else ''}{_short(part.path)}"
                 rest = " · what its commands changed stays" if seen.snapshot is None else ""
                 ask_yes(self._context, f"{agent.name}: put {what} back?", f"{_files_of(seen)}{rest}", start)
 
         self._context.do(f"finding out what can be put back of {agent.name}", check, done)
-
-    def _put_back(self, agent: AgentView, part: Part | None, seen: "PutBack") -> str:
-        """Put back exactly what was shown: it is found out again, and refused if something has changed."""
-        again = self._undo(agent, part, dry_run=True)
-        if (again.files, again.assignment) != (seen.files, seen.assignment):
-            raise TryLaterError(f"nothing was put back: the files of {agent.name} have just changed")
-        made = self._undo(agent, part, dry_run=False)
-        if made.snapshot is None:
-            return f"put back {_files_of(made)}"
-        before = command_for(self._context.team, f"undo {agent.name} --snapshot {made.snapshot[:12]}")
-        return f"put back {_files_of(made)}; `{before}` brings it back"
 
     def _undo(self, agent: AgentView, part: Part | None, *, dry_run: bool) -> "PutBack":
         # Imported here because it loads sandbox and git, for which the first picture need not wait.

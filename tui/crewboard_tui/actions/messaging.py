@@ -50,11 +50,11 @@ class Messaging:
 
     @property
     def _lead(self) -> str:
-        return self._context.snapshot.view.lead
+        return self._context.view.lead
 
     @property
     def _names(self) -> list[str]:
-        return [agent.name for agent in self._context.snapshot.view.agents]
+        return [agent.name for agent in self._context.view.agents]
 
     # ------------------------------------------------------------------------------------------- where one writes
 
@@ -164,7 +164,7 @@ class Messaging:
         def send() -> str:
             messages.send_to_each(left, lambda name: messages.send(self._context.team, name, words, attached))
             asleep = [name for name in to if not messages.is_listening(self._context.team, name)]
-            how = "is not running" if self._context.snapshot.view.attached is not None else "reads it when resumed"
+            how = "is not running" if self._context.view.attached is not None else "reads it when resumed"
             later = f"; {', '.join(asleep)} {how}" if asleep else ""
             return f"sent to {', '.join(to)}{later}"
 

@@ -145,7 +145,7 @@ class Operations:
         """Do an operation on agents or tasks, given by how they are called. `ident` is the key that was pressed."""
         if not targets:
             return
-        key, named, view = self._context.key, ", ".join(targets), self._context.snapshot.view
+        key, named, view = self._context.key, ", ".join(targets), self._context.view
         chosen: list[AgentView | Task] = list(targets.values())
 
         def start(*given: str) -> None:

@@ -32,7 +32,7 @@ class RequestActions:
             Action(
                 "request.next", self._open_next,
                 lambda _: None
-                if self._waits_instead or any(need.request_id != request.id for need in context.snapshot.view.needs)
+                if self._waits_instead or any(need.request_id != request.id for need in context.view.needs)
                 else "nothing else needs you",
                 lambda _: "newer" if self._waits_instead else "",
             ),
@@ -43,7 +43,7 @@ class RequestActions:
         request, edited, terms = self.request, answer.get("edited"), answer.get("terms")
         answer["sha256"] = request.sha256
         answers.approve(self._context.team, request.id, **answer)
-        if edited is not None and self._context.snapshot.view.attached is not None:
+        if edited is not None and self._context.view.attached is not None:
             return f"sent back: {request.from_} reads your version, and submits it again"
         then = f"{request.from_} continues"
         if request.type == "task_review":
@@ -81,7 +81,7 @@ class RequestActions:
     @property
     def _waits_instead(self) -> Request | None:
         """Return the revision that replaced this one, while it is pending."""
-        newest = newest_of(self.request, self._context.snapshot.view)
+        newest = newest_of(self.request, self._context.view)
         return newest if newest is not None and newest.status == "pending" else None
 
     async def _open_next(self, _: Selection) -> None:

@@ -250,11 +250,7 @@ class DraftInput(TextArea):
         """The number of the text sent before that is shown, counted from the newest; None while none is."""
         self._unsent = ""
         """The text that was written before one of them was shown."""
-        super().__init__(
-            clean(text, one_line=prose is None),
-            highlight_cursor_line=False,
-            **kwargs,
-        )
+        super().__init__(clean(text, one_line=prose is None), highlight_cursor_line=False, **kwargs)
         # With `compact`, Textual computes its styles now, and again when it is mounted.
         self.set_reactive(TextArea.compact, True)  # noqa: FBT003
         self.add_class("-textual-compact", update=False)

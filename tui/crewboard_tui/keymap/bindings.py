@@ -296,11 +296,7 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
         ("task.reopen", "reopen"),
         ("agent.acknowledge", "seen"),
     ),
-    "check_failed": (
-        ("agent.message", "msg"),
-        ("agent.answer", "assign"),
-        ("agent.acknowledge", "seen"),
-    ),
+    "check_failed": (("agent.message", "msg"), ("agent.answer", "assign"), ("agent.acknowledge", "seen")),
     "mcp": (("agent.message", "msg"), ("agent.acknowledge", "seen")),
     "result": (("list.open", "read"), ("agent.acknowledge", "seen")),
 }

@@ -44,15 +44,15 @@ _KIND = 7
 _CURSOR = "▌"
 
 
-def activity_lines(work: Work, width: int, *, recent: int = 0, most: int = 3, caret: bool = True) -> list[Line]:
-    """Return `recent` activity and the reply or output being streamed; talk takes at most `most` lines each.
+_MOST_OF_TALK = 3
+"""Lines that each text takes at most where only the recent activity is shown."""
 
-    `caret` puts a mark at the end of the streamed text. 0 means no limit.
-    """
-    lines: list[Line] = []
-    for what, outcome in paired(work.activity[-recent:]):
-        lines += shown(what, outcome, width, most)
-    return [*lines, *live_lines(work, width, most, caret=caret)]
+
+def activity_lines(work: Work, width: int, *, recent: int, caret: bool) -> list[Line]:
+    """Return `recent` activity, and the reply or output being streamed, with a mark at its end if `caret`."""
+    pairs = paired(work.activity[-recent:])
+    lines = [each for what, outcome in pairs for each in shown(what, outcome, width, _MOST_OF_TALK)]
+    return [*lines, *live_lines(work, width, _MOST_OF_TALK, caret=caret)]
 
 
 def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
@@ -74,9 +74,7 @@ def _shown(what: Activity) -> _Shown:
     return _Shown(what.kind, what.text, what.seconds, what.is_error)
 
 
-def paired(
-    activity: Sequence[Activity],
-) -> Iterable[tuple[Activity, Activity | None]]:
+def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
     """Yield each activity, a tool call together with its outcome, even if several calls ran at once."""
     outcomes: dict[int, Activity] = {}
     begun: dict[str, int] = {}
@@ -104,12 +102,7 @@ def _said_again(run: Sequence[Activity]) -> bool:
 
 
 def _activity(
-    what: Activity | _Shown,
-    outcome: Activity | _Shown | None,
-    width: int,
-    most: int,
-    moment: str,
-    author: str = "",
+    what: Activity | _Shown, outcome: Activity | _Shown | None, width: int, most: int, moment: str, author: str = ""
 ) -> tuple[Line, ...]:
     tone = _TONES.get(what.kind, "")
     begin = (Span(moment + " ", "dim"), *((Span(author + " ", "bold"),) if author else ()))

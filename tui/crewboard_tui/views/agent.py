@@ -142,7 +142,7 @@ class AgentPage(BaseScreen):
         yield StaticLines(id="vitals")
         yield StaticLines(id="need")
         yield LineView(id="page", classes="pane")
-        yield LineView(id="facts", classes="pane", follow=False, follows=False)
+        yield LineView(id="facts", classes="pane", follows=False)
         yield CollapsibleList(id="folds", classes="pane")
         yield Composer(self.context)
         if self._foreground is not None:
@@ -156,7 +156,7 @@ class AgentPage(BaseScreen):
         return (*self.tab.queries(self.agent_name), *shown)
 
     def selection(self) -> Selection:
-        return select(self.context.snapshot.view, self.agent_name)
+        return select(self.context.view, self.agent_name)
 
     # ------------------------------------------------------------------------------------------------ painting
 
@@ -184,11 +184,11 @@ class AgentPage(BaseScreen):
 
     def after_paint(self) -> None:
         super().after_paint()
-        pane, is_lead = self._pane(), self.agent_name == self.context.snapshot.view.lead
+        pane, is_lead = self._pane(), self.agent_name == self.context.view.lead
         if is_lead and isinstance(pane, CollapsibleList) and self.is_current and not self.context.read_only:
             # The answers of the lead are read once all that are not stand on the screen in full.
             lead, sent = (
-                self.context.snapshot.view.agent(self.agent_name),
+                self.context.view.agent(self.agent_name),
                 self.context.snapshot.get(MailFrom(self.agent_name)),
             )
             if lead is None or not lead.unread_results:
@@ -196,8 +196,8 @@ class AgentPage(BaseScreen):
             answers = [each for each in sent or () if (each.message.to, each.message.type) == (OPERATOR, "result")]
             unread = answers[-lead.unread_results :]
             if unread and {f"{OPERATOR} {each.message.id}" for each in unread} <= pane.whole_in_sight:
-                note = partial(messages.acknowledge_answers, self.context.team, self.agent_name, unread[-1].end)
-                self.context.do_quietly("noting what was read", note)
+                end = unread[-1].end
+                self.context.note_read(partial(messages.acknowledge_answers, self.context.team, self.agent_name, end))
 
     def _pane(self) -> LineView | CollapsibleList:
         if self.tab.folds:
@@ -313,7 +313,7 @@ class AgentPage(BaseScreen):
     # ------------------------------------------------------------------------------------------------- turning
 
     def _talk(self, selection: Selection) -> None:
-        if self.agent_name != self.context.snapshot.view.lead:
+        if self.agent_name != self.context.view.lead:
             self._messaging.talk(selection)
             return
         self._turn(NAMES.index("Mail") - self._at)

@@ -124,6 +124,9 @@ class BaseScreen(Screen[None]):
     TAB: ClassVar[str] = ""
     """The tab of a page that opens from any view; empty on other pages."""
 
+    DETAIL: ClassVar[str] = ""
+    """The id of the pane below the list that tells of the selected row; empty if there is none."""
+
     IS_FORM: ClassVar[bool] = False
     """True if leaving it loses the input."""
 
@@ -212,6 +215,22 @@ class BaseScreen(Screen[None]):
     def rows(self) -> LineList:
         """Return the list that this screen is about: it has the focus first."""
         return self.query_one(str(self.AUTO_FOCUS), LineList)
+
+    @property
+    def detail(self) -> LineView:
+        """Return the pane that tells of the selected row."""
+        return self.query_one(f"#{self.DETAIL}", LineView)
+
+    def paint_detail(self, snapshot: Snapshot) -> None:
+        """Show in that pane what there is to say of the selected row."""
+
+    @on(LineList.Moved)
+    def _tell_of_row(self, event: LineList.Moved) -> None:
+        if self.DETAIL and event.rows is self.rows:
+            self.context.look_at(self.queries())
+            self.detail.restart()
+            self.paint_detail(self.context.snapshot)
+            self.paint_keys()
 
     @property
     def selected(self) -> str | None:
@@ -310,6 +329,8 @@ class BaseScreen(Screen[None]):
         yield StaticLines(id="heading")
         with Container(id="body"):
             yield from self.body()
+            if self.DETAIL:
+                yield LineView(id=self.DETAIL, classes="pane", follows=False)
         yield StaticLines(id="alert")
         yield StaticLines(id="keys")
 
@@ -328,7 +349,7 @@ class BaseScreen(Screen[None]):
     @property
     def orders(self) -> dict[str, str]:
         """Return the chosen order of each list that the user sorts, by its id; empty for the default."""
-        return {rows.id: rows.chosen_order for rows in self.query(LineList) if rows.id and rows.is_sortable}
+        return {rows.id: rows.chosen_order for rows in self.query(LineList) if rows.id}
 
     def on_descendant_focus(self) -> None:
         # What a pane's border offers depends on where the keys go.
@@ -363,14 +384,10 @@ class BaseScreen(Screen[None]):
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:
         # Behind a palette or a line to write in, it can still be seen.
         if isinstance(self.app.screen, BaseScreen):
-            self._forgets = self.set_timer(UNUSED, self._forget, name="forget")
+            self._forgets = self.set_timer(UNUSED, self.forget, name="forget")
             self.context.forget_hint(event.time)
             if self.MODE and self.is_ready:
                 self.show_all()
-
-    def _forget(self) -> None:
-        if not self.is_current:
-            self.forget()
 
     def forget(self) -> None:
         """Drop what was read and painted for this screen, which is not shown."""
@@ -546,7 +563,7 @@ class BaseScreen(Screen[None]):
     @property
     def next_need(self) -> Need | None:
         """Return the need that `!` opens: the most urgent, or the one after the need that was opened last."""
-        needs, visited = self.context.snapshot.view.needs, self.context.visited
+        needs, visited = self.context.view.needs, self.context.visited
         names = [need.key for need in needs]
         at = (names.index(visited) + 1) % len(names) if visited in names and visited == self.shown_need else 0
         return needs[at] if needs else None
@@ -603,7 +620,7 @@ class BaseScreen(Screen[None]):
             return ONLY_LOOKING
         if key.changes and key.scope != "app" and (gone := why_gone(self.context)) is not None:
             return gone
-        steered = key.steers and self.context.snapshot.view.attached
+        steered = key.steers and self.context.view.attached
         return "Claude Code steers these agents; crewboard only shows them" if steered else None
 
     def why_not(self, key: Key) -> str:
@@ -801,7 +818,7 @@ class Panes:
 
 def why_gone(context: AppContext) -> str | None:
     """Return that the team was deleted, and what to do; None if it was not. A hire would make another of that name."""
-    view = context.snapshot.view
+    view = context.view
     return f"{view.problem}: {context.key('app.teams')} opens another one" if view.is_deleted else None
 
 

@@ -159,7 +159,7 @@ class BoardScreen(BaseScreen):
             with ResizingColumn(self.refresh_soon, id="lists"):
                 with Container(id="board-work"):
                     yield LineList(id="board-tasks", classes="pane")
-                if _needs_beside(self.context.snapshot.view):
+                if _needs_beside(self.context.view):
                     self._needs = LineList(id="board-needs", classes="pane")
                     yield self._needs
                 if self._tells_cost:
@@ -186,7 +186,7 @@ class BoardScreen(BaseScreen):
 
     def tells(self, need: Need) -> bool:
         is_beside = need.agent == self.selected and bool(self.query_one("#peek", LineView).size)
-        return is_beside and is_told_by_row(need, self.context.snapshot.view.agent(need.agent))
+        return is_beside and is_told_by_row(need, self.context.view.agent(need.agent))
 
     @property
     def _has_room_beside(self) -> bool:
@@ -196,7 +196,7 @@ class BoardScreen(BaseScreen):
     @property
     def _shows_beside(self) -> bool:
         """Return True if the selected agent stands beside the roster, in the full height."""
-        has_agents = bool(self.context.snapshot.view.agents)
+        has_agents = bool(self.context.view.agents)
         return self._has_room_beside and not self.query_one(Roster).wide and has_agents
 
     def _arrange(self) -> None:
@@ -270,7 +270,7 @@ class BoardScreen(BaseScreen):
 
     def _lacks_key(self) -> bool:
         """Return True if there is no key for a first agent."""
-        return not self.context.snapshot.view.agents and bool(self._first_steps[1])
+        return not self.context.view.agents and bool(self._first_steps[1])
 
     @work
     async def _look_for_servers(self) -> None:
@@ -325,7 +325,7 @@ class BoardScreen(BaseScreen):
     def selection(self) -> Selection:
         if not self.is_mounted:
             return Selection()
-        view, roster, beside = self.context.snapshot.view, self.query_one(Roster), self._beside()
+        view, roster, beside = self.context.view, self.query_one(Roster), self._beside()
         found = select_in(view, roster) if beside is None else select(view, beside)
         if self.focused is not None and self.focused.id == "board-tasks":
             # With the cursor on a task, no key may end an agent that stands elsewhere.
@@ -339,7 +339,7 @@ class BoardScreen(BaseScreen):
     def what_decides_keys(self) -> object:
         if not self.query_one(Roster).has_focus:
             return None
-        view, found = self.context.snapshot.view, self.selection()
+        view, found = self.context.view, self.selection()
         # Of agents that are not selected and of needs, no key asks for more.
         team = [(agent.name, agent.type, agent.alive) for agent in view.agents]
         needs = {(need.key, need.is_acknowledgeable) for need in view.needs}
@@ -356,7 +356,7 @@ class BoardScreen(BaseScreen):
         if rows is None or rows.id not in _LISTS_BESIDE:
             return None
         if rows.id == "board-needs":
-            need = self.context.snapshot.view.need(rows.selected)
+            need = self.context.view.need(rows.selected)
             return need.agent if need else ""
         return rows.selected or ""
 

@@ -288,7 +288,7 @@ class CostScreen(BaseScreen):
     def on_screen_resume(self) -> None:
         # A project's own table may have changed meanwhile; nothing else here depends on it.
         try:
-            self._priced = f"price table of {pricing.load(self.context.snapshot.view.root).as_of}"
+            self._priced = f"price table of {pricing.load(self.context.view.root).as_of}"
         except BadDataError:
             self._priced = "this project's price table cannot be used"
 
@@ -296,7 +296,7 @@ class CostScreen(BaseScreen):
         return (SpendingRate(), SpendingByMinute())
 
     def selection(self) -> Selection:
-        return select_in(self.context.snapshot.view, self.rows) if self.is_mounted else Selection()
+        return select_in(self.context.view, self.rows) if self.is_mounted else Selection()
 
     @property
     def rows(self) -> CostRows:

@@ -131,7 +131,7 @@ class AbsencePage(BaseScreen):
 
     def selection(self) -> Selection:
         here = self._selected
-        return select(self.context.snapshot.view, here.agent if here else None)
+        return select(self.context.view, here.agent if here else None)
 
     def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002  it tells of the past
         rows = self.query_one("#absence", LineList)
@@ -154,12 +154,12 @@ class AbsencePage(BaseScreen):
         """Nothing here has an age."""
 
     @on(LineList.Moved, "#absence")
-    def _moved(self) -> None:
+    def _other_row(self) -> None:
         self.paint_keys()
 
     @on(LineList.Opened, "#absence")
     async def _open(self) -> None:
-        here, view = self._selected, self.context.snapshot.view
+        here, view = self._selected, self.context.view
         if here is None:
             return
         request = view.request(here.request_id) if here.request_id else None

@@ -58,7 +58,7 @@ class HelpScreen(ModalScreen[None]):
         self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
 
     def compose(self) -> ComposeResult:
-        log = LineView(id="help", classes="dialog", follow=False, follows=False)
+        log = LineView(id="help", classes="dialog", follows=False)
         title(log, "Keys that work here", self._foot)
         yield log
 
@@ -101,7 +101,7 @@ def help_parts(screen: Screen[Any]) -> list[list[Line]]:
     ]
     parts.append([(Span("States", "bold"),), *states])
     if isinstance(screen, BaseScreen):
-        snapshot, view = screen.context.snapshot, screen.context.snapshot.view
+        snapshot, view = screen.context.snapshot, screen.context.view
         facts = (
             ("folder", format_path(view.root)),
             ("runs", describe_runner(view, away_for(snapshot))),

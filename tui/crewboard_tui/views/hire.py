@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from textual import events, on
 from textual.widget import Widget
@@ -50,7 +49,7 @@ class HireScreen(BaseScreen):
             terms = terms.replace(flags=terms.flags.replace(host=host))
         profile = terms.replace(prompt=kept) if spec is None else profiles.of_agent(spec)
         name = like.name if like is not None else name or "agent1"
-        self._first = free_name(context.snapshot.view, name), profile
+        self._first = free_name(context.view, name), profile
         self._is_clone = like is not None
         self._is_new = like is None and context.unsent_hire is None
         self._kept_elsewhere = "" if spec is None else kept
@@ -89,7 +88,7 @@ class HireScreen(BaseScreen):
         return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
 
     def body(self) -> Iterable[Widget]:
-        yield HireForm(self._first[0], self._types, self.context.snapshot.view, self.context.team, self.context.key)
+        yield HireForm(self._first[0], self._types, self.context.view, self.context.team, self.context.key)
         yield StaticLines(id="hire-word")
 
     def on_mount(self) -> None:
@@ -151,7 +150,7 @@ class HireScreen(BaseScreen):
             wrong.append(Problem("limits", self.form.refused_effort))
         if self.form.refused_engine is not None:
             wrong.append(Problem("engine", self.form.refused_engine))
-        return [*wrong, *self.form.wrong_fields(), *problems(hire, self.context.snapshot.view, self.context.key)]
+        return [*wrong, *self.form.wrong_fields(), *problems(hire, self.context.view, self.context.key)]
 
     def command(self) -> str:
         """Return the form as a command line. With a wrong field it would be another hire."""
@@ -294,20 +293,19 @@ class HireScreen(BaseScreen):
                 self.context.unsent_hire = None
                 self._keep(self._kept_elsewhere)
 
-        came_back = partial(self._came_back, hire.name, since)
-        self.context.do(f"hiring {hire.name}", spawn, came_back, settle=forget_prompt)
+        def came_back(worked: bool, says: str) -> None:  # noqa: FBT001
+            self._busy, awaited, self._awaited = False, self._awaited, None
+            if worked:
+                self._hired(hire.name)
+            if not self.is_attached or awaited is None:
+                return
+            if worked and self.is_current:
+                self._go_on(hire.name, since)
+            else:
+                self._refused = None if worked else says
+                self._say_word()
 
-    def _came_back(self, name: str, since: float, worked: bool, says: str) -> None:  # noqa: FBT001
-        self._busy, awaited, self._awaited = False, self._awaited, None
-        if worked:
-            self._hired(name)
-        if not self.is_attached or awaited is None:
-            return
-        if worked and self.is_current:
-            self._go_on(name, since)
-        else:
-            self._refused = None if worked else says
-            self._say_word()
+        self.context.do(f"hiring {hire.name}", spawn, came_back, settle=forget_prompt)
 
     def _go_on(self, name: str, since: float) -> None:
         navigator = self.context.navigator
@@ -356,7 +354,7 @@ class HireScreen(BaseScreen):
             chosen, profile = self.form.agent_name, name.strip()
             untouched = chosen in ("", self._first[0])
             self.context.say(f"filled from the profile {profile}")
-            view = self.context.snapshot.view
+            view = self.context.view
             self._fill(free_name(view, profile) if untouched else chosen, kept.profiles[profile])
 
         def check(name: str) -> str | None:

@@ -9,8 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.geometry import Region
-from textual.strip import Strip
 from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input, Label, TextArea
@@ -41,7 +39,7 @@ from crewboard_tui.keymap.bindings import Pressed, bindings_of, default_key
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.sanitize import has_hidden, safe_line, safe_text
 from crewboard_tui.widgets.form import Checkbox, Fold, Radio, Section, SegmentedControl, Select
-from crewboard_tui.widgets.painter import Rule
+from crewboard_tui.widgets.painter import Frame
 
 _FOREGROUND = "foreground"
 _MOST_DIGITS = 9
@@ -105,18 +103,13 @@ class Prompt(TextArea):
         self.cursor_blink = False
 
 
-class HireForm(Vertical):
+class HireForm(Frame):
     """The options of `spawn` as fields; `pressed` returns how a key is pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("form")]
 
     def __init__(
-        self,
-        name: str,
-        types: Mapping[str, agent_types.AgentType],
-        view: TeamView,
-        team: Team,
-        pressed: Pressed,
+        self, name: str, types: Mapping[str, agent_types.AgentType], view: TeamView, team: Team, pressed: Pressed
     ) -> None:
         super().__init__(id="form", classes="pane")
         self._unaccepted = ""
@@ -142,17 +135,7 @@ class HireForm(Vertical):
         """The capabilities of the models that the API was asked about."""
         self._had = {"worktree": False, "web": False}
         """The defaults of the type that was painted last, for the ticks that the user did not change."""
-        self.rule = Rule(self)
         self.rule.entitle("Who?")
-
-    def on_descendant_focus(self) -> None:
-        self.rule.paint()
-
-    def on_descendant_blur(self) -> None:
-        self.rule.paint()
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        return self.rule.above(super().render_lines(crop), crop)
 
     def compose(self) -> ComposeResult:
         # Set now, so that the name is selected on focus and typing replaces it.

@@ -24,14 +24,8 @@ from crewboard_tui.views.roster import doing
 from crewboard_tui.views.rows import fact_lines, would_wait
 from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
-from crewboard_tui.widgets.line_view import LineView
 
-_LOOKS: dict[str, Look] = {
-    "up": LOOKS["run"],
-    "draining": LOOKS["wait"],
-    "lost": LOOKS["dead"],
-    "ended": LOOKS["done"],
-}
+_LOOKS: dict[str, Look] = {"up": LOOKS["run"], "draining": LOOKS["wait"], "lost": LOOKS["dead"], "ended": LOOKS["done"]}
 """The glyph and the tone of each state of a host."""
 
 _LOST_KEYS = ("agent.resume", "agent.acknowledge")
@@ -110,6 +104,7 @@ class HostsPage(BaseScreen):
     CSS_PATH = "hosts.tcss"
     TAB = "hosts"
     AUTO_FOCUS = "#hosts"
+    DETAIL = "host"
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
@@ -120,16 +115,15 @@ class HostsPage(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield LineList(id="hosts", classes="pane")
-        yield LineView(id="host", classes="pane", follow=False, follows=False)
 
     @property
     def _selected(self) -> HostView | None:
         """Return the host under the cursor."""
-        return self.context.snapshot.view.host(self.selected)
+        return self.context.view.host(self.selected)
 
     def selection(self) -> Selection:
         """Return the agents that were lost with the selected host."""
-        host, view = self._selected, self.context.snapshot.view
+        host, view = self._selected, self.context.view
         names = host.lost if host is not None else ()
         agents = tuple(agent for name in names if (agent := view.agent(name)) is not None)
         return Selection(targets=names, agents=agents)
@@ -159,10 +153,10 @@ class HostsPage(BaseScreen):
             f"Hosts{f' · {len(found)}' if found else ''}{self.search.narrowed_to}",
             describe_hosts(view.hosts, away_for(snapshot)) if view.hosts else "",
         )
-        self._paint_host(snapshot)
+        self.paint_detail(snapshot)
 
-    def _paint_host(self, snapshot: Snapshot) -> None:
-        pane, host = self.query_one("#host", LineView), self._selected
+    def paint_detail(self, snapshot: Snapshot) -> None:
+        pane, host = self.detail, self._selected
         shows = f"{self.context.key('list.open')} its agents on the Board" if host is not None and host.agents else ""
         title(pane, host.name if host is not None else "Host", shows)
         self.panes.show_below(pane, shown=host is not None)
@@ -179,22 +173,18 @@ class HostsPage(BaseScreen):
             is_so = f"was {host.state} {away} ago" if away else f"{host.state} since {format_clock(host.since)}"
             state = f"{is_so}, {host.used} of {host.record.slots} slots in use"
         resume = self.context.key("agent.resume")
-        machine = ", ".join(
-            part
-            for part in (
-                record.machine,
-                counted(record.cores, "core") if record.cores else "",
-                format_size(record.memory) if record.memory else "",
-                f"crewboard {record.version}" if record.version else "",
-                f"pid {record.pid}" if record.pid else "",
-            )
-            if part
+        machine = (
+            record.machine,
+            counted(record.cores, "core") if record.cores else "",
+            format_size(record.memory) if record.memory else "",
+            f"crewboard {record.version}" if record.version else "",
+            f"pid {record.pid}" if record.pid else "",
         )
         facts = [
             ("state", state),
             ("what helps", f"{resume} resumes {', '.join(host.lost)} where a host has room" if host.lost else ""),
             ("would wait", would_wait(host.lost, view)),
-            ("machine", machine),
+            ("machine", ", ".join(filter(None, machine))),
             ("labels", " ".join(record.offers)),
             ("clock", f"{host.clock}; its agents take the time of the database" if host.clock else ""),
         ]
@@ -218,12 +208,6 @@ class HostsPage(BaseScreen):
         host = self._selected
         name = host.name if host is not None and host.state == "up" else ""
         await self.context.navigator.open_hire_form(lambda _: None, host=name)
-
-    @on(LineList.Moved, "#hosts")
-    def _moved(self) -> None:
-        self.query_one("#host", LineView).restart()
-        self._paint_host(self.context.snapshot)
-        self.paint_keys()
 
     @on(LineList.Opened, "#hosts")
     def _open(self, event: LineList.Opened) -> None:

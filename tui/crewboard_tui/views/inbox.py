@@ -80,7 +80,7 @@ class InboxScreen(BaseScreen):
         with Horizontal():
             yield LineList(id="boxes", classes="pane")
             yield MessageList(marks=True, sorts=tuple(SORTS), id="mail", classes="pane")
-        letter = LineView(id="letter", classes="pane", follow=False, follows=False)
+        letter = LineView(id="letter", classes="pane", follows=False)
         yield letter
 
     def queries(self) -> Iterable[Query[object]]:
@@ -101,7 +101,7 @@ class InboxScreen(BaseScreen):
 
     def selection(self) -> Selection:
         name = self._box_name()
-        view = self.context.snapshot.view
+        view = self.context.view
         return select(view, name if name and view.agent(name) else None)
 
     # ----------------------------------------------------------------------------------------------- painting
@@ -132,7 +132,7 @@ class InboxScreen(BaseScreen):
 
     def _shown(self, mailbox: Mailbox, box: MailboxInfo) -> list[MessageView]:
         """Return the messages that pass the filter; the same list while nothing changes which."""
-        asked = self.context.snapshot.view.asked
+        asked = self.context.view.asked
         looks = (self._unread_only, self.search.words, self.search.group)
         made_of = (mailbox.letters, mailbox.damaged, asked, replace(box, now=0), looks)
         if made_of != self._shown_of[0]:
@@ -252,7 +252,7 @@ class InboxScreen(BaseScreen):
         if self._is_sent:
             return
         # The operator's mailbox that has something new, if the selected one is another of theirs with nothing new.
-        boxes, view = self.query_one("#boxes", LineList), self.context.snapshot.view
+        boxes, view = self.query_one("#boxes", LineList), self.context.view
         own = [name for name in mailboxes(view.names) if is_operator_mailbox(name, view.names)]
         new = [name for name in own if view.unread.get(name)]
         selected = boxes.selected or OPERATOR
@@ -272,7 +272,7 @@ class InboxScreen(BaseScreen):
     def forget(self) -> None:
         super().forget()
         self._load_newest()
-        self.query_one("#mail", MessageList).read([], self._box(self.context.snapshot.view))
+        self.query_one("#mail", MessageList).read([], self._box(self.context.view))
 
     def on_unmount(self) -> None:
         self._note_read(keep=None)
@@ -283,8 +283,7 @@ class InboxScreen(BaseScreen):
         for name in [name for name in self._seen if name != keep]:
             offset = self._seen.pop(name)
             if offset and looked_at and not self.context.read_only:
-                note = partial(messages.mark_read, self.context.team, name, offset)
-                self.context.do_quietly("noting what was read", note)
+                self.context.note_read(partial(messages.mark_read, self.context.team, name, offset))
 
     def _toggle_unread(self, _: Selection) -> None:
         self._unread_only = not self._unread_only
@@ -299,7 +298,7 @@ class InboxScreen(BaseScreen):
             return []
         mail = self.query_one("#mail", MessageList)
         authors = (letter.message.from_ for letter in mail.marked_letters or ([mail.letter] if mail.letter else []))
-        return [name for name in dict.fromkeys(authors) if self.context.snapshot.view.agent(name)]
+        return [name for name in dict.fromkeys(authors) if self.context.view.agent(name)]
 
     def _reply(self, _: Selection) -> None:
         mail = self.query_one("#mail", MessageList)

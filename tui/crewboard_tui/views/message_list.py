@@ -473,10 +473,7 @@ class MessageList(LineList):
         return (None, *entry.letters) if entry.key in self._unfolded else (None,)
 
     def _line(
-        self,
-        entry: MessageView | Thread | None,
-        letter: MessageView | None,
-        made: Mapping[str, tuple[object, Line]],
+        self, entry: MessageView | Thread | None, letter: MessageView | None, made: Mapping[str, tuple[object, Line]]
     ) -> Line:
         """Return the line of a row; reuse one from `made` if it is unchanged."""
         if entry is None:

@@ -81,7 +81,7 @@ class NeedsScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield LineList(marks=True, sorts=tuple(SORTS), chosen_by_key="unblocks", id="needs", classes="pane")
-        yield LineView(id="why", classes="pane", follow=False, follows=False)
+        yield LineView(id="why", classes="pane", follows=False)
 
     def queries(self) -> Iterable[Query[object]]:
         need = self.selected_need()
@@ -93,7 +93,7 @@ class NeedsScreen(BaseScreen):
 
     def selected_need(self) -> Need | None:
         """The need under the cursor."""
-        return self.context.snapshot.view.need(self.selected)
+        return self.context.view.need(self.selected)
 
     @property
     def shown_need(self) -> str | None:
@@ -102,7 +102,7 @@ class NeedsScreen(BaseScreen):
     def selection(self) -> Selection:
         if not self.is_mounted:
             return Selection()
-        view = self.context.snapshot.view
+        view = self.context.view
         needs = [need for key in self.rows.targets if (need := view.need(key)) is not None]
         agents = {need.key: need.agent for need in view.needs}
         return select_needs(view, needs, select_in(view, self.rows, agents.get))
@@ -185,12 +185,11 @@ class NeedsScreen(BaseScreen):
     @on(LineList.Opened, "#needs")
     async def _open(self) -> None:
         """Open the request, the task or the agent. Opening a result marks it as read."""
-        need, view = self.selected_need(), self.context.snapshot.view
+        need, view = self.selected_need(), self.context.view
         if need is None:
             return
         if need.kind == "result" and not self.context.read_only:
-            note = partial(messages.acknowledge_marks, self.context.team, dict(need.marks))
-            self.context.do_quietly("noting what was read", note)
+            self.context.note_read(partial(messages.acknowledge_marks, self.context.team, dict(need.marks)))
         request = view.request(need.request_id) if need.request_id else None
         if request is not None:
             self.context.navigator.open_request(request)
@@ -229,6 +228,7 @@ class RulesPage(BaseScreen):
     CSS_PATH = "needs.tcss"
     TAB = "rules"
     AUTO_FOCUS = "#rules"
+    DETAIL = "rule"
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
@@ -240,7 +240,6 @@ class RulesPage(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield LineList(id="rules", classes="pane")
-        yield LineView(id="rule", classes="pane", follow=False, follows=False)
 
     def queries(self) -> Iterable[Query[object]]:
         return (Rules(),)
@@ -278,10 +277,10 @@ class RulesPage(BaseScreen):
             f"Permission rules{f' · {len(found)}' if found else ''}{self.search.narrowed_to}",
             "deny wins, then ask",
         )
-        self._paint_rule()
+        self.paint_detail(snapshot)
 
-    def _paint_rule(self) -> None:
-        pane, here = self.query_one("#rule", LineView), self._selected
+    def paint_detail(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        pane, here = self.detail, self._selected
         title(pane, here[0].id if here else "Rule")
         self.panes.show_below(pane, shown=here is not None)
         if here is None:
@@ -314,10 +313,4 @@ class RulesPage(BaseScreen):
 
     @on(LineList.Opened, "#rules")
     def _read_rule(self) -> None:
-        self.query_one("#rule", LineView).focus()
-
-    @on(LineList.Moved, "#rules")
-    def _moved(self) -> None:
-        self.query_one("#rule", LineView).restart()
-        self._paint_rule()
-        self.paint_keys()
+        self.detail.focus()

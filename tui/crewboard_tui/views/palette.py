@@ -58,7 +58,7 @@ class Palette(CommandPalette):
     CSS_PATH = "dialogs.tcss"
 
     def __init__(self) -> None:
-        super().__init__(placeholder="Where to go, or what to do", id="--command-palette")
+        super().__init__([Commands], placeholder="Where to go, or what to do", id="--command-palette")
 
     def on_mount(self) -> None:
         self.query_one("#--input").border_title = " Go or do "
@@ -152,7 +152,7 @@ class Commands(Provider):
         if not isinstance(self.screen, BaseScreen) or self.screen.IS_FORM:
             return
         context = self.screen.context
-        view, navigator = context.snapshot.view, context.navigator
+        view, navigator = context.view, context.navigator
 
         async def open_agent(name: str) -> None:
             navigator.open_agent(name)
@@ -176,7 +176,7 @@ class Commands(Provider):
     def _tasks(self) -> Iterator[tuple[Task, _Place]]:
         if isinstance(self.screen, BaseScreen) and not self.screen.IS_FORM:
             context = self.screen.context
-            for task in context.snapshot.view.tasks:
+            for task in context.view.tasks:
                 go = partial(context.navigator.open_view, "tasks", str(task.id))
                 yield task, _Place(f"#{task.id} {one_line(task.subject)}", "task", go)
 
@@ -359,5 +359,5 @@ def _consequence(key: Key, selection: Selection, screen: BaseScreen) -> str:
         return key.says
     chosen = selection.marked_tasks if operation.is_on_tasks else selection.agents
     fitting = [each for each in chosen if operation.fits(each)]
-    says = operation.consequence(fitting, screen.context.snapshot.view, screen.context.key) if fitting else ""
+    says = operation.consequence(fitting, screen.context.view, screen.context.key) if fitting else ""
     return says or key.says

@@ -25,7 +25,6 @@ from crewboard_tui.views.base import HUGE, AppContext, BaseScreen, first_hire
 from crewboard_tui.views.roster import doing
 from crewboard_tui.widgets.bars import away_for, title
 from crewboard_tui.widgets.line_list import LineList, Row
-from crewboard_tui.widgets.line_view import LineView
 
 _GRAPH = 8
 """Cells of the two minutes of processor time, and of memory, in a row."""
@@ -88,6 +87,7 @@ class ProcessesScreen(BaseScreen):
     CSS_PATH = "processes.tcss"
     MODE = "processes"
     AUTO_FOCUS = "#processes"
+    DETAIL = "process"
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
@@ -99,7 +99,6 @@ class ProcessesScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield LineList(marks=True, sorts=tuple(SORTS), id="processes", classes="pane")
-        yield LineView(id="process", classes="pane", follow=False, follows=False)
 
     def queries(self) -> Iterable[Query[object]]:
         name = self.selected
@@ -107,7 +106,7 @@ class ProcessesScreen(BaseScreen):
         return (*((CrashOf(name), ProcessOf(name)) if name else ()), *((Usages(shown),) if shown else ()))
 
     def selection(self) -> Selection:
-        return select_in(self.context.snapshot.view, self.rows) if self.is_mounted else Selection()
+        return select_in(self.context.view, self.rows) if self.is_mounted else Selection()
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.rows
@@ -161,21 +160,14 @@ class ProcessesScreen(BaseScreen):
             if self.size.width >= (HUGE if state else _WITH_ALL)
             else "",
         )
-        self._paint_process(snapshot)
+        self.paint_detail(snapshot)
 
-    def _paint_process(self, snapshot: Snapshot) -> None:
-        pane = self.query_one("#process", LineView)
-        name = self.selected
+    def paint_detail(self, snapshot: Snapshot) -> None:
+        pane, name = self.detail, self.selected
         agent = snapshot.view.agent(name) if name else None
         title(pane, agent.name if agent else "Process")
         self.panes.show_below(pane, shown=agent is not None)
         pane.show(process_lines(agent, snapshot, self.context.now, pane.line_width) if agent else [])
-
-    @on(LineList.Moved, "#processes")
-    def _explain(self) -> None:
-        self.context.look_at(self.queries())
-        self._paint_process(self.context.snapshot)
-        self.paint_keys()
 
     @on(LineList.Opened, "#processes")
     def _open(self, event: LineList.Opened) -> None:

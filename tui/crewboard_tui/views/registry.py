@@ -16,15 +16,7 @@ VIEWS = {
 }
 """The module and the class of each numbered view, by its mode."""
 
-_PAGES = (
-    "agent",
-    "help",
-    "hire",
-    "hosts",
-    "requests.plan_screen",
-    "requests.question_screen",
-    "teams",
-)
+_PAGES = ("agent", "help", "hire", "hosts", "requests.plan_screen", "requests.question_screen", "teams")
 
 
 def open_view(mode: str, context: AppContext) -> BaseScreen:

@@ -13,13 +13,7 @@ from msgspec.structs import replace
 from crewboard import AgentView, Need, NeedKind, Request, Task, TeamView
 from crewboard.commands.context import CommandLine
 from crewboard.executed_files import diff_as_run
-from crewboard.readmodel.needs import (
-    format_minute,
-    outage_end,
-    tasks_blocked_by,
-    waiting_behind,
-    ways_to_begin,
-)
+from crewboard.readmodel.needs import format_minute, outage_end, tasks_blocked_by, waiting_behind, ways_to_begin
 from crewboard.readmodel.reader import blocked
 from crewboard.readmodel.states import why_no_host
 from crewboard.readmodel.team import describe_hosts
@@ -28,12 +22,7 @@ from crewboard.store import tasks as store_tasks
 from crewboard.store.tasks import CLOSED, terminal_state
 from crewboard.untrusted import as_run
 from crewboard_tui.queries import CrashOf, MailTo, Snapshot, WorkOf
-from crewboard_tui.render.formats import (
-    format_age,
-    format_clock,
-    format_long_age,
-    format_size,
-)
+from crewboard_tui.render.formats import format_age, format_clock, format_long_age, format_size
 from crewboard_tui.render.lines import (
     Line,
     Span,
@@ -555,10 +544,7 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
         ("task", f"#{task.id} {task.subject}"),
         ("status", _look(task, view).word),
         ("why", _why_failed(task, snapshot) if task.status == "failed" else ""),
-        (
-            "owner",
-            f"{task.owner}, who rests" if is_left else task.owner or unowned,
-        ),
+        ("owner", f"{task.owner}, who rests" if is_left else task.owner or unowned),
         ("blocked by", "\n".join(_how_it_stands(view, other) for other in waiting)),
         ("only for", task.required_type or ""),
         ("priority", f"{task.priority:+d}" if task.priority else ""),

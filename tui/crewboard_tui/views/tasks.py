@@ -30,7 +30,6 @@ from crewboard_tui.views.rows import (
 )
 from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Order
-from crewboard_tui.widgets.line_view import LineView
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
 """Keys about agents that could be pressed here and meant for the task."""
@@ -59,6 +58,7 @@ class TasksScreen(BaseScreen):
     CSS_PATH = "tasks.tcss"
     MODE = "tasks"
     AUTO_FOCUS = "#tasks"
+    DETAIL = "task"
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
@@ -76,14 +76,13 @@ class TasksScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield LineList(marks=True, sorts=tuple(SORTS), id="tasks", classes="pane")
-        yield LineView(id="task", classes="pane", follow=False, follows=False)
 
     def selected_task(self) -> Task | None:
         selected = self.selected
-        return next((task for task in self.context.snapshot.view.tasks if str(task.id) == selected), None)
+        return next((task for task in self.context.view.tasks if str(task.id) == selected), None)
 
     def go_to(self, key: str) -> None:
-        tasks = self.context.snapshot.view.tasks
+        tasks = self.context.view.tasks
         self._done.is_unfolded |= any(str(task.id) == key and task.status == "completed" for task in tasks)
         self.rows.want(key)
 
@@ -91,7 +90,7 @@ class TasksScreen(BaseScreen):
         """Return the tasks and their owners, or the agents that had them and may come back."""
         if not self.is_mounted:
             return Selection()
-        rows, view = self.rows, self.context.snapshot.view
+        rows, view = self.rows, self.context.view
         owners = {str(task.id): task.last_owner if is_orphan(task) else task.owner for task in view.tasks}
         targets = set(rows.targets)
         return replace(
@@ -145,28 +144,22 @@ class TasksScreen(BaseScreen):
         states = [task.status for task in view.tasks if task.status != "cancelled"]
         bar = plain(share_bar(states.count("completed") / len(states), _BAR)).strip() if states else ""
         title(rows, f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}", bar)
-        self._paint_task()
+        self.paint_detail(snapshot)
 
-    def _paint_task(self) -> None:
-        pane = self.query_one("#task", LineView)
-        task = self.selected_task()
+    def paint_detail(self, snapshot: Snapshot) -> None:
+        pane, task = self.detail, self.selected_task()
         is_done = self.rows.selected == DONE
         title(pane, f"#{task.id}" if task else "Done" if is_done else "Task")
         self.panes.show_below(pane, shown=task is not None or is_done)
         lines: list[Line] = []
         if is_done:
-            view, now = self.context.snapshot.view, self.context.now
+            view = snapshot.view
             done = sorted((each for each in view.tasks if each.status == "completed"), key=task_rank)
-            lines = [task_line(each, view, now, pane.line_width) for each in done]
+            lines = [task_line(each, view, self.context.now, pane.line_width) for each in done]
         elif task is not None:
-            lines = fact_lines(task_detail(task, self.context.snapshot, self.context.now), pane.line_width)
+            lines = fact_lines(task_detail(task, snapshot, self.context.now), pane.line_width)
         pane.show(lines)
         self.context.look_at(self.queries())
-
-    @on(LineList.Moved, "#tasks")
-    def _explain(self) -> None:
-        self._paint_task()
-        self.paint_keys()
 
     @on(LineList.Opened, "#tasks")
     def _open(self, event: LineList.Opened) -> None:
@@ -174,4 +167,4 @@ class TasksScreen(BaseScreen):
             self._done.is_unfolded ^= True
             self.paint(self.context.snapshot)
             return
-        self.panes.read_in(self.query_one("#task"))
+        self.panes.read_in(self.detail)

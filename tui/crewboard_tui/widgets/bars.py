@@ -119,10 +119,7 @@ def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
             readable = name if ascii_only and not typed.isascii() else typed
             names.setdefault(ident, []).append(active.binding.key_display or readable)
     return [
-        (
-            replace(key, label=labels.get(key.id, key.label)),
-            " ".join(map(show, sorted(names[key.id], key=len))),
-        )
+        (replace(key, label=labels.get(key.id, key.label)), " ".join(map(show, sorted(names[key.id], key=len))))
         for key in known_keys(names)
     ]
 
@@ -232,14 +229,10 @@ _SHORT = {"needs": "Needs"}
 """Shorter titles, so that most fit on 60 columns."""
 
 
-def new_mail(view: TeamView) -> int:
-    """Return the number of messages that the operator has not read."""
-    return sum(view.unread.get(name, 0) for name in operator_mailboxes(view.names))
-
-
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
     """Return the views with their counts; when space is short, only the keys of the last ones."""
-    counts = {"inbox": new_mail(view), "needs": len(view.needs)}
+    new_mail = sum(view.unread.get(name, 0) for name in operator_mailboxes(view.names))
+    counts = {"inbox": new_mail, "needs": len(view.needs)}
     full = VIEWS | ({current: _BEHIND[current]} if current in _BEHIND else {})
     short = list((full | _SHORT).items())
     shown = [(full, " "), *((dict(short[:most]), "") for most in range(len(short), -1, -1))]
@@ -372,10 +365,7 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
     need, *others = view.needs
     wide = width >= _WORDS_FROM
     more = Span(f" +{len(others)} more" if others and wide else "", "dim")
-    next_key = (
-        Span(f" {pressed('app.next')}", "key", "app.next"),
-        Span(" open" if opens else " next", "", "app.next"),
-    )
+    next_key = (Span(f" {pressed('app.next')}", "key", "app.next"), Span(" open" if opens else " next", "", "app.next"))
     agent, effects = view.agent(need.agent), []
     if need.kind == "death" and agent is not None:
         effects = [f"#{task.id} {TASK_LOOKS['orphaned'].word}" for task in view.freed_by(need.agent)]

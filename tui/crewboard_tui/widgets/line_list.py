@@ -372,11 +372,6 @@ class LineList(ScrollView, can_focus=True):
         return False
 
     @property
-    def is_sortable(self) -> bool:
-        """Return True if the user can choose an order."""
-        return bool(self._sorts)
-
-    @property
     def chosen_order(self) -> str:
         """Return the chosen order in one word, with `-` in front if it is reversed; empty for the default."""
         return f"{'-' * self.order.reverse}{self.order.by}" if self.is_sorted else ""

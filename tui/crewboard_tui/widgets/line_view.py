@@ -14,14 +14,14 @@ from crewboard_tui.widgets.painter import Painter, Rule, set_height
 
 
 class LineView(ScrollView, can_focus=True):
-    """Shows lines and scrolls. With `follow`, the last line stays visible."""
+    """Shows lines and scrolls. With `follow`, the last line stays visible; with `follows`, it does so at first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("log")]
 
     class Scrolled(Message):
         """The scroll position or following changed."""
 
-    def __init__(self, *, follow: bool = True, follows: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, follows: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.lines: list[Line] = []
         """All lines, including those that are not visible."""
@@ -29,7 +29,7 @@ class LineView(ScrollView, can_focus=True):
         self.rule = Rule(self)
         self.follows = follows
         """True if the view can follow its end."""
-        self.follow = follow and follows
+        self.follow = follows
 
     @property
     def copied(self) -> str:

@@ -22,6 +22,7 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor
 from textual.app import App
 from textual.binding import ActiveBinding
+from textual.containers import Vertical
 from textual.events import Idle
 from textual.geometry import Region, Size
 from textual.screen import UPDATE_PERIOD, Screen
@@ -479,6 +480,23 @@ class Rule:
                 strip = strip.apply_filter(each, pane.background_colors[1])
             self._kept = follows_from, strip
         return self._kept[1]
+
+
+class Frame(Vertical):
+    """A pane of several parts below each other, with a rule above them."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rule = Rule(self)
+
+    def on_descendant_focus(self) -> None:
+        self.rule.paint()
+
+    def on_descendant_blur(self) -> None:
+        self.rule.paint()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return self.rule.above(super().render_lines(crop), crop)
 
 
 class Ruled(Protocol):

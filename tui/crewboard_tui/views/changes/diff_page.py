@@ -103,7 +103,7 @@ class ChangesPage(BaseScreen):
         self._reader.read([self._agent], self._agent)
 
     def selection(self) -> Selection:
-        return select(self.context.snapshot.view, self._agent)
+        return select(self.context.view, self._agent)
 
     @property
     def _changes(self) -> "Changes | None":

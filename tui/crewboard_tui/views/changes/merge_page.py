@@ -185,11 +185,7 @@ class MergePage(BaseScreen):
     AUTO_FOCUS = "#preview"
 
     def __init__(
-        self,
-        context: AppContext,
-        name: str,
-        resolve: Action,
-        note_merge: Callable[[Acceptance], None],
+        self, context: AppContext, name: str, resolve: Action, note_merge: Callable[[Acceptance], None]
     ) -> None:
         super().__init__(context)
         self._agent = name
@@ -222,13 +218,13 @@ class MergePage(BaseScreen):
         return crumbs_line(["Changes", self._agent, "merge"], "", width)
 
     def body(self) -> Iterable[Widget]:
-        yield LineView(id="preview", classes="pane", follow=False, follows=False)
+        yield LineView(id="preview", classes="pane", follows=False)
 
     def on_mount(self) -> None:
         self._check(self._terms)
 
     def selection(self) -> Selection:
-        return select(self.context.snapshot.view, self._agent)
+        return select(self.context.view, self._agent)
 
     # ------------------------------------------------------------------------------------------------ preview
 

@@ -18,7 +18,6 @@ from crewboard_tui.views.changes.merge_page import Merging
 from crewboard_tui.views.changes.work import ChangesReader, change_rows, has_worktree, work_lines
 from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
-from crewboard_tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
@@ -37,9 +36,9 @@ _ORDER: dict[str, Callable[["Changes"], Any]] = {
 
 def nothing_here(context: AppContext) -> str:
     """Return in words what a team without worktrees shows, and how an agent gets one."""
-    if not context.snapshot.view.agents:
+    if not context.view.agents:
         return first_hire(context)
-    if context.snapshot.view.attached is not None:
+    if context.view.attached is not None:
         return "Claude Code keeps the checkouts of its agents itself; use git to see them"
     hire = f"`crewboard spawn NAME --worktree` or {context.key('agent.hire')} with 'own checkout' hires one"
     return f"no agent has a worktree: all work in the shared tree; {hire}; what it changes is shown and merged here"
@@ -51,6 +50,7 @@ class ChangesScreen(BaseScreen):
     CSS_PATH = "screen.tcss"
     MODE = "changes"
     AUTO_FOCUS = "#changes"
+    DETAIL = "work"
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
@@ -71,14 +71,13 @@ class ChangesScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield LineList(sorts=SORTS, id="changes", classes="pane")
-        yield LineView(id="work", classes="pane", follow=False, follows=False)
 
     def on_screen_resume(self) -> None:
         self._reader.show = self.refresh_all
         self._reader.read(diff=self.selected)
 
     def selection(self) -> Selection:
-        return select(self.context.snapshot.view, self.selected)
+        return select(self.context.view, self.selected)
 
     def queries(self) -> Iterable[Query[object]]:
         return (self._reader.evidence,)
@@ -98,20 +97,19 @@ class ChangesScreen(BaseScreen):
             age = f"not read: {self._reader.problem}"
         count = f" · {counted(len(known), 'worktree')}" if known else ""
         title(rows, f"Changes{count}{rows.state}{self.search.narrowed_to}", age)
-        self._paint_work()
+        self.paint_detail(snapshot)
 
     def _nothing(self, rows: LineList) -> list[Row]:
         reader = self._reader
         if reader.problem:
             return [Row("", part) for part in hang((say(reader.problem, "error"),), max(20, self.size.width - 6), 0, 4)]
-        if not any(map(has_worktree, self.context.snapshot.view.agents)):
+        if not any(map(has_worktree, self.context.view.agents)):
             return rows.empty_rows(nothing_here(self.context))
         nothing = self.search.nothing("") if reader.known else "the work of all agents with a worktree was discarded"
         return rows.empty_rows(nothing if reader.is_read else "reading …")
 
-    def _paint_work(self) -> None:
-        pane = self.query_one("#work", LineView)
-        name = self.selected or ""
+    def paint_detail(self, snapshot: Snapshot) -> None:  # noqa: ARG002
+        pane, name = self.detail, self.selected or ""
         changes, merged = self._reader.known.get(name), self._reader.merged.get(name)
         if changes is not None and pane.size and name != self._wanted:
             self._wanted = name
@@ -126,12 +124,6 @@ class ChangesScreen(BaseScreen):
 
     def tick(self) -> None:
         """Nothing here has an age."""
-
-    @on(LineList.Moved, "#changes")
-    def _moved(self) -> None:
-        self.query_one("#work", LineView).restart()
-        self._paint_work()
-        self.paint_keys()
 
     @on(LineList.Opened, "#changes")
     def _open(self, event: LineList.Opened) -> None:

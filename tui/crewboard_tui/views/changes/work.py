@@ -17,18 +17,7 @@ from crewboard.store import leases
 from crewboard.untrusted import as_run
 from crewboard_tui.render import table
 from crewboard_tui.render.diff import FileDiff, hunk_lines, parse_diff
-from crewboard_tui.render.lines import (
-    Line,
-    Span,
-    clip,
-    clip_middle,
-    hang,
-    one_line,
-    pad,
-    say,
-    say_run,
-    width_of,
-)
+from crewboard_tui.render.lines import Line, Span, clip, clip_middle, hang, one_line, pad, say, say_run, width_of
 from crewboard_tui.render.looks import check_tone, describe_check, look_of
 from crewboard_tui.render.sanitize import has_hidden, revealing
 from crewboard_tui.render.table import Column
@@ -214,11 +203,7 @@ def detail_lines(changes: "Changes", width: int, merged: Acceptance | None = Non
     behind = f", {counted(changes.behind, 'commit')} behind" if changes.behind else ""
     begin = merged.result if merged is not None and merged.commit == changes.base else changes.base
     facts: list[Line] = [
-        (
-            Span("branch  ", "dim"),
-            say_run(changes.branch),
-            Span(f" from {begin[:ID_LENGTH]}{behind}", "dim"),
-        ),
+        (Span("branch  ", "dim"), say_run(changes.branch), Span(f" from {begin[:ID_LENGTH]}{behind}", "dim"))
     ]
     if changes.conflicts:
         facts.append(

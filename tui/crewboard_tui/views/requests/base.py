@@ -51,7 +51,7 @@ class RequestPage:
         self._word = word
         self.commands = RequestActions(screen.context, request)
         """The commands that answer it."""
-        self.outcome: str | None = outcome_of(request, self._context.snapshot.view, self._context.key)
+        self.outcome: str | None = outcome_of(request, self._context.view, self._context.key)
         self.settled = False
         self._settles: Timer | None = None
         self.actions = self.commands.actions
@@ -81,12 +81,12 @@ class RequestPage:
     @property
     def is_over(self) -> bool:
         """Return True if it was decided, replaced or changed since it was opened."""
-        return outcome_of(self.seen, self._context.snapshot.view) is not None
+        return outcome_of(self.seen, self._context.view) is not None
 
     @property
     def need(self) -> str | None:
         """The key of the request's need, while it is one."""
-        needs = self._context.snapshot.view.needs
+        needs = self._context.view.needs
         return next((need.key for need in needs if need.request_id == self.seen.id), None)
 
     @property
@@ -158,7 +158,7 @@ class RequestPage:
 
     def who_lines(self, *, apart: bool = False) -> list[Line]:
         """Return who asks, and since when, `apart` on a line of its own; below it for which task."""
-        request, view = self.seen, self._context.snapshot.view
+        request, view = self.seen, self._context.view
         agent = view.agent(request.from_)
         who = request.from_
         if agent:

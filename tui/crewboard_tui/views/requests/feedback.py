@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.events import Key
 from textual.geometry import Region
 from textual.strip import Strip
@@ -29,13 +28,13 @@ from crewboard_tui.keymap.bindings import bindings_of
 from crewboard_tui.render.lines import Line, Span, crop, say
 from crewboard_tui.render.sanitize import safe_text
 from crewboard_tui.widgets.line_list import LineList, Row
-from crewboard_tui.widgets.painter import Rule
+from crewboard_tui.widgets.painter import Frame, Rule
 
 _YES, _NO = 0, 1
 """The purpose of a text."""
 
 
-class Feedback(Vertical):
+class Feedback(Frame):
     """The feedback on request `ident`; kept as a draft until it is sent with an answer.
 
     `denying` is set while a refusal is written, `editing` while the plan is edited beside it; `leave` is called when
@@ -44,7 +43,6 @@ class Feedback(Vertical):
 
     def __init__(self, context: AppContext, ident: str, leave: Callable[[], None]) -> None:
         super().__init__(id="feedback-frame", classes="pane")
-        self.rule = Rule(self)
         self._over = False
         self._app_context = context
         self._leave = leave
@@ -63,9 +61,6 @@ class Feedback(Vertical):
 
     def compose(self) -> ComposeResult:
         yield self._line
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        return self.rule.above(super().render_lines(crop), crop)
 
     @property
     def with_yes(self) -> str | None:
@@ -144,12 +139,10 @@ class Feedback(Vertical):
             self._leave()
 
     def on_descendant_focus(self) -> None:
-        self.rule.paint()
         self._show(_NO if self.denying else _YES)
         self.show_use()
 
     def on_descendant_blur(self) -> None:
-        self.rule.paint()
         if not self.denying:
             self._show(self._of_interest)
         self.show_use()
@@ -214,7 +207,7 @@ class PlanEditor(TextArea):
         super().__init__(self.rewritten or self._original, id="editor", classes="pane", soft_wrap=True)
         self.cursor_blink = False
         # Claude Code takes a plan from its teammate alone.
-        effect = "asks the agent to submit this" if context.snapshot.view.attached else "approves what stands here"
+        effect = "asks the agent to submit this" if context.view.attached else "approves what stands here"
         self.rule = Rule(self)
         self.rule.entitle(f"Edit, then {context.key('edit.send')} {effect}")
 
@@ -276,12 +269,12 @@ class TermsList(LineList):
 
     @property
     def _spec(self) -> Spec | None:
-        agent = self._app_context.snapshot.view.agent(self._request.from_)
+        agent = self._app_context.view.agent(self._request.from_)
         return agent.spec if agent is not None else None
 
     @property
     def _is_attached(self) -> bool:
-        return self._app_context.snapshot.view.attached is not None
+        return self._app_context.view.attached is not None
 
     @property
     def why_none(self) -> str | None:

@@ -104,7 +104,7 @@ class PlanText(LineView):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("plan"), *bindings_of("log")]
 
     def __init__(self, review: "ReviewScreen") -> None:
-        super().__init__(id="plan", classes="pane", follow=False, follows=False)
+        super().__init__(id="plan", classes="pane", follows=False)
         self._review = review
         self._at: int | None = None
         """The row of the cursor."""
@@ -255,7 +255,7 @@ class ReviewScreen(BaseScreen):
     def __init__(self, context: AppContext, request: Request) -> None:
         super().__init__(context)
         self.subject = self.page = RequestPage(self, request, self._title_word)
-        carried = [] if self.page.is_over or context.read_only else [*versions_before(request, context.snapshot.view)]
+        carried = [] if self.page.is_over or context.read_only else [*versions_before(request, context.view)]
         self._carried = carry_over_notes(request, carried, context.drafts)
         """The number of notes on versions before that were not sent."""
         self._editing = False
@@ -292,12 +292,7 @@ class ReviewScreen(BaseScreen):
                 self._why_no_send,
                 lambda _: None if self._editing else "send back",
             ),
-            Action(
-                "request.approve",
-                lambda _: self._approve_as_shown(),
-                self._why_no_answer,
-                self._approve_label,
-            ),
+            Action("request.approve", lambda _: self._approve_as_shown(), self._why_no_answer, self._approve_label),
             Action(
                 "request.terms",
                 lambda _: self._choose_terms(),
@@ -320,7 +315,7 @@ class ReviewScreen(BaseScreen):
             yield PlanText(self)
             yield self.terms
             yield self.editor
-            impact = LineView(id="impact", classes="pane", follow=False, follows=False)
+            impact = LineView(id="impact", classes="pane", follows=False)
             # It only stands there whole, so that there is nothing to scroll.
             impact.can_focus = False
             impact.styles.width = self._impact_width
@@ -368,7 +363,7 @@ class ReviewScreen(BaseScreen):
     @property
     def _before(self) -> Request | None:
         """Return the revision before."""
-        return next(versions_before(self.page.seen, self.context.snapshot.view), None)
+        return next(versions_before(self.page.seen, self.context.view), None)
 
     @property
     def _pair(self) -> tuple[Request, Request] | None:
@@ -378,7 +373,7 @@ class ReviewScreen(BaseScreen):
         """
         if (shown := self._shown).edited is not None:
             return shown.replace(edited=None), shown
-        if (newest := newest_of(self.page.seen, self.context.snapshot.view)) is not None:
+        if (newest := newest_of(self.page.seen, self.context.view)) is not None:
             return self.page.seen, newest
         return (self._before, self.page.seen) if self._before is not None else None
 
@@ -392,11 +387,11 @@ class ReviewScreen(BaseScreen):
     def _title_word(self) -> str:
         if not self._is_plan:
             return "REVIEW" if self.page.seen.type == "task_review" else self.page.seen.type.upper()
-        return f"PLAN v{revision_of(self.page.seen, self.context.snapshot.view)}"
+        return f"PLAN v{revision_of(self.page.seen, self.context.view)}"
 
     def on_mount(self) -> None:
         if not self.page.is_over:
-            self.terms.carry_over(versions_before(self.page.seen, self.context.snapshot.view))
+            self.terms.carry_over(versions_before(self.page.seen, self.context.view))
         self._show_mode()
         if self._carried:
             self.context.say(f"not sent with the version before: {counted(self._carried, 'note')}, kept for this one")
@@ -478,7 +473,7 @@ class ReviewScreen(BaseScreen):
 
     def _context_facts(self) -> Iterator[Line]:
         """Yield what the agent used so far, and what it may do with a yes."""
-        agent = self.context.snapshot.view.agent(self.page.seen.from_)
+        agent = self.context.view.agent(self.page.seen.from_)
         if agent is None or self.page.outcome:
             return
         status, spec = agent.status, agent.spec
@@ -491,7 +486,7 @@ class ReviewScreen(BaseScreen):
             yield (Span(f"{'SO FAR':<{LABEL}}", "dim"), say(" · ".join(used)))
         kind = agent_types.known_type(spec.type, spec.definition) if spec is not None else None
         lets = ""
-        if self.context.snapshot.view.attached is not None:
+        if self.context.view.attached is not None:
             lets = "it goes on, by the rules of Claude Code"
         elif spec is not None and not spec.has_own_tools and kind is not None:
             terms = self.terms.terms
@@ -506,7 +501,7 @@ class ReviewScreen(BaseScreen):
 
     def _terms_lines(self) -> list[Line]:
         """Return the terms that are chosen, or with which the plan was approved."""
-        decided = next((each for each in self.context.snapshot.view.asked if each.id == self.page.seen.id), None)
+        decided = next((each for each in self.context.view.asked if each.id == self.page.seen.id), None)
         over = self.page.outcome and decided is not None
         terms = decided.terms if over and decided is not None else self.terms.terms
         words, lacking = self.terms.describe(terms), self.terms.lacking(terms)
@@ -531,17 +526,12 @@ class ReviewScreen(BaseScreen):
         asked = question_in(before.feedback)
         did = "SAID" if asked is None else "ASKED"
         said = before.feedback if asked is None else asked
-        return [
-            (
-                Span(f"{one_line(display_name(before.decided_by)).upper()} {did:<6}", "dim"),
-                say(said, "bold"),
-            )
-        ]
+        return [(Span(f"{one_line(display_name(before.decided_by)).upper()} {did:<6}", "dim"), say(said, "bold"))]
 
     @property
     def _deviations(self) -> Deviations | None:
         """Return the calls that this plan does not name, or while it waits, that the plan before does not name."""
-        agent = self.context.snapshot.view.agent(self.page.seen.from_)
+        agent = self.context.view.agent(self.page.seen.from_)
         found = agent.status.deviations if agent is not None and self._is_plan else None
         known = found is not None and (found.plan == self.page.seen.id or not self.page.outcome)
         return found if known else None
@@ -549,7 +539,7 @@ class ReviewScreen(BaseScreen):
     def _impact(self, *, lists: bool = False) -> list[Line]:
         """Return what it touches, one line each; the whole lists are below the plan, or with `lists` below these."""
         found = plan_impact_lines(self.page.seen, self._touches, self.context.now, lists=lists)
-        found += overlap_lines(self.page.seen, self.context.snapshot.view)
+        found += overlap_lines(self.page.seen, self.context.view)
         if self._deviations is not None:
             found.append(deviation_line(self.page.seen, self._deviations))
         if self._scope is not None:
@@ -568,7 +558,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _agent_type(self) -> str:
-        agent = self.context.snapshot.view.agent(self.page.seen.from_)
+        agent = self.context.view.agent(self.page.seen.from_)
         return agent.type if agent is not None else ""
 
     def _whole(self, width: int) -> Iterator[Passage]:
@@ -680,11 +670,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def key_labels(self) -> Mapping[str, str]:
-        return {
-            **super().key_labels,
-            "list.open": "change",
-            "plan.step": self.query_one("#plan", PlanText).turns or "",
-        }
+        return {**super().key_labels, "list.open": "change", "plan.step": self.query_one("#plan", PlanText).turns or ""}
 
     # ------------------------------------------------------------------------------------------------ answers
 
@@ -731,7 +717,7 @@ class ReviewScreen(BaseScreen):
             return "your edit"
         if self.size.width < WIDE:
             return "edit"
-        return "edit→send back" if self.context.snapshot.view.attached else None
+        return "edit→send back" if self.context.view.attached else None
 
     def _holds_back(self, key: str) -> bool:
         """Return True if part of what is asked is unread, so that the key does not act yet; show what is unread."""
@@ -781,7 +767,7 @@ class ReviewScreen(BaseScreen):
         if not (self._is_plan and self.page.outcome):
             return None
         seen = self.page.seen
-        now = next((each for each in self.context.snapshot.view.asked if each.id == seen.id), seen)
+        now = next((each for each in self.context.view.asked if each.id == seen.id), seen)
         return now if now.status == "approved" else None
 
     @property
@@ -811,7 +797,7 @@ class ReviewScreen(BaseScreen):
             return None
         many = f" {len(steps)}" if len(steps) > 1 and self.size.width >= WIDE else ""
         if self._approved is not None:
-            can_tell = self.context.snapshot.view.attached is None
+            can_tell = self.context.view.attached is None
             return f"release{many}" if can_tell and self.page.settled else None
         if self._why_no_terms(self.selection()) is not None:
             return None
@@ -933,7 +919,7 @@ class ReviewScreen(BaseScreen):
 
     def _send_edit(self) -> None:
         # Claude Code takes an edit as feedback, which is no yes.
-        if self.context.snapshot.view.attached is None and self._holds_back("edit.send"):
+        if self.context.view.attached is None and self._holds_back("edit.send"):
             return
         notes = self._notes
         approve = partial(self._approve, self.feedback.with_yes, self.editor.text, notes)
@@ -949,7 +935,16 @@ class ReviewScreen(BaseScreen):
             return
         label = "asking back about" if self.feedback.asks else "denying"
         key = "request.ask_back" if self.feedback.asks else "request.deny"
-        self._answer(key, label, partial(self._reject, self.feedback.with_no, notes), no=True, notes=notes)
+        feedback = self.feedback.with_no
+
+        def reject() -> str:
+            said = self.page.commands.reject(feedback, notes)
+            left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
+            left_out += ["your edit was not sent"] if self.editor.rewritten else []
+            left_out += [] if self.terms.terms.is_empty else ["your terms are kept for its next version"]
+            return "; ".join([said, *left_out])
+
+        self._answer(key, label, reject, no=True, notes=notes)
 
     def _deny_with(self, *, ask: bool) -> None:
         self.panes.unzoom()
@@ -966,14 +961,21 @@ class ReviewScreen(BaseScreen):
         notes: Sequence[NewNote] = (),
     ) -> None:
         """Give an answer in a thread; whether it is a `no`, and whether the `edit` of the plan and `notes` go along."""
-        self.context.do(
-            f"{label} what {self.page.seen.from_} asks",
-            command,
-            self.page.answered,
-            settle=partial(self._forget_drafts, no, edit, notes),
-            undone="not denied" if no else "not approved",
-            key=key,
-        )
+
+        def forget_drafts(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
+            if not worked:
+                return
+            if edit:
+                self.editor.sent()
+            self.feedback.take(no=no)
+            if not no:
+                self.terms.forget()
+            for note in notes:
+                if self.context.drafts.get(name := note_on(self.page.seen.id, note)) == note.text:
+                    del self.context.drafts[name]
+
+        doing, undone = f"{label} what {self.page.seen.from_} asks", "not denied" if no else "not approved"
+        self.context.do(doing, command, self.page.answered, settle=forget_drafts, undone=undone, key=key)
 
     def _approve(self, feedback: str | None, edited: str | None, notes: Sequence[NewNote]) -> str:
         terms = self.terms.terms if self._is_plan else None
@@ -981,24 +983,6 @@ class ReviewScreen(BaseScreen):
         left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
         left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
         return "; ".join([said, *left_out])
-
-    def _reject(self, feedback: str, notes: Sequence[NewNote]) -> str:
-        said = self.page.commands.reject(feedback, notes)
-        left_out = ["your words for a yes were not sent"] if self.feedback.with_yes else []
-        left_out += ["your edit was not sent"] if self.editor.rewritten else []
-        left_out += [] if self.terms.terms.is_empty else ["your terms are kept for its next version"]
-        return "; ".join([said, *left_out])
-
-    def _forget_drafts(self, no: bool, edit: bool, notes: Sequence[NewNote], worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        if worked and edit:
-            self.editor.sent()
-        if worked:
-            self.feedback.take(no=no)
-        if worked and not no:
-            self.terms.forget()
-        for note in notes if worked else ():
-            if self.context.drafts.get(name := note_on(self.page.seen.id, note)) == note.text:
-                del self.context.drafts[name]
 
     # ------------------------------------------------------------------------------------------------- leaving
 

@@ -2,14 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import on
 from textual.binding import BindingType
-from textual.containers import Vertical
-from textual.geometry import Region
-from textual.strip import Strip
 from textual.widget import Widget
 
 from crewboard import Request, redaction
@@ -25,7 +22,7 @@ from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
 from crewboard_tui.widgets.bars import StaticLines, title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.painter import Rule
+from crewboard_tui.widgets.painter import Frame
 from crewboard_tui.widgets.reading import Passage, ReadText, named
 
 _ABOUT_PLANS = (
@@ -73,12 +70,12 @@ class QuestionScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         yield StaticLines(id="facts")
-        question = LineView(id="question", classes="pane", follow=False, follows=False)
+        question = LineView(id="question", classes="pane", follows=False)
         yield question
         choices = Choices(id="choices", classes="pane")
         choices.set_class(not self.options, "-hidden")
         yield choices
-        frame = AnswerFrame(id="answer-frame", classes="pane")
+        frame = Frame(id="answer-frame", classes="pane")
         frame.set_class(bool(self.options) and not self._kept, "-hidden")
         with frame:
             hint = self._how_to_write() if self.app.size.height < TALL else ""
@@ -87,7 +84,7 @@ class QuestionScreen(BaseScreen):
             answer.keep = self._keep
             answer.refuse = partial(self.context.say, tone="error")
             yield answer
-        yield LineView(id="why", classes="pane", follow=False, follows=False)
+        yield LineView(id="why", classes="pane", follows=False)
 
     def queries(self) -> Iterable[Query[object]]:
         yield WorkOf(self.page.seen.from_)
@@ -120,7 +117,7 @@ class QuestionScreen(BaseScreen):
         down, up, answers = map(self.context.key, ("list.down", "list.up", "request.choose"))
         how = f" · {down} {up} move, {answers} answers with the marked one" if self.may_answer else ""
         title(choices, f"Choices{how}")
-        title(self.query_one("#answer-frame", AnswerFrame), self._how_to_write())
+        title(self.query_one("#answer-frame", Frame), self._how_to_write())
         # Who writes in it just now stays there: the letters on their way would be keys of the page.
         answer = self.query_one("#answer", DraftInput)
         answer.can_focus = answer.sends = self.may_answer
@@ -244,23 +241,6 @@ class QuestionScreen(BaseScreen):
             self.context.drafts[self.page.seen.id] = text
         else:
             self.context.drafts.pop(self.page.seen.id, None)
-
-
-class AnswerFrame(Vertical):
-    """The line for an answer in the user's own words."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.rule = Rule(self)
-
-    def on_descendant_focus(self) -> None:
-        self.rule.paint()
-
-    def on_descendant_blur(self) -> None:
-        self.rule.paint()
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        return self.rule.above(super().render_lines(crop), crop)
 
 
 class Choices(LineList):
