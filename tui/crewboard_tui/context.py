@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec import Struct, field
 from textual.screen import Screen
 
-from crewboard import AgentView, HireOptions, Request, Team, TeamView
+from crewboard import AgentView, Request, Team, TeamView
 from crewboard.records.agents import Profile
 from crewboard.records.messages import LastVisit
 from crewboard.records.team import Presence
 from crewboard.store import operators
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.background import BackgroundJobs, Then
-from crewboard_tui.drafts import HIRE, Drafts, SentTexts
+from crewboard_tui.drafts import Drafts, SentTexts
 from crewboard_tui.keymap.bindings import BY_ID, show_key
 from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import Query, Snapshot
@@ -157,11 +157,6 @@ class AppContext(Struct):
     def now(self) -> float:
         """Epoch seconds by the team's clock."""
         return self.team.now()
-
-    def propose_hire(self, name: str, prompt: str, flags: HireOptions) -> None:
-        """Fill the hire form for an agent that may write; a prompt that was not sent stays."""
-        self.drafts.setdefault(HIRE, prompt)
-        self.unsent_hire = name, Profile(type="code", flags=flags)
 
     def key(self, ident: str) -> str:
         """Return how the key `ident` is pressed here, for a text that names it."""

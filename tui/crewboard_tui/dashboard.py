@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import crewboard as core
-from crewboard import CrewboardError, ExitCode, StorageError, UntrustedError, UsageError, env, redaction
+from crewboard import ExitCode, StorageError, UntrustedError, UsageError, env, redaction
 from crewboard_tui import bundle
 
 if TYPE_CHECKING:
@@ -193,8 +193,10 @@ def run(
     Returns the exit code: whether it was left, or broke.
 
     Raises:
-        UsageError: There is no such theme.
+        UsageError: There is no terminal to show it on, or no such theme.
     """
+    if not (env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
+        raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
     # A key waits for the reading thread as long as that may keep the interpreter: by default ten times as long.
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
@@ -205,13 +207,16 @@ def run(
 
     from crewboard.protocol import requests
     from crewboard.store.layout import TeamDirectory
+    from crewboard_tui import poller
     from crewboard_tui.app import CrewboardApp
     from crewboard_tui.render.sanitize import safe_line
 
     def painted() -> None:
         bundle.end()
         if not read_only and team.directory.exists() and not team.directory.is_foreign():
-            threading.Thread(target=_wake_supervisor, args=(team,), name="crewboard-wake", daemon=True).start()
+            # So that its prefork server is ready before the first agent is hired from here. A hire tries again.
+            wake = (team.directory,)
+            threading.Thread(target=poller.wake_supervisor, args=wake, name="crewboard-wake", daemon=True).start()
 
     settings = read_settings(theme, team.directory.root)
     if on_leave is not None:
@@ -247,15 +252,3 @@ def _end_with_server() -> None:
     # It ends the process even if no thread of Python can run any more. sys.stderr is Textual's, and no file.
     faulthandler.dump_traceback_later(END_SECONDS, file=_STDERR, exit=True)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _wake_supervisor(team: Team) -> None:
-    """Wake the supervisor, so that its prefork server is ready before the first agent is hired from here."""
-    import logging
-
-    from crewboard.protocol import supervisor_client
-
-    try:
-        supervisor_client.wake_supervisor(team.directory)
-    except (CrewboardError, OSError) as error:
-        logging.getLogger(__name__).warning("no supervisor: %s", error)  # a hire tries again, and reports a failure

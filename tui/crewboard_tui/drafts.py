@@ -208,6 +208,13 @@ class Drafts(dict[str, str]):
         self.safe = frozenset(texts)
         return bool(news)
 
+    def put(self, name: str, text: str) -> None:
+        """Set a draft; an empty text drops it."""
+        if text:
+            self[name] = text
+        else:
+            self.pop(name, None)
+
     def claim(self, name: str) -> str:
         """Return a draft that is written from now on: while this dashboard is open, no other one shows it."""
         self.take_over()

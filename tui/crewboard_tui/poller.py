@@ -263,7 +263,8 @@ class TeamPoller:
         )
         if self._may_ring and due and (is_needed or view.unprovided):
             self._rang_at = time.monotonic()
-            threading.Thread(target=self._ring, name="crewboard-ring", daemon=True).start()
+            ring = (self._team, self._provide)
+            threading.Thread(target=wake_supervisor, args=ring, name="crewboard-ring", daemon=True).start()
 
     def _answer_again(self) -> None:
         """Answer what the screen asks now; while changes keep coming, the team is not read again for that."""
@@ -318,12 +319,14 @@ class TeamPoller:
                     answers[query] = before[query]
         return replace(snapshot, answers=answers, problem=problem)
 
-    def _ring(self) -> None:
-        try:
-            supervisor_client.wake_supervisor(self._team)
-            self._provide()
-        except (CrewboardError, OSError) as error:
-            log.warning("no supervisor: %s", error)
+
+def wake_supervisor(team: TeamDirectory, provide: Callable[[], object] = lambda: None) -> None:
+    """Wake the supervisor of a team, or start it, and then `provide` what it lacks. A failure is logged."""
+    try:
+        supervisor_client.wake_supervisor(team)
+        provide()
+    except (CrewboardError, OSError) as error:
+        log.warning("no supervisor: %s", error)
 
 
 def is_at_rest(view: TeamView) -> bool:

@@ -16,13 +16,14 @@ from crewboard import LEAD, AgentView, ExitCode, HireOptions, Need, Task, TryLat
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation, split_text
 from crewboard.readmodel.needs import to_acknowledge
+from crewboard.records.agents import Profile
 from crewboard.redaction import is_secret
 from crewboard_tui.actions.messaging import keep_unsent
 from crewboard_tui.actions.registry import Action, Operations, Selection, aimed, ask_yes, either, for_fitting, not_for
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
-from crewboard_tui.drafts import TASK, edit_of_task
+from crewboard_tui.drafts import HIRE, TASK, edit_of_task
 from crewboard_tui.keymap.bindings import BY_ID
 from crewboard_tui.render.lines import clip_middle, one_line
 
@@ -436,12 +437,10 @@ class TaskActions:
                     if worked:
                         selection.show_task(made[0])
 
-                keep = keep_unsent(self._context, lambda: TASK, text)
-                self._context.do(operation.doing, add, added, settle=keep)
+                unsent = keep_unsent(self._context, lambda: TASK, text)
+                self._context.do(operation.doing, add, added, settle=unsent)
 
-        def keep(text: str) -> None:
-            self._context.drafts[TASK] = text
-
+        keep = partial(self._context.drafts.put, TASK)
         hint, prose = self._text_hint("adds it"), Prose.of(self._context)
         prompt = PromptLine(TASK, lambda: self._context.drafts.get(TASK, ""), hint=hint, changed=keep, prose=prose)
         self._context.navigator.ask(prompt, done)
@@ -453,10 +452,7 @@ class TaskActions:
         name, shown = edit_of_task(task.id), as_text(task.subject, task.description)
 
         def keep(text: str) -> None:
-            if text == shown:
-                drafts.pop(name, None)
-            else:
-                drafts[name] = text
+            drafts.put(name, "" if text == shown else text)
 
         def save(text: str) -> str:
             done = operation.run(self._context.team, task.id, shown, text)
@@ -647,7 +643,9 @@ class FirstSteps:
 
         # In a checkout of its own, so that there is something to merge.
         worktree = await asyncio.to_thread(hire.can_have_worktree, context.team)
-        context.propose_hire(_FIRST, _FIRST_TASK, HireOptions(plan=True, worktree=worktree))
+        # A prompt that was not sent stays.
+        context.drafts.setdefault(HIRE, _FIRST_TASK)
+        context.unsent_hire = _FIRST, Profile(type="code", flags=HireOptions(plan=True, worktree=worktree))
         await context.navigator.open_hire_form(selection.show_agent)
 
     def _why_not_offline(self) -> str:

@@ -78,15 +78,12 @@ class Messaging:
                 self._context.drafts.pop(target.draft, None)
                 target.send(text)
 
-        def keep(text: str) -> None:
-            self._context.drafts[target.draft] = text
-
         def kept() -> str:
             return self._context.drafts.get(target.draft, "")
 
         prompt = PromptLine(
             lambda text: target.addressed(text) or target.label, kept,
-            hint=target.hint(self._context.key), changed=keep,
+            hint=target.hint(self._context.key), changed=partial(self._context.drafts.put, target.draft),
             names=target.names, prose=Prose.of(self._context), write_out=target.write_out,
             check=lambda text: target.check(text) if target.is_sent(text) else None,
         )  # fmt: skip

@@ -129,7 +129,7 @@ class Composer(Horizontal):
 
     def _keep(self, text: str) -> None:
         if self._head is not None:
-            self._app_context.drafts[self._head.draft] = text
+            self._app_context.drafts.put(self._head.draft, text)
 
     def _refuse(self, why: str) -> None:
         self._app_context.say(why, "error")

@@ -253,6 +253,11 @@ def limit_tone(share: float | None) -> str:
     return "error" if share >= 1 else "warning" if share >= NEARLY else ""
 
 
+def share_span(share: float | None) -> Span:
+    """Return a share of a limit in its tone; empty if it is unknown."""
+    return Span("" if share is None else format_percent(share), limit_tone(share))
+
+
 def filled_cells(share: float, width: int) -> int:
     """Return how many of `width` cells a share fills, rounded down so that a full bar means all of it."""
     return min(width, int(round(share * width, 6)))

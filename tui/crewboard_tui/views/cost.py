@@ -28,7 +28,7 @@ from crewboard_tui.render.formats import (
     format_spending,
     format_tokens,
     is_same_day,
-    limit_tone,
+    share_span,
     why_no_money,
 )
 from crewboard_tui.render.lines import Line, Span, one_line, rule_line, wrap
@@ -58,10 +58,6 @@ def _count(tokens: int) -> Span:
     return Span(format_count(tokens) if tokens else "")
 
 
-def _share_cell(share: float | None) -> Span:
-    return Span("" if share is None else format_percent(share), limit_tone(share))
-
-
 def _hits(account: Account) -> Span:
     hits = hit_rate(account.bill.tokens)
     if hits is None:
@@ -87,8 +83,8 @@ COLUMNS: tuple[Column[Account], ...] = (
     Column("HIT", _BAR + 5, _hits, "right", 5),
     Column("BUDGET", 7, lambda a: Span(str(a.bill.budget or "").removesuffix(" tokens")), "right", 1,
            has=lambda a: a.bill.budget is not None),
-    Column("USED", 5, lambda a: _share_cell(a.bill.share), "right", has=lambda a: a.bill.budget is not None),
-    Column("CTX", 4, lambda a: _share_cell(context_share(a.context)), "right", 4),
+    Column("USED", 5, lambda a: share_span(a.bill.share), "right", has=lambda a: a.bill.budget is not None),
+    Column("CTX", 4, lambda a: share_span(context_share(a.context)), "right", 4),
 )  # fmt: skip
 """The columns from left to right; TOKENS is the total of IN, OUT, CACHED and WRITTEN (`TOKEN_KINDS`), WEB are uses."""
 

@@ -241,10 +241,7 @@ class HireScreen(BaseScreen):
             self._keep(self.form.prompt, self._kept_elsewhere)
 
     def _keep(self, *prompts: str) -> None:
-        if text := "\n\n".join(prompt for prompt in prompts if prompt.strip()):
-            self.context.drafts[HIRE] = text
-        else:
-            self.context.drafts.pop(HIRE, None)
+        self.context.drafts.put(HIRE, "\n\n".join(prompt for prompt in prompts if prompt.strip()))
 
     def _must_show(self, kind: agent_types.AgentType) -> bool:
         """Return True, and show what the type may do, if the user must accept it and did not see all of it yet."""

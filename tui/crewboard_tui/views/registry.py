@@ -19,11 +19,16 @@ VIEWS = {
 _PAGES = ("agent", "help", "hire", "hosts", "requests.plan_screen", "requests.question_screen", "teams")
 
 
+def load(mode: str) -> type[BaseScreen]:
+    """Return the class of a numbered view."""
+    module, name = VIEWS[mode]
+    view: type[BaseScreen] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    return view
+
+
 def open_view(mode: str, context: AppContext) -> BaseScreen:
     """Return a numbered view."""
-    module, name = VIEWS[mode]
-    view: BaseScreen = getattr(importlib.import_module(f"{__package__}.{module}"), name)(context)
-    return view
+    return load(mode)(context)
 
 
 def load_all() -> None:

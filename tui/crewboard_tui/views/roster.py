@@ -16,7 +16,17 @@ from crewboard_tui.actions.search import ALL, in_group, matches_agent
 from crewboard_tui.keymap.bindings import Pressed
 from crewboard_tui.queries import Lanes, Snapshot
 from crewboard_tui.render import table
-from crewboard_tui.render.formats import BARS, bar, format_age, format_lines, format_money, format_size, format_span
+from crewboard_tui.render.formats import (
+    BARS,
+    bar,
+    context_share,
+    format_age,
+    format_lines,
+    format_money,
+    format_size,
+    format_span,
+    share_span,
+)
 from crewboard_tui.render.lines import Line, Span, one_line
 from crewboard_tui.render.looks import NEED_LOOKS, URGENT, look_of
 from crewboard_tui.render.table import Column, mark_span
@@ -128,20 +138,6 @@ def _pid(row: AgentRow) -> Span:
     return Span("")
 
 
-def _context(row: AgentRow) -> Span:
-    if not row.agent.status.context.limit:
-        return Span("")
-    percent = 100 * row.agent.status.context.used // row.agent.status.context.limit
-    return Span(f"{percent}%", "warning" if percent >= 80 else "")  # noqa: PLR2004  where summaries are near
-
-
-def _plan(row: AgentRow) -> Span:
-    """Return how many calls go beyond the plan, else that terms of its approval hold."""
-    if row.agent.status.deviations:
-        return Span(f"+{row.agent.status.deviations.count}", "warning bold")
-    return Span("terms") if row.agent.status.terms else Span("")
-
-
 def _has_steps(row: AgentRow) -> bool:
     """Return True if an agent listed steps of work that it has not ended."""
     return row.agent.status.todo is not None and row.agent.shown not in ("idle", "done")
@@ -182,8 +178,12 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
     ),
     Column("PID", 7, _pid, since=WIDE),
     Column(
-        "PLAN", 5, _plan, "right", since=MEDIUM,
+        "PLAN", 5, align="right", since=MEDIUM,
         has=lambda row: row.agent.status.deviations is not None or row.agent.status.terms is not None,
+        # How many calls go beyond the plan, else that terms of its approval hold.
+        cell=lambda row: Span(f"+{row.agent.status.deviations.count}", "warning bold")
+        if row.agent.status.deviations
+        else Span("terms" if row.agent.status.terms else ""),
     ),
     Column("TODO", 5, _steps, "right", since=MEDIUM, has=_has_steps),
     Column(
@@ -214,7 +214,10 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
         "MEM", 5, align="right", since=WIDE, rank=2, has=lambda row: row.agent.usage is not None,
         cell=lambda row: Span(format_size(row.agent.usage.memory) if row.agent.usage else ""),
     ),
-    Column("CTX", 4, _context, "right", since=MEDIUM, rank=5, has=lambda row: row.agent.status.context.limit > 0),
+    Column(
+        "CTX", 4, align="right", since=MEDIUM, rank=5, has=lambda row: row.agent.status.context.limit > 0,
+        cell=lambda row: share_span(context_share(row.agent.status.context)),
+    ),
     Column(
         "COST", 6, align="right", since=MEDIUM, rank=6, has=lambda row: row.agent.status.cost_usd is not None,
         cell=lambda row: Span(format_money(row.agent.status.cost_usd) if row.agent.status.cost_usd is not None else ""),

@@ -58,9 +58,6 @@ class Select(Widget, can_focus=True):
     def watch_at(self) -> None:
         self.post_message(self.Changed())
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
-        return 1
-
     def parts(self, width: int) -> list[tuple[Span, int]]:  # noqa: ARG002
         """Return what is shown in `width` cells: each piece with the index of the option that a click chooses."""
         before, after = ((self.at + by) % len(self.options) for by in (-1, 1))
@@ -162,9 +159,6 @@ class Checkbox(Widget, can_focus=True):
     def get_content_width(self, container: Size, viewport: Size) -> int:  # noqa: ARG002
         return cell_len(self._label) + _BOX
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
-        return 1
-
     def render_line(self, y: int) -> Strip:  # noqa: ARG002
         box = Span("[x] " if self.value else "[ ] ", "key")
         content = (box, Span(self._label, "bold" if self.has_focus else ""))
@@ -185,9 +179,6 @@ class Section(Widget):
         self._question = question
         self._painter = Painter(self)
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
-        return 1
-
     def render_line(self, y: int) -> Strip:  # noqa: ARG002
         width = self.size.width
         return self._painter.strip(rule_line(self._question, "", (), 1, width, is_focused=False), width)
@@ -206,9 +197,6 @@ class Fold(Checkbox):
         if text != self._short:
             self._short = text
             self.refresh()
-
-    def get_content_width(self, container: Size, viewport: Size) -> int:  # noqa: ARG002
-        return container.width
 
     def render_line(self, y: int) -> Strip:  # noqa: ARG002
         width = self.size.width

@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -264,13 +265,10 @@ class ChangesPage(BaseScreen):
             return
         drafts = self.context.drafts
 
-        def keep(text: str) -> None:
-            drafts[note.draft] = text
+        keep = partial(drafts.put, note.draft)
 
         def done(text: str) -> None:
-            keep(text)
-            if not text.strip():
-                del drafts[note.draft]
+            keep(text if text.strip() else "")
             self.refresh_all()
 
         keeps, line, sends = map(self.context.key, ("draft.send", "draft.newline", "changes.send"))

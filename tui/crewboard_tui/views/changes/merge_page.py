@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from textual import on, work
@@ -401,15 +402,11 @@ class MergePage(BaseScreen):
 
     def _write_message(self) -> None:
         drafts = self.context.drafts
-
-        def keep(text: str) -> None:
-            drafts[self._draft] = text
+        keep = partial(drafts.put, self._draft)
 
         def done(text: str) -> None:
             message = text.strip()
             keep(message)
-            if not message:
-                drafts.pop(self._draft, None)
             self._check(replace(self._terms, message=message or None))
 
         hint = f"{self.context.key('draft.newline')} new line · empty: the usual one · the agent is added as co-author"

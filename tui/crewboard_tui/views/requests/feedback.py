@@ -190,10 +190,7 @@ class Feedback(Frame):
     def keep(self) -> None:
         """Save the texts as drafts; drop empty and sent ones."""
         for draft, text, taken in zip(self._drafts, self._texts, self._taken, strict=True):
-            if text and not taken:
-                self._app_context.drafts[draft] = text
-            else:
-                self._app_context.drafts.pop(draft, None)
+            self._app_context.drafts.put(draft, "" if taken else text)
 
 
 class PlanEditor(TextArea):
@@ -227,10 +224,7 @@ class PlanEditor(TextArea):
 
     def keep(self) -> None:
         """Keep the text as a draft, unless it equals the plan or was sent."""
-        if self._is_sent or self.text == self._original:
-            self._drafts.pop(self._draft, None)
-        else:
-            self._drafts[self._draft] = self.text
+        self._drafts.put(self._draft, "" if self._is_sent or self.text == self._original else self.text)
 
     def sent(self) -> None:
         """Drop the draft: the edited plan was sent."""
@@ -349,9 +343,7 @@ class TermsList(LineList):
         self.marks_changed()
 
     def _keep(self, draft: str, chosen: Mapping[str, str]) -> None:
-        self._app_context.drafts.pop(draft, None)
-        if chosen:
-            self._app_context.drafts[draft] = "\n".join(f"{row}: {word}" for row, word in chosen.items())
+        self._app_context.drafts.put(draft, "\n".join(f"{row}: {word}" for row, word in chosen.items()))
 
     def carry_over(self, earlier: Iterable[Request]) -> None:
         """Take over what is chosen for versions before, newest first; about steps, by the text of each."""

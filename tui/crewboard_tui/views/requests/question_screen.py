@@ -81,7 +81,8 @@ class QuestionScreen(BaseScreen):
             hint = self._how_to_write() if self.app.size.height < TALL else ""
             kept = self.context.drafts.get(self.page.seen.id, "")
             answer = DraftInput(kept, prose=Prose.of(self.context), id="answer", placeholder=hint)
-            answer.keep = self._keep
+            # On every change, because the input is removed before the page.
+            answer.keep = partial(self.context.drafts.put, self.page.seen.id)
             answer.refuse = partial(self.context.say, tone="error")
             yield answer
         yield LineView(id="why", classes="pane", follows=False)
@@ -234,13 +235,6 @@ class QuestionScreen(BaseScreen):
         self.query_one("#answer-frame").set_class(bool(self.options) and not self._kept, "-hidden")
         self._rest()
         self.paint(self.context.snapshot)
-
-    def _keep(self, text: str) -> None:
-        """Save the draft on every change, because the input is removed before the page. Delete an empty one."""
-        if text:
-            self.context.drafts[self.page.seen.id] = text
-        else:
-            self.context.drafts.pop(self.page.seen.id, None)
 
 
 class Choices(LineList):
