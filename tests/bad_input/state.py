@@ -8,7 +8,7 @@ from unittest import mock
 from crewboard.records.agents import Cursor, Spec, Status
 from crewboard.records.base import convert
 from crewboard.records.processes import Exit, Lease
-from crewboard.store import agents, leases, roster, tasks
+from crewboard.store import agents, json_records, leases, tasks
 from tests.bad_input.bench import Bench, Entry, kept
 from tests.store.raw_mail import line
 
@@ -95,7 +95,7 @@ def _swapped_task(bench: Bench) -> None:
 def _roster_with_twins(bench: Bench) -> None:
     twins = bench.team.config.on_disk.read_bytes().replace(b'"fixer"', b'"scout"')
     bench.team.config.on_disk.write_bytes(twins)
-    roster._CACHE.clear()
+    json_records.cached_file.cache_clear()
     assert [agent.name for agent in bench.view().agents] == ["scout"]
     assert bench.cli("status").code == 0
 

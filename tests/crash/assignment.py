@@ -16,7 +16,7 @@ from crewboard.records.agents import HireOptions, Spec, Tokens
 from crewboard.records.events import Event, Reply, RunStarted, ToolStart
 from crewboard.records.team import Member
 from crewboard.sandbox.sandbox import Sandbox
-from crewboard.store import agents, journal, mailbox, roster, tasks
+from crewboard.store import agents, journal, json_records, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import undelimit
 from crewboard.worker.interrupts import Interrupts, WorkerExit
@@ -193,7 +193,7 @@ def work_until_done(team: TeamDirectory, model: ScriptedModel, fault: Fault | No
     for _ in range(2):
         if ends[-1] == ExitCode.DONE:
             break
-        roster._CACHE.clear()
+        json_records.cached_file.cache_clear()
         tasks.release(team, "scout", 2.0)
         resume(team)
         ends.append(run(team, model))

@@ -13,7 +13,7 @@ from crewboard.records.base import Record
 from crewboard.records.processes import Exit
 from crewboard.records.requests import Request
 from crewboard.records.team import Config, OperatorState, Task
-from crewboard.store import codec, mailbox, roster
+from crewboard.store import codec, json_records, mailbox, roster
 from crewboard.store.layout import TeamDirectory
 from tests.crash.faults import Disk, Fault, Killed, kinds_for, some_kinds_for
 from tests.crash.scenarios import Outcome, Scenario, damaged_events
@@ -72,7 +72,7 @@ def _run(scenario: Scenario, root: Path, fault: Fault | None) -> Run:
     with Disk(fault) as disk:
         outcome = _act(scenario, team)
     calls = tuple(disk.calls)
-    roster._CACHE.clear()
+    json_records.cached_file.cache_clear()
     try:
         assert fault is None or disk.reached, "the fault was never reached"
         assert outcome == "done" or fault is not None

@@ -10,22 +10,18 @@ import posixpath
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
 from itertools import combinations
 
 from msgspec import Struct
 
 from crewboard.executed_files import EVERYTHING, makes_repository, runs_on_your_machine
-from crewboard.records.agents import Spec, Status, StepNames, Undone, Work, Worktree
+from crewboard.records.agents import StepNames, Undone, Work, Worktree
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import Request, lines_of, step_lines
 from crewboard.records.team import Collisions, matches_path
 from crewboard.store import roster
-from crewboard.store.json_records import CachedFile
-from crewboard.store.layout import AgentDirectory, TeamDirectory
-
-_MOST_CACHED = 512
-"""Agents whose records a process keeps in memory."""
+from crewboard.store.json_records import cached_file
+from crewboard.store.layout import TeamDirectory
 
 
 class Collision(Struct, frozen=True):
@@ -108,20 +104,10 @@ def find_objection(
         told = f"ask {holder} with send_message, or tell {config.reports_to(name)}"
         why = f"{holder} holds {file} until its result, because its approved plan names it"
         return Objection(f"{why}. Change another file, {told}.", asks=False)
-    recorded = _recorded(team).get() or Collisions()
+    recorded = cached_file(team.collisions).get() or Collisions()
     lacks = [(each.name, each.lacks(file, own, last_change, recorded)) for each in others]
     said = "; ".join(f"{other} changed it in work that is not {what}" for other, what in lacks if what)
     return Objection(said, asks=True) if said else None
-
-
-@lru_cache(maxsize=_MOST_CACHED)
-def _records(agent: AgentDirectory) -> tuple[CachedFile[Spec], CachedFile[Status], CachedFile[Undone]]:
-    return agent.spec.watch(), agent.status.watch(), agent.undone.watch()
-
-
-@lru_cache(maxsize=8)
-def _recorded(team: TeamDirectory) -> CachedFile[Collisions]:
-    return team.collisions.watch()
 
 
 class _Other(Struct, frozen=True):
@@ -134,9 +120,9 @@ class _Other(Struct, frozen=True):
 
     @classmethod
     def read(cls, team: TeamDirectory, name: str) -> "_Other":
-        records = _records(team.agent(name))
-        spec, status = records[0].get(), records[1].get()
-        work = without_undone((status.work if status is not None else None) or Work(), records[2].get())
+        agent = team.agent(name)
+        spec, status = cached_file(agent.spec).get(), cached_file(agent.status).get()
+        work = without_undone((status.work if status is not None else None) or Work(), cached_file(agent.undone).get())
         worktree = spec.worktree if spec is not None else None
         root = team.worktree(name) / worktree.folder if worktree is not None else team.root
         return cls(name, work, worktree, str(root))

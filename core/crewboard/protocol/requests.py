@@ -306,7 +306,7 @@ def respond(
         team,
         mailbox.compose(
             by, request.from_, f"{request.type}_response", request.said or status,
-            ident=_mail_id(request_id, "answer"), ts=now,
+            ident=mailbox.derived_id(request_id, "answer"), ts=now,
             metadata={"request_id": request_id, "approve": approve, "feedback": answer.get("feedback")},
         ),
         durable=True,
@@ -330,7 +330,7 @@ def release(team: TeamDirectory, request: Request, terms: Terms, steps: Sequence
         mailbox.compose(
             OPERATOR, request.from_, "message",
             f"{which} of your plan {request.id}: I release {they}. Do {they} before your result.{still}",
-            ident=_mail_id(request.id, f"released {numbers}"), ts=now,
+            ident=mailbox.derived_id(request.id, f"released {numbers}"), ts=now,
             metadata={"request_id": request.id, "released": [*steps]},
         ),
         durable=True,
@@ -380,7 +380,7 @@ def answer_id(name: str, answer: Answer) -> str:
 def ask_id(request: Request) -> str:
     """Return the id of the mail that announces a request."""
     # Of a review that the operator takes over, there are two.
-    return _mail_id(request.id, "ask" if request.type != "task_review" else f"ask {request.to}")
+    return mailbox.derived_id(request.id, "ask" if request.type != "task_review" else f"ask {request.to}")
 
 
 def question_id(agent: str, call: str) -> str:
@@ -390,8 +390,4 @@ def question_id(agent: str, call: str) -> str:
 
 def response_id(request: Request) -> str:
     """Return the id of the mail that contains the decision on a request."""
-    return _mail_id(request.id, "answer")
-
-
-def _mail_id(request_id: str, part: str) -> str:
-    return mailbox.derived_id(request_id, part)
+    return mailbox.derived_id(request.id, "answer")

@@ -121,27 +121,24 @@ def _split(value: Any, hint: Any, path: tuple[Any, ...], unknown: list[Any]) -> 
     shape = _shape(hint)
     if isinstance(value, dict):
         model = shape.choose(value)
-        if model is not None:
-            return _split_record(value, model, path, unknown)
-        if shape.values is not None:
+        if model is None and shape.values is not None:
             return {key: _split(each, shape.values, (*path, key), unknown) for key, each in value.items()}
-    elif isinstance(value, list) and shape.items is not None:
+        if model is None:
+            return value
+        fields, nested, tag_field = _fields(model), _nested(model), model.__struct_config__.tag_field
+        known, others = {}, {}
+        for key, each in value.items():
+            field = fields.get(key)
+            if field is None and key != tag_field:
+                others[key] = each
+            else:
+                known[key] = _split(each, nested[field], (*path, field), unknown) if field in nested else each
+        if others:
+            unknown.append((path, others))
+        return known
+    if isinstance(value, list) and shape.items is not None:
         return [_split(each, shape.items, (*path, place), unknown) for place, each in enumerate(value)]
     return value
-
-
-def _split_record(value: dict[str, Any], model: type[Record], path: tuple[Any, ...], unknown: list[Any]) -> Any:  # noqa: ANN401
-    fields, nested, tag_field = _fields(model), _nested(model), model.__struct_config__.tag_field
-    known, others = {}, {}
-    for key, each in value.items():
-        field = fields.get(key)
-        if field is None and key != tag_field:
-            others[key] = each
-        else:
-            known[key] = _split(each, nested[field], (*path, field), unknown) if field in nested else each
-    if others:
-        unknown.append((path, others))
-    return known
 
 
 class _Shape(msgspec.Struct, frozen=True):

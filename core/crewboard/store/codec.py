@@ -33,8 +33,14 @@ def encode(record: Record, *, indent: int | None = None) -> bytes:
         BadDataError: It could not be read again: a field does not fit the model, JSON cannot express a value, or it is
             nested too deep.
     """
-    data = _encode_plain(record)
-    return (msgspec.json.format(data, indent=indent or 0) if data else _encode_any(record, indent)) + b"\n"
+    if (plain := _encode_plain(record)) is not None:
+        return msgspec.json.format(plain, indent=indent or 0) + b"\n"
+    try:
+        data = json.dumps(record.as_dict(), ensure_ascii=True, allow_nan=False, indent=indent).encode("ascii")
+        decode(data, type(record))
+    except (ValueError, TypeError, RecursionError, BadDataError) as error:
+        raise BadDataError(f"a {type(record).__name__} cannot be written: {error}") from error
+    return data + b"\n"
 
 
 def _encode_plain(record: Record) -> bytes | None:
@@ -47,15 +53,6 @@ def _encode_plain(record: Record) -> bytes | None:
         return data if data.isascii() and decode(data, type(record)) == record else None
     except (ValueError, TypeError, RecursionError, BadDataError):
         return None
-
-
-def _encode_any(record: Record, indent: int | None) -> bytes:
-    try:
-        data = json.dumps(record.as_dict(), ensure_ascii=True, allow_nan=False, indent=indent).encode("ascii")
-        decode(data, type(record))
-    except (ValueError, TypeError, RecursionError, BadDataError) as error:
-        raise BadDataError(f"a {type(record).__name__} cannot be written: {error}") from error
-    return data
 
 
 def decode(data: bytes, model: type[R]) -> R:
@@ -111,13 +108,6 @@ def prepare(model: type[Record] = Record) -> None:
 def _decode_any(data: bytes, model: Any) -> Any:  # noqa: ANN401  a type or a union
     """Return a record that no decoder reads as it is, or say what is wrong with it."""
     try:
-        return convert(_parse(data), model)
-    except msgspec.ValidationError as error:
-        raise BadDataError(describe_invalid(error, "the record")[:_MAX_ERROR_LENGTH]) from error
-
-
-def _parse(data: bytes) -> Any:  # noqa: ANN401  any JSON value
-    try:
         value = msgspec.json.decode(data)
     except (ValueError, RecursionError):
         try:
@@ -129,7 +119,10 @@ def _parse(data: bytes) -> Any:  # noqa: ANN401  any JSON value
             raise BadDataError(f"not valid JSON: {str(error)[:80] or type(error).__name__}") from error
     if _may_be_deep(data):
         _check_depth(value)
-    return value
+    try:
+        return convert(value, model)
+    except msgspec.ValidationError as error:
+        raise BadDataError(describe_invalid(error, "the record")[:_MAX_ERROR_LENGTH]) from error
 
 
 def _reject_constant(constant: str) -> NoReturn:

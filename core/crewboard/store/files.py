@@ -222,25 +222,17 @@ def locked(path: StrPath) -> Iterator[None]:
         StorageError: The lock file cannot be opened: the team is gone or read-only.
     """
     require_ownership()
-    try:
+    with storage_errors(f"cannot lock {path}"):
         fd = open_private(path, os.O_RDWR)
-    except OSError as error:
-        raise StorageError(f"cannot lock {path}: {reason(error)}") from error
     try:
-        _wait_for_lock(fd, path)
+        with storage_errors(f"cannot lock {path}"):
+            fcntl.flock(fd, fcntl.LOCK_EX)
         require_ownership()
         yield
     finally:
         # The descriptor is closed even if close() fails, and the lock is released with it.
         with contextlib.suppress(OSError):
             os.close(fd)
-
-
-def _wait_for_lock(fd: int, path: StrPath) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError as error:
-        raise StorageError(f"cannot lock {path}: {reason(error)}") from error
 
 
 Search = Callable[[int], int | None]
@@ -330,7 +322,8 @@ def _write_line(fd: int, path: StrPath, line: bytes, ours: list[_Span]) -> None:
             count = _write_some(fd, left)
             ours.append((os.lseek(fd, 0, os.SEEK_CUR) - count, count))
             left = left[count:]
-        if _is_contiguous(ours):
+        # After a short write, a program that takes no lock can append before the rest is written.
+        if all(start + count == after for (start, count), (after, _) in itertools.pairwise(ours)):
             return
         _blank(path, ours)
         ours.clear()
@@ -369,14 +362,6 @@ def _write_some(fd: int, data: bytes) -> int:
     if count == 0:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return count
-
-
-def _is_contiguous(spans: list[_Span]) -> bool:
-    """Return True if the spans follow each other without a gap.
-
-    After a short write, a program that takes no lock can append before the rest is written.
-    """
-    return all(start + count == after for (start, count), (after, _) in itertools.pairwise(spans))
 
 
 def _blank(path: StrPath, spans: list[_Span]) -> None:

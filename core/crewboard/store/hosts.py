@@ -80,11 +80,11 @@ def now(team: TeamDirectory) -> float:
     known = _offsets.get(place)
     ahead = known.ahead + at - monotonic - known.base if known is not None else 0.0
     if known is None or abs(at - monotonic - known.base) > _CLOCK_TOLERANCE:
-        known = _offsets[place] = _measure(team, ahead)
+        known = _measure(team, ahead)
     elif monotonic - known.measured_at >= _CLOCK_INTERVAL:
         known = _offsets[place] = structs.replace(known, measured_at=monotonic)
         # A screen asks for the time, too, and must not stand still while the store is away.
-        threading.Thread(target=_measure_again, args=(team, ahead), name="crewboard-clock", daemon=True).start()
+        threading.Thread(target=_measure, args=(team, ahead), name="crewboard-clock", daemon=True).start()
     return at - known.ahead if abs(known.ahead) > _CLOCK_TOLERANCE else at
 
 
@@ -92,11 +92,8 @@ def _measure(team: TeamDirectory, ahead: float) -> _Offset:
     """Compare the clocks; if the store does not answer, this machine's is still `ahead`."""
     with contextlib.suppress(StorageError):
         ahead = _compare_clocks(team).ahead
-    return _Offset(ahead, time.monotonic(), time.time() - time.monotonic())
-
-
-def _measure_again(team: TeamDirectory, ahead: float) -> None:
-    _offsets[team.store.describe("")] = _measure(team, ahead)
+    found = _offsets[team.store.describe("")] = _Offset(ahead, time.monotonic(), time.time() - time.monotonic())
+    return found
 
 
 def exist(team: TeamDirectory) -> bool:

@@ -144,33 +144,22 @@ class CachedFile(Generic[R]):
         """Return the record, or None if there is none."""
         try:
             version = self.key.store.changed(self.key.name)
+            if version is None:
+                self._version, self._record, self.damaged = None, None, False
+            elif version != self._version:
+                self._version = version
+                self._record, self.damaged = self.key.load(), False
         except StorageError:
-            self._forget()
-            return self._record
-        if version is None:
-            self._version, self._record, self.damaged = None, None, False
-        elif version != self._version:
-            self._version = version
-            self._load()
+            # Without a version, the same record is read again once it is accessible.
+            self._version, self.damaged = None, True
+        except CrewboardError:
+            self.damaged = True
         return self._record
 
     @property
     def last_good(self) -> R | None:
         """Return the record as it was at the last call of `get`."""
         return self._record
-
-    def _load(self) -> None:
-        try:
-            self._record = self.key.load()
-            self.damaged = False
-        except StorageError:
-            self._forget()
-        except CrewboardError:
-            self.damaged = True
-
-    def _forget(self) -> None:
-        """Forget the version, so that the same record is read again once it is accessible."""
-        self._version, self.damaged = None, True
 
 
 _RECHECK_INTERVAL = 60.0
@@ -180,7 +169,8 @@ Replacing a record changes the folder; editing one in place by hand does not.
 """
 
 _MAX_CACHED_FOLDERS = 16
-"""Folders that a process keeps in memory; a worker has two."""
+_MAX_CACHED_FILES = 2048
+"""Folders and records that a process keeps in memory; a worker has two folders, and some records of each agent."""
 
 
 class CachedFolder(Generic[R]):
@@ -238,6 +228,12 @@ class CachedFolder(Generic[R]):
         except StorageError:
             # What was read before is better than nothing.
             self._version, self._unreadable = None, True
+
+
+@lru_cache(maxsize=_MAX_CACHED_FILES)
+def cached_file(key: RecordKey[R]) -> CachedFile[R]:
+    """Return this process's shared `CachedFile` for a record."""
+    return key.watch()
 
 
 @lru_cache(maxsize=_MAX_CACHED_FOLDERS)

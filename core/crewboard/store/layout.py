@@ -446,8 +446,11 @@ class TeamDirectory(Struct, frozen=True):
             for folder in (self.path.parent, self.path):
                 _require_own(folder)
             for folder in (self.path, self.agents):
-                for inside in _folders_and_links(folder):
-                    _require_own(inside)
+                inside: list[Path] = []
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+                    inside = [folder / entry.name for entry in entries if entry.is_symlink() or entry.is_dir()]
+                for each in inside:
+                    _require_own(each)
 
     def is_own(self) -> bool:
         """Return True if every folder of the team belongs to this user and only this user can write in it."""
@@ -684,14 +687,6 @@ def _mark_lines(marks: Iterable[bytes]) -> bytes:
     return b"".join(mark + b"\n" for mark in dict.fromkeys(marks))
 
 
-def _folders_and_links(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return [folder / entry.name for entry in entries if entry.is_symlink() or entry.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
 def _unsafe_reason(path: Path) -> str | None:
     """Return why another user or a cloned repository may control the folder `path`; None if neither can.
 
@@ -746,10 +741,12 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
     for folder in (here, *here.parents)[:-1]:
         if not _has_own_teams(folder):
             continue
-        if _has_adopted_team(folder):
-            if foreign is not None:
-                _warn_once(f"skipped {str(foreign / HOME)!r}: its teams are foreign; `crewboard --root DIR team adopt`")
-            return folder
+        with contextlib.suppress(CrewboardError):
+            if any(not team.is_foreign() for team in team_directories(folder)):
+                if foreign is not None:
+                    says = "its teams are foreign; `crewboard --root DIR team adopt`"
+                    _warn_once(f"skipped {str(foreign / HOME)!r}: {says}")
+                return folder
         foreign = foreign or folder
     if foreign is None and here.parent == here:
         raise UsageError(
@@ -757,13 +754,6 @@ def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None =
             "or name it: crewboard --root /"
         )
     return foreign or here
-
-
-def _has_adopted_team(folder: Path) -> bool:
-    try:
-        return any(not team.is_foreign() for team in team_directories(folder))
-    except CrewboardError:
-        return False
 
 
 def _has_own_teams(folder: Path) -> bool:

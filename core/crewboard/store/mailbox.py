@@ -7,6 +7,7 @@ Reading everything and then truncating lost 17 to 57 % of 8 × 2,000 concurrent 
 the reader's journal lost and doubled none in 1,850 random kills (docs/decisions/0001-append-only-mailboxes.md).
 """
 
+import contextlib
 import hashlib
 import os
 import time
@@ -115,22 +116,16 @@ def fit(team: TeamDirectory, message: Message) -> Message:
 def _fit(team: TeamDirectory, message: Message) -> tuple[Message, bytes]:
     line = codec.encode(message)
     if len(line) > MAX_MESSAGE:
-        message = _spill(team, message)
+        body = message.content.encode("utf-8", "replace")
+        name = f"{message.from_}-mail-{derived_id(message.id)[:16]}.md"
+        team.keep_result(name, body)
+        readable = (team.results / name).relative_to(team.root)
+        pointer = _POINTER.format(size=len(body), path=readable, head=message.content[:_EXCERPT_LENGTH])
+        message = message.replace(content=pointer, metadata={"body": f"results/{name}", **message.metadata})
         line = codec.encode(message)
     if len(line) > MAX_MESSAGE:
         raise UsageError(f"the metadata of the message to {message.to} is larger than {MAX_MESSAGE} bytes")
     return message, line
-
-
-def _spill(team: TeamDirectory, message: Message) -> Message:
-    body = message.content.encode("utf-8", "replace")
-    name = f"{message.from_}-mail-{derived_id(message.id)[:16]}.md"
-    team.keep_result(name, body)
-    path = f"results/{name}"
-    readable = (team.results / name).relative_to(team.root)
-    pointer = _POINTER.format(size=len(body), path=readable, head=message.content[:_EXCERPT_LENGTH])
-    metadata: dict[str, JsonValue] = {"body": path, **message.metadata}
-    return message.replace(content=pointer, metadata=metadata)
 
 
 def read(
@@ -161,9 +156,13 @@ def read(
             batch.more = True
             break
         batch.offset = end
-        if quoted and (line is None or quoted not in line):
+        if (quoted and (line is None or quoted not in line)) or (line is not None and not line.strip()):
             continue
-        message = _parse_line(name, line, end, batch)
+        try:
+            message: Message | None = _parse_message(name, line, end)
+        except BadDataError:
+            batch.damaged_ends.append(end)
+            message = _recover_message(name, line, end)
         if message is not None and kind in (None, message.type) and message.id not in known and message.id not in seen:
             seen.add(message.id)
             batch.entries.append((message, end))
@@ -173,17 +172,6 @@ def read(
 def size(team: TeamDirectory, name: str) -> int:
     """Return the size of a mailbox in bytes."""
     return team.inbox(name).size()
-
-
-def _parse_line(name: str, line: bytes | None, end: int, batch: Batch) -> Message | None:
-    """Return the message on a line, None for an empty or damaged one; record damage in `batch`."""
-    if line is not None and not line.strip():
-        return None
-    try:
-        return _parse_message(name, line, end)
-    except BadDataError:
-        batch.damaged_ends.append(end)
-        return _recover_message(name, line, end)
 
 
 def _parse_message(name: str, line: bytes | None, end: int) -> Message:
@@ -207,12 +195,10 @@ def _recover_message(name: str, line: bytes | None, end: int) -> Message | None:
     `send` terminates a line that a killed writer left unfinished; other programs append directly after it.
     """
     start = 0
-    for _ in range(_MAX_STARTS if line is not None else 0):
+    for _ in range(_MAX_STARTS):
         start = line.find(b'{"', start + 1) if line is not None else -1
-        if start < 0:
+        if line is None or start < 0:
             return None
-        try:
-            return _parse_message(name, line[start:] if line is not None else None, end)
-        except BadDataError:
-            continue
+        with contextlib.suppress(BadDataError):
+            return _parse_message(name, line[start:], end)
     return None

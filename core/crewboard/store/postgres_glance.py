@@ -180,7 +180,9 @@ class Copy:
             self._leave(known)
         if there is not None and there.id != row.id:
             self._drop(there.id)
-        if known is None or _differs(known, row):
+        # The end of a lease alone is no news: it is renewed all the time.
+        is_other = known is None or (known.number, known.place) != (row.number, row.place)
+        if known is None or is_other or (row.kind == "lease" and known.body != row.body):
             self._tell(row.place)
         row.is_held = known is not None and known.is_held
         rows[row.place] = self._by_id[row.id] = row
@@ -318,13 +320,6 @@ class Copy:
         """Return what the holder of a lease said, None if there is no lease."""
         row = self._leases.get(lease)
         return row.body if row is not None else None
-
-
-def _differs(old: Row, new: Row) -> bool:
-    """Return True if more changed than the end of a lease, which is renewed all the time."""
-    if (old.number, old.place) != (new.number, new.place):
-        return True
-    return new.kind == "lease" and old.body != new.body
 
 
 class _Glance:

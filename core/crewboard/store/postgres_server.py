@@ -168,17 +168,14 @@ class LeaseKeeper:
             rest = RENEW_AFTER * self._ttl()
 
     def _note(self, asked: list[int], renewed: set[int], begin: float) -> None:
-        lost = []
         with self._lock:
-            for token in asked:
-                lease = self._leases.get(token)
-                if lease is None:
-                    continue
-                if token in renewed:
-                    lease.certain_since = begin
-                else:
-                    lost.append(self._leases.pop(token))
-        for lease in lost:
+            for token in renewed & self._leases.keys():
+                self._leases[token].certain_since = begin
+            over = [self._leases.pop(token) for token in asked if token not in renewed and token in self._leases]
+        self._tell(over)
+
+    def _tell(self, over: list[_Lease]) -> None:
+        for lease in over:
             if lease.lost is not None:
                 lease.lost()
 
@@ -192,9 +189,7 @@ class LeaseKeeper:
                 for lease in over:
                     # The other thread neither renews it any more nor calls it lost, too.
                     del self._leases[lease.held.token]
-            for lease in over:
-                if lease.lost is not None:
-                    lease.lost()
+            self._tell(over)
             rest = max(0.01, min((lease.certain_since for lease in watched), default=now) + certain - now)
 
 

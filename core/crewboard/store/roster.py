@@ -11,12 +11,9 @@ from crewboard.errors import BadDataError, CrewboardError, UsageError
 from crewboard.pricing import Budget, budget_or_none
 from crewboard.records.agents import Spec, State, TermsInForce, Tokens
 from crewboard.records.team import Config, Member, Removed
-from crewboard.store.interface import Key
-from crewboard.store.json_records import CachedFile
+from crewboard.store.json_records import cached_file
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 from crewboard.unix import process
-
-_CACHE: dict[Key, CachedFile[Config]] = {}
 
 
 def load(team: TeamDirectory) -> Config:
@@ -29,10 +26,7 @@ def load(team: TeamDirectory) -> Config:
         BadDataError: The file is damaged, and this process has not read it before.
         StorageError: It cannot be read.
     """
-    known = _CACHE.get(team.config)
-    if known is None:
-        known = _CACHE[team.config] = team.config.watch()
-    config = known.get() or team.config.load()
+    config = cached_file(team.config).get() or team.config.load()
     if config is None:
         raise UsageError(f"there is no team in {team.path}")
     return config
@@ -108,20 +102,18 @@ def drop(team: TeamDirectory, name: str, left: Removed | None = None) -> Config:
     return change(team, edit)
 
 
-def is_attached(team: TeamDirectory) -> bool:
-    """Return True if the team mirrors one of another program, which starts and ends its agents itself."""
+def load_or_none(team: TeamDirectory) -> Config | None:
+    """Return the team's roster and settings as `load` does; None if there are none, or they cannot be read."""
     try:
-        return load(team).attached is not None
-    except CrewboardError:
-        return False
-
-
-def server(team: TeamDirectory) -> str | None:
-    """Return the address of the model's server that a team names; None if it names none, or that is unknown."""
-    try:
-        return load(team).server
+        return load(team)
     except CrewboardError:
         return None
+
+
+def is_attached(team: TeamDirectory) -> bool:
+    """Return True if the team mirrors one of another program, which starts and ends its agents itself."""
+    config = load_or_none(team)
+    return config is not None and config.attached is not None
 
 
 def uses_offline_model(team: TeamDirectory) -> bool:
@@ -129,10 +121,7 @@ def uses_offline_model(team: TeamDirectory) -> bool:
 
     False if that is unknown.
     """
-    try:
-        return team.has_model_mark() or load(team).offline
-    except CrewboardError:
-        return False
+    return team.has_model_mark() or ((config := load_or_none(team)) is not None and config.offline)
 
 
 def require_own_agents(team: TeamDirectory) -> None:
@@ -151,13 +140,8 @@ def require_own_agents(team: TeamDirectory) -> None:
 def find_team(root: Path, name: str) -> TeamDirectory | None:
     """Return the team called `name`, else the team in the directory `name`, else None."""
     teams = team_directories(root)
-    for team in teams:
-        try:
-            if load(team).name == name:
-                return team
-        except CrewboardError:
-            continue
-    return next((team for team in teams if team.path.name == name), None)
+    called = (team for team in teams if (config := load_or_none(team)) is not None and config.name == name)
+    return next(called, None) or next((team for team in teams if team.path.name == name), None)
 
 
 class Load(Struct, frozen=True):

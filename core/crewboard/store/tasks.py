@@ -5,7 +5,7 @@ from typing import TypedDict, Unpack
 
 from msgspec import Struct
 
-from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
+from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.records.team import Checked, Reviewed, Shown, Task, TaskStatus
 from crewboard.store import roster
@@ -139,7 +139,9 @@ def add(team: TeamDirectory, subject: str, now: float, *, by: str = OPERATOR, **
         raise UsageError(f"the task cannot be blocked by {missing[0]}: there is no task {missing[0]}")
     if (check := draft.get("check")) is not None:
         draft["check"] = stored_check(check)
-    ident = max([_last_id(team), *taken]) + 1
+    # The id of a task that was removed is not used again.
+    last = team.last_task_id.get() or b""
+    ident = max([int(last) if last.isdigit() else 0, *taken]) + 1
     task = Task(id=ident, subject=subject, **draft, check_by=by, created_at=now, updated_at=now)
     team.last_task_id.put(str(task.id).encode(), durable=True)
     team.task(task.id).save(task, durable=True)
@@ -173,12 +175,6 @@ def order_of_work(task: Task) -> tuple[int, int]:
     return -task.priority, task.id
 
 
-def _last_id(team: TeamDirectory) -> int:
-    """Return the highest id ever used, so that the id of a removed task is not used again."""
-    data = team.last_task_id.get()
-    return int(data) if data and data.isdigit() else 0
-
-
 def blockers(task: Task, tasks: dict[int, Task]) -> list[int]:
     """Return the ids in `task.blocked_by` that are not completed."""
     return [other for other in task.blocked_by if other not in tasks or tasks[other].status != "completed"]
@@ -204,11 +200,6 @@ def claim(team: TeamDirectory, task_id: int, name: str, agent_type: str, now: fl
     task = load(team, task_id)
     if task.owner == name and task.status == "in_progress":
         return task
-    _check_claim(task, tasks, name, agent_type)
-    return _save(team, task, now, status="in_progress", owner=name)
-
-
-def _check_claim(task: Task, tasks: dict[int, Task], name: str, agent_type: str) -> None:
     if task.status != "pending":
         raise UsageError(
             f"task {task.id} is {task.status.replace('_', ' ')}" + (f" by {task.owner}" if task.owner else "")
@@ -222,6 +213,7 @@ def _check_claim(task: Task, tasks: dict[int, Task], name: str, agent_type: str)
     for other in tasks.values():
         if other.owner == name and is_at_work_on(other):
             raise TryLaterError(f"{name} has task {other.id} in progress; finish it first")
+    return _save(team, task, now, status="in_progress", owner=name)
 
 
 def check_type(what: str, required_type: str | None, name: str, agent_type: str) -> None:
@@ -232,14 +224,6 @@ def check_type(what: str, required_type: str | None, name: str, agent_type: str)
     """
     if required_type not in (None, agent_type):
         raise UsageError(f"{what} is for an agent of type {required_type}; {name} is of type {agent_type}")
-
-
-def _is_lead(team: TeamDirectory, name: str) -> bool:
-    """Return True if the agent `name` is the lead."""
-    try:
-        return roster.load(team).lead == name
-    except CrewboardError:
-        return False
 
 
 @under_lock(_LOCK)
@@ -503,9 +487,9 @@ def load_for(team: TeamDirectory, task_id: int, by: str) -> Task:
         UsageError: There is no such task, or `by` may not change it.
     """
     task = load(team, task_id)
-    if by not in (OPERATOR, LEAD, task.owner) and not _is_lead(team, by):
-        raise UsageError(f"task {task_id} is not {by}'s: only its owner, the lead or the operator may change it")
-    return task
+    if by in (OPERATOR, LEAD, task.owner) or ((config := roster.load_or_none(team)) is not None and config.lead == by):
+        return task
+    raise UsageError(f"task {task_id} is not {by}'s: only its owner, the lead or the operator may change it")
 
 
 def _check_no_other_in_progress(team: TeamDirectory, task: Task) -> None:
