@@ -125,15 +125,12 @@ _MOST = 1_000_000
 
 
 def base_url(environment: Mapping[str, str]) -> str:
-    """Return the address of the server, without a slash at its end."""
-    if (platform := env.platform(environment)) is not None:
-        return (environment.get(_PLATFORM_URLS[platform]) or _platform_url(platform, environment)).rstrip("/")
-    return (environment.get(BASE_URL) or f"https://{API_HOST}").rstrip("/")
-
-
-def _platform_url(platform: str, environment: Mapping[str, str]) -> str:
-    """Return the address that the SDK's client for a platform uses if none is set."""
-    match platform:
+    """Return the address of the server, without a slash at its end; on a platform, by default that of its client."""
+    if given := environment.get(url_variable(environment)):
+        return given.rstrip("/")
+    match env.platform(environment):
+        case None:
+            return f"https://{API_HOST}"
         case "bedrock":
             return f"https://bedrock-mantle.{_aws_region(environment)}.api.aws/anthropic"
         case "vertex":
@@ -201,16 +198,14 @@ def _may_have_credentials(platform: str, environment: Mapping[str, str]) -> bool
     else:
         folder = Path(environment.get("CLOUDSDK_CONFIG") or home / ".config" / "gcloud")
         files = [folder / "application_default_credentials.json"]
-    return any(_is_file(each.expanduser()) for each in files) or _may_be_machine_of(_VENDORS[platform])
-
-
-def _may_be_machine_of(vendor: str) -> bool:
-    """Return True unless the machine says that another vendor made it. In a container it may say nothing."""
+    if any(_is_file(each.expanduser()) for each in files):
+        return True
+    # The machine may say that another vendor made it. In a container it may say nothing.
     try:
         said = [(_MACHINE / name).read_text(encoding="utf-8", errors="replace") for name in _MACHINE_FILES]
     except OSError:
         return True
-    return vendor in " ".join(said).lower()
+    return _VENDORS[platform] in " ".join(said).lower()
 
 
 def how_to_give_credentials(environment: Mapping[str, str]) -> str | None:
@@ -310,21 +305,17 @@ def address_problem(environment: Mapping[str, str]) -> str | None:
 def url_problem(url: str) -> str | None:
     """Return why a text is no address of a server, and what to do; None if it is one."""
     has_scheme, rest = re.match(_SCHEME, url) is not None, url.rpartition("//")[2]
-    if not _has_host(url if has_scheme else f"http://{rest}"):
+    try:
+        parts = urllib.parse.urlsplit(url if has_scheme else f"http://{rest}")
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host:
         return "is no address of a server: it looks like http://127.0.0.1:11434"
     if not has_scheme:
         kind = "http" if is_private(f"http://{rest}") else "https"
         return f"starts with neither http:// nor https://: did you mean {kind}://{rest}?"
     return None
-
-
-def _has_host(url: str) -> bool:
-    try:
-        parts = urllib.parse.urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return False
-    return bool(parts.hostname)
 
 
 def keys(environment: Mapping[str, str]) -> dict[str, str]:

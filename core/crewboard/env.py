@@ -75,18 +75,15 @@ def host(environment: Mapping[str, str] = os.environ) -> str:
 
 def operator(environment: Mapping[str, str]) -> str:
     """Return the name of the user who gives commands: `$CREWBOARD_OPERATOR`, else `$USER`, else the account's."""
-    for name in (environment.get(OPERATOR, ""), environment.get("USER", ""), _account()):
+    try:
+        account = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        account = ""
+    for name in (environment.get(OPERATOR, ""), environment.get("USER", ""), account):
         shown = "".join(filter(str.isprintable, name)).strip()[:_LONGEST_OPERATOR]
         if shown:
             return shown
     return f"uid {os.geteuid()}"
-
-
-def _account() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return ""
 
 
 def model(environment: Mapping[str, str]) -> str | None:

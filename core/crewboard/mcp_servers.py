@@ -5,7 +5,6 @@ Both files can come with a cloned repository, and an agent can write them. So th
 variables are taken from the environment that starts an agent, and are in no file and on no command line.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -87,15 +86,8 @@ class McpServer(Struct, frozen=True):
 
     def sha256(self, root: Path) -> str:
         """Return what identifies this server in this workspace. A changed one is another one."""
-        said = [
-            os.path.realpath(root),
-            self.name,
-            self.command,
-            self.args,
-            dict(self.env),
-            self.url,
-            dict(self.headers),
-        ]
+        texts = (self.name, self.command, self.args, dict(self.env), self.url, dict(self.headers))
+        said = [os.path.realpath(root), *texts]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "replace")).hexdigest()
 
 
@@ -269,12 +261,8 @@ _RECORDS = "mcp"
 
 def is_accepted(server: McpServer, root: Path, environment: Mapping[str, str]) -> bool:
     """Return True if the user accepted this server as it is now, or the type that brings it."""
-    if server.with_type:
-        return True
-    if (record := acceptances.find(_RECORDS, server.name, root, environment)) is not None:
-        return record.sha256 == server.sha256(root)
-    # As older versions recorded it.
-    return (acceptances.folder(_RECORDS, environment) / server.sha256(root)).exists()
+    record = acceptances.find(_RECORDS, server.name, root, environment)
+    return server.with_type or (record is not None and record.sha256 == server.sha256(root))
 
 
 def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> None:
@@ -335,11 +323,7 @@ def revoke(name: str, root: Path, environment: Mapping[str, str]) -> bool:
         StorageError: It could not be recorded.
     """
     was_accepted = name in accepted_names(root, environment)
-    with contextlib.suppress(BadDataError):
-        server = read(root).servers.get(name)
-        was_accepted = was_accepted or (server is not None and is_accepted(server, root, environment))
     if was_accepted:
-        # No record of an older version counts beside it.
         acceptances.accept(_RECORDS, Acceptance(name, os.path.realpath(root), ""), environment)
     return was_accepted
 

@@ -4,6 +4,7 @@ Journals and mailboxes only describe them. Their bytes are kept in the agent's f
 into a request when it is sent. The file-tool server imports this module, so it needs no other.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -81,12 +82,22 @@ def refusal(kind: str, data: bytes) -> str | None:
 
 def pixels(kind: str, data: bytes) -> tuple[int, int] | None:
     """Return the width and the height of an image, as its header says; None if that is broken."""
-    read = {"image/png": _png, "image/jpeg": _jpeg, "image/gif": _gif, "image/webp": _webp}[kind]
-    try:
-        size = read(data)
-    except IndexError:
-        return None
-    return size if size is not None and min(size) > 0 else None
+    # Most processes load this module, and few look at images.
+    from zlib import crc32
+
+    size = (0, 0)
+    with contextlib.suppress(IndexError):
+        match kind:
+            case "image/png" if _part(data, 8, 8) == b"\0\0\0\rIHDR" and _big(data, 29, 4) == crc32(data[12:29]):
+                # A file that is cut off has no end.
+                size = (_big(data, 16, 4), _big(data, 20, 4)) if b"IDAT" in data and b"IEND" in data else size
+            case "image/gif":
+                size = (_little(data, 6, 2), _little(data, 8, 2))
+            case "image/jpeg":
+                size = _jpeg(data)
+            case "image/webp":
+                size = _webp(data)
+    return size if min(size) > 0 else None
 
 
 def _big(data: bytes, at: int, size: int) -> int:
@@ -103,31 +114,17 @@ def _part(data: bytes, at: int, size: int) -> bytes:
     return data[at : at + size]
 
 
-def _png(data: bytes) -> tuple[int, int] | None:
-    # Most processes load this module, and few look at images.
-    from zlib import crc32
-
-    if _part(data, 8, 8) != b"\0\0\0\rIHDR" or _big(data, 29, 4) != crc32(data[12:29]):
-        return None
-    # A file that is cut off has no end.
-    return (_big(data, 16, 4), _big(data, 20, 4)) if b"IDAT" in data and b"IEND" in data else None
-
-
-def _jpeg(data: bytes) -> tuple[int, int] | None:
+def _jpeg(data: bytes) -> tuple[int, int]:
     at = 2
     while _part(data, at, 1) == b"\xff":
         marker = _big(data, at + 1, 1)
         if marker in _JPEG_FRAMES:
             return _big(data, at + 7, 2), _big(data, at + 5, 2)
         at += 1 if marker == _JPEG_FILL else 2 if marker == _JPEG_ALONE else 2 + _big(data, at + 2, 2)
-    return None
+    return 0, 0
 
 
-def _gif(data: bytes) -> tuple[int, int]:
-    return _little(data, 6, 2), _little(data, 8, 2)
-
-
-def _webp(data: bytes) -> tuple[int, int] | None:
+def _webp(data: bytes) -> tuple[int, int]:
     match _part(data, 12, 4):
         case b"VP8X":
             return _little(data, 24, 3) + 1, _little(data, 27, 3) + 1
@@ -136,7 +133,7 @@ def _webp(data: bytes) -> tuple[int, int] | None:
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8 " if _part(data, 23, 3) == b"\x9d\x01\x2a":
             return _little(data, 26, 2) & 0x3FFF, _little(data, 28, 2) & 0x3FFF
-    return None
+    return 0, 0
 
 
 def pages(data: bytes) -> int:

@@ -91,10 +91,15 @@ def load(root: Path) -> Prices:
     """
     from crewboard import models
 
-    shipped = load_shipped()
-    if described := {name: each.price for name, each in models.of_project(root).items() if each.price is not None}:
-        bands = {name: [_band(root, name, price)] for name, price in described.items()}
-        shipped = Prices({**shipped.bands, **bands}, shipped.as_of, shipped.per_1000_web_searches)
+    shipped, described = load_shipped(), dict[str, list[Band]]()
+    for name, each in models.of_project(root).items():
+        if (price := each.price) is not None:
+            usual = price.get("input")
+            try:
+                described[name] = [convert({"cache_read": usual, "cache_write": usual, **price}, Band)]
+            except ValueError as error:
+                raise BadDataError(f"{models.project_file(root)} cannot be used: {name}: its price: {error}") from error
+    shipped = Prices({**shipped.bands, **described}, shipped.as_of, shipped.per_1000_web_searches)
     own = project_file(root)
     if not own.exists():
         return shipped
@@ -120,15 +125,6 @@ def require_readable(root: Path, environment: Mapping[str, str]) -> None:
             load(root)
     except BadDataError as error:
         raise BadDataError(f"{error}; correct or remove the file") from error
-
-
-def _band(root: Path, name: str, price: dict[str, float]) -> Band:
-    try:
-        return convert({"cache_read": price.get("input"), "cache_write": price.get("input"), **price}, Band)
-    except ValueError as error:
-        from crewboard import models
-
-        raise BadDataError(f"{models.project_file(root)} cannot be used: {name}: its price: {error}") from error
 
 
 def _read(path: Path) -> Prices:

@@ -392,18 +392,6 @@ def test_an_earlier_accepted_entry_does_not_come_back(tmp_path: Path) -> None:
     assert mcp_servers.accepted_names(tmp_path, environment) == ["a"]
 
 
-def test_the_record_of_an_older_version_can_be_revoked(tmp_path: Path) -> None:
-    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    bring(tmp_path, a={"command": "run"})
-    server = mcp_servers.find(tmp_path, "a")
-    folder = tmp_path / "state/crewboard/accepted-mcp"
-    folder.mkdir(parents=True)
-    (folder / server.sha256(tmp_path)).write_text("")
-    assert mcp_servers.is_accepted(server, tmp_path, environment)
-    assert mcp_servers.revoke("a", tmp_path, environment)
-    assert not mcp_servers.is_accepted(server, tmp_path, environment)
-
-
 def test_a_yes_shows_what_a_server_is_given(tmp_path: Path) -> None:
     environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
     entry = {"command": "run", "args": ["x" * 900], "env": {"API_TOKEN": "hunter2", "SAME_KEY": "${A}"}}

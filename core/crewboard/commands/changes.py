@@ -294,19 +294,16 @@ def merge(  # noqa: PLR0913  the options of the command
 
 def _target(repository: Repository, into: str | None) -> merging.Target:
     """Return the branch that work goes to. A name that git takes for something else is refused."""
-    if into is not None and (_OF_GIT.match(into) is not None or _is_ambiguous(repository, into)):
-        raise UsageError(
-            f"{into} means something else to git than that branch alone; name another branch, or leave it out for the "
-            "one that is checked out"
-        )
+    if into is not None:
+        exists = not into.startswith("-") and repository.ref(f"refs/heads/{into}") is not None
+        # It may be a tag, too.
+        whole = repository.git("rev-parse", "--symbolic-full-name", into) if exists else ""
+        if _OF_GIT.match(into) is not None or (exists and whole != merging.full_name(repository, into)):
+            raise UsageError(
+                f"{into} means something else to git than that branch alone; name another branch, or leave it out for "
+                "the one that is checked out"
+            )
     return merging.find_target(repository, into)
-
-
-def _is_ambiguous(repository: Repository, branch: str) -> bool:
-    """Return True if git reads the name of a branch as something else, too, such as a tag."""
-    if branch.startswith("-") or repository.ref(f"refs/heads/{branch}") is None:
-        return False
-    return repository.git("rev-parse", "--symbolic-full-name", branch) != merging.full_name(repository, branch)
 
 
 def _warn_of_keys(
