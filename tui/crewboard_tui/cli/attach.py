@@ -70,8 +70,7 @@ def choose(session: Session, name: str | None) -> attach_teams.FoundTeam:
     rows = [
         (each.name, str(len(each.roster.members)), "yes" if each.alive else "no", each.cwd or "?") for each in shown
     ]
-    for line in table(("TEAM", "MEMBERS", "ALIVE", "FOLDER"), rows):
-        say(line)
+    say(*table(("TEAM", "MEMBERS", "ALIVE", "FOLDER"), rows))
     raise click.exceptions.Exit(0)
 
 

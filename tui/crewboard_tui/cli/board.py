@@ -129,8 +129,7 @@ def follow(team: Team) -> None:
             say(NOTHING)
         while not is_closed():
             wake.clear()
-            for line in news(reader.read(), arrivals, typed):
-                say(line)
+            say(*news(reader.read(), arrivals, typed))
             wake.wait(watcher.SWEEP)
 
 

@@ -13,7 +13,6 @@ import click
 
 from crewboard import BadDataError, CrewboardError, Team, UsageError, redaction
 from crewboard.commands import changes as commands_changes
-from crewboard.commands import messages
 from crewboard.commands import undo as commands_undo
 from crewboard.commands.context import command_for
 from crewboard.executed_files import diff_as_run
@@ -91,8 +90,7 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: 
             check = describe_check(each.check, command) if each.check is not None else "–"
             counts = f"+{each.added} -{each.removed}"
             rows.append((each.agent, counts, str(len(each.files)), str(each.behind), check, _state(each)))
-        for line in table(("AGENT", "CHANGES", "FILES", "BEHIND", "CHECK", "MERGES"), rows):
-            say(line)
+        say(*table(("AGENT", "CHANGES", "FILES", "BEHIND", "CHECK", "MERGES"), rows))
         for each in found:
             _note_review(each)
             _note_missing(each)
@@ -126,7 +124,14 @@ def _say_patches(patches: list[str], reveals: str) -> None:
 def _shown(team: Team, work: "Changes", where: str = "", question: str = "") -> common.Shown:
     """Return what a yes to the work of an agent is bound to."""
     look = f"look at it with `{command_for(team, f'changes {work.agent} --diff')}`{where}"
-    return common.Shown(f"the work of {work.agent}", work.sha256, look, lambda: _lines_of_work(team, work), question)
+
+    def lines() -> Iterator[str]:
+        yield common.quoted(diff_as_run(commands_changes.read_diff(team, work)))
+        yield f"{work.agent}: +{work.added} -{work.removed} in {counted(len(work.files), 'file')}"
+        if work.review is not None:
+            yield safe_line(f"{work.agent}: {commands_changes.describe_review(work.review)}")
+
+    return common.Shown(f"the work of {work.agent}", work.sha256, look, lines, question)
 
 
 def _note_yes(seen: common.Shown, merges: str) -> None:
@@ -243,15 +248,6 @@ def _describe_review(each: "Changes") -> dict[str, Any] | None:
     return {"state": last.state, "task": last.task, **last.reviewed.as_dict()} if last is not None else None
 
 
-def _ask_to_resolve(team: Team, name: str, as_json: bool) -> None:
-    sent = commands_changes.ask_to_resolve(team, name)
-    common.say_text_or_json(f"asked {name} to resolve its conflicts", sent.as_dict(), as_json=as_json)
-    common.revive(team.directory)
-    if not messages.is_listening(team, name):
-        resume = command_for(team, f"resume {name}")
-        note(f"{name} is not running: the message is kept; `{resume}` resumes it")
-
-
 @click.command()
 @common.agent_name
 @click.option("--squash", "how", flag_value="squash", default=True, help="One commit (default).")
@@ -297,12 +293,18 @@ def merge(
     Example: crewboard merge fixer -m "paginate /orders"
     """
     if resolve:
-        _ask_to_resolve(session.team, name, as_json)
+        sent = commands_changes.ask_to_resolve(session.team, name)
+        common.say_text_or_json(f"asked {name} to resolve its conflicts", sent.as_dict(), as_json=as_json)
+        common.note_asleep(session.team, [sent])
         return
 
     team = session.team
-    chosen = {f"--{how}": how != "squash", "--pr": pr, "--now": now, "--unchecked": unchecked}
-    accept = partial(_command_of_merge, team, name, [each for each, given in chosen.items() if given], message)
+
+    def accept(branch: str | None) -> str:
+        """Return the command that merges into this branch, whatever is checked out by then; None: what is."""
+        chosen = {f"--{how}": how != "squash", "--pr": pr, "--now": now, "--unchecked": unchecked}
+        options = common.as_options({**chosen, "--message": message, "--into": branch})
+        return as_run(command_for(team, shlex.join(["merge", name, *options])))
 
     def warn(keys: str) -> None:
         reveals = command_for(team, f"changes {name} --diff --reveal")
@@ -354,13 +356,6 @@ def merge(
     _tell_merged(team, name, done, accept if dry_run else None, as_json=as_json)
 
 
-def _command_of_merge(team: Team, name: str, options: list[str], message: str | None, branch: str | None) -> str:
-    """Return the command that merges into this branch, whatever is checked out by then; None: what is checked out."""
-    more = {"--message": message, "--into": branch}
-    words = [word for option, value in more.items() if value is not None for word in (option, value)]
-    return as_run(command_for(team, shlex.join(["merge", name, *options, *words])))
-
-
 def _tell_merged(
     team: Team, name: str, done: "Merge | None", accept: Callable[[str | None], str] | None, *, as_json: bool
 ) -> None:
@@ -387,13 +382,6 @@ def _tell_merged(
             _note_yes(_shown(team, done.changes), accept(_named(done.acceptance)))
     for each in done.background if done is not None else ():
         note(safe_line(f"{name} still runs {as_run(each)}: what it writes from now on is not in this"))
-
-
-def _lines_of_work(team: Team, work: "Changes") -> Iterator[str]:
-    yield common.quoted(diff_as_run(commands_changes.read_diff(team, work)))
-    yield f"{work.agent}: +{work.added} -{work.removed} in {counted(len(work.files), 'file')}"
-    if work.review is not None:
-        yield safe_line(f"{work.agent}: {commands_changes.describe_review(work.review)}")
 
 
 def _places(keys: "Iterable[KeyLine]") -> list[dict[str, Any]]:
@@ -561,16 +549,7 @@ def _confirm_discard(team: Team, name: str) -> None:
         raise click.Abort
 
 
-@click.group(
-    cls=LazyGroup,
-    sections={
-        "Commands": {
-            "list": ("changes:list_", "List the worktrees of agents, and what is left of removed ones."),
-            "prune": ("changes:prune", "Remove what is left of removed agents whose work is merged or gone."),
-        }
-    },
-    invoke_without_command=True,
-)
+@click.group(cls=LazyGroup, invoke_without_command=True)
 @as_json
 @click.pass_context
 def worktree(context: click.Context, as_json: bool) -> None:
@@ -579,7 +558,7 @@ def worktree(context: click.Context, as_json: bool) -> None:
         context.invoke(list_, as_json=as_json)
 
 
-@click.command("list")
+@worktree.command("list")
 @as_json
 @click.pass_obj
 def list_(session: Session, as_json: bool) -> None:
@@ -605,11 +584,10 @@ def list_(session: Session, as_json: bool) -> None:
         )
         for each in found
     ]
-    for line in table(("AGENT", "UNMERGED", "CHECKOUT"), rows):
-        say(line)
+    say(*table(("AGENT", "UNMERGED", "CHECKOUT"), rows))
 
 
-@click.command()
+@worktree.command()
 @as_json
 @click.pass_obj
 def prune(session: Session, as_json: bool) -> None:

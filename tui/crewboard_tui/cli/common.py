@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 
 import click
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from crewboard import Team
+    from crewboard import Message, Team
     from crewboard.store.layout import TeamDirectory
 
 P = ParamSpec("P")
@@ -291,28 +292,43 @@ _ELSEWHERE = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are given by `sections`: heading → command → `module:name` and first sentence.
+    """A group whose commands are its own, and those of `sections`: heading → command → `module:name`, first sentence.
 
     There is the command, or a function that returns it.
     """
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, tuple[str, str]]], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        sections: Mapping[str, Mapping[str, tuple[str, str]]] = MappingProxyType({}),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._sections = sections
         self._places = {name: place for section in sections.values() for name, (place, _) in section.items()}
 
     @property
+    def _listed(self) -> dict[str, dict[str, str]]:
+        """Return the headings of the help, with what it says below each about the commands."""
+        found = {
+            heading: {name: summary for name, (_, summary) in section.items()}
+            for heading, section in self._sections.items()
+        }
+        own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        return {**found, "Commands": own} if own else found
+
+    @property
     def summaries(self) -> dict[str, str]:
         """Return what the help says about each command: the first sentence of the command's own help."""
-        return {name: summary for section in self._sections.values() for name, (_, summary) in section.items()}
+        return {name: summary for section in self._listed.values() for name, summary in section.items()}
 
     # click defines this signature.
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(self._places)
+        return [*self._places, *self.commands]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._places:
-            return None
+            return super().get_command(ctx, cmd_name)
         module, _, attribute = self._places[cmd_name].partition(":")
         command = getattr(importlib.import_module(f"{PACKAGE}.{module}"), attribute)
         return command if isinstance(command, click.Command) else command(cmd_name)
@@ -331,10 +347,11 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self._places and not args[0].startswith("-"):
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(args[0], self._places, n=1)
+            near = difflib.get_close_matches(args[0], known, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             wanted = args[0] if ctx.parent is None else f"{ctx.info_name} {args[0]}"
             if wanted in _ELSEWHERE:
@@ -347,16 +364,16 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except click.UsageError as error:
             # click does not say whose option has no value.
-            if error.ctx is None and ctx.invoked_subcommand in self._places:
+            if error.ctx is None and ctx.invoked_subcommand in self.list_commands(ctx):
                 command = self.get_command(ctx, ctx.invoked_subcommand)
                 error.ctx = click.Context(command, parent=ctx, info_name=ctx.invoked_subcommand) if command else ctx
             raise
 
     # click defines this signature.
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        for heading, commands in self._sections.items():
+        for heading, summaries in self._listed.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
+                formatter.write_dl([*summaries.items()])
 
 
 def as_options(given: Mapping[str, str | bool | None]) -> list[str]:
@@ -468,20 +485,20 @@ def prepare(team: TeamDirectory) -> None:
     """
     from crewboard.protocol import supervisor_client
 
-    if team.address is not None:
-        return
-    try:
-        supervisor_client.wake_supervisor(team)
-    except (CrewboardError, OSError) as error:
-        note(f"no supervisor can be started: {error}")
+    if team.address is None:
+        _start_supervisor(supervisor_client.wake_supervisor, team)
 
 
 def revive(team: TeamDirectory) -> None:
     """Start a supervisor if none is running. If that fails, report it and continue."""
     from crewboard.protocol import supervisor_client
 
+    _start_supervisor(supervisor_client.ensure_running, team)
+
+
+def _start_supervisor(start: Callable[[TeamDirectory], None], team: TeamDirectory) -> None:
     try:
-        supervisor_client.ensure_running(team)
+        start(team)
     except (CrewboardError, OSError) as error:
         note(f"no supervisor can be started: {error}")
 
@@ -618,8 +635,7 @@ def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = F
     is_revealing = reveal and asks and given is None
     with revealing(wanted=is_revealing):
         if asks and (seen.is_always or (given is None and (is_terminal or reveal))):
-            for line in seen.lines():
-                say(line)
+            say(*seen.lines())
         command = seen.yes(accept)
     if given is not None and is_revealed(given, seen.sha256):
         return
@@ -662,26 +678,42 @@ def say_text_or_json(text: str, data: object, *, as_json: bool) -> None:
         say(text)
 
 
-def say(text: str) -> None:
-    """Print text on stdout, made safe for a terminal."""
+def say(*texts: str) -> None:
+    """Print texts on stdout, each on lines of its own, made safe for a terminal."""
     from crewboard_tui.render.sanitize import safe_text
 
-    click.echo(safe_text(text))
+    for text in texts:
+        click.echo(safe_text(text))
 
 
-def note(text: str) -> None:
+def note(*texts: str) -> None:
     """Print progress on stderr."""
     from crewboard_tui.render.sanitize import safe_text
 
-    click.echo(safe_text(text), err=True)
+    for text in texts:
+        click.echo(safe_text(text), err=True)
 
 
 def note_left_branches(team: Team, names: Sequence[str]) -> None:
     """Report on stderr which branches are left of agents whose work is gone."""
     from crewboard.commands import workspace
 
-    for text in workspace.left_branches(team, names):
-        note(text)
+    note(*workspace.left_branches(team, names))
+
+
+def note_asleep(team: Team, sent: Sequence[Message]) -> None:
+    """Start a supervisor if none is running, and report on stderr which recipients of messages are not running."""
+    from crewboard.commands import context, messages
+
+    revive(team.directory)
+    with team.directory.store.glance():
+        asleep = [each.to for each in sent if not messages.is_listening(team, each.to)]
+        typed = context.CommandLine.of(team)
+    for name in asleep:
+        if typed.attached:
+            note(f"{name} is not running: the letter is in its inbox, and only Claude Code can start it again")
+        else:
+            note(f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it")
 
 
 def note_budget(text: str | None) -> None:

@@ -75,11 +75,12 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
         say(f"    from: {_place(rows[0])}")
         say(f"    {SETTINGS[name].says if name in SETTINGS else _THEME}")
     else:
-        told = [(row["name"], _short(row), _place(row)) for row in rows]
-        for line in table(("SETTING", "VALUE", "FROM"), told):
-            say(line)
-    for each in (*found.problems, *found.unknown):
-        note(safe_line(each))
+        # Of a theme, not each colour.
+        themes = {row["name"]: f"based on {row['value']['base']}" for row in rows if isinstance(row["value"], Mapping)}
+        values = (themes.get(row["name"]) or as_typed(row["name"], row["value"]) for row in rows)
+        told = [(row["name"], value, _place(row)) for row, value in zip(rows, values, strict=True)]
+        say(*table(("SETTING", "VALUE", "FROM"), told))
+    note(*map(safe_line, (*found.problems, *found.unknown)))
     if found.waiting or found.changed:
         why = "is not accepted, and new teams do not use it"
         if found.changed:
@@ -89,12 +90,6 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
 
 
 _THEME = "A theme of your own: `crewboard --theme NAME` shows it, T and the palette offer it."
-
-
-def _short(row: Mapping[str, Any]) -> str:
-    """Return the value of a row as the list shows it: of a theme, not each colour."""
-    value = row["value"]
-    return f"based on {value['base']}" if isinstance(value, Mapping) else as_typed(row["name"], value)
 
 
 def _own_themes(found: Files) -> dict[str, Given]:
@@ -280,5 +275,4 @@ def engines(session: Session, as_json: bool) -> None:
             _, access = crewboard_engines.describe_access(each.engine, Path.home(), os.environ)
             say(f"         {safe_line(access)}")
         say(f"         works with {each.engine.works_with}")
-        for lack in each.engine.lacks:
-            say(f"         {lack}")
+        say(*(f"         {lack}" for lack in each.engine.lacks))

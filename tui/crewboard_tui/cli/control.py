@@ -177,11 +177,9 @@ def _do(groups: list[list[str]], run: Callable[[str], Done], *, as_json: bool, a
         found = [done[name] for name in names if name in done]
         if as_json and (found or as_list):
             say_json([each.data for each in found] if as_list else found[0].data)
-        for says in [] if as_json else [each.says for each in found] if names else ["no agent is running"]:
-            say(says)
+        say(*([] if as_json else [each.says for each in found] if names else ["no agent is running"]))
     errors = [refused[name] for name in names if name in refused]
-    for error in errors[1:]:
-        note(f"crewboard: {error}")
+    note(*(f"crewboard: {error}" for error in errors[1:]))
     if errors:
         raise errors[0]
 
@@ -266,16 +264,10 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
         say_json({"name": name, "budget": limit, "used": used, "run": run})
         return
     say(f"{name} may use {pricing.parse_budget(limit)}" if limit else f"{name} has no budget of its own")
-    for share in roster.budgets(team.directory, name):
-        if share.by_terms:
-            say(f"its approved plan may use {share.budget}; {format_percent(share.share)} used")
+    of_plans = (share for share in roster.budgets(team.directory, name) if share.by_terms)
+    say(*(f"its approved plan may use {each.budget}; {format_percent(each.share)} used" for each in of_plans))
     if run is not None:
         say(f"{name} continues: run {run}")
-
-
-def _memory(value: str | int) -> int:
-    """Parse a size; `none` is 0."""
-    return 0 if value == NONE else common.memory(value)
 
 
 # So that a value with a minus sign is told what the setting takes, and not that there is no such option.
@@ -327,15 +319,17 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
     shown = {each: getattr(config, each) for each in commands_settings.SETTINGS if name in (None, each)}
     if as_json:
         say_json(shown)
-        return
-    for each, cap in shown.items():
-        say(f"{each} {as_typed(each, cap)}")
+    else:
+        say(*(f"{each} {as_typed(each, cap)}" for each, cap in shown.items()))
 
 
 @click.command()
 @common.agent_name
 @click.option("--turns", type=click.IntRange(min=1), metavar="N", help="Limit of model calls per assignment.")
-@click.option("--memory", type=_memory, metavar="M", help="Limit in memory (2G); `none` removes it.")
+@click.option(
+    "--memory", type=lambda value: 0 if value == NONE else common.memory(value), metavar="M",
+    help="Limit in memory (2G); `none` removes it.",
+)  # fmt: skip
 @as_json
 @click.pass_obj
 def limit(session: Session, name: str, turns: int | None, memory: int | None, as_json: bool) -> None:
@@ -479,8 +473,7 @@ def ack(session: Session, what: str, as_json: bool) -> None:
     concerns no agent. It then no longer needs you. Exits 75 if the agent is running and there is nothing to
     acknowledge.
     """
-    team = session.team
-    done = _acknowledge(team, what)
+    done = _acknowledge(session.team, what)
     common.say_text_or_json(f"acknowledged {done}", {"name": what, "acknowledged": True}, as_json=as_json)
 
 

@@ -101,10 +101,6 @@ class Check:
     detail: str
     remedy: str | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the check as `doctor --json` prints it."""
-        return asdict(self)
-
 
 def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
     """Run all checks, the most important first. Make one call to each model in `to_try`."""
@@ -274,14 +270,6 @@ def has_hosts(team: TeamDirectory) -> bool:
         return False
 
 
-def _engine(team: Team) -> str | None:
-    """Return the engine of new agents; None also if the settings cannot be read, which another check tells."""
-    try:
-        return team.config.engine
-    except core.CrewboardError:
-        return None
-
-
 def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
     """Check which model workers would use, without calling it. Look whether a server nearby answers at all."""
     environment = dict(team.worker_environment)
@@ -292,8 +280,11 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
     except CredentialsError as error:
         if has_hosts:
             return Check("model", "ok", "no API key here; agents get that of their hosts")
-        if (engine := _engine(team)) is not None:
-            return Check("model", "ok", f"no API key; new agents work with the engine {engine}, which finds its own")
+        # If the settings cannot be read, another check tells.
+        config = roster.load_or_none(team.directory)
+        if config is not None and config.engine is not None:
+            works = f"new agents work with the engine {config.engine}, which finds its own"
+            return Check("model", "ok", f"no API key; {works}")
         # It finds them itself.
         what, _, remedy = str(error).removesuffix(FINDS_MODELS).partition(": ")
         here = [each.engine for each in _engines_here(team.directory.root)]
@@ -466,12 +457,7 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
             usage = Check("usage", "note", f"{name}: the server reports no tokens", remedy)
         else:
             usage = Check("usage", "ok", f"{name}: {used.prompt} tokens in, {used.output} out")
-        checks += [
-            replace(_call(name, found, cost), status=_OK),
-            thinking,
-            caching,
-            usage,
-        ]
+        checks += [replace(_call(name, found, cost), status=_OK), thinking, caching, usage]
     if known := [cost for cost in costs if cost is not None]:
         unknown = len(costs) - len(known)
         rest = f", and {counted(unknown, 'call')} without a known price" if unknown else ""
@@ -757,7 +743,13 @@ def git(root: Path) -> Check:
     if program is None:
         why = programs.passed_over("git") or "not installed"
         return Check("git", "note", why, "install git to review what agents change")
-    version = _output([str(program), "--version"]).removeprefix("git version ")
+    version = ""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        said = subprocess.run(
+            [program, "--version"],
+            capture_output=True, text=True, timeout=10, check=False, cwd="/", env=programs.clean_environment(),
+        )  # fmt: skip
+        version = said.stdout.strip().removeprefix("git version ")
     # Do not run git in the workspace: it would obey settings that an agent may have written.
     if any((folder / ".git").exists() for folder in (root, *root.parents)):
         if unprotected := sandbox_git.git_files(Path(os.path.realpath(root))).unprotected:
@@ -788,22 +780,6 @@ def plans(root: Path) -> list[Check]:
             remedy = "`crewboard attach --install`, then start the session of Claude Code again"
             found.append(Check("plans", "note", f"Claude Code approves by itself: {why}", remedy))
     return found
-
-
-def _output(command: list[str]) -> str:
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-            cwd="/",
-            env=programs.clean_environment(),
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
 
 
 @click.command()
@@ -837,7 +813,7 @@ def doctor(session: Session, try_: bool, online: bool, model_name: str | None, a
     to_try = [hire.choose_model(cheapest, model_name, team.worker_environment, team.config)] if try_ else []
     found = all_checks(session, list(dict.fromkeys([*to_try, *(models_in_use(session.team) if online else ())])))
     if as_json:
-        say_json([check.as_json() for check in found])
+        say_json([asdict(check) for check in found])
         return
     for check in found:
         say(f"{check.mark:<5} {check.name:<9} {safe_line(check.detail)}")

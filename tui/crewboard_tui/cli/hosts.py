@@ -49,8 +49,7 @@ def hosts(session: Session, as_json: bool) -> None:
         return
     if not view.hosts:
         note(no_hosts(directory))
-    for line in describe(view):
-        say(line)
+    say(*describe(view))
 
 
 def describe(view: TeamView, indent: str = "") -> list[str]:
@@ -105,11 +104,7 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     os.execve(command[0], command, dict(team.worker_environment))
 
 
-@click.group(
-    cls=LazyGroup,
-    sections={"Commands": {"push": ("hosts:push", "Put HEAD and your uncommitted files into the team's store.")}},
-    invoke_without_command=True,
-)
+@click.group(cls=LazyGroup, invoke_without_command=True)
 @as_json
 @common.without_subcommand
 def workspace(session: Session, as_json: bool) -> None:
@@ -127,7 +122,7 @@ def workspace(session: Session, as_json: bool) -> None:
             note(stale)
 
 
-@click.command()
+@workspace.command()
 @click.option("--git", "url", metavar="URL", help="Let hosts fetch what is committed from this remote.")
 @click.option("--force", is_flag=True, help="Push although the history is not that of the last push.")
 @as_json

@@ -9,7 +9,7 @@ import click
 
 from crewboard import Message, Team, UsageError
 from crewboard.commands import messages as commands_messages
-from crewboard.commands.context import CommandLine, command_for
+from crewboard.commands.context import command_for
 from crewboard.protocol import addressing, requests
 from crewboard.readmodel.mail import MailReader, MessageView, as_approved, only_became_free
 from crewboard_tui.cli import common
@@ -20,7 +20,6 @@ from crewboard_tui.cli.common import (
     indented,
     note,
     note_damage,
-    revive,
     say,
     say_json,
     say_text_or_json,
@@ -76,15 +75,7 @@ def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bo
     dumped = [message.as_dict() for message in messages]
     says = "sent to " + ", ".join(message.to for message in messages)
     say_text_or_json(says, dumped if many else dumped[0], as_json=as_json)
-    revive(team.directory)
-    with team.directory.store.glance():
-        asleep = [message.to for message in messages if not commands_messages.is_listening(team, message.to)]
-        typed = CommandLine.of(team)
-    for name in asleep:
-        if typed.attached:
-            note(f"{name} is not running: the letter is in its inbox, and only Claude Code can start it again")
-        else:
-            note(f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it")
+    common.note_asleep(team, messages)
 
 
 _PAGE = 200

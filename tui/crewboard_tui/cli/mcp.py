@@ -98,8 +98,7 @@ def _say_server(session: Session, each: dict[str, Any], server: mcp_servers.McpS
         lines.append(f"tools: {' '.join(each['tools'])}")
     lines += [f"left out: {text}" for text in each["left_out"]]
     lines += [f"{agent} works without it: {problem}" for agent, problem in each["problems"].items()]
-    for line in lines:
-        say(f"             {safe_text(on_one_line(line))}")
+    say(*(f"             {safe_text(on_one_line(line))}" for line in lines))
 
 
 def _as_json(session: Session, server: mcp_servers.McpServer, agents: tuple[core.AgentView, ...]) -> dict[str, Any]:
@@ -160,8 +159,7 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256:
     common.require_yes(sha256, _shown(servers, session), accept, reveal=reveal)
     for server in servers:
         commands_accept.accept(session.team, server)
-        for line in _lines(server, " is accepted until its entry changes"):
-            say(line)
+        say(*_lines(server, " is accepted until its entry changes"))
         if not server.command or "${" in server.command:
             continue
         # As seen from the workspace, if it has a path; an absolute one stays as it is.

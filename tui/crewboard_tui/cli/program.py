@@ -82,10 +82,7 @@ SECTIONS = {
         "profiles": ("hiring:profiles", "List the hires that you saved, for `spawn --profile` and the hire form."),
         "types": ("hiring:types", "List the agent types and what each may do."),
         "skills": ("skills:skills", "List the skills of the project, and which of them you accepted."),
-        "mcp": (
-            "mcp:mcp",
-            "List the MCP servers of the project, their tools and which you accepted.",
-        ),
+        "mcp": ("mcp:mcp", "List the MCP servers of the project, their tools and which you accepted."),
         "completion": ("program:completion", "Print the script by which a shell completes commands, names and IDs."),
         "engines": ("config:engines", "List the engines that agents can have in place of the model."),
         "keys": ("board:keys", "Print all key bindings as a keys.toml that you can edit."),
@@ -97,10 +94,7 @@ SECTIONS = {
         "doctor": ("doctor:doctor", "Check the setup and suggest fixes."),
         "info": ("doctor:info", "Print the main paths that crewboard uses here, and whether they exist."),
         "host": ("hosts:host", "Run agents of a team in PostgreSQL on this machine, until Ctrl-C."),
-        "supervisor": (
-            "control:supervisor",
-            "Show the team's supervisor, or replace one that hangs.",
-        ),
+        "supervisor": ("control:supervisor", "Show the team's supervisor, or replace one that hangs."),
     },
 }
 """Each command's module and function, and what the help says about it without importing it, in the help's order."""
@@ -223,19 +217,6 @@ def code_of(error: BaseException) -> int:
         case BrokenPipeError():
             _drop_unwritten()
             return ExitCode.DONE
-        case _:
-            return _tell(error)
-
-
-def _drop_unwritten() -> None:
-    """Discard what stdout did not accept, or Python would try, and complain, again at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _tell(error: BaseException) -> int:
     from crewboard_tui.render.sanitize import safe_line
 
     if env.is_debugging():
@@ -263,6 +244,14 @@ def _tell(error: BaseException) -> int:
             code = int(ExitCode.INTERNAL)
     note(f"crewboard: {safe_line(sentence)}")
     return code
+
+
+def _drop_unwritten() -> None:
+    """Discard what stdout did not accept, or Python would try, and complain, again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.UsageError) -> str:

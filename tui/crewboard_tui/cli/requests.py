@@ -296,8 +296,7 @@ def _show(
     if (terms := tried or request.terms) is not None:
         label = "terms" if tried is None else "as you would approve it"
         say(f"    {safe_line(f'{label}: {agent_types.describe_terms(terms, None)}')}")
-        for sentence in agent_types.describe_steps(terms):
-            say(f"    {safe_line(sentence)}")
+        say(*(f"    {safe_line(sentence)}" for sentence in agent_types.describe_steps(terms)))
     if request.status == "pending":
         tried = tried or Terms()
         left_out = (("--hold", tried.hold), ("--not", tried.refused))
@@ -434,14 +433,13 @@ def approve(
     team = session.team
     if edited is not None and roster.is_attached(team.directory):
         note(f"Claude Code takes plans from teammates alone: {decided.from_} reads your version and submits it again")
-    for known in (*commands_answers.plan_overlaps(team, decided), *reviews.what_changed(team.directory, decided)):
-        note(safe_line(known))
+    known = (*commands_answers.plan_overlaps(team, decided), *reviews.what_changed(team.directory, decided))
+    note(*map(safe_line, known))
     if lacking := commands_answers.tools_lacking(team, decided):
         note(f"warning: {lacking}")
     if words := commands_answers.words_of_terms(team, decided):
         note(safe_line(f"until its result: {words}"))
-    for sentence in agent_types.describe_steps(decided.terms) if decided.terms is not None else ():
-        note(safe_line(sentence))
+    note(*map(safe_line, agent_types.describe_steps(decided.terms) if decided.terms is not None else ()))
     _report_answer(decided, as_json)
 
 

@@ -31,7 +31,11 @@ def skills(session: Session, as_json: bool) -> None:
     """
     accepted = skill_files.accepted(session.root, os.environ)
     found, left_out = skill_files.list_all(session.root)
-    states = {each.name: _state(each, accepted.get(each.name)) for each in found}
+    states = {}
+    for each in found:
+        known = accepted.get(each.name)
+        state = "new" if known is None else "accepted" if known == each.sha256 else "changed"
+        states[each.name] = "invalid" if each.why else state
     if as_json:
         rows = [
             {"name": each.name, "state": states[each.name], "sha256": each.sha256 or None, "why": each.why or None}
@@ -57,27 +61,14 @@ def skills(session: Session, as_json: bool) -> None:
 
 def _note_left_out(left_out: list[str]) -> None:
     """Report on stderr what is not listed: nothing above is about it, and no printed command accepts it."""
-    for each in left_out:
-        note(safe_line(f"not listed, and not accepted by these commands: {each}; remove what you do not use"))
+    says = "not listed, and not accepted by these commands: {}; remove what you do not use"
+    note(*(safe_line(says.format(each)) for each in left_out))
 
 
 _SAID = {
     "accepted": "accepted", "new": "not accepted", "changed": "changed since you accepted it, by an agent or by you",
     "invalid": "cannot be used",
 }  # fmt: skip
-
-
-def _state(skill: skill_files.ProjectSkill, accepted: str | None) -> str:
-    if skill.why:
-        return "invalid"
-    return "new" if accepted is None else "accepted" if accepted == skill.sha256 else "changed"
-
-
-def _lines_of_skill(skill: skill_files.ProjectSkill) -> Iterator[str]:
-    yield f"{skill.name}:"
-    yield common.quoted(skill.text)
-    if skill.others:
-        yield f"with it: {', '.join(skill.others)} in {skill_files.place(skill.name)}"
 
 
 @skills.command()
@@ -108,9 +99,15 @@ def _shown(chosen: list[skill_files.ProjectSkill]) -> common.Shown:
     sha256 = chosen[0].sha256 if len(chosen) == 1 else payload_sha256({"skills": digests})
     places = ", ".join(skill_files.place(each.name) for each in chosen)
     what = f"{', '.join(each.name for each in chosen)} ({places})"
-    return common.Shown(
-        what, sha256, f"read {places}", lambda: (line for each in chosen for line in _lines_of_skill(each))
-    )
+
+    def lines() -> Iterator[str]:
+        for each in chosen:
+            yield f"{each.name}:"
+            yield common.quoted(each.text)
+            if each.others:
+                yield f"with it: {', '.join(each.others)} in {skill_files.place(each.name)}"
+
+    return common.Shown(what, sha256, f"read {places}", lines)
 
 
 def _team(session: Session) -> Team | None:

@@ -50,8 +50,7 @@ def status(session: Session, as_json: bool) -> None:
             found = readmodel_as_json.status(view)
         say_json(found)
     else:
-        for line in describe(view, team):
-            say(line)
+        say(*describe(view, team))
     _require_whole(view)
 
 
@@ -85,8 +84,7 @@ def cost(session: Session, as_json: bool) -> None:
         hits = format_percent(hit_rate(bill.tokens))
         rows.append((name, format_bill(bill), format_tokens(bill.tokens), *kinds, hits, limit))
     words = (word.upper() for _, word in TOKEN_KINDS)
-    for line in table(("AGENT", "COST", "TOKENS", *words, "HIT", "BUDGET"), rows):
-        say(line)
+    say(*table(("AGENT", "COST", "TOKENS", *words, "HIT", "BUDGET"), rows))
     _require_whole(view)
     if bills[-1][1].partial:
         note(why_no_money(view))

@@ -28,8 +28,7 @@ def tasks(session: Session, as_json: bool) -> None:
     elif not found:
         note("the task board is empty; " + command_for(team, 'task add "SUBJECT"'))
     else:
-        for line in describe(team, found):
-            say(line)
+        say(*describe(team, found))
 
 
 def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
@@ -61,21 +60,12 @@ _MAX = store_tasks.MAX_PRIORITY
 _PRIORITY = f"From -{_MAX} to {_MAX}; 0 is normal, a higher one is claimed first."
 
 
-@click.group(
-    cls=LazyGroup,
-    sections={
-        "Commands": {
-            "add": ("tasks:add", "Add a task to the task board."),
-            "update": ("tasks:update", "Change a task."),
-            "reopen": ("tasks:reopen", "Reopen a task that failed, was completed or cancelled, for any agent."),
-        }
-    },
-)
+@click.group(cls=LazyGroup)
 def task() -> None:
     """Add tasks to the task board, or change them."""
 
 
-@click.command()
+@task.command()
 @click.argument("subject", type=common.text)
 @click.option("--description", type=common.text, default="", help="What to do, in detail.")
 @click.option("--priority", type=int, default=0, metavar="N", help=_PRIORITY)
@@ -110,7 +100,7 @@ def add(session: Session, subject: str, as_json: bool, **draft: Unpack[TaskDraft
     _tell(session.team, commands_tasks.add_task(session.team, subject, **draft), as_json)
 
 
-@click.command()
+@task.command()
 @click.argument("task_id", metavar="ID", type=common.task_id, shell_complete=common.complete_task)
 @click.option("--status", type=click.Choice(get_args(TaskStatus)), help="New status.")
 @click.option("--owner", shell_complete=common.complete_agent, help="New owner; it gets a message.")
@@ -148,7 +138,7 @@ def update(session: Session, task_id: int, as_json: bool, **edit: Unpack[TaskEdi
         note(f"task {task_id}: request {before.in_review}, the review of its work, was withdrawn")
 
 
-@click.command()
+@task.command()
 @click.argument("task_id", metavar="ID", type=common.task_id, shell_complete=common.complete_task)
 @as_json
 @click.pass_obj

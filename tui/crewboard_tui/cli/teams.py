@@ -31,23 +31,12 @@ from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say
 from crewboard_tui.render.sanitize import is_revealing, safe_line
 
 
-@click.group(
-    cls=LazyGroup,
-    sections={
-        "Commands": {
-            "create": ("teams:create", "Create the team NAME in the workspace."),
-            "join": ("teams:join", "Use the team NAME of another machine from this one, too."),
-            "list": ("teams:list_", "List the teams of the workspace."),
-            "adopt": ("teams:adopt", "Use a team that you did not make, or that was copied."),
-            "delete": ("teams:delete", "End all workers of the team NAME."),
-        }
-    },
-)
+@click.group(cls=LazyGroup)
 def team() -> None:
     """Create, join, list, adopt and delete teams."""
 
 
-@click.command()
+@team.command()
 @click.argument("name")
 @click.option("--description", type=common.text, default="", help="What the team is for.")
 @click.option(
@@ -73,7 +62,7 @@ def create(session: Session, name: str, description: str, url: str | None, as_js
     common.prepare(made.directory)
 
 
-@click.command()
+@team.command()
 @click.argument("name")
 @click.option("--store", "url", metavar="URL", required=True, help="The database that the team is kept in.")
 @as_json
@@ -90,7 +79,7 @@ def join(session: Session, name: str, url: str, as_json: bool) -> None:
         say(f"joined the team {name}: {joined.path}")
 
 
-@click.command("list")
+@team.command("list")
 @as_json
 @click.pass_obj
 def list_(session: Session, as_json: bool) -> None:
@@ -106,8 +95,7 @@ def list_(session: Session, as_json: bool) -> None:
         (each["name"], str(each["agents"]), str(each["alive"]), each["problem"] or each["description"])
         for each in found
     ]
-    for line in table(("TEAM", "AGENTS", "ALIVE", "DESCRIPTION"), rows):
-        say(line)
+    say(*table(("TEAM", "AGENTS", "ALIVE", "DESCRIPTION"), rows))
 
 
 def _describe(directory: TeamDirectory) -> dict[str, Any]:
@@ -125,7 +113,7 @@ def _describe(directory: TeamDirectory) -> dict[str, Any]:
     return {**known, "alive": alive, "path": str(directory.path), "problem": problem}
 
 
-@click.command()
+@team.command()
 @click.option("--yes", is_flag=True, help="Without effect: --sha256 says what you looked at.")
 @common.sha256
 @as_json
@@ -318,7 +306,7 @@ def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request
     return lines
 
 
-@click.command()
+@team.command()
 @click.argument("name", shell_complete=common.complete_team)
 @click.option("--now", is_flag=True, help="Do not ask: end all workers and everything that they started.")
 @click.option("--purge", is_flag=True, help="Delete the team's files as well.")

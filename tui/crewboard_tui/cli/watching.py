@@ -360,8 +360,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
                     seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
                     first, *more = activity.text.splitlines() or [""]
                     say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")
-                    for line in more:
-                        say((" " * _INDENT + line).rstrip())
+                    say(*((" " * _INDENT + line).rstrip() for line in more))
         if not follow:
             break
         time.sleep(POLL)
@@ -391,8 +390,7 @@ def audit(session: Session, as_json: bool) -> None:
             first = sent.get(act.detail, "").strip().partition("\n")[0] if act.act in _MAILED else ""
             said = first or (f"message {act.detail[:8]}" if act.act in _MAILED else act.detail)
             rows.append((clock(act.ts), act.who, act.act, act.target or "the team", said))
-        for line in table(("TIME", "WHO", "DID", "TO", "DETAIL"), rows):
-            say(line)
+        say(*table(("TIME", "WHO", "DID", "TO", "DETAIL"), rows))
     else:
         note("no user has done anything here yet")
     note_damage(damaged, "audit file")
@@ -426,5 +424,4 @@ def away(session: Session, as_json: bool) -> None:
         said = found.describe(time.time())
         say(f"{said[:1].upper()}{said[1:]}")
         rows = [(clock(each.ts), each.kind.replace("_", " "), each.agent, each.text) for each in found.happenings]
-        for line in table(("TIME", "WHAT", "AGENT", "DETAIL"), rows) if rows else ():
-            say(line)
+        say(*(table(("TIME", "WHAT", "AGENT", "DETAIL"), rows) if rows else ()))
