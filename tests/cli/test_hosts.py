@@ -348,7 +348,7 @@ def test_no_command_starts_or_ends_a_supervisor(hosted: Team, monkeypatch: pytes
 
 
 def test_an_agent_that_cannot_be_killed_names_its_host(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop, "LOST_TIMEOUT", 0.1)
+    monkeypatch.setattr(host_commands, "LOST_TIMEOUT", 0.1)
     enlist(hosted, "w1")
     held = leases.take(hosted.directory.agent("w1").lease)
     assert held is not None
@@ -359,6 +359,34 @@ def test_an_agent_that_cannot_be_killed_names_its_host(hosted: Team, monkeypatch
         stop.stop_now(hosted, "w1")
     with up(hosted.directory, "one"), pytest.raises(TryLaterError, match="see the log of `crewboard host` there"):
         stop.stop_now(hosted, "w1")
+    leases.release(held)
+
+
+def test_a_resume_of_who_is_to_be_killed_says_at_once_that_the_host_is_lost(
+    hosted: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And looks at the requests, which are in a database, a few times a second."""
+    monkeypatch.setattr(host_commands, "LOST_TIMEOUT", 1.0)
+    enlist(hosted, "w1")
+    agents.want(hosted.directory.agent("w1"), "killed")
+    held = leases.take(hosted.directory.agent("w1").lease)
+    assert held is not None
+    leases.sign(held, Lease(pid=1, run=1, host="one"))
+    told: list[float] = []
+    looks: list[float] = []
+    is_ending = hiring._is_ending
+    began = time.monotonic()
+
+    def look(*given: object) -> bool:
+        looks.append(0)
+        return is_ending(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hiring, "_is_ending", look)
+    telling = Team(hosted.directory, environment={}, tell=lambda _: told.append(time.monotonic() - began))
+    with pytest.raises(TryLaterError, match="w1 is still running on one, which is not up"):
+        hiring.resume(telling, "w1")
+    assert told[0] < 0.9, "before the wait is over"
+    assert len(looks) < 10
     leases.release(held)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import control, hire, profiles
+from crewboard.commands import control, hire, profiles, stop
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
@@ -138,6 +138,16 @@ def test_resume_names_who_is_running_already(cli: Cli, team: Team) -> None:
     with alive(team, "ann"), alive(team, "dan"):
         assert cli("resume", "ann", "dan").out == "ann, dan are running already\n"
         assert cli("resume", "ann", "dan", "--json").json == []
+
+
+def test_resume_says_one_thing_of_who_refused_to_end(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ann", "dan"):
+        enlist(team, name)
+    monkeypatch.setattr(hire, "resume", lambda *_, **__: 0)
+    with alive(team, "ann"), alive(team, "dan"):
+        stop.ask_to_stop(team, "ann")
+        done = cli("resume", "ann", "dan")
+    assert (done.out, done.err) == ("dan is running already\n", "ann did not end, and continues\n")
 
 
 def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:

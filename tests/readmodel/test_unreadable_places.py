@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from crewboard.commands import messages
+from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.readmodel import as_json
 from crewboard.readmodel.reader import TeamReader
@@ -74,6 +76,17 @@ def test_an_agent_with_an_unreadable_lease_is_neither_dead_nor_alive(team: TeamD
     assert bob is not None
     assert (bob.state, bob.reason) == ("unknown", "its lease cannot be read")
     assert not [need for need in view.needs if need.agent == "bob"]
+
+
+def test_an_agent_whose_spec_is_gone_needs_the_user_until_it_is_acknowledged(team: TeamDirectory) -> None:
+    """Only a stop makes another one of it, and nothing resumes the agent before that."""
+    team.agent("bob").spec.on_disk.unlink()
+    view = TeamReader(team).read()
+    (need,) = [need for need in view.needs if need.agent == "bob"]
+    assert (need.kind, need.summary) == ("damaged", "cannot read agents/bob/spec.json")
+    assert view.damage == {"agents/bob/spec.json": 1}
+    messages.acknowledge_marks(Team(team), dict(need.marks))
+    assert not [need for need in TeamReader(team).read().needs if need.agent == "bob"]
 
 
 def test_records_that_were_read_stay_while_their_folder_is_unreadable(team: TeamDirectory) -> None:

@@ -158,7 +158,7 @@ def test_an_explorer_ends_with_its_agent(crew_on: Make, how: str) -> None:
         stop.stop_now(crew.team, "ann")
     eventually(lambda: not leases.is_held(crew.agent(EXPLORER).lease), "the end of the explorer")
     eventually(lambda: (ended := crew.agent(EXPLORER).exit.load()) and ended.reason == "shutdown", "its record")
-    assert EXPLORER not in hire.resume_all(crew.team)
+    assert EXPLORER not in hire.resume_all(crew.team)[0]
 
 
 @of_calls

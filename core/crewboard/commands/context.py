@@ -98,7 +98,8 @@ class Team(Struct, frozen=True):
         """
         if self.offline:
             return {**self.environment, env.OFFLINE: "1"}
-        return endpoint.at_server(self.environment, roster.server(self.directory))
+        config = roster.load_or_none(self.directory)
+        return endpoint.at_server(self.environment, config.server if config is not None else None)
 
     @property
     def operator(self) -> str:
@@ -286,13 +287,13 @@ def create_command(root: Path, name: str = "NAME") -> str:
     return shlex.join(["crewboard", *root_options(root), "team", "create", name])
 
 
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait until `condition` is true; return False if it is not within `seconds`."""
+def wait_until(condition: Callable[[], bool], seconds: float, interval: float = POLL_INTERVAL) -> bool:
+    """Wait until `condition` is true, looking each `interval`; return False if it is not within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL_INTERVAL)
+        time.sleep(interval)
     return True
 
 

@@ -88,27 +88,27 @@ def effective_terms(
     changes. The hirer's budget is not copied, because the agent draws on it (`worker.assignments`). An agent that
     neither writes nor runs commands (`acts` is False) needs no plan for what its hirer plans.
     """
-    limits = [hirer] if before is None else [hirer, before]
+    limits, old = ([hirer], HireOptions()) if before is None else ([hirer, before], before)
     domains: list[str] | None = asked.allowed_domains
     for each in limits:
         domains = narrow(domains, each.allowed_domains) if domains is not None else None
     return asked.replace(
-        plan=asked.plan or (hirer.plan and acts) or bool(before and before.plan),
-        strict_plan=asked.strict_plan or (hirer.strict_plan and acts) or bool(before and before.strict_plan),
+        plan=asked.plan or (hirer.plan and acts) or old.plan,
+        strict_plan=asked.strict_plan or (hirer.strict_plan and acts) or old.strict_plan,
         ask=asked.ask or any(each.ask for each in limits),
-        budget=asked.budget if before is None else before.budget or asked.budget,
+        budget=old.budget or asked.budget,
         network=asked.network and all(each.network for each in limits),
         web=asked.web and domains is not None and all(each.web for each in limits),
         allowed_domains=domains or [],
         unsafe_no_sandbox=asked.unsafe_no_sandbox and all(each.unsafe_no_sandbox for each in limits),
         allow_hardlinks=asked.allow_hardlinks and all(each.allow_hardlinks for each in limits),
         max_turns=min(asked.max_turns, *(each.max_turns for each in limits)),
-        restart=asked.restart or bool(before and before.restart),
-        worktree=asked.worktree or (hirer.worktree and acts) or bool(before and before.worktree),
-        effort=before.effort if before and before.effort else asked.effort,
-        thinking=before.thinking if before and before.thinking else asked.thinking,
-        window=before.window if before and before.window else asked.window,
-        max_reply=before.max_reply if before and before.max_reply else asked.max_reply,
+        restart=asked.restart or old.restart,
+        worktree=asked.worktree or (hirer.worktree and acts) or old.worktree,
+        effort=old.effort or asked.effort,
+        thinking=old.thinking or asked.thinking,
+        window=old.window or asked.window,
+        max_reply=old.max_reply or asked.max_reply,
         max_memory=min((each.max_memory for each in (asked, *limits) if each.max_memory), default=None),
     )
 
@@ -204,8 +204,12 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         LimitError: The budget of the team or of the hiring agent is used up.
     """
     roster.require_own_agents(team.directory)
-    if (assignment := _find_repeated(team, hire)) is not None:
-        return assignment
+    member = team.config.member(hire.name)
+    if hire.prompt_id is not None and member is not None:
+        # The same call may have given the assignment before its caller was killed.
+        spec = team.directory.agent(hire.name).spec.load()
+        if spec is not None and spec.prompt_id == hire.prompt_id:
+            return Assignment(hire.name, spec.prompt_id, spec.run, fresh=True)
     # The worker of a hire that cannot be paid would end at once.
     if team.directory.exists() and (used_up := roster.used_up(roster.budgets(team.directory, team.by))) is not None:
         raise LimitError(f"{hire.name} was not hired: {used_up}; `{command_for(team, 'budget')}` shows and raises it")
@@ -220,7 +224,6 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         raise UsageError(f"{hire.name} needs a prompt: say what it should do")
     if hire.flags.task is not None:
         _check_task(team, tasks.load(team.directory, hire.flags.task), hire)
-    member = team.config.member(hire.name)
     if member is not None and member.type != hire.type:
         raise UsageError(f"{hire.name} is of type {member.type}; remove it first, or choose another name")
     agent = team.directory.agent(hire.name)
@@ -271,29 +274,8 @@ def send_explorer(team: Team, question: str, prompt_id: str) -> Assignment:
     name = next(name for name in names if name not in at_work and (name not in specs or name in own))
     flags = HireOptions(once=True, host=env.host(team.environment) or None, allow_hardlinks=hirer.flags.allow_hardlinks,
                         unsafe_no_sandbox=hirer.flags.unsafe_no_sandbox, max_turns=hirer.flags.max_turns)  # fmt: skip
-    return spawn(
-        team,
-        Hire(
-            name,
-            "explore",
-            question,
-            flags=flags,
-            foreground=True,
-            prompt_id=prompt_id,
-            wait=False,
-            is_explorer=True,
-        ),
-    )
-
-
-def _find_repeated(team: Team, hire: Hire) -> Assignment | None:
-    """Return the assignment that the same call gave before its caller was killed."""
-    if hire.prompt_id is None or team.config.member(hire.name) is None:
-        return None
-    spec = team.directory.agent(hire.name).spec.load()
-    if spec is None or spec.prompt_id != hire.prompt_id:
-        return None
-    return Assignment(hire.name, spec.prompt_id, spec.run, fresh=True)
+    sent = Hire(name, "explore", question, flags=flags, foreground=True, prompt_id=prompt_id, wait=False)
+    return spawn(team, replace(sent, is_explorer=True))
 
 
 def stop_waiting(team: Team, name: str) -> None:
@@ -302,13 +284,8 @@ def stop_waiting(team: Team, name: str) -> None:
     Raises:
         UsageError: The agent has no spec.
     """
-
-    def edit(spec: Spec | None) -> Spec:
-        if spec is None:
-            raise UsageError(f"{name} has no spec")
-        return spec.replace(foreground=False)
-
-    store_agents.change_spec(team.directory.agent(name), edit)
+    agent = team.directory.agent(name)
+    store_agents.change_spec(agent, lambda spec: require_spec(name, spec).replace(foreground=False))
 
 
 def _check_task(team: Team, task: Task, hire: Hire) -> None:
@@ -680,6 +657,9 @@ def resume(
 _END_TIMEOUT = requests.SHUTDOWN_TIMEOUT + 10
 """Seconds for an agent to end that was asked to."""
 
+_LOOK_INTERVAL = 0.2
+"""Seconds between two looks whether it did: each reads the requests of the team."""
+
 
 def _goes_on(team: Team, agent: AgentDirectory) -> bool:
     """Return True if an agent is running. Wait for the end of one that is about to end.
@@ -690,8 +670,14 @@ def _goes_on(team: Team, agent: AgentDirectory) -> bool:
     if _is_ending(team, agent):
         # It ends an agent that is to be killed. A command that wanted that may have died before it was there.
         supervisor_client.ensure_running(team.directory)
-        with telling(team, f"{agent.name} was asked to end; it starts again once it has ended"):
-            if not wait_until(lambda: not _is_ending(team, agent), _END_TIMEOUT):
+        is_lost = hosts.is_lost(team, agent.name)
+        why, most, told_after = f"{agent.name} was asked to end", _END_TIMEOUT, None
+        if is_lost:
+            why, most, told_after = hosts.still_running(team, [agent.name]), hosts.LOST_TIMEOUT, 0.0
+        with telling(team, f"{why}; it starts again once it has ended", told_after):
+            if not wait_until(lambda: not _is_ending(team, agent), most, _LOOK_INTERVAL):
+                if is_lost:
+                    raise TryLaterError(why)
                 again = command_for(team, f"resume {agent.name}")
                 raise TryLaterError(f"{agent.name} was asked to end, and is still running; try `{again}` once it ended")
     return leases.is_held(agent.lease)
@@ -733,9 +719,9 @@ _TOLD_AFTER = 1.0
 
 
 @contextlib.contextmanager
-def telling(team: Team, text: str) -> Iterator[None]:
-    """Tell the user what the command waits for, if that takes longer than a moment."""
-    late = threading.Timer(_TOLD_AFTER, team.tell, [text])
+def telling(team: Team, text: str, after: float | None = None) -> Iterator[None]:
+    """Tell the user what the command waits for, if that takes longer than `after` seconds, by default a moment."""
+    late = threading.Timer(_TOLD_AFTER if after is None else after, team.tell, [text])
     late.daemon = True
     late.start()
     try:
@@ -861,10 +847,11 @@ def resume_all(
     network: bool = False,
     web: bool = False,
     host: str | None = None,
-) -> list[str]:
-    """Resume every agent that is not running, or those of these names, all at once; return who starts again.
+) -> tuple[list[str], list[str]]:
+    """Resume every agent that is not running, or those of these names, all at once.
 
-    Without names, explorers are left out: their agents send new ones. Those that refuse to end continue.
+    Return who starts again, and who was asked to end and goes on: it refused. Without names, explorers are left out:
+    their agents send new ones.
 
     Raises:
         CrewboardError: One of them did not start; the others were started nevertheless.
@@ -881,9 +868,8 @@ def resume_all(
         runs[name] = resume(team, name, model=model, network=network, web=web, host=host)
 
     at_once(stopped, start)
-    if going_on := [name for name in stopped if runs[name] <= before[name]]:
-        team.tell(f"{', '.join(going_on)} did not end, and continue{'s' if len(going_on) == 1 else ''}")
-    return [name for name in stopped if runs[name] > before[name]]
+    resumed = [name for name in stopped if runs[name] > before[name]]
+    return resumed, [name for name in stopped if name not in resumed]
 
 
 def at_once(names: list[str], command: Callable[[str], object]) -> None:

@@ -17,6 +17,7 @@ from crewboard.commands.context import (
     choose_team,
     command_for,
     only_or_default,
+    wait_until,
 )
 from crewboard.errors import TryLaterError, UsageError
 from crewboard.names import NAME_RULE, check_team, is_name
@@ -33,6 +34,9 @@ SLOTS_PER_CORE = 4
 
 QUEUE_TIMEOUT = 1.5
 """Seconds that a command waits for a host to take a run, before it says that the run is queued."""
+
+LOST_TIMEOUT = 20.0
+"""Seconds in which agents of a lost host end: their leases last 15 s, unless set otherwise."""
 
 _LEAVE_TIMEOUT = 10.0
 _LONGEST_NAME = 32
@@ -211,18 +215,17 @@ def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
     is_new = not hosts.is_wanted(team.directory, agent.name, spec.run) and agents.last_run(agent) < spec.run
     if is_new or (known is not None and known.needs != wanted.needs):
         hosts.want(team.directory, wanted)
-    began = time.monotonic()
-    while time.monotonic() - began < START_TIMEOUT:
-        if _is_up(agent, spec.run):
-            return
-        late = time.monotonic() - began > QUEUE_TIMEOUT
-        if late and hosts.find_queued(team.directory, agent.name, spec.run) is not None:
-            return
-        time.sleep(POLL_INTERVAL)
-    raise TryLaterError(
-        f"{agent.name} did not start within {START_TIMEOUT:.0f} s; the host that took it goes on starting it, and "
-        "`crewboard status` shows it when it is up; see the log of that host"
-    )
+    late_at = time.monotonic() + QUEUE_TIMEOUT
+
+    def is_up_or_waits() -> bool:
+        waits = time.monotonic() > late_at and hosts.find_queued(team.directory, agent.name, spec.run) is not None
+        return waits or _is_up(agent, spec.run)
+
+    if not wait_until(is_up_or_waits, START_TIMEOUT):
+        raise TryLaterError(
+            f"{agent.name} did not start within {START_TIMEOUT:.0f} s; the host that took it goes on starting it, and "
+            "`crewboard status` shows it when it is up; see the log of that host"
+        )
 
 
 def _is_up(agent: AgentDirectory, run: int) -> bool:
@@ -231,6 +234,28 @@ def _is_up(agent: AgentDirectory, run: int) -> bool:
         return True
     status = agent.status.load()
     return status is not None and status.run >= run and (status.state != "starting" or bool(status.doing))
+
+
+def is_lost(team: Team, name: str) -> bool:
+    """Return True if an agent runs on a host that is not up, so that nothing there ends the agent."""
+    holder = leases.holder(team.directory.agent(name).lease, Lease)
+    return holder is not None and bool(holder.host) and not hosts.is_up(team.directory, holder.host)
+
+
+def still_running(team: Team, names: list[str]) -> str:
+    """Return which agents did not end, and what to do: see the log here, or look after their hosts."""
+    still = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} still running"
+    holders = (leases.holder(team.directory.agent(name).lease, Lease) for name in names)
+    known = sorted({holder.host for holder in holders if holder is not None and holder.host})
+    if not known:
+        return f"{still}; see {team.directory.supervisor_log}"
+    down = [host for host in known if not hosts.is_up(team.directory, host)]
+    if not down:
+        return f"{still} on {', '.join(known)}; see the log of `crewboard host` there"
+    return (
+        f"{still} on {', '.join(down)}, which is not up: its agents end by themselves as soon as they cannot reach the "
+        "store; else start `crewboard host` there again, and it ends them"
+    )
 
 
 def queued(team: Team, name: str, run: int) -> str:

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from crewboard.commands import messages
+from crewboard.commands import hosts, messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for
 from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.names import OPERATOR
@@ -22,10 +22,7 @@ DELETE_TIMEOUT = 10.0
 """Seconds that all workers together have to exit when their team is deleted."""
 
 KILL_TIMEOUT = 10.0
-"""Seconds in which a supervisor kills workers."""
-
-LOST_TIMEOUT = 20.0
-"""Seconds in which those of hosts end: after a host was lost, its agents' leases last 15 s, unless set otherwise."""
+"""Seconds in which a supervisor kills workers. Those of hosts may take longer, see `commands.hosts.LOST_TIMEOUT`."""
 
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
@@ -103,7 +100,7 @@ def stop_now(team: Team, name: str) -> Ending:
     supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, [name], _kill_timeout(team), keep_waking=True)
     if leases.is_held(agent.lease):
-        raise TryLaterError(_still_running(team, [name]))
+        raise TryLaterError(hosts.still_running(team, [name]))
     return "ended"
 
 
@@ -259,27 +256,11 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
         supervisor_client.wake_supervisor(team.directory)
     _wait_for_leases(team, left, _kill_timeout(team), keep_waking=True)
     if alive := [name for name in left if leases.is_held(team.directory.agent(name).lease)]:
-        raise TryLaterError(_still_running(team, alive))
+        raise TryLaterError(hosts.still_running(team, alive))
 
 
 def _kill_timeout(team: Team) -> float:
-    return LOST_TIMEOUT if store_hosts.exist(team.directory) else KILL_TIMEOUT
-
-
-def _still_running(team: Team, names: list[str]) -> str:
-    """Return which agents did not end, and what to do: see the log here, or look after their hosts."""
-    still = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} still running"
-    holders = (leases.holder(team.directory.agent(name).lease, Lease) for name in names)
-    hosts = sorted({holder.host for holder in holders if holder is not None and holder.host})
-    if not hosts:
-        return f"{still}; see {team.directory.supervisor_log}"
-    down = [host for host in hosts if not store_hosts.is_up(team.directory, host)]
-    if not down:
-        return f"{still} on {', '.join(hosts)}; see the log of `crewboard host` there"
-    return (
-        f"{still} on {', '.join(down)}, which is not up: its agents end by themselves as soon as they cannot reach the "
-        "store; else start `crewboard host` there again, and it ends them"
-    )
+    return hosts.LOST_TIMEOUT if store_hosts.exist(team.directory) else KILL_TIMEOUT
 
 
 def _cancel_starts(team: Team, names: list[str]) -> None:

@@ -74,6 +74,9 @@ class AgentReader:
         name, cursor = self.directory.name, self.cursor.last_good or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
         files = [damaged_file(record.key, name) for record in records if record.damaged]
+        if self.spec.last_good is None and not self.spec.damaged:
+            # Nothing can resume the agent without it. Its folder shows when it was still there.
+            files.append(Damage(self.spec.key.name, name, 1, self.directory.folder.changed_at(), version=1))
         count = cursor.damaged + self.unread.damaged
         lines = [damaged_mail(self._team, f"mail or journal of {name}", name, count)] if count else []
         self.damage = [*files, *lines]

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -384,11 +384,8 @@ def remove_profile(name: str) -> None:
 def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
     """Return the exit code of a run that failed before it was up, and print why; else return 0."""
     ended = agent.exit.load()
-    if ended is None or ended.run < assignment.run:
+    if ended is None or ended.run < assignment.run or (ended.code == 0 and not ended.signal):
         return 0
-    if ended.code == 0 and not ended.signal:
-        return 0
-
     log = command_for(team, f"log {agent.name}")
     status = agent.status.load()
     why = f": {status.last_error}" if status is not None and status.last_error else f"; `{log}` may show why"
@@ -464,10 +461,16 @@ def resume(
             stop = command_for(team, f"stop {name}")
             note(f"it keeps the address, key and model that it started with; to change them, `{stop}`, then resume it")
         return
-    resumed = commands_hire.resume_all(team, names, model=model, network=network, web=web, host=host)
+    resumed, refused = commands_hire.resume_all(team, names, model=model, network=network, web=web, host=host)
+    if refused:
+        note(f"{', '.join(refused)} did not end, and continue{'s' if len(refused) == 1 else ''}")
     if as_json:
         say_json([_where(team.directory.agent(each)) for each in resumed])
-        return
+    else:
+        _say_resumed(team, names, resumed, refused)
+
+
+def _say_resumed(team: Team, names: Sequence[str], resumed: Sequence[str], refused: Sequence[str]) -> None:
     held = agents.held_starts(team.directory)
     waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in resumed}
     up = [each for each in resumed if each not in waits]
@@ -475,7 +478,7 @@ def resume(
         say(f"resumed {', '.join(up)}")
     elif not resumed and not names:
         say("nothing to resume: no agent that can be resumed is stopped")
-    if running := [each for each in dict.fromkeys(names) if each not in resumed]:
+    if running := [each for each in dict.fromkeys(names) if each not in (*resumed, *refused)]:
         say(f"{', '.join(running)} {'is' if len(running) == 1 else 'are'} running already")
     for each, how in waits.items():
         _say_queued(team, each, how)
@@ -519,19 +522,15 @@ def types(session: Session, as_json: bool) -> None:
         if each.left_out:
             why = "named in its file; crewboard has no such tools, or no such patterns"
             say(on_one_line(f"         left out: {', '.join(each.left_out)} ({why})"))
-        for problem in each.not_understood:
-            say(on_one_line(f"         not understood: {problem}"))
+        say(*(on_one_line(f"         not understood: {problem}") for problem in each.not_understood))
         if limits := agent_types.describe_limits(each):
             say(on_one_line(f"         limits: {'; '.join(limits)}"))
         on_the_web = each.web and (" ".join(each.allowed_domains) or "any domain")
         how = {"model": each.model, "effort": each.effort, "thinking": each.thinking, "web": on_the_web}
         say(on_one_line(f"         {', '.join(f'{what}: {value}' for what, value in how.items() if value)}"))
         if new := sorted({*each.skills} & {*skill_files.not_accepted(Path(each.root), os.environ)}):
-            say(
-                on_one_line(
-                    f"         skills that are not accepted, so not loaded: {', '.join(new)} (`crewboard skills`)"
-                )
-            )
+            unused = f"skills that are not accepted, so not loaded: {', '.join(new)}"
+            say(on_one_line(f"         {unused} (`crewboard skills`)"))
         if not trusted(each):
             accept = _shown_type(each).yes(command_for(session.team, f"types trust {each.name}"))
             say(f"         not accepted: read {each.file}, then `{accept}`")
@@ -539,17 +538,17 @@ def types(session: Session, as_json: bool) -> None:
 
 
 def _shown_type(kind: agent_types.AgentType) -> common.Shown:
+    """Return all that a yes to a type allows, and the instructions of its agents."""
     what = f"{kind.name} ({kind.file})"
-    return common.Shown(what, kind.sha256, f"read {kind.file}", lambda: _lines_of_type(kind))
 
+    def lines() -> Iterator[str]:
+        yield f"{what}: {agent_types.describe_powers(kind)}"
+        for server in mcp_servers.of_type(kind).servers.values():
+            yield from (f"server {server.name}: {server.shown}", *server.settings(reveals=is_revealing()))
+        yield from (on_one_line(f"not understood: {problem}") for problem in kind.not_understood)
+        yield common.quoted(kind.prompt)
 
-def _lines_of_type(kind: agent_types.AgentType) -> Iterator[str]:
-    """Yield all that a yes to a type allows, and the instructions of its agents."""
-    yield f"{kind.name} ({kind.file}): {agent_types.describe_powers(kind)}"
-    for server in mcp_servers.of_type(kind).servers.values():
-        yield from (f"server {server.name}: {server.shown}", *server.settings(reveals=is_revealing()))
-    yield from (on_one_line(f"not understood: {problem}") for problem in kind.not_understood)
-    yield common.quoted(kind.prompt)
+    return common.Shown(what, kind.sha256, f"read {kind.file}", lines)
 
 
 @types.command()
@@ -569,8 +568,7 @@ def trust(session: Session, name: str, sha256: str | None, reveal: bool) -> None
     common.require_yes(sha256, _shown_type(kind), accept, reveal=reveal)
     commands_accept.accept(session.team, kind)
     say(f"{name} ({kind.file}) is accepted until its file changes: {agent_types.describe_powers(kind)}")
-    for problem in kind.not_understood:
-        note(on_one_line(f"not understood: {problem}"))
+    note(*(on_one_line(f"not understood: {problem}") for problem in kind.not_understood))
 
 
 @types.command()
@@ -714,11 +712,11 @@ class Following:
         if time.monotonic() < self.look_again:
             return
         self.look_again = time.monotonic() + ASK_EVERY
-        self._tell_wait()
+        status = self.follower.agent.status.load()
+        self._tell_wait(status)
         config = self.team.config
         lead = self.team.directory.agent(config.lead)
         mine = only_operator_answers(config, self.team.directory, lambda: leases.is_held(lead.lease))
-        status = self.follower.agent.status.load()
         # What the agent waits for may itself wait for the operator.
         asking = {self.assignment.agent, status.awaits if status is not None else None}
         for request in requests.pending(self.team.directory):
@@ -728,9 +726,8 @@ class Following:
             note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
             note(f"  {in_a_row(how for _, how in answers(request, self.typed))}")
 
-    def _tell_wait(self) -> None:
+    def _tell_wait(self, status: Status | None) -> None:
         """Print until when the agent waits for the API, if that is long, and what holds it."""
-        status = self.follower.agent.status.load()
         if (why := self._why_held(status)) != self.held:
             self.held = why
             if why:
@@ -804,17 +801,9 @@ def follow(
     answer = outcome if isinstance(outcome, Answer) else None
     code, why = _judge(assignment.agent, outcome, team)
     if as_json:
-        say_json(
-            {
-                "name": assignment.agent,
-                "run": assignment.run,
-                "assignment": assignment.id,
-                "text": answer.text if answer else None,
-                "result": answer.result if answer else None,
-                "error": why,
-                "code": code,
-            }
-        )
+        said = {"text": answer.text if answer else None, "result": answer.result if answer else None}
+        given = {"name": assignment.agent, "run": assignment.run, "assignment": assignment.id}
+        say_json({**given, **said, "error": why, "code": code})
     elif answer is not None and answer.text:
         say(answer.text)
     if why:
