@@ -16,12 +16,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from crewboard import endpoint, env
+from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
 from crewboard.protocol import supervisor_client
 from crewboard.store import layout, roster
 from crewboard.store.layout import TeamDirectory
 from tests import openapi
-from tests.api.faults import Fault
 from tests.crew import Crew
 from tests.model import ModelServer
 from tests.postgres import SharedServer, teams_in

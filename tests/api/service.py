@@ -12,11 +12,10 @@ from crewboard import models
 from crewboard.offline import service
 from crewboard.offline.conversation import Conversation, Request
 from crewboard.offline.http import Client, Incoming
-from crewboard.offline.reply import Event, Reply, tokens
-from crewboard.offline.service import ApiError, Service, send_events
+from crewboard.offline.reply import Event, Reply, Speed, tokens
+from crewboard.offline.service import ApiError, Service
 from crewboard.web import TOOLS as WEB_TOOLS
 from tests.api.cache import PromptCache
-from tests.api.faults import Fault, Faults, cut, misbehave_before_reply, misbehave_in_stream, until_fault
 from tests.api.rules import WholeRequest, is_hop, parse
 from tests.api.thinking import Stale, Thoughts, check_binding, find_stale, sign_reply
 from tests.api.wire import InvalidRequestError, MessagesRequest, Opaque, unmarked
@@ -200,12 +199,11 @@ def _with_thinking(reply: Reply, asked: WholeRequest) -> Reply:
 
 
 class StrictRequest(Request, kw_only=True):
-    """A request as the offline model reads it, the whole of it, and the fault that meets it."""
+    """A request as the offline model reads it, and the whole of it."""
 
     whole: WholeRequest
     stale: list[Stale]
     is_beta: bool
-    fault: Fault | None = None
 
 
 @dataclass
@@ -213,7 +211,6 @@ class StrictService(Service):
     """The server's answers, where `script` may give the reply to an agent's request."""
 
     script: Callable[[Conversation, MessagesRequest], Reply | None] = lambda _talk, _request: None
-    faults: Faults = field(default_factory=Faults)
     record: Callable[[Any], None] = lambda _body: None
     thinks: bool = False
     """True: a reply that has no thinking begins with some, where the request does not turn it off."""
@@ -281,27 +278,8 @@ class StrictService(Service):
         whole |= self._diagnoses.diagnose(request, whole["id"], total)
         return as_beta(whole) if asked.is_beta else whole
 
-    async def deliver(
-        self, talk: Conversation, asked: Request, usage: dict[str, int], client: Client, headers: dict[str, str]
-    ) -> None:
-        """Send the reply to a request, unless a fault comes before it."""
+    def stream(self, whole: dict[str, Any], asked: Request, speed: Speed) -> Iterator[Event]:
+        """Yield a message as the events of a stream, in answer to a request with a beta header with what these have."""
         assert isinstance(asked, StrictRequest)
-        asked.fault = self.faults.next_for(talk.name)
-        if asked.fault is None or not await misbehave_before_reply(asked.fault, client, headers):
-            await super().deliver(talk, asked, usage, client, headers)
-
-    async def send(
-        self, asked: Request, whole: dict[str, Any], stream: Iterator[Event], client: Client, headers: dict[str, str]
-    ) -> None:
-        """Send a message, or the beginning of one where a fault ends it."""
-        assert isinstance(asked, StrictRequest)
-        stream = as_beta_events(stream, whole) if asked.is_beta else stream
-        if asked.fault is not None:
-            stream = until_fault(asked.fault, stream)
-            if asked.fault.ends_early and not asked.stream:
-                return await cut(client)
-            if asked.fault.ends_early:
-                await client.begin_stream(headers)
-                await send_events(stream, client)
-                return await misbehave_in_stream(asked.fault, client)
-        return await super().send(asked, whole, stream, client, headers)
+        plain = super().stream(whole, asked, speed)
+        return as_beta_events(plain, whole) if asked.is_beta else plain

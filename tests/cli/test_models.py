@@ -13,11 +13,11 @@ from crewboard import agent_types, endpoint, local_servers, models, operations
 from crewboard.commands import answers, hire, messages, settings
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
+from crewboard.offline.faults import Fault
 from crewboard.records.agents import HELD_REPEATS, HireOptions
 from crewboard.records.team import Config, Member
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli import hiring
-from tests.api.faults import Fault
 from tests.cli.shell import Cli, Inside
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.model import calls, listing, says

@@ -1,12 +1,13 @@
 """Each way to misbehave, as the real SDK sees it."""
 
 import time
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.api.faults import Fault, Faults
+from crewboard.offline.faults import Fault, Faults
 from tests.model import ModelServer, says
 
 if TYPE_CHECKING:
@@ -148,3 +149,14 @@ def test_a_reply_that_was_cut_is_given_again() -> None:
         with pytest.raises(httpx2.RemoteProtocolError):
             ask(client)
         assert ask(client) == ("a b c d e", "end_turn")
+
+
+def test_a_file_of_faults_is_read_when_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "faults.json"
+    faults = Faults(file=file)
+    assert faults.next_for("ada") is None
+    file.write_text('[null, {"kind": "status", "status": 529}]')
+    assert [faults.next_for("ada") for _ in range(3)] == [None, Fault(kind="status", status=529), None]
+    file.with_suffix(".new").write_text('[{"kind": "hang"}]')
+    file.with_suffix(".new").replace(file)
+    assert faults.next_for("ada") == Fault(kind="hang")

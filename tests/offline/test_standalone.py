@@ -161,6 +161,19 @@ def test_it_outlives_its_parent_process(servers: Servers) -> None:
 
 
 @pytest.mark.long
+def test_it_misbehaves_by_the_file_that_the_environment_names(servers: Servers, tmp_path: Path) -> None:
+    from anthropic import APIStatusError
+
+    file = tmp_path / "faults.json"
+    file.write_text('[{"kind": "status", "status": 529}]')
+    servers.start(CREWBOARD_OFFLINE_FAULTS=str(file))
+    with servers.client() as client:
+        with pytest.raises(APIStatusError, match="Overloaded"):
+            client.messages.create(**ASKED)
+        assert client.messages.create(**ASKED).stop_reason == "end_turn"
+
+
+@pytest.mark.long
 def test_a_pace_that_is_no_number_is_refused(servers: Servers) -> None:
     code, output = ended(servers.start(CREWBOARD_OFFLINE_PACE="fast"))
     assert code == 2

@@ -22,6 +22,7 @@ import crewboard
 from crewboard import env
 from crewboard.commands import hire as hiring
 from crewboard.commands import stop
+from crewboard.offline.faults import Fault
 from crewboard.offline.http import Incoming
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
@@ -31,7 +32,6 @@ from crewboard.sandbox.host_paths import TOOL_VARIABLES
 from crewboard.supervisor.launcher import can_prefork
 from crewboard.unix import process
 from crewboard.worker import prefork_server
-from tests.api.faults import Fault
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
 from tests.model import ModelServer, says
 from tests.preloaded import start_new_interpreters

@@ -15,6 +15,7 @@ from crewboard import mcp_servers, operations, skill_files
 from crewboard.commands import accept, answers, control, hire, messages, stop
 from crewboard.errors import CrewboardError
 from crewboard.offline.conversation import Conversation
+from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.records.agents import Terms
@@ -24,7 +25,6 @@ from crewboard.records.requests import Request
 from crewboard.store import leases, mailbox
 from crewboard.store.journal import Follower
 from crewboard.untrusted import undelimit
-from tests.api.faults import Fault
 from tests.api.wire import MessagesRequest, Text
 from tests.crew import Crew, eventually
 from tests.model import ModelServer, calls, says

@@ -13,11 +13,11 @@ import pytest
 
 from crewboard.commands import answers, hire
 from crewboard.offline import reply, service
+from crewboard.offline.faults import Fault, hang
 from crewboard.offline.http import Client, Incoming
 from crewboard.records.agents import Tokens
 from crewboard.records.events import BrokenReply, Cleared, Intake, Reply, Summary
 from crewboard.worker.conversation import replay
-from tests.api.faults import Fault, hang
 from tests.api.service import StrictService
 from tests.crew import Crew, eventually
 from tests.model import SUMMARY_OF, calls, looks, says

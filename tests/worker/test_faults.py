@@ -12,13 +12,13 @@ from crewboard import pricing
 from crewboard.commands import hire, messages, settings
 from crewboard.commands.context import CommandLine
 from crewboard.errors import StorageError
+from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
 from crewboard.records.events import Opening, Retry, ToolResult
 from crewboard.store import leases
 from crewboard_tui.cli import answers as cli_answers
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.widgets.bars import alert_line
-from tests.api.faults import Fault
 from tests.cli.shell import Inside
 from tests.crew import Crew, eventually
 from tests.matrix import default

@@ -19,6 +19,7 @@ from crewboard.commands import answers, control, messages, settings, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
+from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.activity import ActivityReader
@@ -37,7 +38,6 @@ from crewboard.unix import process
 from crewboard.worker import __main__ as worker_main
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupts, WorkerExit
 from crewboard.worker.run_state import RunState
-from tests.api.faults import Fault
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, contents, eventually
 from tests.model import calls, says

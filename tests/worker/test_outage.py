@@ -14,6 +14,7 @@ import pytest
 from crewboard import operations
 from crewboard.commands import control, messages, settings, stop
 from crewboard.errors import ExitCode
+from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Speed, events, message
 from crewboard.protocol import cooldown
 from crewboard.readmodel.team import AgentView, Need
@@ -22,7 +23,6 @@ from crewboard.records.team import Member
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker.interrupts import Interrupts
-from tests.api.faults import Fault
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, eventually
 from tests.model import says

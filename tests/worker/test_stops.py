@@ -9,13 +9,13 @@ import pytest
 
 from crewboard.commands import answers, control, hire, messages
 from crewboard.offline import reply, service
+from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply, seal
 from crewboard.readmodel.activity import describe
 from crewboard.records.agents import Tokens
 from crewboard.records.events import Intake, ToolResult, describe_stop
 from crewboard.records.events import Reply as Kept
 from crewboard.worker.conversation import replay
-from tests.api.faults import Fault
 from tests.api.wire import MessagesRequest
 from tests.crew import Crew, eventually
 from tests.model import Script, calls, says

@@ -14,6 +14,7 @@ from crewboard.agent_types import describe_powers
 from crewboard.attach import formats
 from crewboard.commands import hire, messages
 from crewboard.errors import BadDataError, UsageError
+from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply, seal
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.as_json import agent as as_json
@@ -23,7 +24,6 @@ from crewboard.records.events import Reply as Kept
 from crewboard.store import roster
 from crewboard.type_files import find, find_all
 from crewboard.worker.conversation import replay
-from tests.api.faults import Fault
 from tests.api.rules import parse
 from tests.crew import Crew, eventually
 from tests.model import SUMMARY_OF, calls, looks, says

@@ -14,6 +14,7 @@ from pathlib import Path
 from crewboard import env
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.offline import http
+from crewboard.offline.faults import Faults
 from crewboard.offline.service import Service
 from crewboard.records.processes import ModelServerInfo
 from crewboard.store import leases
@@ -34,9 +35,9 @@ def main(argv: list[str] | None = None) -> int:
         lock = leases.take(team.model_lock)
         if lock is None:
             return 0
-        pace = os.environ.get(env.OFFLINE_PACE, "1")
+        pace, faults = os.environ.get(env.OFFLINE_PACE, "1"), os.environ.get(env.OFFLINE_FAULTS)
         try:
-            service = Service(max(0.0, float(pace)))
+            service = Service(max(0.0, float(pace)), Faults(file=Path(faults).resolve() if faults else None))
         except ValueError as error:
             raise UsageError(f"{env.OFFLINE_PACE} is a number, not {pace!r}") from error
         os.chdir("/")

@@ -1,4 +1,4 @@
-"""The Messages API of the offline model: what each path answers."""
+"""The Messages API of the offline model: what each path answers, and the faults that meet a request."""
 
 import asyncio
 import hashlib
@@ -12,8 +12,9 @@ from msgspec import ValidationError, convert
 from crewboard import models
 from crewboard.offline import conversation
 from crewboard.offline.conversation import Block, Conversation, Request, blocks_of
+from crewboard.offline.faults import Faults, cut, misbehave_before_reply, misbehave_in_stream, until_fault
 from crewboard.offline.http import Client, Incoming, error_body
-from crewboard.offline.reply import Event, Reply, events, message, tokens
+from crewboard.offline.reply import Event, Reply, Speed, events, message, tokens
 from crewboard.offline.respond import respond
 from crewboard.offline.scenario import Scenario, load_all
 
@@ -35,6 +36,7 @@ class Service:
     """The server's answers. `pace` multiplies every delay."""
 
     pace: float = 0
+    faults: Faults = field(default_factory=Faults)
     scenarios: Sequence[Scenario] = field(default_factory=load_all)
     window: int = WINDOW
     _stored: dict[bytes, None] = field(default_factory=dict)
@@ -118,36 +120,32 @@ class Service:
         usage = self.count(asked)
         if (total := sum(usage.values())) > self.window:
             raise ApiError(400, f"prompt is too long: {total} tokens > {self.window} maximum")
-        await self.deliver(talk, asked, usage, client, headers)
-
-    async def deliver(
-        self, talk: Conversation, asked: Request, usage: dict[str, int], client: Client, headers: dict[str, str]
-    ) -> None:
-        """Send the reply to a request, at its speed."""
+        fault = self.faults.next_for(talk.name)
+        if fault is not None and await misbehave_before_reply(fault, client, headers):
+            return
         reply = self.reply(talk, asked)
         whole = self.whole(reply, asked, headers["request-id"], usage)
-        await self.send(asked, whole, events(whole, reply.speed.at(self.pace)), client, headers)
-
-    async def send(
-        self, asked: Request, whole: dict[str, Any], stream: Iterator[Event], client: Client, headers: dict[str, str]
-    ) -> None:
-        """Send a message: as the events of a stream, if that was asked for."""
-        if asked.stream:
-            await client.begin_stream(headers)
-            await send_events(stream, client)
-            await client.end_stream()
-        else:
+        stream = self.stream(whole, asked, reply.speed.at(self.pace))
+        if fault is not None:
+            stream = until_fault(fault, stream)
+        breaks = fault is not None and fault.ends_early
+        if breaks and not asked.stream:
+            await cut(client)
+        elif not asked.stream:
             await asyncio.sleep(sum(event.pause for event in stream))
             await client.answer(200, whole, headers)
+        else:
+            await client.begin_stream(headers)
+            for event in stream:
+                if event.pause:
+                    await client.flush()
+                    await asyncio.sleep(event.pause)
+                client.write(event.encode())
+            await (misbehave_in_stream(fault, client) if fault is not None and breaks else client.end_stream())
 
-
-async def send_events(stream: Iterator[Event], client: Client) -> None:
-    """Send events, each after its pause."""
-    for event in stream:
-        if event.pause:
-            await client.flush()
-            await asyncio.sleep(event.pause)
-        client.write(event.encode())
+    def stream(self, whole: dict[str, Any], _asked: Request, speed: Speed) -> Iterator[Event]:
+        """Yield a message as the events of a stream, at its speed."""
+        return events(whole, speed)
 
 
 def _check_headers(incoming: Incoming) -> None:

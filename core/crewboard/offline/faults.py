@@ -1,9 +1,15 @@
-"""A model that misbehaves on demand: faults that a test lists, of which each request takes one."""
+"""A model that misbehaves on demand, for tests.
+
+Faults come from the file that `CREWBOARD_OFFLINE_FAULTS` names: a JSON list of faults and nulls. It is read again
+whenever it changes. Each request takes the first entry for its agent or for any; null is none.
+"""
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from crewboard.offline.http import Client, error_body
@@ -49,11 +55,18 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True):
 class Faults:
     """The faults that are still to come."""
 
-    def __init__(self, faults: Iterable[Fault | None] = ()) -> None:
+    def __init__(self, faults: Iterable[Fault | None] = (), file: Path | None = None) -> None:
         self._left = list(faults)
+        self._file = file
+        self._seen: tuple[int, int] | None = None
 
     def next_for(self, agent: str) -> Fault | None:
         """Take the next entry that is for `agent` or for any. None is for any, and no fault."""
+        if self._file is not None and self._file.exists():
+            stat = self._file.stat()
+            if (mark := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
+                self._seen = mark
+                self._left = msgspec.json.decode(self._file.read_bytes(), type=list[Fault | None])
         for place, fault in enumerate(self._left):
             if fault is None or fault.agent in {None, agent}:
                 return self._left.pop(place)
