@@ -40,6 +40,14 @@ def modules() -> dict[str, ast.Module]:
     return found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten() -> Iterator[None]:
+    """Free a million nodes, through which each later collection of garbage would go."""
+    yield
+    modules.cache_clear()
+    nodes.cache_clear()
+
+
 def dotted(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
