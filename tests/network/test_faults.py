@@ -16,7 +16,7 @@ from tests.crew import eventually
 from tests.network.cluster import Cluster, measured
 from tests.network.machines import clock_ahead
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 ClusterMaker = Callable[..., Cluster]
 

@@ -20,7 +20,7 @@ from tests.store import test_store_protocol as protocol_tests
 pytest.importorskip("psycopg")
 
 # ruff: noqa: ANN401  the store in PostgreSQL is imported only where it is installed
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 _MAY_WRITE = """
   PERFORM 1 FROM crewboard.leases
