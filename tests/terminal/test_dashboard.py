@@ -212,7 +212,7 @@ def test_the_screen_alone_leads_to_a_merged_change_without_a_key(tmp_path: Path)
             terminal.shows("F  hires an agent on the offline model")
             terminal.press("F", "ready: ^s hires it")
             terminal.press("\x13", "1/3 writer waits for a yes. ! opens its plan")
-            terminal.press("!", "2/3 Space reads on, a approves exactly this")
+            terminal.press("!", "2/3 Space reads on to the end, then a approves exactly this")
             terminal.press("G", "100% read")
             # The key works only when the page has been shown long enough, and then the agent works on.
             terminal.shows("a approve")

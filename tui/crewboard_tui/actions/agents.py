@@ -686,7 +686,7 @@ def _coach(view: "TeamView", shown: str | None, key: Callable[[str], str]) -> li
     """Return what to try next with the first agent; `shown` is the key of the need on the screen."""
     plan = next((need for need in view.needs if need.kind == "plan"), None)
     if plan is not None:
-        here = f"2/3 Space reads on, {key('request.approve')} approves exactly this"
+        here = f"2/3 Space reads on to the end, then {key('request.approve')} approves exactly this"
         return [here if shown == plan.key else f"1/3 {plan.agent} waits for a yes. {key('app.next')} opens its plan"]
     first = view.agents[0] if view.agents and view.answered else None
     if first is None or first.shown != "idle":
