@@ -18,6 +18,7 @@ from crewboard.store.layout import TeamDirectory
 from tests.cli.shell import clean_environment
 from tests.crew import Crew, contents, eventually
 from tests.model import calls, says
+from tests.system import need_program
 from tests.terminal.screen import Terminal
 
 Make = Callable[..., Crew]
@@ -202,6 +203,7 @@ def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> N
 
 @pytest.mark.long
 def test_the_screen_alone_leads_to_a_merged_change_without_a_key(tmp_path: Path) -> None:
+    need_program("git")
     root = tmp_path / "project"
     root.mkdir()
     for line in ("init -q -b main --template=", "config user.name User", "config user.email user@example.invalid"):
