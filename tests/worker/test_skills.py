@@ -201,7 +201,11 @@ def test_mail_is_answered_while_skills_are_read(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("HOME", str(tmp_path))
     make(skills.users_folder(), "slow")
     answered = threading.Event()
-    monkeypatch.setattr(skills, "_description", lambda _text: str(answered.wait(WAIT_TIMEOUT)))
+
+    def read_slowly(_text: str, _most: int) -> tuple[dict[str, object], str]:
+        return {"description": answered.wait(WAIT_TIMEOUT)}, ""
+
+    monkeypatch.setattr(type_files, "front_matter", read_slowly)
 
     async def list_and_answer() -> str:
         asyncio.get_running_loop().call_later(0, answered.set)

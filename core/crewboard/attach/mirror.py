@@ -217,8 +217,15 @@ class Mirror:
         Raises:
             StorageError: The team directory cannot be written to.
         """
-        if self._lock is None and not self._begin():
-            return False
+        if self._lock is None:
+            self._lock = leases.take(self.team.mirror_lock)
+            if self._lock is None:
+                return False
+            # What was mirrored before.
+            self._state = self._place.load_or_none() or MirrorState()
+            self._asks.state = self._state.asks
+            self._journals.load({agent.name: agent.written for agent in self._state.agents.values()})
+            self._letters.load(self.team.agent_names())
         self._refresh_sessions()
         self._read_roster()
         self._find_transcripts()
@@ -246,17 +253,6 @@ class Mirror:
         if self._lock is not None:
             leases.release(self._lock)
             self._lock = None
-
-    def _begin(self) -> bool:
-        """Take the lock, and read what was mirrored before."""
-        self._lock = leases.take(self.team.mirror_lock)
-        if self._lock is None:
-            return False
-        self._state = self._place.load_or_none() or MirrorState()
-        self._asks.state = self._state.asks
-        self._journals.load({agent.name: agent.written for agent in self._state.agents.values()})
-        self._letters.load(self.team.agent_names())
-        return True
 
     def folders(self) -> dict[int, str | Path]:
         """Return the folders of Claude Code in which something of this team may change, by inode."""

@@ -408,15 +408,6 @@ def _indexes(directory: Path) -> list[Path]:
     return [directory / "index", *shared]
 
 
-def _is_hidden_index(index: Path) -> bool:
-    """Return True if git reads an index in which `gitlinks` does not look: behind a link, or too large."""
-    try:
-        found = index.lstat()
-    except OSError:
-        return False
-    return not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_INDEX
-
-
 @lru_cache(maxsize=64)
 def _gitlinks_of(index: Path, _state: tuple[int, ...]) -> frozenset[str]:
     data = _read(index, _MAX_INDEX)
@@ -522,7 +513,14 @@ class GitGuard:
         return [path for path in found if os.path.lexists(path / ".git")]
 
     def _hidden_indexes(self) -> list[Path]:
-        return [path for git in self._writable for path in _indexes(git) if _is_hidden_index(path)]
+        """Return the indexes that git reads and in which `gitlinks` does not look: behind a link, or too large."""
+        found = []
+        for path in [path for git in self._writable for path in _indexes(git)]:
+            with contextlib.suppress(OSError):
+                state = path.lstat()
+                if not stat.S_ISREG(state.st_mode) or state.st_size > _MAX_INDEX:
+                    found.append(path)
+        return found
 
 
 def _placed(path: Path) -> int:

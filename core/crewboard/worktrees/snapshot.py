@@ -222,15 +222,16 @@ class _Taking:
         _copy_index(self._index, own.directory / "index")
         with tempfile.TemporaryFile() as complaints, self._reading(complaints) as output:
             header = self._line(output)
-            if not header:
-                complaints.seek(0)
-                lines = complaints.read(100_000).decode("utf-8", "replace").strip().splitlines()
-                why = lines[-1].removeprefix("fatal: ") if lines else "git gave no reason"
-                raise BadDataError(f"no snapshot of {self._name}: {why}")
-            found = self._receive(header.split(), output)
-            missing = _missing(complaints)
+            found = self._receive(header.split(), output) if header else None
+            complaints.seek(0)
+            said = complaints.read(100_000).decode("utf-8", "replace").strip().splitlines()
+        if found is None:
+            why = said[-1].removeprefix("fatal: ") if said else "git gave no reason"
+            raise BadDataError(f"no snapshot of {self._name}: {why}")
         _copy_index(own.directory / "index", self._index)
-        missing = (*missing, *_nested(self._repository, found.base, found.tree))
+        # What git could not read.
+        unread = [line.removeprefix("error: ") for line in said if line.startswith("error: ")][:20]
+        missing = (*unread, *_nested(self._repository, found.base, found.tree))
         note_missing(self._team, self._name, missing)
         return replace(found, missing=missing)
 
@@ -342,10 +343,3 @@ def _copy_index(source: Path, target: Path) -> None:
             # By its time git knows which files may have changed in the same second, and compares their content.
             os.utime(new, ns=(found.st_atime_ns, found.st_mtime_ns))
             new.replace(target)
-
-
-def _missing(complaints: IO[bytes]) -> tuple[str, ...]:
-    """Return what git could not read, from its complaints."""
-    complaints.seek(0)
-    lines = complaints.read(100_000).decode("utf-8", "replace").splitlines()
-    return tuple(line.removeprefix("error: ") for line in lines if line.startswith("error: "))[:20]

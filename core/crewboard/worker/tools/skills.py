@@ -98,7 +98,12 @@ def _list(texts: dict[str, str]) -> str:
     lines = ["Instructions for particular work; load one that fits with the tool skill, before you begin."]
     room = MAX_LIST
     for at, (name, text) in enumerate(sorted(texts.items())):
-        if not (description := _description(text)):
+        try:
+            front, _ = type_files.front_matter(text, MAX_FRONT)
+        except BadDataError:
+            continue
+        description = " ".join(str(front.get("description") or "").split())[:MAX_DESCRIPTION]
+        if not description or str(front.get("disable-model-invocation")).lower() == "true":
             continue
         lines.append(f"- {name}: {description}")
         room -= len(lines[-1]) + 1
@@ -106,17 +111,6 @@ def _list(texts: dict[str, str]) -> str:
             lines[-1] = f"({counted(len(texts) - at, 'skill')} more, not listed)"
             break
     return "\n".join(lines) if len(lines) > 1 else ""
-
-
-def _description(text: str) -> str:
-    """Return what a skill is for; an empty text if its file does not say, or asks not to be listed."""
-    try:
-        front, _ = type_files.front_matter(text, MAX_FRONT)
-    except BadDataError:
-        return ""
-    if str(front.get("disable-model-invocation")).lower() == "true":
-        return ""
-    return " ".join(str(front.get("description") or "").split())[:MAX_DESCRIPTION]
 
 
 def _users_text(name: str, file: str) -> str:
