@@ -176,18 +176,20 @@ class Readers:
 
     def mail(self, name: str) -> MailReader:
         """Return the reader of a mailbox."""
-        return self.keep(MailReader, name, lambda: MailReader(self.team, name, since=self._read_to(name)))
+
+        def make() -> MailReader:
+            since = None
+            if name in (OPERATOR, LEAD):
+                # What is new in the operator's own mailboxes is shown, however much it is.
+                state = self.team.operator.load_or_none()
+                since = state.read.get(name, 0) if state else 0
+            return MailReader(self.team, name, since=since)
+
+        return self.keep(MailReader, name, make)
 
     def mail_from(self, author: str, name: str) -> MailReader:
         """Return the reader of what one author sent to a mailbox: of all, a whole team would take 20 MB."""
         return self.keep(MailReader, f"{name} from {author}", lambda: MailReader(self.team, name, author=author))
-
-    def _read_to(self, name: str) -> int | None:
-        """Return how far the operator has read its own mailbox: what is new there is shown, however much it is."""
-        if name not in (OPERATOR, LEAD):
-            return None
-        state = self.team.operator.load_or_none()
-        return state.read.get(name, 0) if state else 0
 
 
 class Query(Hashable, Protocol[Answer_co]):

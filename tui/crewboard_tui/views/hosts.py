@@ -160,10 +160,10 @@ class HostsPage(BaseScreen):
         shows = f"{self.context.key('list.open')} its agents on the Board" if host is not None and host.agents else ""
         title(pane, host.name if host is not None else "Host", shows)
         self.panes.show_below(pane, shown=host is not None)
-        pane.show(self._host_lines(host, snapshot, pane.line_width) if host is not None else [])
-
-    def _host_lines(self, host: HostView, snapshot: Snapshot, width: int) -> list[Line]:
-        now, record, view = self.context.now, host.record, snapshot.view
+        if host is None:
+            pane.show([])
+            return
+        now, record, view, width = self.context.now, host.record, snapshot.view, pane.line_width
         if not host.is_up:
             ago = format_age(max(0, now - host.seen))
             state = f"{host.state}, last seen at {format_clock(host.seen)}, {ago} ago"
@@ -201,7 +201,7 @@ class HostsPage(BaseScreen):
                 say(doing(agent, now)),
             )
             lines.append(crop(about, width))
-        return lines
+        pane.show(lines)
 
     async def _hire(self, _: Selection) -> None:
         """Open the hire form, with the selected host if it takes agents."""

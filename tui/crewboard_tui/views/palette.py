@@ -136,12 +136,9 @@ class Commands(Provider):
         for key in KEYS:
             if key.scope in WHERE and key.says and key.id not in works and (key.label, key.says) not in found:
                 found.add((key.label, key.says))
-                why = elsewhere = f"only {WHERE[key.scope]}"
-                if isinstance(self.screen, BaseScreen):
-                    why = self.screen.why_not(key)
-                goes = why == elsewhere and key.scope in _VIEW_OF
-                run = partial(self._go_to, key) if goes else partial(self._tell, command_name(key), why)
-                others.append(_Command(key, "", run, why))
+                elsewhere = f"only {WHERE[key.scope]}"
+                why = self.screen.why_not(key) if isinstance(self.screen, BaseScreen) else elsewhere
+                others.append(_Command(key, "", partial(self._explain, key, why), why))
         for command in [*working, *others]:
             score = command.score(query)
             if score > 0:
@@ -191,16 +188,16 @@ class Commands(Provider):
             if self.app.check_action(key.action, ())
         ]
 
-    async def _tell(self, name: str, why_not: str) -> None:
-        if isinstance(self.screen, BaseScreen):
-            self.screen.context.say(f"{name}: {why_not}", "warning")
-
-    async def _go_to(self, key: Key) -> None:
-        """Go to the view in which a key works, and say how it is pressed there."""
-        if isinstance(self.screen, BaseScreen) and not self.screen.IS_FORM:
-            context = self.screen.context
-            await context.navigator.open_view(_VIEW_OF[key.scope])
-            context.say(f"{command_name(key)}: press {context.key(key.id)} {WHERE[key.scope]}")
+    async def _explain(self, key: Key, why_not: str) -> None:
+        """Go to the view in which a key works, and say how it is pressed there; else say why it does nothing."""
+        if not isinstance(self.screen, BaseScreen):
+            return
+        context = self.screen.context
+        if why_not != f"only {WHERE[key.scope]}" or key.scope not in _VIEW_OF or self.screen.IS_FORM:
+            context.say(f"{command_name(key)}: {why_not}", "warning")
+            return
+        await context.navigator.open_view(_VIEW_OF[key.scope])
+        context.say(f"{command_name(key)}: press {context.key(key.id)} {WHERE[key.scope]}")
 
     def _run(self, action: str) -> Callable[[], Awaitable[None]]:
         async def run() -> None:

@@ -373,7 +373,7 @@ class Painter:
             Segment(
                 # Last line of defence: only printable text reaches a terminal, whatever built the line.
                 span.text if span.text.isprintable() else safe_text(span.text).translate(_FLAT),
-                _clickable(base + self._style(span.tone), span.key),
+                base + self._style(span.tone) + (Style(meta={"key": span.key}) if span.key else None),
             )
             for span in crop(content, width)
         ]
@@ -419,10 +419,6 @@ def _style(color: str | None, background: str | None, tone: Tone) -> Style:
         color=color, bgcolor=background, bold=tone.bold, italic=tone.italic, underline=tone.underline,
         reverse=tone.reverse,
     )  # fmt: skip
-
-
-def _clickable(style: Style, key: str) -> Style:
-    return style + Style(meta={"key": key}) if key else style
 
 
 class Rule:

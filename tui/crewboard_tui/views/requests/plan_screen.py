@@ -288,11 +288,13 @@ class ReviewScreen(BaseScreen):
         own = (
             Action(
                 "edit.send",
-                lambda _: self._send_edit() if self._editing else self._send_back(),
+                lambda _: self._approve("edit.send", self.editor.text) if self._editing else self._send_back(),
                 self._why_no_send,
                 lambda _: None if self._editing else "send back",
             ),
-            Action("request.approve", lambda _: self._approve_as_shown(), self._why_no_answer, self._approve_label),
+            Action(
+                "request.approve", lambda _: self._approve("request.approve"), self._why_no_answer, self._approve_label
+            ),
             Action(
                 "request.terms",
                 lambda _: self._choose_terms(),
@@ -733,15 +735,6 @@ class ReviewScreen(BaseScreen):
             self._read_on()
         return True
 
-    def _approve_as_shown(self) -> None:
-        if self._holds_back("request.approve"):
-            return
-        # What goes along is what was there when the key was pressed: the command runs in a thread.
-        notes = self._notes
-        self._answer(
-            "request.approve", "approving", partial(self._approve, self.feedback.with_yes, None, notes), notes=notes
-        )
-
     def _approve_rule(self) -> None:
         if self.feedback.with_yes:
             rule, yes = self.context.key("request.rule"), self.context.key("request.approve")
@@ -917,14 +910,6 @@ class ReviewScreen(BaseScreen):
         self._show_mode()
         self.editor.focus()
 
-    def _send_edit(self) -> None:
-        # Claude Code takes an edit as feedback, which is no yes.
-        if self.context.view.attached is None and self._holds_back("edit.send"):
-            return
-        notes = self._notes
-        approve = partial(self._approve, self.feedback.with_yes, self.editor.text, notes)
-        self._answer("edit.send", "approving", approve, edit=True, notes=notes)
-
     @on(DraftInput.Submitted, "#feedback")
     def _send_back(self) -> None:
         if self.refusal("request.deny") is not None:
@@ -977,12 +962,23 @@ class ReviewScreen(BaseScreen):
         doing, undone = f"{label} what {self.page.seen.from_} asks", "not denied" if no else "not approved"
         self.context.do(doing, command, self.page.answered, settle=forget_drafts, undone=undone, key=key)
 
-    def _approve(self, feedback: str | None, edited: str | None, notes: Sequence[NewNote]) -> str:
-        terms = self.terms.terms if self._is_plan else None
-        said = self.page.commands.approve(feedback=feedback, edited=edited, terms=terms, notes=notes)
-        left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
-        left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
-        return "; ".join([said, *left_out])
+    def _approve(self, key: str, edited: str | None = None) -> None:
+        """Approve what is asked as it is shown, or as it was `edited`."""
+        # Claude Code takes an edit as feedback, which is no yes.
+        is_yes = edited is None or self.context.view.attached is None
+        if is_yes and self._holds_back(key):
+            return
+        # What goes along is what was there when the key was pressed: the command runs in a thread.
+        feedback, notes = self.feedback.with_yes, self._notes
+
+        def approve() -> str:
+            terms = self.terms.terms if self._is_plan else None
+            said = self.page.commands.approve(feedback=feedback, edited=edited, terms=terms, notes=notes)
+            left_out = ["your words for a no were not sent"] if self.feedback.with_no else []
+            left_out += ["your edit was not sent"] if self.editor.rewritten and edited is None else []
+            return "; ".join([said, *left_out])
+
+        self._answer(key, "approving", approve, edit=edited is not None, notes=notes)
 
     # ------------------------------------------------------------------------------------------------- leaving
 
