@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from crewboard import media
-from crewboard.commands.context import Team, command_for
+from crewboard.commands.context import CommandLine, Team, command_for
 from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR
 from crewboard.protocol import addressing
@@ -143,6 +143,17 @@ def is_listening(team: Team, name: str) -> bool:
     if addressing.is_operator_mailbox(name, config.names):
         return True
     return agents.is_running(team.directory.agent(name), attached=config.attached is not None)
+
+
+def not_running(team: Team, sent: Iterable[Message]) -> list[str]:
+    """Return what there is to say of each recipient of a message that is not running."""
+    with team.directory.store.glance():
+        asleep = [each.to for each in sent if not is_listening(team, each.to)]
+        typed = CommandLine.of(team)
+    if typed.attached:
+        why = "the letter is in its inbox, and only Claude Code can start it again"
+        return [f"{name} is not running: {why}" for name in asleep]
+    return [f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it" for name in asleep]
 
 
 def mark_read(team: Team, name: str, offset: int) -> None:

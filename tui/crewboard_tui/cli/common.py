@@ -703,17 +703,10 @@ def note_left_branches(team: Team, names: Sequence[str]) -> None:
 
 def note_asleep(team: Team, sent: Sequence[Message]) -> None:
     """Start a supervisor if none is running, and report on stderr which recipients of messages are not running."""
-    from crewboard.commands import context, messages
+    from crewboard.commands import messages
 
     revive(team.directory)
-    with team.directory.store.glance():
-        asleep = [each.to for each in sent if not messages.is_listening(team, each.to)]
-        typed = context.CommandLine.of(team)
-    for name in asleep:
-        if typed.attached:
-            note(f"{name} is not running: the letter is in its inbox, and only Claude Code can start it again")
-        else:
-            note(f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it")
+    note(*messages.not_running(team, sent))
 
 
 def note_budget(text: str | None) -> None:
