@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from crewboard import endpoint, env
-from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
+from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
 from crewboard.store import layout, roster
 from crewboard.store.layout import TeamDirectory

@@ -14,10 +14,9 @@ from msgspec import to_builtins
 
 from crewboard.offline import http
 from crewboard.offline.conversation import Conversation
-from crewboard.offline.faults import Fault, Faults
 from crewboard.offline.reply import Reply
 from crewboard.offline.scenario import Scenario, load_all
-from crewboard.offline.service import WINDOW
+from crewboard.offline.service import WINDOW, Fault, Faults
 from tests import openapi
 from tests.api.service import StrictService
 from tests.api.wire import MessagesRequest

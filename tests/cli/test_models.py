@@ -13,7 +13,7 @@ from crewboard import agent_types, endpoint, local_servers, models, operations
 from crewboard.commands import answers, hire, messages, settings
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
-from crewboard.offline.faults import Fault
+from crewboard.offline.service import Fault
 from crewboard.records.agents import HELD_REPEATS, HireOptions
 from crewboard.records.team import Config, Member
 from crewboard.store.layout import TeamDirectory

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from crewboard.offline.faults import Fault, Faults
+from crewboard.offline.service import Fault, Faults
 from tests.model import ModelServer, says
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ import crewboard
 from crewboard import env
 from crewboard.commands import hire as hiring
 from crewboard.commands import stop
-from crewboard.offline.faults import Fault
 from crewboard.offline.http import Incoming
+from crewboard.offline.service import Fault
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import FORK, READY, SERVER_MODULE, SpawnRequest
 from crewboard.readmodel import as_json

@@ -15,8 +15,8 @@ from crewboard import mcp_servers, operations, skill_files
 from crewboard.commands import accept, answers, control, hire, messages, stop
 from crewboard.errors import CrewboardError
 from crewboard.offline.conversation import Conversation
-from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
+from crewboard.offline.service import Fault
 from crewboard.protocol import requests
 from crewboard.records.agents import Terms
 from crewboard.records.events import Intake

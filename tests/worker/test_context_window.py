@@ -13,8 +13,8 @@ import pytest
 
 from crewboard.commands import answers, hire
 from crewboard.offline import reply, service
-from crewboard.offline.faults import Fault, hang
 from crewboard.offline.http import Client, Incoming
+from crewboard.offline.service import Fault, hang
 from crewboard.records.agents import Tokens
 from crewboard.records.events import BrokenReply, Cleared, Intake, Reply, Summary
 from crewboard.worker.conversation import replay

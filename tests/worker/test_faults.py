@@ -12,8 +12,8 @@ from crewboard import pricing
 from crewboard.commands import hire, messages, settings
 from crewboard.commands.context import CommandLine
 from crewboard.errors import StorageError
-from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
+from crewboard.offline.service import Fault
 from crewboard.records.events import Opening, Retry, ToolResult
 from crewboard.store import leases
 from crewboard_tui.cli import answers as cli_answers

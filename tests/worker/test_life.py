@@ -19,8 +19,8 @@ from crewboard.commands import answers, control, messages, settings, stop
 from crewboard.commands import hire as hiring
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
-from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply
+from crewboard.offline.service import Fault
 from crewboard.protocol import requests
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.mail import MailReader, MessageView

@@ -14,8 +14,8 @@ import pytest
 from crewboard import operations
 from crewboard.commands import control, messages, settings, stop
 from crewboard.errors import ExitCode
-from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Speed, events, message
+from crewboard.offline.service import Fault
 from crewboard.protocol import cooldown
 from crewboard.readmodel.team import AgentView, Need
 from crewboard.records.events import Reply, Retry

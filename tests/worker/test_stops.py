@@ -9,8 +9,8 @@ import pytest
 
 from crewboard.commands import answers, control, hire, messages
 from crewboard.offline import reply, service
-from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply, seal
+from crewboard.offline.service import Fault
 from crewboard.readmodel.activity import describe
 from crewboard.records.agents import Tokens
 from crewboard.records.events import Intake, ToolResult, describe_stop

@@ -14,8 +14,8 @@ from crewboard.agent_types import describe_powers
 from crewboard.attach import formats
 from crewboard.commands import hire, messages
 from crewboard.errors import BadDataError, UsageError
-from crewboard.offline.faults import Fault
 from crewboard.offline.reply import Reply, seal
+from crewboard.offline.service import Fault
 from crewboard.readmodel.activity import ActivityReader
 from crewboard.readmodel.as_json import agent as as_json
 from crewboard.records.agents import HireOptions, Tokens

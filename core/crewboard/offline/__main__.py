@@ -14,8 +14,7 @@ from pathlib import Path
 from crewboard import env
 from crewboard.errors import CrewboardError, UsageError
 from crewboard.offline import http
-from crewboard.offline.faults import Faults
-from crewboard.offline.service import Service
+from crewboard.offline.service import Faults, Service
 from crewboard.records.processes import ModelServerInfo
 from crewboard.store import leases
 from crewboard.store.interface import Held
