@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import random
 import selectors
 import socket
 import subprocess
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,7 @@ from unittest import mock
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.prefork import SERVER_MODULE
 from crewboard.store.layout import TeamDirectory
+from crewboard.unix import syscalls
 
 _SPAWN = supervisor_client._spawn
 
@@ -45,6 +47,10 @@ _START_TIMEOUT = 60.0
 _SOCKET = "preloaded.sock"
 
 OFFLINE_MODULE = "crewboard.offline"
+
+WORKER_MODULE = "crewboard.worker"
+
+_PR_SET_CHILD_SUBREAPER = 36
 
 TAKEN_FOR_THE_API = """
 from crewboard import endpoint
@@ -186,6 +192,7 @@ def _main() -> int:
     from crewboard.offline import __main__ as offline
     from crewboard.supervisor import __main__ as supervisor
     from crewboard.unix import process
+    from crewboard.worker import __main__ as worker
     from crewboard.worker import prefork_server
 
     # It ends with the socket: the kernel would end it with the thread that started it, which may be a short-lived one.
@@ -227,12 +234,30 @@ def _main() -> int:
     connection, (stdin, output) = forked
     fields = _become(connection, stdin, output)
     process.rename("python", [sys.executable, "-I", "-m", fields["module"], *sys.argv[1:]])
+    if fields["module"] == WORKER_MODULE:
+        random.seed()
+        return worker.main(Path(sys.argv[1]))
     return prefork_server.main() if fields["module"] == SERVER_MODULE else offline.main()
 
 
+@contextmanager
+def _becoming_parent() -> Iterator[None]:
+    """Be for a moment the parent of what is forked by a child, and not of all orphans as on Linux elsewhere."""
+    syscalls.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        syscalls.prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
 def _fork_modules(control: socket.socket, spawner: int) -> None:
-    """Make a supervisor fork the interpreters that it starts, except for workers that need new ones."""
-    from crewboard.supervisor.launcher import PopenLauncher, Ref
+    """Make a supervisor fork the interpreters that it starts, except for workers that need new ones.
+
+    In the plain-POSIX variant there is no prefork server, and each worker would import for two seconds: a new
+    interpreter, as users have there, is what the fixture `new_interpreters` starts.
+    """
+    from crewboard import env
+    from crewboard.supervisor.launcher import PopenLauncher, Ref, can_prefork
 
     run = PopenLauncher.run
     python = [sys.executable, "-I", "-m"]
@@ -242,14 +267,18 @@ def _fork_modules(control: socket.socket, spawner: int) -> None:
     ) -> Ref:
         # Else it would be killed as an orphan that a worker left.
         self.adopt(spawner)
-        if command[:3] != python or command[3] not in (SERVER_MODULE, OFFLINE_MODULE):
+        module = command[3] if command[:3] == python else ""
+        # Only Linux lets a process become the parent of a worker that another one forked.
+        is_worker = module == WORKER_MODULE and env.is_posix() and sys.platform == "linux" and can_prefork(environment)
+        if not is_worker and module not in (SERVER_MODULE, OFFLINE_MODULE):
             return run(self, command, environment, log, stdin)
-        fields = {"module": command[3], "arguments": command[4:], "environment": dict(environment)}
+        fields = {"module": module, "arguments": command[4:], "environment": dict(environment)}
         null = os.open(os.devnull, os.O_RDONLY)
-        try:
-            pid = _send(control, fields, [null if stdin < 0 else stdin, log])
-        finally:
-            os.close(null)
+        with _becoming_parent() if is_worker else nullcontext():
+            try:
+                pid = _send(control, fields, [null if stdin < 0 else stdin, log])
+            finally:
+                os.close(null)
         return self.adopt(pid)
 
     mock.patch.object(PopenLauncher, "run", run_or_fork).start()
