@@ -167,12 +167,12 @@ class ChangesPage(BaseScreen):
     @property
     def _file(self) -> FileDiff | None:
         """Return the diff of the selected file; None while it is not read, or if it has none."""
-        return next((each for each in self._reader.diffs.get(self._agent, ()) if each.path == self._path), None)
+        return next((each for each in self._reader.diff(self._agent).files if each.path == self._path), None)
 
     @property
     def _revealed(self) -> FileDiff | None:
         """Return that diff with what is redacted in it."""
-        return next((each for each in self._reader.revealed.get(self._agent, ()) if each.path == self._path), None)
+        return next((each for each in self._reader.diff(self._agent).revealed if each.path == self._path), None)
 
     def _turn_reveal(self) -> None:
         """Show what is redacted in the diff, or hide it again."""
@@ -284,7 +284,7 @@ class ChangesPage(BaseScreen):
     def _send_notes(self, _: Selection) -> None:
         """Send all notes as one message; those that were changed meanwhile are kept."""
         notes = self._notes
-        text = review_text(notes, self._reader.diffs.get(self._agent, ()))
+        text = review_text(notes, self._reader.diff(self._agent).files)
 
         def send() -> str:
             messages.send(self.context.team, self._agent, text)

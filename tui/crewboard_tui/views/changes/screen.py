@@ -114,7 +114,7 @@ class ChangesScreen(BaseScreen):
         if changes is not None and pane.size and name != self._wanted:
             self._wanted = name
             self._reader.read([name], name)
-        files = self._reader.diffs.get(name, ())
+        files = self._reader.diff(name).files
         decides = (changes, merged, files, pane.line_width, pane.size)
         if decides != self._painted:
             self._painted = decides

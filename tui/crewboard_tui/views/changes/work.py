@@ -248,19 +248,22 @@ def work_lines(
     return lines
 
 
-class _Diff(Struct, frozen=True):
-    """The diff of an agent, and the commits between which it is."""
+class Diff(Struct, frozen=True):
+    """The diff of an agent, and the commits between which it is. In `revealed`, nothing is redacted.
 
-    commits: tuple[str, str]
-    files: tuple[FileDiff, ...]
-    revealed: tuple[FileDiff, ...]
+    What is written to files must not come from `revealed`.
+    """
+
+    commits: tuple[str, str] = ("", "")
+    files: tuple[FileDiff, ...] = ()
+    revealed: tuple[FileDiff, ...] = ()
 
 
 class _Reading(Struct):
     """The outcome of one reading."""
 
     changes: list["Changes"] = field(default_factory=list)
-    diffs: dict[str, _Diff] = field(default_factory=dict)
+    diffs: dict[str, Diff] = field(default_factory=dict)
     merged: dict[str, Acceptance] = field(default_factory=dict)
     is_listed: bool = False
     problem: str = ""
@@ -275,9 +278,7 @@ class ChangesReader:
     def __init__(self, context: "AppContext") -> None:
         self._context = context
         self.known: dict[str, Changes] = {}
-        self.diffs: dict[str, tuple[FileDiff, ...]] = {}
-        self.revealed: dict[str, tuple[FileDiff, ...]] = {}
-        """The same diffs, in which nothing is redacted. What is written to files must not come from here."""
+        self._diffs: dict[str, Diff] = {}
         self.merged: dict[str, Acceptance] = {}
         """The last merge of each agent that was not taken back."""
         self._just_merged: dict[str, Acceptance] = {}
@@ -290,8 +291,7 @@ class ChangesReader:
         """True if something was read."""
         self.is_reading = False
         self.show: Callable[[], None] = lambda: None
-        self._commits: dict[str, tuple[str, str]] = {}
-        """The commits between which each diff was read."""
+
         self._asked: set[str] = set()
         """The agents that are read next."""
         self._asked_all = False
@@ -313,6 +313,10 @@ class ChangesReader:
         if not self.is_reading and (self._asked_all or self._asked):
             self._start()
 
+    def diff(self, name: str) -> Diff:
+        """Return the diff of an agent, as far as it is read."""
+        return self._diffs.get(name, Diff())
+
     def note(self, snapshot: "Snapshot") -> None:
         """Read agents again whose state, or whose last check, has changed since the last call."""
         before, self._states = self._states, states_of(snapshot.view, snapshot.get(self.evidence) or {})
@@ -331,7 +335,8 @@ class ChangesReader:
         now = self._now
         self._asked_all, self._asked, self._now, self.is_reading = False, set(), False, True
         found = _Reading()
-        commits, team, wanted = dict(self._commits), self._context.team, self._with_diff
+        team, wanted = self._context.team, self._with_diff
+        before = self.diff(wanted).commits
 
         def read() -> str:
             for name in names if names is not None else team.config.names:
@@ -344,9 +349,9 @@ class ChangesReader:
                 found.is_listed = True
                 for each in found.changes:
                     ends = each.base, each.commit
-                    if each.agent == wanted and ends != commits.get(wanted):
+                    if each.agent == wanted and ends != before:
                         text = commands_changes.read_diff(team, each)
-                        found.diffs[wanted] = _Diff(ends, *_parse(text))
+                        found.diffs[wanted] = Diff(ends, *_parse(text))
             except (CrewboardError, OSError) as error:
                 found.problem = str(error)
             return ""
@@ -361,9 +366,7 @@ class ChangesReader:
                 kept = {} if names is None else {name: each for name, each in self.known.items() if name not in names}
                 self.known = {**kept, **{each.agent: each for each in found.changes}}
                 self.merged = {**found.merged, **self._just_merged}
-                for name, diff in found.diffs.items():
-                    self.diffs[name], self._commits[name] = diff.files, diff.commits
-                    self.revealed[name] = diff.revealed
+                self._diffs |= found.diffs
             self.show()
             self.read(())
 
