@@ -167,10 +167,14 @@ def last_checked(team: Team, name: str) -> Checked | None:
     A check that failed does not count any more once it is set neither for a task nor for the team.
     """
     last = team.directory.agent(name).checked.load_or_none()
-    if last is None or last.passed:
+    if last is not None and last.passed:
         return last
     tasks = store_tasks.load_all(team.directory)
-    return last if last.command in (team.config.check, *(task.check for task in tasks)) else None
+    if last is not None:
+        return last if last.command in (team.config.check, *(task.check for task in tasks)) else None
+    # Of a team of an older version, only the tasks say it.
+    found = (task.checked for task in tasks if name in (task.owner, task.last_owner) and task.checked is not None)
+    return max(found, key=lambda each: each.at, default=None)
 
 
 def has_check(team: Team, name: str) -> bool:
