@@ -1798,6 +1798,7 @@ def test_a_letter_of_a_later_turn_is_no_repeated_one(crew: Crew) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.linux("sandbox")
 @of_engines
 @pytest.mark.usefixtures("user", "known")
 def test_a_hire_says_that_its_engine_has_no_login(crew: Crew) -> None:
@@ -2537,8 +2538,8 @@ def test_a_plan_sent_to_a_lead_comes_to_the_operator_with_its_engine(crew: Crew)
     settings.set_approver(crew.team, "lead")
     crew.model.give("own", calls("submit_plan", plan="# Plan"), says("planned"))
     crew.model.give("lead", says("led"), says("read"))
-    crew.run("lead", "lead", "lead")
-    crew.hire("own", "code", "plan it", plan=True)
+    crew.run("lead", "lead", "lead", unsafe_no_sandbox=env.is_posix())
+    crew.hire("own", "code", "plan it", plan=True, unsafe_no_sandbox=env.is_posix())
     assert crew.pending("plan_approval", "own").to == "lead"
     stop.stop_now(crew.team, "lead")
     crew.answer(spawn(crew, "lead", "hello", kind="lead"))
@@ -2571,6 +2572,7 @@ def test_an_engine_that_waits_gets_results_as_mail_too(crew: Crew) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.linux("sandbox")
 def test_a_lead_hires_once_whatever_is_killed(crew: Crew) -> None:
     own = command("--hold", "result")
     given = json.dumps({"name": "one", "agent_type": "explore", "prompt": "look", "engine": own})
@@ -2606,7 +2608,7 @@ def test_what_may_have_been_done_is_not_done_again(crew: Crew) -> None:
 def test_an_input_that_no_check_expects_ends_the_call_alone(crew: Crew) -> None:
     make_repository(crew.root)
     crew.model.give("one", says("found"))
-    crew.answer(crew.hire("one", "code", "look", worktree=True))
+    crew.answer(crew.hire("one", "code", "look", worktree=True, unsafe_no_sandbox=env.is_posix()))
     read = json.dumps({"teammate": "one", "path": "a\0b"})
     assert crew.answer(spawn(crew, "e", f"[[team read_diff {read}; say done]]", kind="lead")).text == "done"
     ((_, said, is_error),) = results(crew, "e")
@@ -2622,7 +2624,7 @@ def test_a_lead_is_told_who_can_hire_without_a_worktree(crew: Crew) -> None:
     roster.change(crew.directory, lambda config: setattr(config, "engine", "claude"))
     hire = calls("spawn_agent", name="e", agent_type="code", prompt="x", engine="claude")
     crew.model.give("lead", hire, says("done"))
-    crew.run("lead", "lead", "have it done", network=True)
+    crew.run("lead", "lead", "have it done", network=True, unsafe_no_sandbox=env.is_posix())
     (refused,) = of(crew, "lead", ToolResult)
     assert "e was not hired, as it cannot have a worktree" in refused.content
     assert "; only the operator can hire it with --no-worktree, to let it work in your own files" in refused.content
