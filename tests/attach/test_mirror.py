@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crewboard import OPERATOR, BadDataError, Team, operations, read_team
+from crewboard import OPERATOR, BadDataError, Team, TeamView, operations, read_team
 from crewboard.attach import formats, mirror, places, teams
 from crewboard.commands import answers, control, hire, messages, settings, stop, tasks
 from crewboard.protocol import requests
@@ -256,6 +256,27 @@ def test_a_killed_mirror_imports_nothing_twice(replay: Replay, root: Path, monke
     assert {path.parent.name: path.read_bytes() for path in team.agents.glob("*/journal.jsonl")} == before
     assert [agent.status.tokens for agent in read_team(team).agents] == tokens
     assert len(marks_of(team, "alpha")) == 2
+
+
+def test_a_new_agent_needs_nothing_while_it_is_mirrored(
+    replay: Replay, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is on the roster before its spec is written: in between, its transcript is read, which may be long."""
+    replay.copy("in_process")
+    team = replay.attach(root)
+    seen: list[TeamView] = []
+    read = mirror.Mirror._read_transcripts
+
+    def look_and_read(self: mirror.Mirror) -> None:
+        seen.append(read_team(team))
+        read(self)
+
+    monkeypatch.setattr(mirror.Mirror, "_read_transcripts", look_and_read)
+    mirrored(team)
+    (view,) = seen
+    assert "alpha" in view.names
+    assert not [need for need in view.needs if need.kind == "damaged"]
+    assert view.damage == {}
 
 
 def test_a_restart_appends_nothing(replay: Replay, root: Path) -> None:

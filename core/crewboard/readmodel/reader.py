@@ -69,13 +69,13 @@ class AgentReader:
             self.seen_gone = now
         return held
 
-    def find_damage(self) -> list[Damage]:
-        """Return what could not be read, and remember it as `damage`."""
+    def find_damage(self, *, may_lack_spec: bool) -> list[Damage]:
+        """Return what could not be read, and remember it as `damage`: also a spec that is gone, unless it may be."""
         name, cursor = self.directory.name, self.cursor.last_good or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
         files = [damaged_file(record.key, name) for record in records if record.damaged]
-        if self.spec.last_good is None and not self.spec.damaged:
-            # Nothing can resume the agent without it. Its folder shows when it was still there.
+        if self.spec.last_good is None and not self.spec.damaged and not may_lack_spec:
+            # Nothing can resume the agent without it. As it went, its folder changed.
             files.append(Damage(self.spec.key.name, name, 1, self.directory.folder.changed_at(), version=1))
         count = cursor.damaged + self.unread.damaged
         lines = [damaged_mail(self._team, f"mail or journal of {name}", name, count)] if count else []
@@ -420,6 +420,8 @@ class TeamReader:
         work = protocol_collisions.without_undone(work, reader.undone.get())
         reader.work = protocol_collisions.AgentWork(name, work, has_worktree)
         is_here = status is None or self._hosts.is_here(status)
+        # A mirror writes the spec of a new agent once it has read what that did; nothing here resumes the agent.
+        is_attached = common.config.attached is not None
         seen = Evidence(
             held=held or self._has_just_started(reader, now),
             spec=spec,
@@ -437,7 +439,7 @@ class TeamReader:
         return AgentFacts(
             seen=seen,
             unread=reader.unread.count(cursor.offset),
-            damaged=sum(damage.count for damage in reader.find_damage()),
+            damaged=sum(damage.count for damage in reader.find_damage(may_lack_spec=is_attached)),
             usage=self._usage.get(name),
             is_here=is_here,
             **common.about(name),
