@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from crewboard import OPERATOR, BadDataError, Team, TeamView, operations, read_team
+from crewboard import OPERATOR, BadDataError, StorageError, Team, TeamView, operations, read_team
 from crewboard.attach import formats, mirror, places, teams
+from crewboard.attach.letters import Journals
 from crewboard.commands import answers, control, hire, messages, settings, stop, tasks
 from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, describe_message
@@ -256,6 +257,26 @@ def test_a_killed_mirror_imports_nothing_twice(replay: Replay, root: Path, monke
     assert {path.parent.name: path.read_bytes() for path in team.agents.glob("*/journal.jsonl")} == before
     assert [agent.status.tokens for agent in read_team(team).agents] == tokens
     assert len(marks_of(team, "alpha")) == 2
+
+
+def test_a_mirror_that_could_not_read_what_it_had_imports_nothing_twice(
+    replay: Replay, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay.copy("in_process")
+    team = replay.attach(root)
+    mirrored(team).close()
+    before = {path.parent.name: path.read_bytes() for path in team.agents.glob("*/journal.jsonl")}
+    second = mirror.Mirror(team)
+
+    def fail(*_: object) -> None:
+        raise StorageError("the disk does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journals, "load", fail)
+        with pytest.raises(StorageError):
+            second.refresh()
+    assert second.refresh()
+    assert {path.parent.name: path.read_bytes() for path in team.agents.glob("*/journal.jsonl")} == before
 
 
 def test_a_new_agent_needs_nothing_while_it_is_mirrored(

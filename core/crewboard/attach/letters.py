@@ -135,6 +135,7 @@ class Letters:
 
     def load(self, names: list[str]) -> None:
         """Read what was imported before: mailboxes, and the journals for what became of each message."""
+        self._boxes.clear()
         for name in names:
             box = self._boxes[name]
             batch = mailbox.read(self._team, name)

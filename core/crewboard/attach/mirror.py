@@ -221,11 +221,16 @@ class Mirror:
             self._lock = leases.take(self.team.mirror_lock)
             if self._lock is None:
                 return False
-            # What was mirrored before.
-            self._state = self._place.load_or_none() or MirrorState()
-            self._asks.state = self._state.asks
-            self._journals.load({agent.name: agent.written for agent in self._state.agents.values()})
-            self._letters.load(self.team.agent_names())
+            try:
+                # What was mirrored before.
+                self._state = self._place.load_or_none() or MirrorState()
+                self._asks.state = self._state.asks
+                self._journals.load({agent.name: agent.written for agent in self._state.agents.values()})
+                self._letters.load(self.team.agent_names())
+            except CrewboardError:
+                # If the next call went on without all of that, it would be mirrored again.
+                self.close()
+                raise
         self._refresh_sessions()
         self._read_roster()
         self._find_transcripts()
