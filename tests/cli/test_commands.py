@@ -746,6 +746,16 @@ def test_stopping_who_is_not_running_is_done_already(cli: Cli, team: Team) -> No
     assert cli("stop", "fixer", "--now", "--json").json["was_alive"] is False
 
 
+def test_a_stop_waits_for_a_run_that_seems_younger_than_itself(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the machine on which the agent was resumed is ahead of this one's."""
+    enlist(team, "fixer")
+    ahead = time.time() + 9
+    agents.change_spec(team.agent("fixer"), lambda old: require_spec("fixer", old).replace(run=2, at=ahead))
+    monkeypatch.setattr(requests, "SHUTDOWN_TIMEOUT", 0.1)
+    with alive(team, "fixer"), pytest.raises(TryLaterError, match="fixer did not answer"):
+        stop.stop(team, "fixer")
+
+
 def test_stop_all_cancels_a_start_that_has_not_begun(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     enlist(team, "fixer")
     assert cli("stop", "--all").out == "no agent is running\n"

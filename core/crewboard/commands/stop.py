@@ -58,16 +58,18 @@ def stop(team: Team, name: str, reason: str = "") -> Ending:
         messages.send(team, name, f"The operator asks you to stop{why}: finish what you are doing now, then end.")
         _end_attached(team, attached, name, requests.SHUTDOWN_TIMEOUT)
         return "ended"
+    agent = team.agent(name)
+    before = agent.spec.load_or_none()
     request = ask_to_stop(team, name, reason)
     if request is None:
         return _stop_ended(team, name)
     team.tell(f"asked {name} to shut down; it has {requests.SHUTDOWN_TIMEOUT:.0f} s to answer")
-    agent = team.agent(name)
     deadline = time.monotonic() + requests.SHUTDOWN_TIMEOUT
     while leases.is_held(agent.lease):
         spec = agent.spec.load_or_none()
-        if spec is not None and spec.at > request.created_at:
-            # It ended, and was resumed before this look: the next run was not asked.
+        # It ended, and was resumed before this look: the next run was not asked. The time alone does not tell that,
+        # because the clock of another machine may be ahead.
+        if before and spec and spec.run > before.run and spec.at > request.created_at:
             break
         answer = requests.load(team.directory, request.id)
         if answer is not None and answer.status == "rejected":
