@@ -151,6 +151,15 @@ def test_the_product_counts_what_an_earlier_request_marked() -> None:
     assert for_an_hour["ephemeral_1h_input_tokens"] == sum(longer.values())
 
 
+def test_the_place_of_a_mark_in_its_block_changes_nothing() -> None:
+    service, marked, plain = Service(), with_blocks(1, 0), with_blocks(2, 1)
+    first = marked["messages"][0]["content"][0]
+    marked["messages"][0]["content"][0] = {"cache_control": first.pop("cache_control"), **first}
+    written = service.count(convert(marked, Request))["ephemeral_5m_input_tokens"]
+    plain["messages"][0]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    assert service.count(convert(plain, Request))["cache_read_input_tokens"] == written > 0
+
+
 def test_a_picture_counts_as_it_does_in_the_api_whatever_its_size() -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "A" * 1_000_000}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": source}]}

@@ -199,7 +199,7 @@ class Service:
         digest = hashlib.sha256(asked.model.encode())
         for piece in _pieces(asked):
             mark, plain = piece.get("cache_control"), {**piece, "cache_control": None}
-            digest.update(json.dumps(plain).encode())
+            digest.update(json.dumps(plain, sort_keys=True).encode())
             total += _size(plain)
             if mark and digest.digest() in self._stored:
                 read, written = total, {"5m": 0, "1h": 0}
