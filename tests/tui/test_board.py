@@ -702,6 +702,16 @@ async def test_without_room_for_the_pulse_no_calls_are_read_for_it(frozen: Froze
         assert not any(isinstance(query, SpendingByMinute) for query in stage.app.context.snapshot.answers)
 
 
+async def test_the_pulse_comes_as_soon_as_there_is_room(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else the screen of a team at rest says five seconds later what it asks.
+    monkeypatch.setattr(BoardScreen, "tick", lambda _: None)
+    async with opened(frozen, 120, 30) as stage:
+        await stage.sees("─ Tasks · 1/8", "#2 ")
+        await stage.settles()
+        await stage.pilot.resize_terminal(120, 40)
+        await stage.sees("─ Pulse")
+
+
 async def test_the_tasks_are_painted_in_the_room_that_the_pulse_leaves(
     empty: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -539,8 +539,11 @@ class BoardScreen(BaseScreen):
         else:
             below = 0 if needs is None or needs.has_class("-low") else len(needs.rows) + 1
             height, width = lists.size.height - len(tasks.rows) - 1 - below, lists.size.width
-        rows = min(_MOST_PULSE, height - 2)
+        before, rows = self._pulse_rows, min(_MOST_PULSE, height - 2)
         self._pulse_rows = rows if rows >= _LEAST_PULSE and self.panes.zoomed is None else 0
+        if bool(self._pulse_rows) != bool(before):
+            # On a team at rest the screen would next say in some seconds what it asks.
+            self.context.look_at(self.queries())
         found = snapshot.get(_PULSE) if self._pulse_rows else None
         decides = found, int(self.context.now // 60), width, self._pulse_rows
         if self._pulse_rows and found is None and decides[2:] == self._pulsed[0][2:]:
