@@ -209,7 +209,10 @@ class AppContext(Struct):
         self.announce()
 
     def note_read(self, command: Callable[[], object]) -> None:
-        """Run a command that notes what was read in a thread, and report only a failure."""
+        """Run a command that notes what was read, and report only a failure.
+
+        In a thread, because another process may hold the lock.
+        """
 
         def run() -> str:
             command()

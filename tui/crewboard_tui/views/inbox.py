@@ -204,7 +204,7 @@ class InboxScreen(BaseScreen):
             return
         seen = pane.shown_to(self._seen.get(name, 0))
         last = next((each.end for each in reversed(mailbox.letters) if not is_notice(each.message)), 0)
-        # What is damaged behind the last message can never be in sight.
+        # What cannot be read behind the last message is nothing new, and goes with it.
         self._seen[name] = seen if seen < last else mailbox.end
 
     # ------------------------------------------------------------------------------------------------- events
