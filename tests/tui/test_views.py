@@ -51,7 +51,9 @@ async def test_the_inbox_says_which_line_cannot_be_read(frozen: Frozen) -> None:
             "this one is whole", f"a line cannot be read; it ends at byte {broken} of inbox/operator.jsonl"
         )
         shown = stage.all
-    assert shown.index("a line cannot be read") < shown.index("this one is whole"), "it stands at its place"
+        assert shown.index("a line cannot be read") < shown.index("this one is whole"), "it stands at its place"
+        await stage.press("tab", "g", "j", "j")
+        await stage.sees("system → you")
 
 
 @pytest.mark.long

@@ -469,8 +469,10 @@ def as_approved(letters: Sequence[MessageView], asked: Iterable[Request]) -> Seq
     ]
 
 
-def with_unreadable(letters: Sequence[MessageView], ends: Sequence[int], file: str, now: float) -> list[MessageView]:
-    """Return the messages of a mailbox with one for each line of its `file` that cannot be read, in their order.
+def with_unreadable(
+    letters: Sequence[MessageView], ends: Sequence[int], name: str, file: str, now: float
+) -> list[MessageView]:
+    """Return the messages of the mailbox `name` with one for each line of its `file` that cannot be read, in order.
 
     `ends` are the offsets behind these lines. Such a message has the time of the one before it, or `now`.
     """
@@ -479,7 +481,7 @@ def with_unreadable(letters: Sequence[MessageView], ends: Sequence[int], file: s
         at = bisect_right(found, end, key=lambda each: each.end)
         words = f"a line cannot be read; it ends at byte {end} of {file}"
         ts = found[at - 1].message.ts if at else now
-        line = store_mailbox.compose(SYSTEM, "", UNREADABLE, words, ident=f"{UNREADABLE} {end}", ts=ts)
+        line = store_mailbox.compose(SYSTEM, name, UNREADABLE, words, ident=f"{UNREADABLE} {end}", ts=ts)
         found.insert(at, MessageView(line, None, None, end))
     return found
 

@@ -140,7 +140,7 @@ class InboxScreen(BaseScreen):
             letters = (
                 unread_of(mailbox.letters, box)
                 if self._unread_only
-                else with_unreadable(mailbox.letters, mailbox.damaged, file, box.now)
+                else with_unreadable(mailbox.letters, mailbox.damaged, box.name, file, box.now)
             )
             if box.operators:
                 # That an agent is idle is its state, which the Board shows.
