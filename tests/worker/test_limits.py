@@ -36,6 +36,7 @@ def ids(crew: Crew, kind: str, of: str) -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.both_stores("what was removed keeps its numbers")
 def test_a_name_hired_again_repeats_no_run_result_or_message_id(shared_crew: Crew) -> None:
     for number in (1, 2):
         shared_crew.model.give("bob", says(f"answer {number}"))

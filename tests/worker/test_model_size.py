@@ -503,6 +503,7 @@ def test_numbers_of_tokens_are_read_as_people_write_them() -> None:
             parse_tokens(wrong)
 
 
+@pytest.mark.files_only("prices are a file of the project")
 def test_what_the_cache_keeps_for_an_hour_costs_twice_the_input(directory: TeamDirectory) -> None:
     used = Tokens(cache_write=1_000_000, cache_write_1h=400_000)
     assert load(directory.root).cost("claude-opus-5-5", used) == pytest.approx(0.6 * 5 + 0.4 * 8)
