@@ -165,7 +165,6 @@ def test_version_and_help_load_no_records_and_no_command(shell: Cli) -> None:
     assert set(loaded(PROBE + own, set(), shell, "--help").stdout.splitlines()[-1].split()) == OWN
 
 
-@pytest.mark.long
 def test_the_first_picture_loads_no_more_than_it_shows(shell: Cli) -> None:
     late = {"anthropic", "psutil", "pydantic", "statistics", "tomllib", "watchdog"}
     late |= {
