@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from crewboard import redaction
+from crewboard import env, redaction
 from crewboard.store.json_records import cached_folder
 from crewboard_tui.cli import program
 
@@ -22,13 +22,15 @@ COMMAND = [sys.executable, "-I", "-m", "crewboard_tui.cli"]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Return the environment of the tests without keys and without settings of crewboard."""
+    """Return the environment of the tests without keys and without settings of crewboard, but in the same variant."""
     kept = {
         key: value
         for key, value in os.environ.items()
         if not redaction.is_secret(key) and not key.startswith(("CREWBOARD_", "PYTHON")) and key != "COLUMNS"
     }
-    return {**kept, **more}
+    # What a supervisor is forked from has loaded the functions of that variant.
+    variant = {key: value for key, value in os.environ.items() if key == env.PLATFORM}
+    return {**kept, **variant, **more}
 
 
 @dataclass(frozen=True)

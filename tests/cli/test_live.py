@@ -190,7 +190,7 @@ def test_ctrl_c_detaches_and_the_agent_goes_on(shared: Cli, shared_directory: Te
 @pytest.mark.long
 def test_nothing_is_written_before_the_plan_is_approved(shared: Cli, shared_directory: TeamDirectory) -> None:
     prompt = "write a file named note.md that says hello"
-    hired = shared(*spawn("planner", "code", prompt, "--plan", "--background"))
+    hired = shared(*spawn("planner", "code", prompt, "--plan", "--background", "--unsafe-no-sandbox"))
     assert hired.code == 0, hired.err
     plan = asked_by(shared_directory, "planner")
     assert plan.type == "plan_approval"

@@ -202,6 +202,7 @@ def test_the_windows_title_says_how_many_wait_and_is_given_back(crew: Crew) -> N
 
 
 @pytest.mark.long
+@pytest.mark.linux("sandbox")
 def test_the_screen_alone_leads_to_a_merged_change_without_a_key(tmp_path: Path) -> None:
     need_program("git")
     root = tmp_path / "project"
