@@ -170,6 +170,8 @@ class Stage:
         """Wait until the pending messages are processed, also by a new screen."""
         before = None
         while before is not self.app.screen or (self.app.key_order.is_busy and not self.app._exit):
+            if self.app._exception is not None:
+                raise self.app._exception
             before = self.app.screen
             await self.pilot._wait_for_screen()
         await self.pilot._wait_for_screen()

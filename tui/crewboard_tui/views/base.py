@@ -238,8 +238,12 @@ class BaseScreen(Screen[None]):
         return (self.rows.selected or None) if self.is_mounted else None
 
     def go_to(self, key: str) -> None:
-        """Put the cursor on the row `key` of the list that this screen is about, as soon as it is there."""
-        self.rows.want(key)
+        """Put the cursor on the row `key` of the list that this screen is about, as soon as it is there.
+
+        A form is about no list, and stays as it is.
+        """
+        if self.AUTO_FOCUS and isinstance(rows := self.query_one(self.AUTO_FOCUS), LineList):
+            rows.want(key)
 
     def selection(self) -> Selection:
         """Return what the keys act on."""
