@@ -229,6 +229,22 @@ async def test_the_inbox_goes_through_its_mail_once(team: Frozen, monkeypatch: p
         await stage.sees("message 0 ")
 
 
+@pytest.mark.long
+async def test_a_view_that_is_shown_again_keeps_what_it_shows(team: Frozen) -> None:
+    team.mail(0, "a-1", OPERATOR, "message", "the only message", 9)
+    async with opened(team, 100, 30, read_only=True) as stage:
+        await stage.press("2")
+        await stage.sees("the only message")
+        screen = stage.app.screen
+        assert isinstance(screen, base.BaseScreen)
+        # Its time ended just as it was shown.
+        screen._forget_unless_shown()
+        mail = screen.query_one("#mail", message_list.MessageList)
+        assert mail._entries
+        screen.forget()
+        assert not mail._entries
+
+
 async def test_a_second_that_follows_a_reading_paints_no_ages(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.settles()

@@ -388,10 +388,15 @@ class BaseScreen(Screen[None]):
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:
         # Behind a palette or a line to write in, it can still be seen.
         if isinstance(self.app.screen, BaseScreen):
-            self._forgets = self.set_timer(UNUSED, self.forget, name="forget")
+            self._forgets = self.set_timer(UNUSED, self._forget_unless_shown, name="forget")
             self.context.forget_hint(event.time)
             if self.MODE and self.is_ready:
                 self.show_all()
+
+    def _forget_unless_shown(self) -> None:
+        # A timer that ended just before it was stopped still calls this.
+        if not self.is_current:
+            self.forget()
 
     def forget(self) -> None:
         """Drop what was read and painted for this screen, which is not shown."""
