@@ -1,6 +1,7 @@
 """The documentation holds together: links, anchors and paths exist, also those that comments in the code name."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,6 +91,16 @@ def test_code_cites_no_page_outside_the_repository() -> None:
 @pytest.mark.parametrize("page", pages(), ids=_name)
 def test_a_page_uses_the_words_of_the_glossary(page: Path) -> None:
     assert _OUTDATED.findall(_GENERATED.sub("", prose(page))) == []
+
+
+def test_badges_say_what_the_project_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    said = {path.stem: path.read_text() for path in (ROOT / "docs" / "badges").glob("*.svg")}
+    assert f">{project['requires-python'].removeprefix('>=')} and newer<" in said["python"]
+    assert f">{project['license']}<" in said["licence"]
+    assert ">Linux<" in said["platform"]
+    assert "Operating System :: POSIX :: Linux" in project["classifiers"]
+    assert said.keys() == {"python", "licence", "platform"}
 
 
 def test_measured_figures_of_the_readme_are_those_of_the_page() -> None:
