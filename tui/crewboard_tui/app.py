@@ -526,8 +526,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def _framed(self) -> Iterable[BaseScreen]:
         """Return the full screens that are visible, also behind a smaller one."""
-        top = next((each for each in reversed(self.screen_stack) if isinstance(each, BaseScreen)), None)
-        return [top] if top is not None and top.is_ready else []
+        screens = (each for each in self.screen_stack if isinstance(each, BaseScreen))
+        return [each for each in screens if each.is_in_front and each.is_ready]
 
     def _paint_footer(self) -> None:
         for screen in self._framed():

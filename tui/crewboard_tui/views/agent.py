@@ -323,7 +323,7 @@ class AgentPage(BaseScreen):
         self._at = (self._at + by) % len(TABS)
         self.search.words = ""
         self._open_pane()
-        self.context.look_at(self.queries())
+        self.ask()
         self.paint(self.context.snapshot)
         # A pane that was hidden knows its width once it is laid out.
         self.call_after_refresh(self.refresh_all)

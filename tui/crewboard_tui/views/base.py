@@ -227,7 +227,7 @@ class BaseScreen(Screen[None]):
     @on(LineList.Moved)
     def _tell_of_row(self, event: LineList.Moved) -> None:
         if self.DETAIL and event.rows is self.rows:
-            self.context.look_at(self.queries())
+            self.ask()
             self.detail.restart()
             self.paint_detail(self.context.snapshot)
             self.paint_keys()
@@ -299,6 +299,16 @@ class BaseScreen(Screen[None]):
     def queries(self) -> Iterable[Query[object]]:
         """Return the queries that this screen needs in addition to the roster."""
         return ()
+
+    @property
+    def is_in_front(self) -> bool:
+        """Return True if no other full screen stands before this one; a palette or a line to write in may."""
+        return next((each for each in reversed(self.app.screen_stack) if isinstance(each, BaseScreen)), None) is self
+
+    def ask(self) -> None:
+        """Have read what this screen needs, unless it is hidden: layouts and messages reach hidden screens too."""
+        if self.is_in_front:
+            self.context.look_at(self.queries())
 
     def keep_drafts(self) -> None:
         """Save unsent text as drafts. Called once a second, and when the screen is closed."""
@@ -411,9 +421,9 @@ class BaseScreen(Screen[None]):
             self.is_due = self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
-        """Repaint everything, and request the data that the screen needs."""
+        """Repaint everything, and request the data that the screen needs; a hidden one does so when it is shown."""
         self.is_due, self._keys_decided_by = False, None
-        if self.is_ready:
+        if self.is_ready and self.is_in_front:
             self.show(self.context.snapshot)
 
     @property
@@ -423,7 +433,7 @@ class BaseScreen(Screen[None]):
 
     def show(self, snapshot: Snapshot) -> None:
         """Show a snapshot; one that was read for a screen behind this one is followed by one that is for this."""
-        self.context.look_at(self.queries())
+        self.ask()
         self.paint_frame(snapshot)
         self.paint(snapshot)
         before, self._keys_decided_by = self._keys_decided_by, self.what_decides_keys()
@@ -581,7 +591,7 @@ class BaseScreen(Screen[None]):
         """Show the list anew: what it is narrowed to has changed."""
         self.paint(self.context.snapshot)
         # Other rows are in sight now, and some views ask only about these.
-        self.context.look_at(self.queries())
+        self.ask()
         self.refresh_bindings()
 
     def show_all(self) -> None:

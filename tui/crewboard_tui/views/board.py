@@ -373,7 +373,7 @@ class BoardScreen(BaseScreen):
             super().show(snapshot)
             return
         # Only answers are new, as after each move of the cursor: the team looks the same.
-        self.context.look_at(self.queries())
+        self.ask()
         self.paint_times(snapshot)
         if self.query_one(Roster).note_lanes(snapshot):
             self.query_one(Roster).tick(self.context.now)
@@ -397,7 +397,7 @@ class BoardScreen(BaseScreen):
     def tick(self) -> None:
         self.query_one(Roster).tick(self.context.now)
         # Other rows may have come into sight, with lanes that are not read yet.
-        self.context.look_at(self.queries())
+        self.ask()
         self._paint_tasks(self.context.snapshot)
         self._paint_needs(self.context.snapshot)
         self._paint_pulse(self.context.snapshot)
@@ -543,7 +543,7 @@ class BoardScreen(BaseScreen):
         self._pulse_rows = rows if rows >= _LEAST_PULSE and self.panes.zoomed is None else 0
         if bool(self._pulse_rows) != bool(before):
             # On a team at rest the screen would next say in some seconds what it asks.
-            self.context.look_at(self.queries())
+            self.ask()
         found = snapshot.get(_PULSE) if self._pulse_rows else None
         decides = found, int(self.context.now // 60), width, self._pulse_rows
         if self._pulse_rows and found is None and decides[2:] == self._pulsed[0][2:]:
@@ -570,7 +570,7 @@ class BoardScreen(BaseScreen):
 
     @on(LineList.Moved, "#roster")
     def _look_at_selected(self) -> None:
-        self.context.look_at(self.queries())
+        self.ask()
         self.query_one("#peek", LineView).restart()
         self.query_one("#board-inbox", MessageList).restart()
         self._paint_peek(self.context.snapshot)

@@ -85,7 +85,7 @@ class FeedScreen(BaseScreen):
             self._most += PAGE
             # The cursor stays where they begin.
             pane.select(next((row.key for row in pane.rows if row.key != _OLDER), None))
-            self.context.look_at(self.queries())
+            self.ask()
         self._say_whether_it_follows()
         self.paint_keys()
 

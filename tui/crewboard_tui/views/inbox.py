@@ -215,7 +215,7 @@ class InboxScreen(BaseScreen):
         self._came_at = monotonic()
         self.query_one("#mail", MessageList).restart()
         self._load_newest()
-        self.context.look_at(self.queries())
+        self.ask()
         self._paint_mail(self.context.snapshot)
         self.paint_keys()
 
@@ -225,6 +225,9 @@ class InboxScreen(BaseScreen):
 
     @on(LineList.Moved, "#mail")
     def _other_letter(self) -> None:
+        if not self.is_in_front:
+            # Forgetting what was read leaves no letter; it stays forgotten.
+            return
         mail = self.query_one("#mail", MessageList)
         if mail.selected == OLDER:
             # Twice as many messages are loaded; the cursor stays where they begin.
@@ -233,7 +236,7 @@ class InboxScreen(BaseScreen):
             # Else those before are not there yet.
             if mailbox is not None and mailbox.has_older:
                 self._most *= 2
-                self.context.look_at(self.queries())
+                self.ask()
         self.query_one("#letter", LineView).restart()
         self._paint_mail(self.context.snapshot)
 

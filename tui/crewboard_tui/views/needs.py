@@ -175,7 +175,7 @@ class NeedsScreen(BaseScreen):
 
     @on(LineList.Moved, "#needs")
     def _explain(self) -> None:
-        self.context.look_at(self.queries())
+        self.ask()
         if not self._permissions.requests:
             self.query_one("#why", LineView).restart()
         self._paint_why(self.context.snapshot)

@@ -159,7 +159,7 @@ class TasksScreen(BaseScreen):
         elif task is not None:
             lines = fact_lines(task_detail(task, snapshot, self.context.now), pane.line_width)
         pane.show(lines)
-        self.context.look_at(self.queries())
+        self.ask()
 
     @on(LineList.Opened, "#tasks")
     def _open(self, event: LineList.Opened) -> None:
