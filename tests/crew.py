@@ -159,6 +159,18 @@ class Crew:
         assert holder is not None
         assert process.send_signal(holder.pid, number, holder.start_ticks)
 
+    def halt(self, name: str) -> None:
+        """Stop the process of a worker by a signal, when it holds no lock of the team: others would wait for that."""
+        pid = self.pid(name)
+        while True:
+            self.kill(name, signal.SIGSTOP)
+            eventually(lambda: process.is_stopped(pid), "the process to stop")
+            locks = {str(each.stat().st_ino) for each in (self.directory.path / ".locks").iterdir()}
+            held = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+            if not any(fields[-4] == str(pid) and fields[-3].split(":")[-1] in locks for fields in held):
+                return
+            self.kill(name, signal.SIGCONT)
+
     def commands(self, name: str) -> list[list[str]]:
         """Return the command lines of all that a worker has started and that runs now."""
         found = []

@@ -217,7 +217,7 @@ def test_a_spawn_says_what_holds_its_agent(
             if how == "paused":
                 operations.pause(crew.team, "a")
             elif how == "stopped":
-                crew.kill("a", signal.SIGSTOP)
+                crew.halt("a")
                 told.wait(WAIT_TIMEOUT)
         told.wait(WAIT_TIMEOUT)
         if how == "paused":

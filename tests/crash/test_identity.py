@@ -223,7 +223,7 @@ def test_second_path_to_a_team_finds_the_same_processes(shared_crew: Crew, tmp_p
 def test_a_run_writes_nothing_once_the_lease_names_a_later_run(shared_crew: Crew) -> None:
     shared_crew.run("fenced", "explore", "say hello")
     shared_crew.wait_for_rest("fenced")
-    shared_crew.kill("fenced", signal.SIGSTOP)
+    shared_crew.halt("fenced")
     before = shared_crew.agent("fenced").journal.on_disk.read_bytes()
     lease = shared_crew.agent("fenced").lease
     holder = leases.holder(lease, Lease)

@@ -697,7 +697,7 @@ def test_a_worker_that_was_replaced_is_killed_with_its_tree(team: Hosts) -> None
     team.start("build1")
     tree = keep_busy(team)
     # Frozen, it cannot renew its lease.
-    team.crew.kill("busy", signal.SIGSTOP)
+    team.crew.halt("busy")
     record = eventually(lambda: ended(team, "busy"), "its end")
     assert record.signal == signal.SIGKILL
     eventually(lambda: not any(process.start_ticks(pid) for pid in tree), "that none of its processes is left")

@@ -102,7 +102,7 @@ def test_an_idle_agent_repairs_its_damaged_status(crew: Crew) -> None:
     crew.run("idler", "explore", "say hello")
     crew.wait_for("idler", "idle")
     # Stopped, because it would repair the file before the test looks.
-    crew.kill("idler", signal.SIGSTOP)
+    crew.halt("idler")
     crew.agent("idler").status.put(b"\xff\x00{")
     assert crew.see("idler").state != "idle"
     crew.kill("idler", signal.SIGCONT)

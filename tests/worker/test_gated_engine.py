@@ -266,13 +266,12 @@ def test_an_interrupt_withdraws_what_waits_for_permission(crew: Crew) -> None:
 
 def interrupt_behind(crew: Crew, decide: Callable[[], object]) -> None:
     """Decide what the agent waits for, and interrupt it before it can see that; wait until it has read its mail."""
-    pid = crew.pid("e")
-    process.send_signal(pid, signal.SIGSTOP)
+    crew.halt("e")
     try:
         decide()
         more = control.interrupt(crew.team, "e", "one more thing [[say read]]")
     finally:
-        process.send_signal(pid, signal.SIGCONT)
+        crew.kill("e", signal.SIGCONT)
     assert crew.answer_to("e", more.id).error is None
 
 

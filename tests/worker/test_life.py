@@ -142,7 +142,7 @@ def test_a_journal_tells_of_the_death_of_the_run_before(shared_crew: Crew) -> No
 def test_a_worker_that_a_signal_stopped_is_stuck_even_if_idle(shared_crew: Crew) -> None:
     shared_crew.run("halted", "explore", "say hello")
     shared_crew.wait_for("halted", "idle")
-    shared_crew.kill("halted", signal.SIGSTOP)
+    shared_crew.halt("halted")
     seen = shared_crew.wait_for("halted", "stuck")
     assert seen.reason == f"process {seen.pid} was stopped by a signal; `kill -CONT` continues it"
     assert "stuck" in [need.kind for need in shared_crew.view().needs if need.agent == "halted"]

@@ -678,7 +678,7 @@ def test_a_stop_ends_that_sees_only_the_next_run(
 
     monkeypatch.setattr(stop, "time", SimpleNamespace(monotonic=time.monotonic, sleep=resume))
     # Else it may have ended before the stop looks, which then never waits.
-    shared_crew.kill(name, signal.SIGSTOP)
+    shared_crew.halt(name)
     team = shared_crew.team if is_seen else replace(shared_crew.team, tell=resume)
     assert stop.stop(team, name) == "ended"
     assert runs == [2]
