@@ -244,6 +244,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
             # A reading makes thousands of records that live on: at 700, that took 39 % of a busy Feed's time.
             gc.set_threshold(20_000, 20, 50)
             gc.enable()
+            # A reading of what many agents wrote at once takes some megabytes, and only for a moment.
+            process.give_back_large_buffers()
         self.context.reading.start()
         self._read_absence()
         self._afterwards()

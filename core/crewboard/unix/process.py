@@ -22,6 +22,9 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
 
+_M_MMAP_THRESHOLD = -3
+"""A number of glibc's malloc.h; other libraries that have `mallopt` ignore numbers that they do not know."""
+
 _STATE, _PPID, _GROUP, _SESSION, _FLAGS, _START_TICKS = 0, 1, 2, 3, 6, 19
 """Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3 to 6, 9 and 22)."""
 
@@ -268,6 +271,18 @@ def end_with_parent() -> None:
 def keep_memory_private() -> None:
     """Keep other processes of this user from reading this one's memory, environment and descriptors."""
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def give_back_large_buffers() -> None:
+    """Give each freed buffer of 128 KiB or more back to the system at once, in this process from now on.
+
+    glibc begins like that, and keeps more after each one that is freed, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD).
+    Where there is no such call, nothing happens.
+    """
+    import ctypes
+
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
 
 
 def count_threads() -> int:
