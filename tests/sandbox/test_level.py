@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from crewboard.agent_types import TYPES
 from crewboard.errors import NoSandboxError, UsageError
 from crewboard.records.agents import SANDBOX_OFF, HireOptions
 from crewboard.sandbox import bubblewrap, landlock
+from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Found, Level, find, require_allowed
 from crewboard.sandbox.policy import Policy
 from crewboard.unix import programs, syscalls
@@ -151,6 +153,18 @@ def test_tools_below_the_home_are_seen(targets: Targets, level: Level, monkeypat
     (tools / "hello").unlink()
     tools.rmdir()
     tools.parent.rmdir()
+
+
+def test_no_variable_for_tools_opens_what_other_programs_keep(
+    targets: Targets, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.sandbox.targets import run
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["/tmp", "/var/tmp", "/run"]))
+    sandbox = targets.sandbox("test", level)
+    sandbox = replace(sandbox, policy=replace(sandbox.policy, host=HostPaths.of_this_machine()))
+    outcome = run(sandbox, f"cat {targets.outside}/file | tr a-z A-Z")
+    assert "OUTSIDE" not in outcome.content
 
 
 @pytest.mark.parametrize("linked", [False, True])

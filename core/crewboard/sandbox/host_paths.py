@@ -55,7 +55,8 @@ class HostPaths:
     hidden: tuple[Path, ...]
     """Homes, and the folders of sockets, locks and temporary files of the host; none is in another."""
     tools: tuple[Path, ...]
-    """Folders of tools in alphabetical order; none of them is, or holds, a home."""
+    """Folders of tools in alphabetical order; none of them is, or holds, a home or a usual place of sockets and
+    temporary files, whatever names it."""
     own: tuple[Path, ...]
     """Folders of the interpreter and the packages that this program runs from."""
     secrets: tuple[Path, ...]
@@ -83,7 +84,8 @@ class HostPaths:
                 above = os.path.dirname(folder.rstrip("/")) or "/"  # noqa: PTH120
                 candidates += [folder, *(os.path.join(above, beside) for beside in _BESIDE_BIN)]  # noqa: PTH118
         candidates += [f"{home}/{name}" for home in homes for name in _TOOLS_AT_HOME]
-        tools = [path for path in _real(candidates) if not any(_is_within(home, path) for home in homes)]
+        emptied = [*homes, *_real(_VOLATILE)]
+        tools = [path for path in _real(candidates) if not any(_is_within(each, path) for each in emptied)]
         return cls(
             homes=tuple(homes),
             hidden=tuple(_outermost([*volatile, *homes])),
