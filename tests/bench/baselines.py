@@ -1,6 +1,8 @@
 """Baselines of the figures: the least that the same thing costs without crewboard."""
 
 import subprocess
+import time
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -42,6 +44,14 @@ while os.read(events, 4096):
     os.write(1, os.read(file, 65536))
 """
 
+_WAKER = """
+import select, sys
+sys.stdout.write("x")
+sys.stdout.flush()
+while True:
+    select.poll().poll(float(sys.argv[1]) * 1e3)
+"""
+
 EMPTY_APP = python(_APP)
 KEY_APP = python(_KEYS)
 """A Textual app whose one line changes with each key."""
@@ -80,6 +90,26 @@ def private_mib(pid: int) -> float:
 def family(pid: int) -> list[int]:
     """Return a process and all that descend from it."""
     return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+
+
+def waking_percent(processes: int, every: float, seconds: float) -> float:
+    """Measure what processes take, in percent of a core, that do nothing but wake up every so many seconds.
+
+    On a virtual machine that rests, a wake costs several times as much as on one that works.
+    """
+    with ExitStack() as stack:
+        pids = []
+        for _ in range(processes):
+            child = stack.enter_context(subprocess.Popen(python(_WAKER) + [str(every)], stdout=subprocess.PIPE))
+            stack.callback(child.kill)
+            assert child.stdout is not None
+            child.stdout.read(1)
+            pids.append(child.pid)
+        time.sleep(every / 2)
+        before, began = cpu_seconds(pids), time.monotonic()
+        # The rest itself is measured.
+        time.sleep(seconds)
+        return (cpu_seconds(pids) - before) / (time.monotonic() - began) * 100
 
 
 def python_ms(imports: str) -> float:

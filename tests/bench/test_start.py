@@ -16,8 +16,8 @@ from crewboard.protocol import requests, supervisor_client
 from crewboard.records.events import RunStarted
 from crewboard.store import tasks
 from crewboard.store.layout import TeamDirectory
-from crewboard.worker.interrupts import SWEEP_INTERVAL
-from tests.bench.baselines import cpu_seconds, family, import_mib, import_ms, private_mib
+from crewboard.worker.interrupts import CALM_SWEEP_INTERVAL, SWEEP_INTERVAL
+from tests.bench.baselines import cpu_seconds, family, import_mib, import_ms, private_mib, waking_percent
 from tests.bench.figures import Figures, median
 from tests.bench.terminal import terminal
 from tests.bench.timed import TimedServer, written_at
@@ -264,4 +264,6 @@ def test_thirty_idle_agents(figures: Figures, crew: Crew, server: TimedServer, b
     used = (cpu_seconds(pids) - before) / (time.monotonic() - began) * 100
     name = "thirty idle workers, supervisor and all that they started" + (", full board" if busy_board else "")
     figure = figures.add(name, used, "% of a core", target=0.5)
+    only = waking_percent(30, CALM_SWEEP_INTERVAL, IDLE_SECONDS)
+    figures.add(name, used, "% of a core", ("thirty Pythons that only wake as often", only))
     assert figure.within(TOLERANCE)
