@@ -50,6 +50,16 @@ async def _fill(stage: Stage, name: str, prompt: str, *, more: bool = False) -> 
 
 
 @pytest.mark.long
+async def test_a_plan_that_bounds_the_work_is_a_plan_first(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await _fill(stage, "zed", "Do it.", more=True)
+        form = stage.app.screen.query_one(HireForm)
+        form.query_one("#hire-strict_plan", Checkbox).value = True
+        flags = form.hire().flags
+        assert (flags.strict_plan, flags.plan) == (True, True)
+
+
+@pytest.mark.long
 async def test_it_says_what_a_type_may_do(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.press("n")

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -566,10 +566,11 @@ class HireForm(Frame):
         """
         kind, engine = self.kind, self._chosen("engine")
         task = self.query_one("#hire-task", Select).value
-        ticks = {ident: self._ticked(ident) for ident in (*_TICKS, "web", "worktree")}
+        ticks: dict[str, Any] = {ident: self._ticked(ident) for ident in (*_TICKS, "web", "worktree")}
         ticks["ask"] &= not self._has_own_tools and (kind.executes or kind.writes)
         ticks["network"] &= kind.executes or engine is not None
         flags = HireOptions(
+            **ticks,
             allowed_domains=self._domains()[0] if ticks["web"] else [],
             effort=cast("Effort | None", self._chosen("effort")) if engine is None else None,
             thinking=cast("Thinking | None", self._chosen("thinking")) if engine is None else None,
@@ -581,7 +582,7 @@ class HireForm(Frame):
             task=int(task) if task else None,
             host=self._chosen("host") if self._on_hosts else None,
             needs=self._labels()[0],
-        ).replace(**ticks)
+        )
         # An agent that exists keeps the checkout that it has, unless the user says otherwise.
         usual = self._usual
         left_out = {"worktree", "base"} if flags.worktree == usual["worktree"] else set()
