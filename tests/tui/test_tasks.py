@@ -350,6 +350,21 @@ async def test_e_edits_subject_and_description(frozen: Frozen) -> None:
 
 
 @pytest.mark.long
+async def test_a_task_that_is_written_anew_begins_empty_whatever_ends_meanwhile(frozen: Frozen) -> None:
+    frozen.task(30, "old")
+    async with opened(frozen, 80, 36) as stage:
+        await _on(stage, 30)
+        await stage.press("e")
+        await stage.sees("#30 › old")
+        await stage.press("backspace", "backspace", "backspace")
+        stage.app._reload_drafts()
+        await stage.write("new")
+        await stage.press("enter")
+        await stage.sees("task 30 is changed")
+    assert _task(frozen, 30).subject == "new"
+
+
+@pytest.mark.long
 async def test_an_edit_keeps_what_was_changed_meanwhile(frozen: Frozen) -> None:
     frozen.task(30, "old", description="as before")
     async with opened(frozen, 80, 36) as stage:

@@ -452,7 +452,11 @@ class TaskActions:
         name, shown = edit_of_task(task.id), as_text(task.subject, task.description)
 
         def keep(text: str) -> None:
-            drafts.put(name, "" if text == shown else text)
+            if text == shown:
+                drafts.pop(name, None)
+            else:
+                # Also if nothing is left of it: without a draft, the line would begin anew with what is shown.
+                drafts[name] = text
 
         def save(text: str) -> str:
             done = operation.run(self._context.team, task.id, shown, text)
