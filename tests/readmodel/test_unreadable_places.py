@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import messages
+from crewboard.commands import messages, stop
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
 from crewboard.readmodel import as_json
+from crewboard.readmodel.mail import MailReader, with_unreadable
 from crewboard.readmodel.reader import TeamReader
-from crewboard.store import mailbox, tasks
+from crewboard.store import codec, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.crash.scenarios import hire
 
@@ -87,6 +88,30 @@ def test_an_agent_whose_spec_is_gone_needs_the_user_until_it_is_acknowledged(tea
     assert view.damage == {"agents/bob/spec.json": 1}
     messages.acknowledge_marks(Team(team), dict(need.marks))
     assert not [need for need in TeamReader(team).read().needs if need.agent == "bob"]
+
+
+def test_an_agent_that_is_removed_while_the_team_is_read_lacks_nothing(team: TeamDirectory) -> None:
+    removed = list[str]()
+
+    def between() -> None:
+        # The roster is read before the agents.
+        if not removed:
+            removed.append("scout")
+            stop.remove(Team(team), "scout")
+
+    assert not [need for need in TeamReader(team, between=between).read().needs if need.kind == "damaged"]
+    assert removed
+
+
+def test_a_line_whose_end_is_a_message_is_said_to_be_unreadable_at_its_beginning(team: TeamDirectory) -> None:
+    whole = mailbox.compose("operator", "bob", "message", "written behind it")
+    with team.inbox("bob").on_disk.open("ab") as inbox:
+        inbox.write(b'{"v": 1, "id": "x' + codec.encode(whole))
+    reader = MailReader(team, "bob")
+    *_, broken, letter = with_unreadable(reader.read(), reader.damaged_ends, "bob", "inbox/bob.jsonl", 9.0)
+    assert letter.message.content == "written behind it"
+    assert broken.message.content.startswith("the start of a line cannot be read; it ends at byte ")
+    assert (broken.end, broken.message.ts) == (letter.end, letter.message.ts)
 
 
 def test_records_that_were_read_stay_while_their_folder_is_unreadable(team: TeamDirectory) -> None:

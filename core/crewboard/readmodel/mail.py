@@ -1,7 +1,7 @@
 """Mail as a reader sees it: when each message was sent, picked up and used, what is unread, and how it is worded."""
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -478,9 +478,11 @@ def with_unreadable(
     """
     found = list(letters)
     for end in ends:
-        at = bisect_right(found, end, key=lambda each: each.end)
-        words = f"a line cannot be read; it ends at byte {end} of {file}"
-        ts = found[at - 1].message.ts if at else now
+        at = bisect_left(found, end, key=lambda each: each.end)
+        words, ts = f"a line cannot be read; it ends at byte {end} of {file}", found[at - 1].message.ts if at else now
+        if at < len(found) and found[at].end == end:
+            # A writer was killed in it, and the next one wrote behind that.
+            words, ts = f"the start of a line cannot be read; it ends at byte {end} of {file}", found[at].message.ts
         line = store_mailbox.compose(SYSTEM, name, UNREADABLE, words, ident=f"{UNREADABLE} {end}", ts=ts)
         found.insert(at, MessageView(line, None, None, end))
     return found

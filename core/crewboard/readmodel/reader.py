@@ -74,7 +74,9 @@ class AgentReader:
         name, cursor = self.directory.name, self.cursor.last_good or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
         files = [damaged_file(record.key, name) for record in records if record.damaged]
-        if self.spec.last_good is None and not self.spec.damaged and not may_lack_spec:
+        is_gone = self.spec.last_good is None and not self.spec.damaged and not may_lack_spec
+        # One that was removed since the roster was read has no folder and no other record either.
+        if is_gone and any(key.changed() is not None for key in (self.directory.folder, self.status.key)):
             # Nothing can resume the agent without it. As it went, its folder changed.
             files.append(Damage(self.spec.key.name, name, 1, self.directory.folder.changed_at(), version=1))
         count = cursor.damaged + self.unread.damaged
