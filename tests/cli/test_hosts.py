@@ -362,6 +362,22 @@ def test_an_agent_that_cannot_be_killed_names_its_host(hosted: Team, monkeypatch
     leases.release(held)
 
 
+def test_a_resume_of_who_was_only_asked_to_end_waits_for_that_also_on_a_lost_host(
+    hosted: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_commands, "LOST_TIMEOUT", 0.0)
+    enlist(hosted, "w1")
+    held = leases.take(hosted.directory.agent("w1").lease)
+    assert held is not None
+    leases.sign(held, Lease(pid=1, run=1, host="one"))
+    stop.ask_to_stop(hosted, "w1", "that is all")
+    ends = iter([True, True, False])
+    monkeypatch.setattr(hiring, "_is_ending", lambda *_: next(ends))
+    hiring._goes_on(hosted, hosted.directory.agent("w1"))
+    assert not list(ends)
+    leases.release(held)
+
+
 def test_a_resume_of_who_is_to_be_killed_says_at_once_that_the_host_is_lost(
     hosted: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -670,7 +670,9 @@ def _goes_on(team: Team, agent: AgentDirectory) -> bool:
     if _is_ending(team, agent):
         # It ends an agent that is to be killed. A command that wanted that may have died before it was there.
         supervisor_client.ensure_running(team.directory)
-        is_lost = hosts.is_lost(team, agent.name)
+        spec = agent.spec.load_or_none()
+        # One that was only asked may answer and end where its host is gone, too.
+        is_lost = spec is not None and spec.want == "killed" and hosts.is_lost(team, agent.name)
         why, most, told_after = f"{agent.name} was asked to end", _END_TIMEOUT, None
         if is_lost:
             why, most, told_after = hosts.still_running(team, [agent.name]), hosts.LOST_TIMEOUT, 0.0
