@@ -525,6 +525,12 @@ WISHES: dict[str, tuple[list[str], list[str]]] = {
         "Create a task called write docs and a task called fix tests",
     ]),
     "one task of two things": (["task | write docs and fix tests"], ["Create a task to write docs and fix tests"]),
+    "a task about tasks": (["task | find out how to add a task to the board"], [
+        "Create a task to find out how to add a task to the board",
+    ]),
+    "one task of one and another": (["task | compare one to the other"], [
+        "Create a task to compare one to the other",
+    ]),
     "one task of things that are called so": (["task | compare one to one and many to many"], [
         "Add a task to compare one to one and many to many",
     ]),
