@@ -12,7 +12,7 @@ from crewboard.attach import teams as attach_teams
 from crewboard.attach.mirror import MirrorThread
 from crewboard.commands.context import CommandLine
 from crewboard.readmodel.team import describe_runner
-from crewboard.store import roster
+from crewboard.store import leases, roster
 from crewboard.store.layout import team_directories
 from crewboard_tui.cli.common import Session, note, say, table
 
@@ -95,7 +95,7 @@ def follow(session: Session, found: attach_teams.FoundTeam, letters: bool | None
     if view.attached is not None and not view.attached.tested:
         oldest, *_, newest = formats.TESTED
         note(f"warning: this version is outside of those tested, {oldest} to {newest}; something may be missing")
-    if not thread.mirror.is_active:
+    if not thread.mirror.is_active and leases.is_held(directory.mirror_lock):
         note("another process mirrors it; this one takes over when that ends")
     thread.start()
     while not thread.mirror.has_ended:
