@@ -1,7 +1,7 @@
 """`4` Needs-you: everything that waits for the operator, and why; and `9`, the page of the permission rules."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from textual import on
@@ -78,6 +78,10 @@ class NeedsScreen(BaseScreen):
             self.search.actions,
             self.panes.actions,
         )
+
+    @cached_property
+    def _typed(self) -> CommandLine:
+        return CommandLine.of(self.context.team)
 
     def body(self) -> Iterable[Widget]:
         yield LineList(marks=True, sorts=tuple(SORTS), chosen_by_key="unblocks", id="needs", classes="pane")
@@ -170,8 +174,7 @@ class NeedsScreen(BaseScreen):
         opens = bool(need.request_id or need.task or need.mailbox or need.other) and self.query_one("#needs").has_focus
         about = f"#{need.task}" if need.task else need.agent
         title(pane, f"{about} · why", f"{self.context.key('list.open')} open" if opens else "")
-        typed = CommandLine.of(self.context.team)
-        pane.show(explanation_lines(need, snapshot, self.context.now, pane.line_width, typed))
+        pane.show(explanation_lines(need, snapshot, self.context.now, pane.line_width, self._typed))
 
     @on(LineList.Moved, "#needs")
     def _explain(self) -> None:
