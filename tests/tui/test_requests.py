@@ -1603,7 +1603,12 @@ async def test_a_question_that_was_begun_is_kept_as_one(frozen: Frozen) -> None:
         await stage.press("B")
         await stage.write("why 0042?")
         await stage.press("escape", "B", "escape")
-        await stage.sees("Question: why 0042?", "Kept for a refusal")
+        await stage.sees("Question: why 0042?", "Kept question · B continues")
+        await stage.press("d")
+        await stage.sees("Why not? ⏎ denies it", "why 0042?")
+        await stage.sees_not("Question:")
+        await stage.press("escape", "B")
+        await stage.sees("Question: why 0042?", "Your question")
 
 
 @pytest.mark.parametrize(

@@ -91,13 +91,15 @@ class Feedback(Frame):
     # ----------------------------------------------------------------------------------------------- writing
 
     def deny(self, *, ask: bool = False) -> None:
-        """Start writing a refusal, or a question with `ask`."""
+        """Start writing a refusal, or a question with `ask`; a text that was kept becomes what is written."""
         self.denying = True
         self._drop_unasked()
         self._show(_NO)
         if ask and not self.asks:
             self._line.write(mail.QUESTION + self._line.text)
             self._begun = self._line.text
+        elif self.asks and not ask:
+            self._line.write(self._line.text.removeprefix(mail.QUESTION))
         self._line.focus()
         self.show_use()
 
@@ -167,7 +169,10 @@ class Feedback(Frame):
             asks = f"Your question · {send} asks for a revision"
             return f"{asks if self.asks else f'Why not? {send} denies it'}, {back} goes back"
         # While writing, the key would type a letter.
-        deny = f"{back} " * (self.editing or self.has_cursor) + key("request.deny")
+        leave = f"{back} " * (self.editing or self.has_cursor)
+        if self._at == _NO and self.asks:
+            return f"Kept question · {leave}{key('request.ask_back')} continues · {yes} omits it"
+        deny = leave + key("request.deny")
         if self._at == _NO:
             return f"Kept for a refusal · {deny} continues · {yes} omits it"
         kept = f" · {deny} shows the kept refusal" if self.with_no else ""
