@@ -271,6 +271,8 @@ def interrupt(team: Team, name: str, text: str = "") -> Done:
     message = control.interrupt(team, name, text)
     if was is not None and was.state == "idle":
         return Done(f"{name} was idle, nothing to interrupt; it reads your message", message.as_dict())
+    if was is not None and was.state == "paused":
+        return Done(f"{name} is paused, and reads your message once it continues", message.as_dict())
     return Done(f"{name} is interrupted, and reads it now", message.as_dict())
 
 

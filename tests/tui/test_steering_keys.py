@@ -76,6 +76,19 @@ async def test_i_interrupts_with_a_line_or_with_none(frozen: Frozen, monkeypatch
 
 
 @pytest.mark.long
+async def test_an_interrupt_of_a_paused_agent_says_when_it_is_read(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "interrupt", Calls(returns=mailbox.compose("operator", "api", "interrupt", "")))
+    status = frozen.directory.agent("api").status
+    status.save(status.load().replace(state="paused"))  # type: ignore[union-attr]
+    async with opened(frozen) as stage:
+        await stage.sees("‖ api")
+        await stage.press("G", *["k"] * 2, "i", "enter")
+        await stage.sees("api is paused, and reads your message once it continues")
+
+
+@pytest.mark.long
 async def test_l_hires_a_lead_if_there_is_none(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     tell = Calls(CredentialsError("no API key: set ANTHROPIC_API_KEY"))
     monkeypatch.setattr(hire, "tell_lead", tell)
