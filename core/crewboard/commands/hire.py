@@ -28,8 +28,9 @@ from crewboard.errors import LimitError, TryLaterError, UsageError
 from crewboard.names import LEAD, OPERATOR, check_agent
 from crewboard.protocol import requests, supervisor_client
 from crewboard.records.agents import Engine, HireOptions, Spec
+from crewboard.records.base import counted
 from crewboard.records.requests import bound_to
-from crewboard.records.team import Config, Member, Removed, Task
+from crewboard.records.team import Config, Member, OperatorState, Removed, Task, result_mark
 from crewboard.store import agents as store_agents
 from crewboard.store import hosts as store_hosts
 from crewboard.store import journal, leases, mailbox, roster, tasks
@@ -490,8 +491,27 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     known = engines.known(engine.name) if engine is not None and not on_hosts else None
     missing = engines.lacks_access(known, team.environment) if known is not None else ""
     cannot_work = f"{known.title} has {missing}" if known is not None and missing else ""
-    note = "; ".join(text for text in (prepared.note, placed, cannot_work) if text)
+    unread = _results_left(team) if hire.name == LEAD and spec.mail_from else ""
+    note = "; ".join(text for text in (prepared.note, placed, cannot_work, unread) if text)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=note)
+
+
+def _results_left(team: Team) -> str:
+    """Return which results the operator has not read in the mailbox that a new lead has now, which does not read them.
+
+    Empty if there are none.
+    """
+    seen = team.directory.operator.load_or_none() or OperatorState()
+    entries = mailbox.read(team.directory, LEAD, seen.read.get(LEAD, 0)).entries
+    count = sum(
+        each.type == "result" and end > seen.needs.get(result_mark(LEAD, each.from_), 0) for each, end in entries
+    )
+    shows = f"`{command_for(team, f'inbox {LEAD}')}` shows {'it' if count == 1 else 'them'}"
+    return (
+        f"{counted(count, 'result')} in its mailbox, which it does not read, you have not read: {shows}"
+        if count
+        else ""
+    )
 
 
 def advice_on_caps(team: Team) -> str | None:
