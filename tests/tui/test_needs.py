@@ -6,7 +6,7 @@ from crewboard.commands import control, messages, settings
 from crewboard.commands.context import CommandLine
 from crewboard.protocol import requests
 from crewboard.readmodel.reader import read_team
-from crewboard.records.agents import Work
+from crewboard.records.agents import Tokens, Work
 from crewboard.records.messages import RETRY
 from crewboard.records.processes import Exit
 from crewboard.store import agents, mailbox, tasks
@@ -235,6 +235,19 @@ async def test_one_key_raises_the_limit_that_stopped_an_agent(frozen: Frozen) ->
         await stage.press("D")
         await stage.sees("acknowledged: turner stopped: reached its limit")
         await stage.until(lambda: not [key for key in shown(stage) if "turner" in key], "the end of the need")
+
+
+@pytest.mark.long
+async def test_the_suggested_budget_is_more_than_what_is_used(frozen: Frozen) -> None:
+    used = Tokens(input=9000, output=300, cache_read=100)
+    record = Exit(run=1, code=79, reason="budget", at=NOW - 30, buried=True)
+    frozen.gone("spender", "code", record, 77, tokens=used, cost_usd=3.25)
+    control.change_limits(frozen.team, "spender", budget="$1")
+    async with opened(frozen, 100, 30) as stage:
+        await stage.press("4")
+        await stage.sees("spender")
+        await stage.press("G", "L")
+        await stage.sees("spender: budget › $6.5")
 
 
 def failed_task(frozen: Frozen) -> None:

@@ -16,6 +16,7 @@ from crewboard import LEAD, AgentView, ExitCode, HireOptions, Need, Task, TryLat
 from crewboard.commands.context import command_for
 from crewboard.operations import OPERATIONS, Operation, split_text
 from crewboard.readmodel.needs import to_acknowledge
+from crewboard.readmodel.usage import Bill, bill_agent, bill_team
 from crewboard.records.agents import Profile
 from crewboard.redaction import is_secret
 from crewboard_tui.actions.messaging import keep_unsent
@@ -233,15 +234,15 @@ class AgentActions:
         self._for_all("starting afresh", list(over), start, "are up again, without memory", selection)
 
     def _raise_limit(self, selection: Selection) -> None:
-        """Ask for a new limit, twice the old one as a suggestion, and continue the agent that it stopped."""
+        """Ask for a new limit, at least twice the old one as a suggestion, and continue the agent that it stopped."""
         agent = next(agent for agent in selection.agents if agent.limit is not None)
         flags, hint = agent.spec.flags if agent.spec is not None else HireOptions(), "the new limit · it then continues"
         if agent.limit == "turns":
             label, text, check = f"{agent.name}: model calls", str(2 * flags.max_turns), _check_turns
         elif agent.limit == "budget":
-            label, text, check = f"{agent.name}: budget", _doubled(flags.budget), _check_budget
+            label, text, check = f"{agent.name}: budget", _more_than(bill_agent(agent)), _check_budget
         else:
-            label, text, check = "the team's budget", _doubled(self._context.view.budget), _check_budget
+            label, text, check = "the team's budget", _more_than(bill_team(self._context.view)), _check_budget
 
         def done(answer: str) -> None:
             limit = answer.strip()
@@ -571,12 +572,13 @@ def _check_budget(text: str) -> str | None:
     return None if pricing.budget_or_none(text) is not None else "give money as $5 or tokens as 200k"
 
 
-def _doubled(amount: str | None) -> str:
-    """Return twice a budget, as a suggestion."""
-    budget = pricing.budget_or_none(amount)
-    if budget is None:
+def _more_than(bill: Bill) -> str:
+    """Return twice a budget as a suggestion, or twice what was used if that is more."""
+    if bill.budget is None:
         return ""
-    return f"${2 * budget.usd:g}" if budget.usd is not None else str(2 * (budget.tokens or 0))
+    if bill.budget.usd is not None:
+        return f"${2 * max(bill.budget.usd, round(bill.usd or 0, 2)):g}"
+    return str(2 * max(bill.budget.tokens or 0, bill.tokens.total))
 
 
 def _why_no_clone(selection: Selection) -> str | None:
