@@ -300,6 +300,8 @@ async def test_the_page_of_an_agent_that_changed_nothing_says_so(frozen: Frozen,
         await stage.until(
             lambda: stage.all.count("nothing changed") > 1 and "reading" not in stage.all, "both panes say so"
         )
+        assert "next file" not in stage.offered
+        assert "file 1 of" not in stage.all
 
 
 @pytest.mark.long
@@ -388,6 +390,19 @@ def _held_reading(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(changes, "list_changes", hold)
     return may_read
+
+
+@pytest.mark.long
+async def test_what_another_process_merges_and_takes_back_is_shown(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"src/cursor.py": "A = 1\n"})
+    _idle(frozen, "api")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await asyncio.to_thread(changes.merge, frozen.team, "api")
+        await stage.sees("all merged")
+        await asyncio.to_thread(changes.undo, frozen.team, "api")
+        await stage.sees("✓ merges cleanly")
 
 
 async def test_merged_work_is_committed_as_shown_and_taken_back(

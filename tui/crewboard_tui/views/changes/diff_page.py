@@ -187,7 +187,7 @@ class ChangesPage(BaseScreen):
         if not pane.size:
             return  # hidden, it has no width to break lines at
         found = self._file
-        paths = [row.key for row in self.rows.rows]
+        paths = [row.key for row in self.rows.rows if row.key]
         place = ""
         if len(paths) > 1 and self._path in paths:
             keys = " ".join(map(self.context.key, ("changes.previous", "changes.next")))
@@ -309,8 +309,8 @@ class ChangesPage(BaseScreen):
     # ---------------------------------------------------------------------------------------------- moving
 
     def _why_no_file(self, _: Selection) -> str | None:
-        files = self.rows if self.is_ready else None
-        return None if files is not None and len(files.rows) > 1 else "there is no other file"
+        files = [row for row in self.rows.rows if row.key] if self.is_ready else []
+        return None if len(files) > 1 else "there is no other file"
 
     def _go(self, by: int) -> None:
         """Show the next file, or the one before; behind the last comes the first."""

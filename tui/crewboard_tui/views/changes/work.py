@@ -400,12 +400,13 @@ States = dict[str, tuple[object, ...]]
 
 
 class CheckEvidence(Struct, frozen=True):
-    """By agent with a worktree: when its last check was recorded, and whether one runs."""
+    """By agent with a worktree: when its last check and the last merge or undo of any were recorded, if a check runs."""
 
-    def read(self, readers: "Readers", view: TeamView) -> Mapping[str, tuple[float, bool]]:
+    def read(self, readers: "Readers", view: TeamView) -> Mapping[str, tuple[float, float, bool]]:
         """Return it, without reading what the checks found."""
+        merged = readers.team.acceptances.changed_at()
         found = ((agent.name, readers.team.agent(agent.name)) for agent in view.agents if has_worktree(agent))
-        return {name: (agent.checked.changed_at(), leases.is_held(agent.checking)) for name, agent in found}
+        return {name: (agent.checked.changed_at(), merged, leases.is_held(agent.checking)) for name, agent in found}
 
 
 def has_worktree(agent: AgentView) -> bool:
@@ -413,7 +414,7 @@ def has_worktree(agent: AgentView) -> bool:
     return agent.spec is not None and agent.spec.worktree is not None
 
 
-def states_of(view: TeamView, checks: Mapping[str, tuple[float, bool]]) -> States:
+def states_of(view: TeamView, checks: Mapping[str, tuple[float, float, bool]]) -> States:
     """Return the state of each agent that has a worktree: when it changes, so may the work."""
     # With when work of it was approved.
     reviews = [task.reviewed for task in view.tasks if task.reviewed is not None]
