@@ -100,7 +100,7 @@ def waking_percent(processes: int, every: float, seconds: float) -> float:
     with ExitStack() as stack:
         pids = []
         for _ in range(processes):
-            child = stack.enter_context(subprocess.Popen(python(_WAKER) + [str(every)], stdout=subprocess.PIPE))
+            child = stack.enter_context(subprocess.Popen([*python(_WAKER), str(every)], stdout=subprocess.PIPE))
             stack.callback(child.kill)
             assert child.stdout is not None
             child.stdout.read(1)
