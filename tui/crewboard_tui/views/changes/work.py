@@ -400,7 +400,7 @@ States = dict[str, tuple[object, ...]]
 
 
 class CheckEvidence(Struct, frozen=True):
-    """By agent with a worktree: when its last check and the last merge or undo of any were recorded, if a check runs."""
+    """By agent with a worktree: when its last check and any last merge or undo were recorded, and if a check runs."""
 
     def read(self, readers: "Readers", view: TeamView) -> Mapping[str, tuple[float, float, bool]]:
         """Return it, without reading what the checks found."""
