@@ -26,7 +26,7 @@ from crewboard.records.events import Answer, Intake
 from crewboard.records.messages import Message
 from crewboard.records.processes import Exit
 from crewboard.records.team import Checked
-from crewboard.store import agents, codec, journal, leases, mailbox, tasks
+from crewboard.store import agents, codec, journal, leases, mailbox, operators, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard.unix import process
 from crewboard_tui.cli import program
@@ -854,6 +854,20 @@ def test_teams(cli: Cli) -> None:
     assert TeamDirectory(cli.root / ".crewboard" / "crew").exists()
     assert cli("team", "delete", "crew", "--purge").code == 0
     assert [team["name"] for team in cli("team", "list", "--json").json] == ["other"]
+
+
+def test_what_was_not_sent_goes_with_a_team_that_is_purged(cli: Cli, tmp_path: Path) -> None:
+    of_this_user = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"))
+    assert of_this_user("team", "create", "crew").code == 0
+    drafts = tmp_path / "state/crewboard/drafts"
+    drafts.mkdir(parents=True)
+    unsent = operators.file_for(drafts, cli.root.resolve() / ".crewboard/crew")
+    assert unsent is not None
+    unsent.write_text("{}")
+    assert of_this_user("team", "delete", "crew").code == 0
+    assert unsent.exists()
+    assert of_this_user("team", "delete", "crew", "--purge").code == 0
+    assert not unsent.exists()
 
 
 def test_the_root_is_found_from_below(cli: Cli, team: Team) -> None:

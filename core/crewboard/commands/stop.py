@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from crewboard import env
 from crewboard.commands import hosts, messages
 from crewboard.commands.context import POLL_INTERVAL, Team, command_for
 from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
@@ -15,7 +16,7 @@ from crewboard.records.events import Intake, RunStarted
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
 from crewboard.records.team import AttachedTeam
-from crewboard.store import agents, journal, leases, mailbox, roster, tasks
+from crewboard.store import agents, journal, leases, mailbox, operators, roster, tasks
 from crewboard.store import hosts as store_hosts
 
 DELETE_TIMEOUT = 10.0
@@ -210,6 +211,11 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
             if changes.worktree_of(team, name) is not None:
                 changes.forget(team, name, base=True)
         team.directory.purge()
+        # What was written in the dashboard and not sent would come back in another team of this name.
+        for folder in ("drafts", "sent"):
+            place = operators.file_for(env.state_home(team.environment) / folder, team.directory.path)
+            if place is not None:
+                place.unlink(missing_ok=True)
 
 
 def unmerged_work(team: Team) -> list[str]:
