@@ -200,8 +200,9 @@ def detail_lines(changes: "Changes", width: int, merged: Acceptance | None = Non
 
     What was `merged` last is named by the commit that the user's branch got, which a merge names, too.
     """
-    behind = f", {counted(changes.behind, 'commit')} behind" if changes.behind else ""
     begin = merged.result if merged is not None and merged.commit == changes.base else changes.base
+    # They are counted from its own base, which the merge made anew.
+    behind = f", {counted(changes.behind, 'commit')} behind" if changes.behind and begin == changes.base else ""
     facts: list[Line] = [
         (Span("branch  ", "dim"), say_run(changes.branch), Span(f" from {begin[:ID_LENGTH]}{behind}", "dim"))
     ]
