@@ -92,7 +92,7 @@ async def test_the_line_is_left_out_if_nothing_is_new(frozen: Frozen, settings: 
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await stage.settles()
         await stage.press("0")
-        await stage.sees("nothing happened while you were away")
+        await stage.sees("while away: nothing happened")
     other.close()
 
 
@@ -126,7 +126,7 @@ async def test_each_user_of_an_account_has_an_own_last_visit(
     async with opened(frozen, 80, 24, settings=settings) as stage:
         await stage.settles()
         await stage.press("0")
-        await stage.sees("nothing happened while you were away")
+        await stage.sees("while away: nothing happened")
 
 
 @pytest.mark.long

@@ -223,7 +223,7 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
     require_here(team, name, "its checks run when it completes a task")
     if check is None:
         which = f"task {task.id} of {name} has no check" if task is not None else f"{name} has no task in progress"
-        raise UsageError(f"{which}, and the team has none: `{command_for(team, 'settings check COMMAND')}`")
+        raise UsageError(f"{which}, and the team has no check: `{command_for(team, 'settings check COMMAND')}`")
     with agents.checking(agent):
         # Imported here, because few commands need the sandbox, and few agents have a worktree.
         from crewboard.sandbox import shell

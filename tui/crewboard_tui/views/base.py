@@ -66,7 +66,7 @@ ONLY_LOOKING = "not while you only look (--read-only)"
 
 CAME_BY_ITSELF = "not taken: what is under the cursor has only just come there; press it again"
 
-_WHY_NOTHING = {"app.next": "nothing needs you", "app.absence": "nothing happened while you were away"}
+_WHY_NOTHING = {"app.next": "nothing needs you", "app.absence": "nothing happened"}
 """The reason why a key that works in all views does nothing, by the id of the key."""
 
 _NOTHING_TO_FIND = "nothing to find here"

@@ -248,8 +248,7 @@ def thread_line(
         Span(pad_name(one_line(display_name(message.from_)), AUTHOR) + " "),
         Span("− " if unfolded else "+ ", "key"),
         Span(standing(thread)),
-        Span(" · ", "dim"),
-        say(subject(thread), "dim"),
+        *((Span(" · ", "dim"), say(about, "dim")) if (about := subject(thread)) else ()),
     )
     return spread(left, _right(thread.newest, box, width, fresh=fresh), width)
 

@@ -415,7 +415,7 @@ class ReviewScreen(BaseScreen):
         self.page.read(snapshot)
         self.feedback.end(over=bool(self.page.outcome))
         facts: list[Line] = []
-        if self.editor.rewritten and self.size.height < SHORT:
+        if self.editor.rewritten and not self._editing and self.size.height < SHORT:
             # The plan's pane has no title to say so.
             edit = self.context.key("request.edit")
             facts.append((Span(f"your edit is kept: {edit} shows it", "warning"),))
