@@ -198,6 +198,16 @@ def state_home(environment: Mapping[str, str]) -> Path:
     return _user_folder(environment, "XDG_STATE_HOME", ".local/state")
 
 
+def drafts_folder(environment: Mapping[str, str]) -> Path:
+    """Return the directory of the texts that the user has not sent from the dashboard, a file for each team."""
+    return state_home(environment) / "drafts"
+
+
+def sent_folder(environment: Mapping[str, str]) -> Path:
+    """Return the directory of the texts that the user sent last from the dashboard, a file for each team."""
+    return state_home(environment) / "sent"
+
+
 def visits_folder(environment: Mapping[str, str]) -> Path:
     """Return the directory of the files that say how the user left the dashboard of each team."""
     return state_home(environment) / "visits"

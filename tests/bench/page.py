@@ -31,8 +31,7 @@ Each section names the file whose tests measure it: there stands what exactly a 
 -m bench` measures a section and prints its table, and with `-k WORDS` one test of it. The machine must do nothing else:
 beside other work times are several times as long, and only counts, memory and ratios hold.
 
-What rests is the exception: on a virtual machine that does nothing, a wake costs many times what it costs beside other
-work. The dashboard at rest, with 1.4 wakes a second, took 0.15 % of a core on a busy one and up to 6 % on a quiet one.
+Rest is the exception: on a virtual machine that does nothing, a wake may cost many times what it costs on a busy one.
 
 ## What the dashboard keeps
 

@@ -19,7 +19,7 @@ print(psutil.Process().memory_info().rss - before)
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc keeps them; others were not looked at")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the setting is one of glibc")
 def test_freed_buffers_are_given_back() -> None:
     done = subprocess.run([sys.executable, "-c", _FREE_ALL_BUT_THE_LAST], capture_output=True, check=True)
     assert int(done.stdout) < 2_000_000

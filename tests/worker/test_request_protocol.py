@@ -885,7 +885,7 @@ def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
     crew = crew_on({"lead": [says("hello")]})
     mailbox.send(crew.directory, mailbox.compose("scout", "lead", "result", "an old result"))
     hired = crew.hire("lead", "lead", "hello", unsafe_no_sandbox=True)
-    assert hired.note.startswith("1 result in its mailbox, which it does not read, you have not read: ")
+    assert hired.note.startswith("you have not read 1 result that came before it: ")
     crew.answer(hired)
     assert "an old result" not in str(crew.model.requests)
     taken = [event for event in crew.events("lead") if isinstance(event, Intake)]

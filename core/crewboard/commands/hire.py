@@ -497,9 +497,9 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 
 
 def _results_left(team: Team) -> str:
-    """Return which results the operator has not read in the mailbox that a new lead has now, which does not read them.
+    """Return how many results the operator has not read that came to the mailbox of a new lead before it; "" if none.
 
-    Empty if there are none.
+    The lead does not read them: it begins behind them.
     """
     seen = team.directory.operator.load_or_none() or OperatorState()
     entries = mailbox.read(team.directory, LEAD, seen.read.get(LEAD, 0)).entries
@@ -507,11 +507,7 @@ def _results_left(team: Team) -> str:
         each.type == "result" and end > seen.needs.get(result_mark(LEAD, each.from_), 0) for each, end in entries
     )
     shows = f"`{command_for(team, f'inbox {LEAD}')}` shows {'it' if count == 1 else 'them'}"
-    return (
-        f"{counted(count, 'result')} in its mailbox, which it does not read, you have not read: {shows}"
-        if count
-        else ""
-    )
+    return f"you have not read {counted(count, 'result')} that came before it: {shows}" if count else ""
 
 
 def advice_on_caps(team: Team) -> str | None:

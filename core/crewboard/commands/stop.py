@@ -212,10 +212,12 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
                 changes.forget(team, name, base=True)
         team.directory.purge()
         # What was written in the dashboard and not sent would come back in another team of this name.
-        for folder in ("drafts", "sent"):
-            place = operators.file_for(env.state_home(team.environment) / folder, team.directory.path)
+        for folder in (env.drafts_folder(team.environment), env.sent_folder(team.environment)):
+            place = operators.file_for(folder, team.directory.path)
             if place is not None:
-                place.unlink(missing_ok=True)
+                # The team is gone, also if this stays.
+                with contextlib.suppress(OSError):
+                    place.unlink(missing_ok=True)
 
 
 def unmerged_work(team: Team) -> list[str]:

@@ -180,6 +180,11 @@ class ChangesPage(BaseScreen):
         self._paint_diff()
         self.refresh_bindings()
 
+    @property
+    def _paths(self) -> list[str]:
+        """Return the files of the list, whose other rows say why it is empty."""
+        return [row.key for row in self.rows.rows if row.key]
+
     def _paint_diff(self) -> None:
         pane = self.query_one("#diff", CollapsibleList)
         path = self.rows.selected or ""
@@ -187,7 +192,7 @@ class ChangesPage(BaseScreen):
         if not pane.size:
             return  # hidden, it has no width to break lines at
         found = self._file
-        paths = [row.key for row in self.rows.rows if row.key]
+        paths = self._paths
         place = ""
         if len(paths) > 1 and self._path in paths:
             keys = " ".join(map(self.context.key, ("changes.previous", "changes.next")))
@@ -309,15 +314,13 @@ class ChangesPage(BaseScreen):
     # ---------------------------------------------------------------------------------------------- moving
 
     def _why_no_file(self, _: Selection) -> str | None:
-        files = [row for row in self.rows.rows if row.key] if self.is_ready else []
-        return None if len(files) > 1 else "there is no other file"
+        return None if self.is_ready and len(self._paths) > 1 else "there is no other file"
 
     def _go(self, by: int) -> None:
         """Show the next file, or the one before; behind the last comes the first."""
-        files = self.rows
-        keys = [row.key for row in files.rows]
-        if self._path in keys:
-            files.select(keys[(keys.index(self._path) + by) % len(keys)])
+        paths = self._paths
+        if self._path in paths:
+            self.rows.select(paths[(paths.index(self._path) + by) % len(paths)])
 
     def _is_in_diff(self) -> bool:
         return self.focused is not None and self.focused.id == "diff"
