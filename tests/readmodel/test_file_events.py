@@ -201,6 +201,27 @@ def test_a_calm_team_is_rarely_read(
         assert looks.acquire(timeout=WAIT_TIMEOUT), "a team at work is swept"
 
 
+def test_a_sweep_gathers_no_further_changes(
+    directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would wake the thread twice, on a team at rest too."""
+    monkeypatch.setattr(watcher, "SWEEP", 0.02)
+    looks, gathered = threading.Semaphore(0), list[int]()
+
+    def pace() -> float:
+        gathered.append(1)
+        return 0.0
+
+    watching = Watcher(directory.path, looks.release, pace=pace)
+    stack.callback(watching.stop)
+    watching.start()
+    for _ in range(5):
+        assert looks.acquire(timeout=WAIT_TIMEOUT)
+    assert gathered == [1], "after the first reading"
+    directory.config.on_disk.write_text("x")
+    eventually(lambda: len(gathered) > 1, "after a change")
+
+
 @pytest.mark.parametrize("pace", [0.0, 600.0])
 def test_a_question_is_answered_without_a_reading(
     directory: TeamDirectory, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, pace: float

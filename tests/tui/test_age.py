@@ -28,6 +28,7 @@ from crewboard.store import journal
 from crewboard_tui import app
 from crewboard_tui.background import TeamRead
 from crewboard_tui.keys import RestingDriver
+from crewboard_tui.poller import TeamPoller
 from crewboard_tui.queries import UNUSED, Feed, MailFrom, Query, Readers, Snapshot, TouchedFiles, WorkOf
 from crewboard_tui.render import lines
 from crewboard_tui.render.formats import format_age, format_span
@@ -294,6 +295,42 @@ async def test_ages_of_minutes_are_looked_at_each_five_seconds(team: Frozen, mon
             _publish(stage, 0, view=replace(at_rest, **newer))
             before = len(ticks)
             assert tick_after(stage, 3600) == before + 1, f"an age of seconds: {newer}"
+
+
+async def test_at_rest_it_ticks_each_five_seconds(team: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a key, a reading or a message makes it look within a second: what is typed is kept, and a message goes."""
+    async with opened(team, 100, 30) as stage:
+        await stage.settles()
+        stage.app.context.reading.stop()
+        view = stage.app.context.snapshot.view
+        agents = tuple(replace(each, since=NOW - 60) for each in view.agents)
+
+        def ticks_in() -> float:
+            return stage.app._ticks_at - time.monotonic()
+
+        def rest() -> None:
+            _publish(stage, 0, view=replace(view, agents=agents))
+            stage.app.context.said = None
+            stage.app._tick()
+            assert ticks_in() > app.TICK
+
+        rest()
+        await stage.press("k")
+        assert ticks_in() <= app.TICK
+        rest()
+        _publish(stage, 0, view=view)
+        assert ticks_in() <= app.TICK
+        stage.app._tick()
+        assert ticks_in() <= app.TICK, "an age of seconds"
+        rest()
+        stage.app.context.say("done")
+        assert ticks_in() <= app.TICK
+        stage.app._tick()
+        assert ticks_in() <= app.TICK, "a message is shown"
+        rest()
+        monkeypatch.setattr(TeamPoller, "is_remote", True)
+        stage.app._tick()
+        assert ticks_in() <= app.TICK, "a database may stop to answer"
 
 
 async def test_readings_that_wait_are_shown_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

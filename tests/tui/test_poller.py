@@ -92,7 +92,7 @@ def test_a_database_that_does_not_answer_is_shown(listener: Listener, monkeypatc
 
     with monkeypatch.context() as patched:
         patched.setattr(poller, "LATE", 0.0)
-        patched.setattr(TeamPoller, "_is_remote", True)
+        patched.setattr(TeamPoller, "is_remote", True)
         patched.setattr(FileStore, "reach", reach)
         listener.reading.poke()
         assert hangs.wait(WAIT_TIMEOUT)
@@ -117,7 +117,7 @@ def test_only_a_database_that_does_not_answer_is_away(listener: Listener, monkey
     def refuse(_: object) -> None:
         raise StorageError("the tables in postgresql://db have version 2, and this crewboard needs 1")
 
-    monkeypatch.setattr(TeamPoller, "_is_remote", True)
+    monkeypatch.setattr(TeamPoller, "is_remote", True)
     monkeypatch.setattr(FileStore, "reach", refuse)
     listener.reading.poke()
     shown = listener.next()

@@ -69,10 +69,10 @@ _FIRST = "board"
 """The mode in which the dashboard opens."""
 
 TICK = 1.0
-"""Seconds between two looks at the ages on the screen."""
+"""Seconds between two looks at the ages on the screen, and at what is to be stored."""
 
 STILL_TICK = 5.0
-"""The same where all ages are of minutes, while the user does nothing."""
+"""The same where all ages are of minutes, while the user does nothing: most of what rest costs is to wake up."""
 
 STEP, TIMES = 0.3, 2
 """Seconds for which the count of a state with a new need is reversed in the status bar, and how often it is."""
@@ -155,6 +155,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         """The newest reading that was published and is not shown yet."""
         self._moves: Timer | None = None
         """The timer of the next step of what moves in the status bar."""
+        self._ticks: Timer | None = None
+        self._ticks_at = float("inf")
+        """The timer of the next tick, and its time (monotonic)."""
         self._presenting = threading.Thread()
         """Tells other dashboards that this one is open."""
         self._probe = probe
@@ -220,7 +223,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminate)
-        self.set_interval(TICK, self._tick)
+        self._tick_in(TICK)
         self._show_presence()
         self.outside.read(self.context.view)
         if self.context.drafts:
@@ -327,8 +330,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
-            # Other rows may come into sight.
+            # Other rows may come into sight, and what is typed is kept.
             self._shown_at = float("-inf")
+            self._tick_soon()
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self.key_order.take(event)
         else:
@@ -365,6 +369,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if newest is not None and newest.reading is message.reading and newest is not message:
             return  # a newer one waits: on a machine that is too slow, they would pile up
         self._newest_read = None
+        self._tick_soon()
         before, self.context.snapshot = self.context.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
         self._has_news = True
@@ -512,6 +517,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._show()
         # Of a team that works, the ages were painted just now, with what has changed.
         every = STILL_TICK if is_still(self.context.snapshot, self.context.now) else TICK
+        # A message goes after a time, and a database may stop to answer.
+        is_quiet = self.context.said is None and not self.context.reading.is_remote
+        self._tick_in(every if is_quiet else TICK)
         is_recent = monotonic() - self._shown_at < every - TICK / 2
         for screen in self._framed():
             if hushed or not is_recent:
@@ -520,6 +528,17 @@ class CrewboardApp(App[None], inherit_bindings=False):
                 screen.paint_times(self.context.snapshot)
             if hushed:
                 screen.paint_keys()
+
+    def _tick_in(self, seconds: float) -> None:
+        if self._ticks is not None:
+            self._ticks.stop()
+        self._ticks_at = monotonic() + seconds
+        self._ticks = self.set_timer(seconds, self._tick, name="tick")
+
+    def _tick_soon(self) -> None:
+        """Tick within `TICK`: something happens."""
+        if self._ticks_at - monotonic() > TICK:
+            self._tick_in(TICK)
 
     def _show(self) -> None:
         self._unshown, self._shown_at = False, monotonic()
@@ -532,6 +551,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         return [each for each in screens if each.is_in_front and each.is_ready]
 
     def _paint_footer(self) -> None:
+        self._tick_soon()
         for screen in self._framed():
             screen.paint_footer()
 

@@ -186,14 +186,15 @@ class TeamPoller:
     def note_late(self) -> None:
         """Publish that the database does not answer, if a reading takes long. Called by the app at each tick."""
         last, began = self._last, self._began
-        if last is None or last.away_since is not None or began is None or not self._is_remote:
+        if last is None or last.away_since is not None or began is None or not self.is_remote:
             return
         if time.monotonic() - began >= LATE:
             self._last = replace(last, problem="no answer yet", away_since=began)
             self._publish(self._last)
 
     @property
-    def _is_remote(self) -> bool:
+    def is_remote(self) -> bool:
+        """Return True if the records of the team are in a database."""
         return self._team.store != self._team.local
 
     def stop(self) -> None:

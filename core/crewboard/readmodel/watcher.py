@@ -126,7 +126,8 @@ class Watcher:
 
     def _run(self) -> None:
         self._arm()
-        is_question, published = False, 0.0
+        is_question = is_swept = False
+        published = 0.0
         while not self._ended.is_set():
             self._wake.clear()
             self._poked.clear()
@@ -137,16 +138,17 @@ class Watcher:
                 self._is_poked = False
                 published = time.monotonic()
                 self._publish()
-                self._gather()
-            if self._changed.is_set() or self._is_poked:
-                is_question = False
-            elif self._wake.wait(CALM_SWEEP if self._has_events and self._is_calm() else SWEEP):
-                # Questions that keep coming do not put off the sweep.
-                is_recent = time.monotonic() - published < SWEEP
-                is_question = is_recent and not (self._changed.is_set() or self._is_poked)
-            else:
-                is_question = False
-                self._arm()
+                if not is_swept:
+                    self._gather()
+            is_question = is_swept = False
+            if not (self._changed.is_set() or self._is_poked):
+                is_swept = not self._wake.wait(CALM_SWEEP if self._has_events and self._is_calm() else SWEEP)
+                if is_swept:
+                    self._arm()
+                else:
+                    # Questions that keep coming do not put off the sweep.
+                    is_recent = time.monotonic() - published < SWEEP
+                    is_question = is_recent and not (self._changed.is_set() or self._is_poked)
         self._disarm()
 
     def _gather(self) -> None:
