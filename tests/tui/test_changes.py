@@ -484,6 +484,25 @@ async def test_a_key_asks_the_agent_to_resolve_its_conflicts(frozen: Frozen, rep
 
 
 @pytest.mark.long
+async def test_a_conflict_of_just_now_can_be_resolved_from_the_page(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# Ink\n"})
+    _idle(frozen, "api")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("✓ would commit")
+        await stage.press("v")
+        await stage.sees(": its work has no conflicts")
+        repository.write({"README.md": "# Inkpot 2\n"})
+        repository.commit("meanwhile")
+        await stage.press("a")
+        await stage.sees("✖ the work of api conflicts with main in README.md", "v asks api to resolve the conflicts")
+        await stage.press("v")
+        await stage.sees("asked api to resolve the conflicts")
+
+
+@pytest.mark.long
 async def test_work_that_changed_since_the_preview_is_not_merged(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     _idle(frozen, "api")

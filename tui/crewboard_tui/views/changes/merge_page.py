@@ -1,5 +1,6 @@
 """The page that previews the merge of an agent's work and makes it, and the keys that lead to it or undo a merge."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,8 +58,7 @@ class Merging:
 
     def _preview(self, selection: Selection) -> None:
         if selection.agent is not None:
-            resolve = Action("changes.resolve", self._resolve, self._why_no_resolve)
-            self._show(MergePage(self._context, selection.agent.name, resolve, self._reader.note_merge))
+            self._show(MergePage(self._context, selection.agent.name, self._resolve, self._reader.note_merge))
 
     def _last(self, selection: Selection) -> Acceptance | None:
         return self._reader.merged.get(selection.agent.name) if selection.agent is not None else None
@@ -117,25 +117,27 @@ class Merging:
 
     def _why_no_resolve(self, selection: Selection) -> str | None:
         changes = self._known(selection)
-        return None if changes is not None and changes.conflicts else "its work has no conflicts"
+        return None if changes is not None and changes.conflicts else _NO_CONFLICTS
 
     def _resolve(self, selection: Selection) -> None:
         """Have the agent merge the user's branch into its own, and resolve the conflicts there."""
-        changes = self._known(selection)
-        if changes is None:
+        if selection.agent is None:
             return
+        name = selection.agent.name
 
         def send() -> str:
-            commands_changes.ask_to_resolve(self._context.team, changes.agent)
-            return f"asked {changes.agent} to resolve the conflicts"
+            commands_changes.ask_to_resolve(self._context.team, name)
+            return f"asked {name} to resolve the conflicts"
 
-        self._context.do(f"asking {changes.agent}", send)
+        self._context.do(f"asking {name}", send)
 
 
 def branch_words(made: Acceptance) -> str:
     """Return the branch of a merge as the user calls it."""
     return made.ref.removeprefix("refs/heads/")
 
+
+_NO_CONFLICTS = "its work has no conflicts"
 
 _HOW = {
     "squash": "squash: one commit",
@@ -172,12 +174,16 @@ class _Terms:
 
 @dataclass
 class _Checked:
-    """A preview: what would be merged into which branch, which files changed since the first one, or why nothing is."""
+    """A preview: what would be merged into which branch, which files changed since the first one, or why nothing is.
+
+    `has_conflicts` says if the work has conflicts with what is checked out.
+    """
 
     branch: str = ""
     preview: "Merge | None" = None
     changed: list[str] = field(default_factory=list)
     refused: str = ""
+    has_conflicts: bool = False
 
 
 class MergePage(BaseScreen):
@@ -186,12 +192,15 @@ class MergePage(BaseScreen):
     AUTO_FOCUS = "#preview"
 
     def __init__(
-        self, context: AppContext, name: str, resolve: Action, note_merge: Callable[[Acceptance], None]
+        self,
+        context: AppContext,
+        name: str,
+        resolve: Callable[[Selection], object],
+        note_merge: Callable[[Acceptance], None],
     ) -> None:
         super().__init__(context)
         self._agent = name
         self._note_merge = note_merge
-        self._asks_to_resolve = resolve
         self._draft = for_merge(name)
         self._terms = _Terms(message=context.drafts.get(self._draft, "").strip() or None)
         self._preview: Merge | None = None
@@ -200,6 +209,8 @@ class MergePage(BaseScreen):
         self._changed: list[str] = []
         """The files that are not as in the first preview."""
         self._refused = ""
+        self._has_conflicts = False
+        """True if the work has conflicts with what is checked out, as of the last check."""
         self._branch = ""
         """The branch that the work goes to; empty while it is not known."""
         self._is_checking = False
@@ -212,8 +223,9 @@ class MergePage(BaseScreen):
             Action("accept.message", lambda _: self._write_message()),
             Action("accept.into", lambda _: self._ask_into()),
             Action("accept.last", lambda _: self._check(replace(self._terms, now=not self._terms.now))),
+            Action("changes.resolve", resolve, self._why_no_resolve),
         )
-        self.offer(own, (resolve,), self.panes.actions)
+        self.offer(own, self.panes.actions)
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:  # noqa: ARG002
         return crumbs_line(["Changes", self._agent, "merge"], "", width)
@@ -251,6 +263,10 @@ class MergePage(BaseScreen):
                 checked.preview = preview
             except (CrewboardError, OSError) as error:
                 checked.refused = str(error)
+            # With what is checked out: of a merge into another branch, the preview says nothing of that.
+            if checked.preview is None or terms.into is not None:
+                with contextlib.suppress(CrewboardError, OSError):
+                    checked.has_conflicts = bool(commands_changes.newest(team, self._agent).conflicts)
             return checked
 
         checked = await self.context.jobs.wait_for("checking what would be merged", check)
@@ -260,6 +276,7 @@ class MergePage(BaseScreen):
         checked = checked or _Checked(refused="what would be merged cannot be found out")
         before, self._branch = self._preview, checked.branch
         self._preview, self._changed = checked.preview, checked.changed
+        self._has_conflicts = checked.has_conflicts
         self._opened = self._opened or self._preview
         if before is not None and self._preview is not None and _shown_of(before) != _shown_of(self._preview):
             self._asked.note_new()
@@ -330,11 +347,10 @@ class MergePage(BaseScreen):
         if self._refused:
             refused = hang((Span("✖ ", "error"), say(self._refused, "error")), width, 2, 12)
             # The agent is asked to resolve conflicts with what is checked out, not with another branch.
-            if self._terms.into is not None or self._asks_to_resolve.available(self.selection()) is not None:
+            if self._terms.into is not None or not self._has_conflicts:
                 return refused
-            key = self.context.key(self._asks_to_resolve.id)
-            words = Span(f" asks {self._agent} to resolve the conflicts")
-            return [*refused, (Span("  "), Span(key, "key", self._asks_to_resolve.id), words)]
+            resolve = Span(self.context.key("changes.resolve"), "key", "changes.resolve")
+            return [*refused, (Span("  "), resolve, Span(f" asks {self._agent} to resolve the conflicts"))]
         if self._preview is None:
             return [(Span("checking …", "dim"),)]
         made, changes = self._preview.acceptance, self._preview.changes
@@ -392,6 +408,11 @@ class MergePage(BaseScreen):
         if self._is_checking:
             return "it is being checked"
         return None if self._preview is not None else self._refused
+
+    def _why_no_resolve(self, _: Selection) -> str | None:
+        if self._is_checking:
+            return "it is being checked"
+        return None if self._has_conflicts else _NO_CONFLICTS
 
     def _ask_into(self) -> None:
         def done(text: str) -> None:
