@@ -6,7 +6,7 @@ import pytest
 
 from crewboard.commands.context import Team
 from crewboard.operations import OPERATIONS
-from tests.cli.files import alive, enlist
+from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli
 
 
@@ -38,6 +38,17 @@ def test_pausing_all_leaves_out_what_does_not_run(cli: Cli, team: Team) -> None:
     assert (_wanted(team, "scout"), _wanted(team, "fixer")) == ("paused", "running")
     acts = [(each["act"], each["target"]) for each in cli("audit", "--json").json]
     assert acts == [("pause", "scout"), ("unpause", "scout"), ("pause", "scout")]
+
+
+def test_a_pause_is_shown_until_it_begins(cli: Cli, team: Team) -> None:
+    enlist(team, "scout", state="working", doing="bash: make")
+    with alive(team, "scout"):
+        cli("pause", "scout")
+        assert cli("status").out.splitlines()[-1].endswith("pausing · bash: make")
+        assert cli("status", "--json").json["agents"][0]["pausing"]
+        set_status(team, "scout", state="paused", doing="paused by the operator")
+        assert "pausing" not in cli("status").out
+        assert not cli("status", "--json").json["agents"][0]["pausing"]
 
 
 def _wanted(team: Team, name: str) -> str:

@@ -37,6 +37,7 @@ async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPa
         _hold(frozen, "api")
         await stage.until(lambda: _is_held(stage.app, "api"), "the hold to be read")
         await stage.can("p", "continue")
+        await stage.sees("pausing · ")
         await stage.press("p")
         await stage.sees("api continues")
     assert (pause, unpause) == ([("api",)], [("api",)])

@@ -45,7 +45,7 @@ def host(view: HostView) -> dict[str, Any]:
 
 
 AGENT = (
-    "name", "type", "role", "title", "state", "reason", "run", "pid", "host", "alive", "exit", "unread", "doing",
+    "name", "type", "role", "title", "state", "reason", "run", "pid", "host", "alive", "pausing", "exit", "unread", "doing",
     "since", "turn", "task", "waiting_for", "last_error", "setup_error", "mcp", "last_tool", "deviations", "todo",
     "terms", "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "private_bytes", "sandbox", "web", "model",
     "engine", "effort", "thinking", "damaged", "worktree", "collides_with", "unmerged",
@@ -63,6 +63,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
         view,
         said,
         host=said.host or None,
+        pausing=view.is_pausing,
         terms={**terms.given.as_dict(), "request": terms.request} if terms else None,
         cpu_percent=usage.cpu_percent if usage else None,
         rss_bytes=usage.rss_bytes if usage else None,

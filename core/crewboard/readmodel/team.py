@@ -159,6 +159,16 @@ class AgentView(Finding, frozen=True, kw_only=True):
         return " · ".join(filter(None, (f"{self.shown_model} {said.engine_version}".strip(), said.engine_model)))
 
     @property
+    def is_pausing(self) -> bool:
+        """Return True if it is to be paused, and still does what it was doing when that was asked."""
+        is_wanted = self.alive and self.spec is not None and self.spec.want == "paused"
+        return is_wanted and self.state not in ("paused", "stopping")
+
+    def with_pause(self, doing: str) -> str:
+        """Return what it does in the words of `doing`, behind `pausing` if it is to pause after that."""
+        return " · ".join(filter(None, ("pausing", doing))) if self.is_pausing else doing
+
+    @property
     def waits_for_api(self) -> bool:
         """Return True if it waits for the end of an outage of the API."""
         return self.alive and self.state == "retrying" and self.status.outage_since is not None

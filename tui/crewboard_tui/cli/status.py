@@ -217,5 +217,5 @@ def _row(agent: AgentView, now: float, name_room: int) -> list[str]:
         str(agent.pid) if agent.alive and agent.pid else "–",
         f"#{agent.task}" if agent.task else "–",
         str(agent.unread) if agent.unread else "–",
-        doing,
+        agent.with_pause(doing),
     ]

@@ -78,7 +78,11 @@ class AgentRow(Struct, frozen=True):
 
 
 def doing(agent: AgentView, now: float) -> str:
-    """Return what an agent does, or why it does nothing, on one line."""
+    """Return what an agent does, or why it does nothing, on one line; first that it is to pause."""
+    return agent.with_pause(_does(agent, now))
+
+
+def _does(agent: AgentView, now: float) -> str:
     if agent.shown == "ask":
         return one_line(summarise(agent.asks[0]))
     if agent.state == "retrying" and agent.status.retry_at is not None:
@@ -125,7 +129,7 @@ def _doing_with_word(row: AgentRow) -> Span:
 def _why(row: AgentRow) -> Span:
     """Return why an agent is in its state, unless the row says that already: so it does of one that asks."""
     reason = one_line(row.agent.reason)
-    is_told = row.agent.shown in ("idle", "ask") or reason == doing(row.agent, row.now)
+    is_told = row.agent.shown in ("idle", "ask") or reason == _does(row.agent, row.now)
     return Span("" if is_told else reason, "dim")
 
 
