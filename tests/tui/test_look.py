@@ -151,6 +151,8 @@ async def test_a_dialog_is_titled_and_padded_and_veils_the_rest(frozen: Frozen, 
         bright = painted(stage)[0][1].style
         await stage.press(key)
         await stage.until(lambda: re.search(rf" {title} ━+", stage.all), "the title in a rule")
+        await stage.until(lambda: re.search(r"Esc (back|stay)$", stage.text[-1]), "its own keys in the footer")
+        assert "find" not in stage.text[-1]
         cells = painted(stage)
         assert bright is not None
         assert cells[0][1].text == "d"

@@ -729,7 +729,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         from crewboard_tui.views.palette import Palette
 
         if not isinstance(self.screen, Palette):
-            self.push_screen(Palette())
+            self.push_screen(Palette(self.screen))
 
     def action_help(self) -> None:
         from crewboard_tui.views.help import HelpScreen

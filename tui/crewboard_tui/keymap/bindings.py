@@ -61,7 +61,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "mail": ("inbox",),
     "a list": ("rules", "list", "marks", "sort", "wide"),
     "a text": ("plan", "log", "folds"),
-    "this view": ("tabs", "view", "menu", "verbs", "copy", "reveal", "back", "help", "teams"),
+    "this view": ("tabs", "view", "menu", "verbs", "copy", "reveal", "back", "help", "palette", "teams"),
     "everywhere": ("app",),
 }
 """The headings of the help, in order, and the scopes under each."""
@@ -256,7 +256,9 @@ KEYS: tuple[Key, ...] = (
     Key("app.team_delete", "", "team_delete", "delete team", "end this team's agents; asks for its name", "app",
         changes=True),
     Key("view.back", "escape", "", "back", "go back one step", "back", 68),
-    Key("help.leave", "escape,q,question_mark", "dismiss", "", "close the help", "help"),
+    Key("help.leave", "escape", "dismiss", "back", "close the help", "help", 68),
+    Key("help.leave_too", "q,question_mark", "dismiss", "", "close the help", "help"),
+    Key("palette.leave", "escape", "escape", "back", "close the command palette", "palette", 68),
     Key("teams.create", "+", "create", "new team", "create a team and show it", "teams", 30, changes=True),
     Key("teams.delete", "delete", "delete", "delete", "end the agents of the selected team; asks for its name",
         "teams", 32, changes=True),

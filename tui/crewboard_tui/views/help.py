@@ -54,6 +54,7 @@ class HelpScreen(ModalScreen[None]):
 
     def __init__(self, behind: Screen[Any], pressed: Pressed) -> None:
         super().__init__()
+        self._behind = behind
         self._parts = help_parts(behind)
         self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
 
@@ -65,6 +66,8 @@ class HelpScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         # How wide a line may be is known once it is laid out; a key that is pressed before that finds lines.
         self._paint(self.app.size.width - _FRAME)
+        if isinstance(self._behind, BaseScreen):
+            self._behind.paint_keys_of(self)
 
     def on_resize(self) -> None:
         self.call_after_refresh(lambda: self._paint(self.query_one(LineView).line_width))

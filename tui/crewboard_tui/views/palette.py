@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from textual import events, on
@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.geometry import Offset
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 
 from crewboard.operations import OPERATIONS
 from crewboard.records.team import Task
@@ -56,12 +56,16 @@ class Palette(CommandPalette):
     """The dialog in which the palette is searched, with a title like the other ones."""
 
     CSS_PATH = "dialogs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("palette")]
 
-    def __init__(self) -> None:
+    def __init__(self, behind: Screen[Any]) -> None:
+        self._behind = behind
         super().__init__([Commands], placeholder="Where to go, or what to do", id="--command-palette")
 
     def on_mount(self) -> None:
         self.query_one("#--input").border_title = " Go or do "
+        if isinstance(self._behind, BaseScreen):
+            self._behind.paint_keys_of(self)
 
 
 class _Command(Struct, frozen=True):

@@ -98,7 +98,16 @@ _OF_APP = ("app.next", "view.tab", "request.next", "view.filter", "app.palette",
 _MORE = "view.menu"
 """The last key of the selection: it opens the list of all of them."""
 
-_WAYS_OUT = ("view.back", "hire.cancel", "composer.leave", "teams.leave", "menu.leave", "app.leave")
+_WAYS_OUT = (
+    "view.back",
+    "hire.cancel",
+    "composer.leave",
+    "teams.leave",
+    "menu.leave",
+    "help.leave",
+    "palette.leave",
+    "app.leave",
+)
 """The keys that lead out, the one that is shown first."""
 
 _FIRST = 3
