@@ -45,10 +45,10 @@ def host(view: HostView) -> dict[str, Any]:
 
 
 AGENT = (
-    "name", "type", "role", "title", "state", "reason", "run", "pid", "host", "alive", "pausing", "exit", "unread", "doing",
-    "since", "turn", "task", "waiting_for", "last_error", "setup_error", "mcp", "last_tool", "deviations", "todo",
-    "terms", "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "private_bytes", "sandbox", "web", "model",
-    "engine", "effort", "thinking", "damaged", "worktree", "collides_with", "unmerged",
+    "name", "type", "role", "title", "state", "reason", "run", "pid", "host", "alive", "pausing", "exit", "unread",
+    "doing", "since", "turn", "task", "waiting_for", "last_error", "setup_error", "mcp", "last_tool", "deviations",
+    "todo", "terms", "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "private_bytes", "sandbox", "web",
+    "model", "engine", "effort", "thinking", "damaged", "worktree", "collides_with", "unmerged",
 )  # fmt: skip
 """The keys of an agent."""
 

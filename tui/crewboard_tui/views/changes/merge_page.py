@@ -195,7 +195,7 @@ class MergePage(BaseScreen):
         self,
         context: AppContext,
         name: str,
-        resolve: Callable[[Selection], object],
+        resolve: Callable[[Selection], None],
         note_merge: Callable[[Acceptance], None],
     ) -> None:
         super().__init__(context)
