@@ -12,6 +12,7 @@ import pytest
 from crewboard import TeamView
 from crewboard.commands import answers as decisions
 from crewboard.commands import settings
+from crewboard.commands.context import Team
 from crewboard.errors import StorageError
 from crewboard.protocol import requests
 from crewboard.readmodel.file_activity import FileAccess, FileActivity
@@ -28,6 +29,7 @@ from crewboard_tui.queries import Readers, TouchedFiles
 from crewboard_tui.render.lines import plain, width_of
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.base import BaseScreen
+from crewboard_tui.views.message_list import Thread, story_lines
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
 from crewboard_tui.views.requests.base import plan_alone, plan_impact_lines, plan_text
@@ -1016,6 +1018,18 @@ def test_a_page_knows_that_its_request_has_changed(frozen: Frozen) -> None:
     assert outcome_of(seen, view) is None
     changed = seen.replace(sha256="0" * 64)
     assert "it has changed since you opened it" in (outcome_of(changed, view) or "")
+
+
+def test_a_page_says_which_user_decided(frozen: Frozen) -> None:
+    seen = _request(frozen, "req-004281")
+    kim = Team(frozen.directory, environment={"CREWBOARD_OPERATOR": "Kim"}, now=lambda: NOW)
+    decisions.approve(kim, "req-004281")
+    view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
+    assert outcome_of(seen, view, operator="Kim") == " approved by you at 15:04:22 "
+    assert outcome_of(seen, view, operator="Lee") == " approved by Kim at 15:04:22 "
+    decided = next(each for each in view.asked if each.id == seen.id)
+    story = story_lines(Thread((decided,), ()), NOW, 80, "Lee")
+    assert "Kim approved" in plain(story[-1])
 
 
 @pytest.mark.long

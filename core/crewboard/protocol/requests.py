@@ -48,7 +48,7 @@ class Decision(TypedDict, total=False):
     """The parts of an answer to a request beside its yes or no.
 
     It is refused if the payload that was read is not the one of `sha256`. A plan is approved as it was `edited`, and
-    with `terms` that hold until the result; `notes` are on its lines.
+    with `terms` that hold until the result; `notes` are on its lines. `operator` is which of the users answers.
     """
 
     feedback: str | None
@@ -56,6 +56,7 @@ class Decision(TypedDict, total=False):
     edited: str | None
     terms: Terms | None
     notes: Sequence[NewNote]
+    operator: str
 
 
 _ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
@@ -99,7 +100,7 @@ def _open(team: TeamDirectory, request: Request) -> Request:
     """
     existing = load(team, request.id)
     if existing is not None and (existing.status, existing.decided_by) == ("cancelled", SYSTEM):
-        return _save(team, existing, status="pending", decided_at=None, decided_by=None)
+        return _save(team, existing, status="pending", decided_at=None, decided_by=None, operator="")
     if existing is not None:
         return existing
     old = load(team, request.supersedes) if request.supersedes else None
@@ -131,6 +132,7 @@ def decide(
     return _save(
         team, request, status=status, decided_at=now, decided_by=by, feedback=answer.get("feedback"), edited=edited,
         terms=terms, notes=_number(request, answer.get("notes", ())),
+        operator=answer.get("operator", "") if by == OPERATOR else "",
     )  # fmt: skip
 
 

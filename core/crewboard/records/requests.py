@@ -54,7 +54,8 @@ class Request(Record, kw_only=True):
 
     `edited` is the plan as the approver changed it; it replaces the plan in the payload. `terms` are those of its
     approval; None if it has none. `notes` are those that came with the answer; those on the versions before are in the
-    payload, with the answers to them, so that a yes is bound to them.
+    payload, with the answers to them, so that a yes is bound to them. `operator` is which of the users decided it, where
+    the operator did; empty if that is unknown.
     """
 
     id: Annotated[str, Meta(pattern=REQUEST_ID_RULE)]
@@ -68,6 +69,7 @@ class Request(Record, kw_only=True):
     created_at: Time = 0
     decided_at: Time | None = None
     decided_by: Name | None = None
+    operator: str = ""
     feedback: str | None = None
     edited: str | None = None
     terms: Terms | None = None

@@ -8,7 +8,7 @@ from crewboard import Request, TeamView
 from crewboard.commands import answers, rules
 from crewboard.protocol import reviews
 from crewboard.protocol.requests import Decision
-from crewboard.readmodel.mail import question_in
+from crewboard.readmodel.mail import display_decider, question_in
 from crewboard.records.requests import NewNote
 from crewboard_tui.actions.registry import Action, Selection, aimed
 from crewboard_tui.background import run_for_each
@@ -164,8 +164,11 @@ class MarkedPermissions:
         selection.unmark([request.from_ for request in chosen.values()])
 
 
-def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key) -> str | None:
-    """Return what has become of a request since it was opened, and the key that helps; None while it is pending."""
+def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key, operator: str = "") -> str | None:
+    """Return what has become of a request since it was opened, and the key that helps; None while it is pending.
+
+    It is told to the user `operator`.
+    """
     newest = newest_of(seen, view)
     if newest is not None and newest.status == "pending":
         shows, opens = pressed("request.compare"), pressed("request.next")
@@ -176,7 +179,7 @@ def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key) ->
     if now is None:
         return None
     if now.status != "pending":
-        by = f" by {'you' if now.decided_by == 'operator' else now.decided_by}" if now.decided_by else ""
+        by = f" by {display_decider(now, operator)}" if now.decided_by else ""
         return f" {now.status}{by} at {format_clock(now.decided_at or 0)} "
     if now.sha256 != seen.sha256:
         return f" it has changed since you opened it: leave with {pressed('view.back')} and open it again "

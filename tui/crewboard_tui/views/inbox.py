@@ -187,7 +187,7 @@ class InboxScreen(BaseScreen):
         below, thread, letter = self.query_one("#letter", LineView), pane.thread, pane.letter
         title(below, "Thread" if thread else "Message")
         if thread is not None:
-            below.show(story_lines(thread, self.context.now, below.line_width))
+            below.show(story_lines(thread, self.context.now, below.line_width, self.context.team.operator))
         else:
             body = message_body(letter, self.context.now, below.line_width, pane.void_of(letter)) if letter else []
             below.show(body)

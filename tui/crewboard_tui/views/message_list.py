@@ -13,6 +13,7 @@ from crewboard.protocol.requests import ineffective_reason
 from crewboard.readmodel import mail
 from crewboard.readmodel.mail import (
     MessageView,
+    display_decider,
     display_name,
     headline,
     is_notice,
@@ -116,8 +117,8 @@ def standing(thread: Thread) -> str:
     return ", ".join([*words, *(["waits"] if thread.requests[-1].status == "pending" else [])])
 
 
-def story_lines(thread: Thread, now: float, width: int) -> list[Line]:
-    """Return all questions and answers from the beginning."""
+def story_lines(thread: Thread, now: float, width: int, operator: str) -> list[Line]:
+    """Return all questions and answers from the beginning, as the user `operator` sees them."""
     lines: list[Line] = []
     for request in thread.requests:
         asked_at = format_moment(request.created_at, now)
@@ -129,7 +130,7 @@ def story_lines(thread: Thread, now: float, width: int) -> list[Line]:
             words = f"{request.status}{how}{': ' + request.feedback if request.feedback else ''}"
             words = words if question is None else f"asked back: {question}"
             decided_at = format_moment(request.decided_at, now)
-            lines += _said(decided_at, display_name(request.decided_by), words, width)
+            lines += _said(decided_at, display_decider(request, operator), words, width)
     return lines
 
 

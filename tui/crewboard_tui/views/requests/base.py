@@ -51,7 +51,7 @@ class RequestPage:
         self._word = word
         self.commands = RequestActions(screen.context, request)
         """The commands that answer it."""
-        self.outcome: str | None = outcome_of(request, self._context.view, self._context.key)
+        self.outcome: str | None = self._outcome(request, self._context.view)
         self.settled = False
         self._settles: Timer | None = None
         self.actions = self.commands.actions
@@ -98,10 +98,13 @@ class RequestPage:
 
     def read(self, snapshot: Snapshot) -> None:
         """Update the state of the request; if it changed, accept no answer for a moment."""
-        outcome = outcome_of(self.seen, snapshot.view, self._context.key)
+        outcome = self._outcome(self.seen, snapshot.view)
         if outcome != self.outcome:
             self.outcome = outcome
             self.pause()
+
+    def _outcome(self, request: Request, view: TeamView) -> str | None:
+        return outcome_of(request, view, self._context.key, self._context.team.operator)
 
     def pause(self) -> None:
         """Accept no answer for a moment: the user may just have pressed a key for the screen before."""

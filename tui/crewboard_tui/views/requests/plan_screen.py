@@ -15,7 +15,7 @@ from textual.widget import Widget
 from crewboard import CrewboardError, Request, agent_types
 from crewboard.commands import rules
 from crewboard.readmodel.file_activity import FileActivity
-from crewboard.readmodel.mail import display_name, question_in
+from crewboard.readmodel.mail import display_decider, question_in
 from crewboard.records.agents import VERDICTS, Deviations, Terms, next_verdict
 from crewboard.records.base import counted
 from crewboard.records.requests import NewNote, Note, lines_of, parse_note, step_lines
@@ -528,7 +528,8 @@ class ReviewScreen(BaseScreen):
         asked = question_in(before.feedback)
         did = "SAID" if asked is None else "ASKED"
         said = before.feedback if asked is None else asked
-        return [(Span(f"{one_line(display_name(before.decided_by)).upper()} {did:<6}", "dim"), say(said, "bold"))]
+        who = one_line(display_decider(before, self.context.team.operator)).upper()
+        return [(Span(f"{who} {did:<6}", "dim"), say(said, "bold"))]
 
     @property
     def _deviations(self) -> Deviations | None:
