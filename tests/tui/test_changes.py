@@ -293,9 +293,13 @@ async def test_a_file_is_listed_with_its_old_name_and_the_target_of_a_link(
 @pytest.mark.long
 async def test_the_page_of_an_agent_that_changed_nothing_says_so(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {})
+    _idle(frozen, "api")
     async with opened(frozen, 120, 40) as stage:
         await stage.press("8")
         await stage.sees("nothing changed")
+        assert "U put back" not in stage.offered
+        await stage.press("U")
+        await stage.sees("put back: api changed nothing")
         await stage.press("enter")
         await stage.until(
             lambda: stage.all.count("nothing changed") > 1 and "reading" not in stage.all, "both panes say so"

@@ -319,6 +319,7 @@ class PuttingBack:
     """The action that puts files back: what an agent changed in its last assignment, or the `part` that is selected.
 
     `then` is called when files were put back. What would be put back is found out first, and named for the user.
+    `changed_nothing` returns True for an agent of which it is known that it changed nothing.
     """
 
     def __init__(
@@ -327,10 +328,12 @@ class PuttingBack:
         ident: str = "agent.put_back",
         part: Callable[[], Part | None] = lambda: None,
         then: Callable[[], None] = lambda: None,
+        changed_nothing: Callable[[AgentView], bool] = lambda _: False,
     ) -> None:
         self._context = context
         self._part = part
         self._then = then
+        self._changed_nothing = changed_nothing
         self.action = Action(ident, self._check, self._why_not, self._label)
 
     def _why_not(self, selection: Selection) -> str | None:
@@ -338,8 +341,9 @@ class PuttingBack:
         if agent is None:
             return not_for(selection)
         # What works now may change its files at any moment.
-        is_at_work = agent.alive and agent.state != "idle"
-        return f"{agent.name} is {agent.state}: wait for it, or stop it" if is_at_work else None
+        if agent.alive and agent.state != "idle":
+            return f"{agent.name} is {agent.state}: wait for it, or stop it"
+        return f"{agent.name} changed nothing" if self._changed_nothing(agent) else None
 
     def _label(self, _: Selection) -> str | None:
         part = self._part()

@@ -80,7 +80,9 @@ class ChangesPage(BaseScreen):
                 lambda _: None if self._notes else f"no notes yet: {context.key('changes.note')} writes one on a line",
                 lambda _: f"send {counted(len(self._notes), 'note')}" if self._notes else None,
             ),
-            PuttingBack(context, "changes.put_back", self._part, lambda: reader.read([name], name)).action,
+            PuttingBack(
+                context, "changes.put_back", self._part, lambda: reader.read([name], name), reader.changed_nothing
+            ).action,
             Action(
                 "request.reveal",
                 lambda _: self._turn_reveal(),

@@ -62,7 +62,9 @@ class ChangesScreen(BaseScreen):
         self.search = Search(context, self.narrow, FINDS_AGENTS)
         self.back_layers = (self.panes.layer, self.search.layer)
         own = (
-            PuttingBack(context, "changes.put_back", then=self._reader.read).action,
+            PuttingBack(
+                context, "changes.put_back", then=self._reader.read, changed_nothing=self._reader.changed_nothing
+            ).action,
             Action("changes.read", lambda _: self._reader.read(now=True)),
         )
         agent = (AgentActions(context).actions, Messaging(context).actions)

@@ -318,6 +318,14 @@ class ChangesReader:
         """Return the diff of an agent, as far as it is read."""
         return self._diffs.get(name, Diff())
 
+    def changed_nothing(self, agent: AgentView) -> bool:
+        """Return True if it is known that an agent changed nothing, also nothing that was merged since."""
+        changes, worktree = self.known.get(agent.name), agent.spec.worktree if agent.spec is not None else None
+        if changes is None or worktree is None or changes.files or agent.name in self.merged:
+            return False
+        # Another base is work of it that came into a branch without a merge of ours.
+        return changes.base in (worktree.base, changes.commit)
+
     def note(self, snapshot: "Snapshot") -> None:
         """Read agents again whose state, or whose last check, has changed since the last call."""
         before, self._states = self._states, states_of(snapshot.view, snapshot.get(self.evidence) or {})
