@@ -1131,6 +1131,17 @@ def test_a_plan_is_shown_with_its_notes_and_changes(cli: Cli, team: Team) -> Non
     assert "    n3, line 3, open:\n    │ good\n" in cli("plan", "plan-2").out
 
 
+def test_a_plan_that_may_come_again_is_not_called_rejected(cli: Cli, team: Team) -> None:
+    for ident in ("plan-1", "plan-2", "plan-3"):
+        ask(team, ident, "plan_approval", {"plan": PLAN})
+    assert cli("reject", "plan-1", "--feedback", "Question: which files?").out.endswith("fixer: asked back\n")
+    assert cli("reject", "plan-2", "--note", "1:why?").out.endswith("fixer: sent back\n")
+    assert cli("reject", "plan-3", "--feedback", "no").out.endswith("fixer: rejected\n")
+    heads = [line for line in cli("requests", "--all").out.splitlines() if line.startswith("plan-")]
+    assert [" · asked back " in heads[0], " · sent back " in heads[1], " · rejected " in heads[2]] == [True] * 3
+    assert "· asked back " in cli("plan", "plan-1").out
+
+
 def test_a_note_that_cannot_be_placed_answers_nothing(cli: Cli, team: Team) -> None:
     ask(team, "plan-1", "plan_approval", {"plan": PLAN})
     ask(team, "ask-1", "question", {"question": "tabs?"})

@@ -418,6 +418,15 @@ def question_in(feedback: str | None) -> str | None:
     return feedback.removeprefix(QUESTION) if feedback and feedback.startswith(QUESTION) else None
 
 
+def describe_status(request: Request) -> str:
+    """Return the status of a request in words: a rejection that only asks back, or sends notes, rejects nothing."""
+    if request.status != "rejected":
+        return request.status
+    if question_in(request.feedback) is not None:
+        return "asked back"
+    return "sent back" if request.notes and not request.feedback else "rejected"
+
+
 def display_name(name: str) -> str:
     """Return a name as the operator sees it: `you` for the operator."""
     return "you" if name == OPERATOR else name

@@ -8,7 +8,7 @@ from crewboard import Request, TeamView
 from crewboard.commands import answers, rules
 from crewboard.protocol import reviews
 from crewboard.protocol.requests import Decision
-from crewboard.readmodel.mail import display_decider, question_in
+from crewboard.readmodel.mail import describe_status, display_decider, question_in
 from crewboard.records.requests import NewNote
 from crewboard_tui.actions.registry import Action, Selection, aimed
 from crewboard_tui.background import run_for_each
@@ -174,13 +174,13 @@ def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key, op
         shows, opens = pressed("request.compare"), pressed("request.next")
         return f" replaced by revision {newest.id}: {shows} shows what changed, {opens} opens it "
     if newest is not None:
-        return f" replaced by revision {newest.id}, which is {newest.status} "
+        return f" replaced by revision {newest.id}, which is {describe_status(newest)} "
     now = next((request for request in view.asked if request.id == seen.id), None)
     if now is None:
         return None
     if now.status != "pending":
         by = f" by {display_decider(now, operator)}" if now.decided_by else ""
-        return f" {now.status}{by} at {format_clock(now.decided_at or 0)} "
+        return f" {describe_status(now)}{by} at {format_clock(now.decided_at or 0)} "
     if now.sha256 != seen.sha256:
         return f" it has changed since you opened it: leave with {pressed('view.back')} and open it again "
     return None

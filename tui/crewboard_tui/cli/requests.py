@@ -17,6 +17,7 @@ from crewboard.executed_files import RUNS, diff_as_run
 from crewboard.protocol import collisions, reviews
 from crewboard.protocol import requests as protocol_requests
 from crewboard.records.agents import StepNames, Terms
+from crewboard.readmodel.mail import describe_status
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import (
     Note,
@@ -279,7 +280,8 @@ def _show(
     """
     closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
     waiting = f" for {age(now - request.created_at)}" if request.status == "pending" else ""
-    say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {request.status}{waiting}{closed}")
+    stands = f"{describe_status(request)}{waiting}{closed}"
+    say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {stands}")
     parts = [*(_call if request.type == "permission" else _parts)(request)]
     if runs := collisions.run_on_your_machine(request.payload):
         parts.append((RUNS, as_run(_items(runs))))
@@ -502,5 +504,5 @@ def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
 
 
 def _report_answer(request: Request, as_json: bool) -> None:
-    says = f"{request.type} {request.id} of {request.from_}: {request.status}"
+    says = f"{request.type} {request.id} of {request.from_}: {describe_status(request)}"
     common.say_text_or_json(says, request.as_dict(), as_json=as_json)
