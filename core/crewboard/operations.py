@@ -235,6 +235,13 @@ def pause(team: Team, name: str) -> Done:
 )  # fmt: skip
 def unpause(team: Team, name: str) -> Done:
     """Let the paused agents NAME... continue."""
+    from crewboard.commands import control
+
+    control.require_alive(team, name)
+    spec, status = team.agent(name).spec.load(), team.agent(name).status.load_or_none()
+    # Until it has taken in that it continues, a worker still says that it is paused.
+    if spec is not None and spec.want != "paused" and (status is None or status.state != "paused"):
+        return Done(f"{name} is not paused", {"name": name, "paused": False}, did_nothing=True)
     _want(team, name, "running")
     return Done(f"{name} continues", {"name": name, "paused": False})
 

@@ -11,7 +11,7 @@ from crewboard.commands import hosts, messages, settings
 from crewboard.commands.context import Team
 from crewboard.records.processes import Exit
 from crewboard.records.team import Rule
-from crewboard.store import operators, roster, tasks
+from crewboard.store import agents, operators, roster, tasks
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.program import READING, crewboard
 from tests.cli.files import alive, ask, enlist
@@ -87,6 +87,8 @@ def kim(cli: Cli, team: Team) -> Iterator[Cli]:
 def test_a_command_is_recorded_once(
     kim: Cli, directory: TeamDirectory, arguments: tuple[str, ...], act: str, target: str
 ) -> None:
+    if act == "unpause":
+        agents.want(directory.agent("fixer"), "paused", run=1)
     assert kim(*arguments).code == 0
     found = [each for each in kim("audit", "--json").json if each["target"] != "gone" or target == "gone"]
     (seen,) = found

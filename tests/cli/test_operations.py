@@ -32,6 +32,7 @@ def test_pausing_all_leaves_out_what_does_not_run(cli: Cli, team: Team) -> None:
         assert _wanted(team, "scout") == "paused"
         assert cli("unpause", "scout", "--json").json == {"name": "scout", "paused": False}
         assert _wanted(team, "scout") == "running"
+        assert cli("unpause", "scout").out == "scout is not paused\n"
         some = cli("pause", "scout", "fixer")
         assert (some.code, some.out) == (75, "scout pauses at its next safe point\n")
         assert "fixer is not running; `crewboard resume fixer`" in some.err
