@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from crewboard.commands import answers
+from crewboard.readmodel.reader import TeamReader
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui import dashboard
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import HIRE, SENT_KEPT, Drafts, LineNote, SentTexts, notes_on
+from crewboard_tui.drafts import HIRE, SENT_KEPT, Drafts, LineNote, SentTexts, called, can_be_sent, notes_on
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
@@ -195,6 +196,15 @@ def test_words_for_a_request_that_was_decided_are_said_once(
     dashboard.run(frozen.team, read_only=True)
     assert "Not sent (your refusal of auth-plan's plan): too risky\n" in capsys.readouterr().out
     assert Drafts(file) == {"req-004290": "keep them", "api": "how far?"}
+
+
+def test_words_for_a_request_that_is_gone_are_not_announced(frozen: Frozen) -> None:
+    answers.approve(frozen.team, "req-004281")
+    view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
+    about = ("req-004281 no", "plan-77", "plan-77 no", "plan-77 lines 1-2", "req-004290", "api", "api gone", "new task")
+    assert [each for each in about if can_be_sent(each, view)] == ["req-004290", "api", "new task"]
+    assert called("plan-77 no", view.asked) == "about plan-77, which is gone"
+    assert called("api ui", view.asked) == "to api, ui"
 
 
 @pytest.mark.long

@@ -51,7 +51,7 @@ from crewboard.store.roster import find_team
 from crewboard.unix import process
 from crewboard_tui.background import BackgroundJobs, JobDone, TeamRead
 from crewboard_tui.compose.composer import Composer, PromptLine
-from crewboard_tui.drafts import Drafts, SentTexts, called
+from crewboard_tui.drafts import Drafts, SentTexts, called, can_be_sent
 from crewboard_tui.keymap.bindings import BY_ID, bindings_of
 from crewboard_tui.keys import KeyOrder, RestingDriver
 from crewboard_tui.notifications import WAYS, TerminalNotifications
@@ -226,8 +226,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._tick_in(TICK)
         self._show_presence()
         self.outside.read(self.context.view)
-        if self.context.drafts:
-            kept = dict.fromkeys(called(draft, self.context.view.asked) for draft in self.context.drafts)
+        view = self.context.view
+        if kept := dict.fromkeys(called(each, view.asked) for each in self.context.drafts if can_be_sent(each, view)):
             self.context.say(f"not sent yet, from the last time: {one_line(', '.join(kept))}")
         if problems := self.settings.problems:
             # As far as that can be read at a glance.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crewboard import CrewboardError, Request, UsageError, redaction
+from crewboard import CrewboardError, Request, TeamView, UsageError, redaction
 from crewboard.records.messages import RecentTexts, Unsent
 from crewboard.records.requests import NewNote, Note, carry_notes, lines_of, parse_note
 from crewboard.store import files
@@ -146,11 +146,26 @@ def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
     return next((each for each in asked if ident in (each.id, for_no(each.id), edit_of(each.id))), None)
 
 
+def can_be_sent(draft: str, view: TeamView) -> bool:
+    """Return False for a draft about a request that is closed or gone, or to an agent that is gone."""
+    request = request_of(draft, view.asked)
+    if request is not None:
+        return outlives(draft, request, view.asked)
+    return _called_alone(draft) is not None or all(view.agent(name) is not None for name in draft.split())
+
+
 def called(draft: str, asked: Iterable[Request]) -> str:
     """Return a draft's name for display: `to zed`, `your edit of tess's plan`."""
     request = request_of(draft, asked)
     if request is not None:
         return _called_for(request, draft)
+    if _ON_LINES in draft or _TERMS in draft or draft.endswith((_NO, _EDIT)):
+        return f"about {draft.partition(' ')[0]}, which is gone"
+    return _called_alone(draft) or f"to {', '.join(draft.split())}"
+
+
+def _called_alone(draft: str) -> str | None:
+    """Return the name for display of a draft that its own name tells all about; None for one that names agents."""
     note = _note(draft)
     if note is not None:
         return f"your notes on {note.agent}'s changes"
@@ -160,7 +175,7 @@ def called(draft: str, asked: Iterable[Request]) -> str:
         return f"your edit of {draft}"
     if draft in _CALLED or draft.startswith(interrupting([""])):
         return _CALLED.get(draft, draft)
-    return f"to {', '.join(draft.split())}"
+    return None
 
 
 def _called_for(request: Request, draft: str) -> str:
