@@ -291,6 +291,30 @@ _ELSEWHERE = {
 """The commands that do the work of some that users look for and that do not exist."""
 
 
+_LEAST_BEGINNING = 3
+"""Letters of a word that may be meant as the beginning of another one."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that was probably meant: one typing error away, else beginning with `word`; None if none.
+
+    Words that only look alike, as `report` and `export`, are not near: what they do has nothing in common.
+    """
+    bare, names = word.lstrip("-"), list(known)
+    begins = [each for each in names if len(bare) >= _LEAST_BEGINNING and each.lstrip("-").startswith(bare)]
+    return next(iter([*filter(partial(_is_typo, bare), names), *begins]), None)
+
+
+def _is_typo(word: str, known: str) -> bool:
+    """Return True if one letter was left out, added or replaced, or two beside each other have changed places."""
+    meant = known.lstrip("-")
+    begin = len(os.path.commonprefix([word, meant]))
+    left, right = word[begin:], meant[begin:]
+    end = len(os.path.commonprefix([left[::-1], right[::-1]]))
+    left, right = left[: len(left) - end], right[: len(right) - end]
+    return max(len(left), len(right)) <= 1 or (left[1:], left[:1]) == (right[:1], right[1:])
+
+
 class LazyGroup(click.Group):
     """A group whose commands are its own, and those of `sections`: heading → command → `module:name`, first sentence.
 
@@ -349,10 +373,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], known, n=1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            near = nearest(args[0], known)
+            hint = f" (did you mean {near!r}?)" if near else ""
             wanted = args[0] if ctx.parent is None else f"{ctx.info_name} {args[0]}"
             if wanted in _ELSEWHERE:
                 hint = f"; `{ctx.find_root().info_name} {_ELSEWHERE[wanted]}` does that"

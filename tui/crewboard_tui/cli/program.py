@@ -265,6 +265,9 @@ def _usage(error: click.UsageError) -> str:
     is_argument = type(error) in (click.UsageError, click.MissingParameter)
     instead = _INSTEAD.get(command.removeprefix("crewboard "), "") if is_argument else ""
     said = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        near = common.nearest(error.option_name, error.possibilities or ())
+        said = error.message.rstrip(".") + (f". Did you mean {near!r}?" if near else "")
     return f"{said}{' ' if said.endswith('?') else '; '}{instead}`{command} --help` shows the usage"
 
 
