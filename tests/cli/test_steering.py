@@ -183,6 +183,11 @@ def test_limits_of_an_agent(cli: Cli, team: Team) -> None:
     used = {"tokens": 2000, "cost_usd": 0.05}
     assert cli("budget", "fixer", "--json").json == {"name": "fixer", "budget": "200k", "used": used, "run": None}
     assert cli("budget").out.startswith("the team has no budget")
+    small = cli("budget", "fixer", "1k")
+    assert small.out == "fixer may use 1k tokens\n"
+    assert small.err == "fixer has used 200% of that already, and makes no model call until it is raised\n"
+    assert cli("budget", "1k").err == small.err.replace("fixer", "the team")
+    assert cli("budget", "--none").err == ""
     assert cli("budget", "fixer", "--none").code == 0
     assert "no budget" in cli("budget", "fixer").out
     assert cli("limit", "fixer", "--turns", "7").out == "fixer may call the model 7 times for one assignment\n"

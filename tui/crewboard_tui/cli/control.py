@@ -264,10 +264,18 @@ def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -
         say_json({"name": name, "budget": limit, "used": used, "run": run})
         return
     say(f"{name} may use {pricing.parse_budget(limit)}" if limit else f"{name} has no budget of its own")
-    of_plans = (share for share in roster.budgets(team.directory, name) if share.by_terms)
+    shares = roster.budgets(team.directory, name)
+    _note_used_up(name, next((each.share for each in shares if each.whose == "its"), None))
+    of_plans = (share for share in shares if share.by_terms)
     say(*(f"its approved plan may use {each.budget}; {format_percent(each.share)} used" for each in of_plans))
     if run is not None:
         say(f"{name} continues: run {run}")
+
+
+def _note_used_up(who: str, share: float | None) -> None:
+    """Say that a budget is used up, and what follows; nothing if it is not, or if there is none."""
+    if share is not None and share >= 1:
+        note(f"{who} has used {format_percent(share)} of that already, and makes no model call until it is raised")
 
 
 # So that a value with a minus sign is told what the setting takes, and not that there is no such option.
@@ -371,6 +379,7 @@ def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: b
             say("the team has no budget now" if lift else f"the team may use {limit}")
             if resumed:
                 say(f"{', '.join(resumed)} continue" + ("s" if len(resumed) == 1 else ""))
+            _note_used_up("the team", bill_team(read_team(team.directory)).share)
             return
     view = read_team(team.directory)
     if as_json:
