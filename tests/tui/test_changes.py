@@ -270,6 +270,7 @@ async def test_enter_shows_the_files_and_their_diff(frozen: Frozen, repository: 
         await stage.sees("✓ merges cleanly")
         await stage.press("enter")
         await stage.sees("Changes › api", "A src/cursor.py", "1 +A = 1", "file 1 of 2")
+        await stage.sees(" ⏎ diff · c notes a line ━")
         await stage.press("]")
         await stage.sees("2 -    return rows[:size]", "2 +    return rows[: size + 1]", "file 2 of 2")
         await stage.press("[")

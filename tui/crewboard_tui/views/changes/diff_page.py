@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from crewboard_tui.views.changes.work import ChangesReader
 
 
+_EDGES = 8
+"""Cells of the rule of a pane beside its title and the text at its right."""
+
+
 class ChangesPage(BaseScreen):
     """The work of one agent: its files, and the diff of the selected one."""
 
@@ -154,12 +158,16 @@ class ChangesPage(BaseScreen):
             nothing = self._none if self._changes is not None else f"{self._agent} has no worktree"
         files.show(rows or files.empty_rows(self.search.nothing(nothing)))
         opens, note, send = map(self.context.key, ("list.open", "changes.note", "changes.send"))
-        state = f"{opens} diff · {note} notes a line · {send} sends"
+        above = f"Files · {len(changes.files) if changes else 0}{self.search.narrowed_to}"
+        hints, room = (f"{opens} diff", f"{note} notes a line", f"{send} sends"), files.outer_size.width - _EDGES
+        lines = (DOT.join(hints[:most]) for most in range(len(hints), 0, -1))
+        # The last one says what its key does once there is a note, and the footer then does, too.
+        state = next((each for each in lines if len(above) + len(each) <= room), "")
         if changes is not None and changes.missing:
             state = f"not all: {', '.join(changes.missing)}"
         elif self._reader.is_reading:
             state = "reading …"
-        title(files, f"Files · {len(changes.files) if changes else 0}{self.search.narrowed_to}", state)
+        title(files, above, state)
         self._paint_diff()
 
     @property
