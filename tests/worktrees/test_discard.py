@@ -203,7 +203,7 @@ def test_merge_undo_and_discard_are_recorded(home: Home) -> None:
     said = run.agree("merge", "bob", "--json").json
     assert (said["agent"], said["how"], said["branch"], said["before"]) == ("bob", "squash", "main", bob.base)
     assert run("merge", "bob", "--json").json is None
-    assert run("merge", "bob").out.startswith("nothing to merge")
+    assert run("merge", "bob").out == "nothing to merge: all of the work of bob is there already\n"
     assert run("undo").out.startswith("took back the merge of bob: main reset to")
     assert run("discard", "bob", "--yes").code == 0
     found, _ = operators.acts(home.directory)

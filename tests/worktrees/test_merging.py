@@ -766,6 +766,19 @@ def test_work_that_came_when_nothing_was_shown_is_not_merged(home: Home, monkeyp
     assert home.git("rev-parse", "main") == before
 
 
+def test_a_merge_of_nothing_says_that_the_agent_changed_nothing(home: Home) -> None:
+    bob = home.hire("bob")
+    run = Inside(home.root)
+    assert run("merge", "bob").out == "nothing to merge: bob changed nothing\n"
+    bob.snap()
+    assert run("merge", "bob").out == "nothing to merge: bob changed nothing\n"
+    bob.write("notes.txt", "x\n")
+    bob.commit("note")
+    home.git("merge", "-q", "--ff-only", bob.head)
+    bob.snap()
+    assert run("merge", "bob").out == "nothing to merge: all of the work of bob is there already\n"
+
+
 @pytest.mark.long
 def test_a_pull_request_is_of_the_work_that_was_shown(home: Home, forge: Path) -> None:
     bob = work(home)

@@ -157,6 +157,23 @@ def newest(team: Team, name: str) -> Changes:
     return read_changes(team, _repository(team), name, require_worktree(team, name).base)[0]
 
 
+def changed_nothing(team: Team, name: str) -> bool:
+    """Return True if an agent changed nothing, also nothing that was merged since.
+
+    Raises:
+        UsageError: There is no such agent, or it has no worktree.
+        GitFailedError: git cannot read the repository.
+    """
+    is_merged = bool(merging.merges_of(team.directory, name))
+    return has_no_work(newest(team, name), require_worktree(team, name), is_merged=is_merged)
+
+
+def has_no_work(changes: Changes, worktree: Worktree, *, is_merged: bool) -> bool:
+    """Return True if these changes are all that an agent made, and they are none; `is_merged`: some were merged."""
+    # Another base is work of it that came into a branch without a merge of ours.
+    return not changes.files and not is_merged and changes.base in (worktree.base, changes.commit)
+
+
 def read_diff(team: Team, work: str | Changes, path: str | None = None, *, binary: bool = False) -> str:
     """Return what an agent changed, or its change of one file, as a unified diff. File names need not be UTF-8.
 

@@ -332,7 +332,7 @@ def merge(
         if as_json:
             say_json({**asdict(opened), "keys": _places(opened.keys)} if opened is not None else None)
         elif opened is None:
-            say(f"nothing to merge: all of the work of {name} is there already")
+            say(_nothing_to_merge(team, name))
         else:
             say(safe_line(opened.url or f"gh printed no address; pushed {opened.branch} to {opened.remote}"))
             note(
@@ -356,6 +356,12 @@ def merge(
     _tell_merged(team, name, done, accept if dry_run else None, as_json=as_json)
 
 
+def _nothing_to_merge(team: Team, name: str) -> str:
+    if commands_changes.changed_nothing(team, name):
+        return f"nothing to merge: {name} changed nothing"
+    return f"nothing to merge: all of the work of {name} is there already"
+
+
 def _tell_merged(
     team: Team, name: str, done: "Merge | None", accept: Callable[[str | None], str] | None, *, as_json: bool
 ) -> None:
@@ -366,7 +372,7 @@ def _tell_merged(
         more |= {"review": _describe_review(done.changes)} if done else {}
         say_json({**_describe_merge(done.acceptance), **more} if done else None)
     elif done is None:
-        say(f"nothing to merge: all of the work of {name} is there already")
+        say(_nothing_to_merge(team, name))
     else:
         made, files = done.acceptance, len(done.changes.files)
         counts = f"+{done.changes.added} -{done.changes.removed} in {counted(files, 'file')}"

@@ -321,10 +321,9 @@ class ChangesReader:
     def changed_nothing(self, agent: AgentView) -> bool:
         """Return True if it is known that an agent changed nothing, also nothing that was merged since."""
         changes, worktree = self.known.get(agent.name), agent.spec.worktree if agent.spec is not None else None
-        if changes is None or worktree is None or changes.files or agent.name in self.merged:
+        if changes is None or worktree is None:
             return False
-        # Another base is work of it that came into a branch without a merge of ours.
-        return changes.base in (worktree.base, changes.commit)
+        return commands_changes.has_no_work(changes, worktree, is_merged=agent.name in self.merged)
 
     def note(self, snapshot: "Snapshot") -> None:
         """Read agents again whose state, or whose last check, has changed since the last call."""
