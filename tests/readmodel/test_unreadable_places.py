@@ -1,6 +1,7 @@
 """One place that cannot be read never hides the rest: the rest is shown, and the place is named."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from crewboard.protocol import requests
 from crewboard.readmodel import as_json
 from crewboard.readmodel.mail import MailReader, with_unreadable
 from crewboard.readmodel.reader import TeamReader
-from crewboard.store import codec, mailbox, tasks
+from crewboard.readmodel.team import Need
+from crewboard.records.agents import Status
+from crewboard.store import codec, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.crash.scenarios import hire
 
@@ -88,6 +91,38 @@ def test_an_agent_whose_spec_is_gone_needs_the_user_until_it_is_acknowledged(tea
     assert view.damage == {"agents/bob/spec.json": 1}
     messages.acknowledge_marks(Team(team), dict(need.marks))
     assert not [need for need in TeamReader(team).read().needs if need.agent == "bob"]
+
+
+@pytest.mark.parametrize("is_alive", [False, True])
+def test_a_spec_that_goes_another_time_needs_the_user_again(team: TeamDirectory, is_alive: bool) -> None:
+    agent = team.agent("bob")
+    spec, folder, reader = agent.spec.on_disk, agent.folder.on_disk, TeamReader(team)
+    kept = spec.read_bytes()
+
+    def needs() -> list[Need]:
+        return [need for need in reader.read().needs if need.agent == "bob" and need.kind == "damaged"]
+
+    def acknowledge() -> None:
+        (need,) = needs()
+        messages.acknowledge_marks(Team(team), dict(need.marks))
+        assert needs() == []
+
+    held = leases.take(agent.lease) if is_alive else None
+    spec.write_bytes(b"{")
+    acknowledge()
+    for run in (1, 2):
+        spec.unlink()
+        agent.status.save(Status(run=run, pid=1, state="idle", since=1))
+        os.utime(folder, (2e9 + run, 2e9 + run))
+        reader = TeamReader(team)
+        acknowledge()
+        if is_alive:
+            agent.status.save(Status(run=run, pid=1, state="working", since=2))
+            assert needs() == [], "a worker changes the folder all the time"
+        spec.write_bytes(kept)
+        assert needs() == []
+    if held is not None:
+        leases.release(held)
 
 
 def test_an_agent_that_is_removed_while_the_team_is_read_lacks_nothing(team: TeamDirectory) -> None:

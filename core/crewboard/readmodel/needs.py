@@ -57,7 +57,8 @@ BURST = 5.0
 class Damage(Struct, frozen=True):
     """A file that cannot be read, or lines that were set aside.
 
-    It was damaged at `since` or earlier. `version` grows with each new damage at the same place.
+    It was damaged at `since` or earlier. `version` grows with each new damage at the same place. An acknowledgement is
+    kept under the name `seen_as`, by default the place.
     """
 
     place: str
@@ -66,6 +67,7 @@ class Damage(Struct, frozen=True):
     since: float
     version: float
     is_lines: bool = False
+    seen_as: str = ""
 
 
 class TeamEvidence(Struct, frozen=True):
@@ -333,7 +335,7 @@ def format_minute(at: float) -> str:
 
 def _damage_needs(evidence: TeamEvidence) -> Iterator[Need]:
     for each in evidence.damage:
-        mark = damage_mark(each.place)
+        mark = damage_mark(each.seen_as or each.place)
         if each.version <= evidence.seen.get(mark, 0):
             continue
         lines = f"{counted(each.count, 'unreadable line')} in"
