@@ -16,7 +16,7 @@ from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import CHECK_FAILURES, to_acknowledge, waiting_behind
 from crewboard.readmodel.reader import read_team
-from crewboard.records.agents import Engine
+from crewboard.records.agents import Engine, Spec
 from crewboard.records.processes import Exit
 from crewboard.records.team import Checked
 from crewboard.store import agents, mailbox, roster, tasks
@@ -164,6 +164,21 @@ def test_results_for_a_lead_that_is_an_agent_are_not_yours(team: Team) -> None:
     send_result(team, "scout", "41 modules")
     send_result(team, "lead", "done", to="operator")
     assert kinds(team) == [("result", "lead")]
+
+
+def test_results_from_before_a_lead_stay_yours_until_read(team: Team) -> None:
+    finish(team, "scout")
+    send_result(team, "scout", "41 modules")
+    finish(team, "lead", "lead")
+    begins = mailbox.size(team.directory, "lead")
+    agents.change_spec(team.directory.agent("lead"), lambda old: (old or Spec()).replace(mail_from=begins))
+    send_result(team, "scout", "43 modules", ts=9.0)
+    (need,) = read_team(team.directory).needs
+    assert (need.agent, need.mailbox, need.summary) == ("scout", "lead", "result: 41 modules"), (
+        "the lead reads the other"
+    )
+    messages.acknowledge_marks(team, dict(need.marks))
+    assert kinds(team) == []
 
 
 def test_a_failed_task_needs_you_until_it_is_tried_again(team: Team) -> None:

@@ -179,11 +179,13 @@ class Unread:
 
     In a mailbox with very much unread mail, only the last `EXACT` bytes are parsed, and each line before counts as one.
     Of messages before the newest `IDS` only their ends are kept, so that one takes 8 bytes, and a result 16.
+    With `until`, what is behind that offset does not count.
     """
 
-    def __init__(self, team: TeamDirectory, name: str, cursor: int) -> None:
+    def __init__(self, team: TeamDirectory, name: str, cursor: int, until: int | None = None) -> None:
         self._team = team
         self._name = name
+        self.until = until
         self._tail = MailboxTail(team, name, cursor)
         self._unreadable = False
         self._forget()
@@ -225,13 +227,16 @@ class Unread:
         if self._tail.restarted():
             self._forget()
         size = store_mailbox.size(self._team, self._name)
-        if size == self._tail.offset:
+        most = size if self.until is None else min(size, self.until)
+        if size == self._tail.offset or (self.until is not None and most <= self._tail.offset):
             return
-        if size - self._tail.offset > EXACT:
+        if most - self._tail.offset > EXACT:
             self._keep_ids(0)
-            self._old.extend(self._tail.skip_to(size - EXACT))
+            self._old.extend(self._tail.skip_to(most - EXACT))
         batch = self._tail.read_new(self._messages.keys())
         for message, end in batch.entries:
+            if self.until is not None and end > self.until:
+                break
             self._messages[message.id] = end
             if is_notice(message):
                 self._notices.append(end)

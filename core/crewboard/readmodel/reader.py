@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from crewboard.errors import BadDataError, StorageError
-from crewboard.names import SYSTEM
+from crewboard.names import LEAD, SYSTEM
 from crewboard.protocol import collisions as protocol_collisions
 from crewboard.protocol import supervisor_client
 from crewboard.protocol.addressing import only_operator_answers, operator_mailboxes
@@ -257,6 +257,8 @@ class TeamReader:
         self._tasks = team.tasks.watch()
         self._requests = team.requests.watch()
         self._mailboxes: dict[str, Unread] = {}
+        self._before_lead: Unread | None = None
+        """What came to the mailbox of the lead before it was hired, which it does not read."""
         self._usage: dict[str, Usage] = {}
         self._shared: int | None = None
         self._measured_at = 0.0
@@ -317,14 +319,15 @@ class TeamReader:
         self._hosts.read(self._is_locked)
         supervisor = self._supervisor(now)
         operator = self._operator.get() or OperatorState()
-        to_operator, results = self._read_operator_mail(config, operator, answered_by_operator(asked))
-        # The files of agents. Of each to be read, whether its lease is held: of `changed`, and of those that are new.
+        # The files of agents.
         if config is not self._followed:
             self._followed = config
             # A roster that was edited by hand may name an agent twice.
             names = dict.fromkeys(member.name for member in config.members)
             self._agents = {name: self._agents.get(name) or AgentReader(self.team, name) for name in names}
             self._usage = {name: usage for name, usage in self._usage.items() if name in names}
+        to_operator, results = self._read_operator_mail(config, operator, answered_by_operator(asked))
+        # Of each to be read, whether its lease is held: of `changed`, and of those that are new.
         held = {
             name: reader.note_lease(self._is_held(reader.directory), now)
             for name, reader in self._agents.items()
@@ -387,7 +390,19 @@ class TeamReader:
             mailbox = self._mailboxes.setdefault(name, Unread(self.team, name, cursor))
             unread[name] = mailbox.count_for_operator(cursor, answered)
             results += mailbox.results(operator.needs)
-        return unread, tuple(results)
+        return unread, (*results, *self._results_before_lead(operator))
+
+    def _results_before_lead(self, operator: OperatorState) -> Iterator[UnreadResults]:
+        """Yield the unread results that were the operator's when the lead was hired, behind which it began to read."""
+        lead = self._agents.get(LEAD)
+        # Where its reading began stays as it is.
+        spec = (lead.spec.last_good or lead.spec.get()) if lead is not None else None
+        if spec is None or not spec.mail_from:
+            return
+        if self._before_lead is None or self._before_lead.until != spec.mail_from:
+            self._before_lead = Unread(self.team, LEAD, operator.read.get(LEAD, 0), spec.mail_from)
+        self._before_lead.count(operator.read.get(LEAD, 0))
+        yield from self._before_lead.results(operator.needs)
 
     def _roster_from_files(self) -> Config:
         """Return a roster of the agents that have files, so that a damaged roster does not hide running agents."""
