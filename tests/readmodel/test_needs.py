@@ -16,7 +16,7 @@ from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import CHECK_FAILURES, to_acknowledge, waiting_behind
 from crewboard.readmodel.reader import read_team
-from crewboard.records.agents import Engine, Spec
+from crewboard.records.agents import Engine
 from crewboard.records.processes import Exit
 from crewboard.records.team import Checked
 from crewboard.store import agents, mailbox, roster, tasks
@@ -171,7 +171,10 @@ def test_results_from_before_a_lead_stay_yours_until_read(team: Team) -> None:
     send_result(team, "scout", "41 modules")
     finish(team, "lead", "lead")
     begins = mailbox.size(team.directory, "lead")
-    agents.change_spec(team.directory.agent("lead"), lambda old: (old or Spec()).replace(mail_from=begins))
+    lead = team.directory.agent("lead")
+    spec = lead.spec.load()
+    assert spec is not None
+    lead.spec.save(spec.replace(mail_from=begins))
     send_result(team, "scout", "43 modules", ts=9.0)
     (need,) = read_team(team.directory).needs
     assert (need.agent, need.mailbox, need.summary) == ("scout", "lead", "result: 41 modules"), (

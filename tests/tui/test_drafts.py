@@ -202,7 +202,8 @@ def test_words_for_a_request_that_is_gone_are_not_announced(frozen: Frozen) -> N
     answers.approve(frozen.team, "req-004281")
     view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
     about = ("req-004281 no", "plan-77", "plan-77 no", "plan-77 lines 1-2", "req-004290", "api", "api gone", "new task")
-    assert [each for each in about if can_be_sent(each, view)] == ["req-004290", "api", "new task"]
+    names = {agent.name for agent in view.agents}
+    assert [each for each in about if can_be_sent(each, view.asked, names)] == ["req-004290", "api", "new task"]
     assert called("plan-77 no", view.asked) == "about plan-77, which is gone"
     assert called("api ui", view.asked) == "to api, ui"
 

@@ -226,8 +226,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._tick_in(TICK)
         self._show_presence()
         self.outside.read(self.context.view)
-        view = self.context.view
-        if kept := dict.fromkeys(called(each, view.asked) for each in self.context.drafts if can_be_sent(each, view)):
+        asked, names = self.context.view.asked, {agent.name for agent in self.context.view.agents}
+        sendable = (each for each in self.context.drafts if can_be_sent(each, asked, names))
+        if kept := dict.fromkeys(called(each, asked) for each in sendable):
             self.context.say(f"not sent yet, from the last time: {one_line(', '.join(kept))}")
         if problems := self.settings.problems:
             # As far as that can be read at a glance.

@@ -3,11 +3,11 @@
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from crewboard import CrewboardError, Request, TeamView, UsageError, redaction
+from crewboard import CrewboardError, Request, UsageError, redaction
 from crewboard.records.messages import RecentTexts, Unsent
 from crewboard.records.requests import NewNote, Note, carry_notes, lines_of, parse_note
 from crewboard.store import files
@@ -146,12 +146,12 @@ def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
     return next((each for each in asked if ident in (each.id, for_no(each.id), edit_of(each.id))), None)
 
 
-def can_be_sent(draft: str, view: TeamView) -> bool:
+def can_be_sent(draft: str, asked: Sequence[Request], agents: Collection[str]) -> bool:
     """Return False for a draft about a request that is closed or gone, or to an agent that is gone."""
-    request = request_of(draft, view.asked)
+    request = request_of(draft, asked)
     if request is not None:
-        return outlives(draft, request, view.asked)
-    return _called_alone(draft) is not None or all(view.agent(name) is not None for name in draft.split())
+        return outlives(draft, request, asked)
+    return _called_alone(draft) is not None or all(name in agents for name in draft.split())
 
 
 def called(draft: str, asked: Iterable[Request]) -> str:

@@ -246,7 +246,8 @@ def _respond(team: Team, request_id: str, status: RequestStatus, **answer: Unpac
     if asked is not None and asked.answered_in is not None:
         raise BadDataError(f"request {ident} can be answered in Claude Code's own terminal only; nothing was changed")
     try:
-        decided = requests.respond(team.directory, ident, status, team.by, now, operator=team.operator, **answer)
+        answer["operator"] = team.operator
+        decided = requests.respond(team.directory, ident, status, team.by, now, **answer)
     except BadDataError:
         # It may be decided without its effect, if the process that decided it was killed.
         reviews.reconcile(team.directory, now)

@@ -13,7 +13,7 @@ from crewboard.names import OPERATOR, SYSTEM
 from crewboard.records.base import first_line
 from crewboard.records.events import Intake, ToolResult, ToolStart
 from crewboard.records.messages import Message
-from crewboard.records.requests import Request
+from crewboard.records.requests import QUESTION, Request, question_in
 from crewboard.records.team import result_mark
 from crewboard.store import journal
 from crewboard.store import mailbox as store_mailbox
@@ -40,9 +40,6 @@ MAX_HEADLINE = 200
 
 _HEAD = 8
 """Lines at the start of a journal among which the hire prompt is."""
-
-QUESTION = "Question: "
-"""Start of a rejection that asks back. A waiting agent reads only the answer to its request, so a question is one."""
 
 UNREADABLE = "unreadable"
 """The type of what stands for a line of a mailbox that cannot be read. No line has it."""
@@ -416,20 +413,6 @@ class MailReader:
                 event.prompt_from, self.name, "prompt", event.prompt, ident=event.assignment, ts=event.ts
             )
             self.prompts = (*self.prompts, MessageView(prompt, event.ts, event.ts))
-
-
-def question_in(feedback: str | None) -> str | None:
-    """Return the question that a rejection asks back, None if it asks none."""
-    return feedback.removeprefix(QUESTION) if feedback and feedback.startswith(QUESTION) else None
-
-
-def describe_status(request: Request) -> str:
-    """Return the status of a request in words: a rejection that only asks back, or sends notes, rejects nothing."""
-    if request.status != "rejected":
-        return request.status
-    if question_in(request.feedback) is not None:
-        return "asked back"
-    return "sent back" if request.notes and not request.feedback else "rejected"
 
 
 def display_name(name: str) -> str:

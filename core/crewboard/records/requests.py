@@ -49,13 +49,17 @@ class Note(Record, kw_only=True):
         return f"line {self.line}" if self.line == self.end else f"lines {self.line}-{self.end}"
 
 
+QUESTION = "Question: "
+"""Start of a rejection that asks back. A waiting agent reads only the answer to its request, so a question is one."""
+
+
 class Request(Record, kw_only=True):
     """`requests/<id>.json`: a question that waits for an answer.
 
     `edited` is the plan as the approver changed it; it replaces the plan in the payload. `terms` are those of its
     approval; None if it has none. `notes` are those that came with the answer; those on the versions before are in the
-    payload, with the answers to them, so that a yes is bound to them. `operator` is which of the users decided it, where
-    the operator did; empty if that is unknown.
+    payload, with the answers to them, so that a yes is bound to them. `operator` is which of the users decided it,
+    where the operator did; empty if that is unknown.
     """
 
     id: Annotated[str, Meta(pattern=REQUEST_ID_RULE)]
@@ -365,3 +369,17 @@ def require_shown(given: str, sha256: str, what: str) -> None:
     """
     if len(given) < SHA256_DIGITS or not sha256.startswith(given):
         raise BadDataError(f"{what} has another sha256 than the one that you gave; read it again, then answer")
+
+
+def question_in(feedback: str | None) -> str | None:
+    """Return the question that a rejection asks back, None if it asks none."""
+    return feedback.removeprefix(QUESTION) if feedback and feedback.startswith(QUESTION) else None
+
+
+def describe_status(request: Request) -> str:
+    """Return the status of a request in words: a rejection that only asks back, or sends notes, rejects nothing."""
+    if request.status != "rejected":
+        return request.status
+    if question_in(request.feedback) is not None:
+        return "asked back"
+    return "sent back" if request.notes and not request.feedback else "rejected"

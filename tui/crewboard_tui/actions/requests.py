@@ -8,8 +8,8 @@ from crewboard import Request, TeamView
 from crewboard.commands import answers, rules
 from crewboard.protocol import reviews
 from crewboard.protocol.requests import Decision
-from crewboard.readmodel.mail import describe_status, display_decider, question_in
-from crewboard.records.requests import NewNote
+from crewboard.readmodel.mail import display_decider
+from crewboard.records.requests import NewNote, describe_status, question_in
 from crewboard_tui.actions.registry import Action, Selection, aimed
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import math
 import os
 import re
@@ -308,11 +309,16 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 def _is_typo(word: str, known: str) -> bool:
     """Return True if one letter was left out, added or replaced, or two beside each other have changed places."""
     meant = known.lstrip("-")
-    begin = len(os.path.commonprefix([word, meant]))
+    begin = _shared(word, meant)
     left, right = word[begin:], meant[begin:]
-    end = len(os.path.commonprefix([left[::-1], right[::-1]]))
+    end = _shared(left[::-1], right[::-1])
     left, right = left[: len(left) - end], right[: len(right) - end]
     return max(len(left), len(right)) <= 1 or (left[1:], left[:1]) == (right[:1], right[1:])
+
+
+def _shared(word: str, other: str) -> int:
+    """Return how many letters two words share at their beginning."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False)))
 
 
 class LazyGroup(click.Group):

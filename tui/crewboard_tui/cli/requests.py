@@ -17,11 +17,11 @@ from crewboard.executed_files import RUNS, diff_as_run
 from crewboard.protocol import collisions, reviews
 from crewboard.protocol import requests as protocol_requests
 from crewboard.records.agents import StepNames, Terms
-from crewboard.readmodel.mail import describe_status
 from crewboard.records.base import JsonValue
 from crewboard.records.requests import (
     Note,
     describe_notes,
+    describe_status,
     is_revealed,
     marked_lines,
     notes_in,

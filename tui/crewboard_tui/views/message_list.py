@@ -18,10 +18,10 @@ from crewboard.readmodel.mail import (
     headline,
     is_notice,
     only_became_free,
-    question_in,
     request_announced,
 )
 from crewboard.readmodel.needs import summarise
+from crewboard.records.requests import question_in
 from crewboard_tui.render.formats import format_clock, format_moment, format_span, is_same_day
 from crewboard_tui.render.lines import Line, Span, clip, one_line, pad_name, say, spread, wrap
 from crewboard_tui.render.table import mark_span

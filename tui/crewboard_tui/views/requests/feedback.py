@@ -17,9 +17,8 @@ from textual.widgets import TextArea
 from crewboard import CrewboardError, Request, agent_types
 from crewboard.commands import answers
 from crewboard.protocol import collisions
-from crewboard.readmodel import mail
 from crewboard.records.agents import VERDICTS, Spec, StepNames, StepVerdict, Terms, next_verdict
-from crewboard.records.requests import steps_of
+from crewboard.records.requests import QUESTION, steps_of
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput, Prose
 from crewboard_tui.context import AppContext
@@ -71,12 +70,12 @@ class Feedback(Frame):
     def with_no(self) -> str:
         """Return the text to send with a refusal; empty while a question is only started."""
         text = self._texts[_NO].strip()
-        return "" if text == mail.QUESTION.strip() else text
+        return "" if text == QUESTION.strip() else text
 
     @property
     def asks(self) -> bool:
         """Return True if the refusal is a question."""
-        return self._texts[_NO].startswith(mail.QUESTION)
+        return self._texts[_NO].startswith(QUESTION)
 
     @property
     def _of_interest(self) -> int:
@@ -96,10 +95,10 @@ class Feedback(Frame):
         self._drop_unasked()
         self._show(_NO)
         if ask and not self.asks:
-            self._line.write(mail.QUESTION + self._line.text)
+            self._line.write(QUESTION + self._line.text)
             self._begun = self._line.text
         elif self.asks and not ask:
-            self._line.write(self._line.text.removeprefix(mail.QUESTION))
+            self._line.write(self._line.text.removeprefix(QUESTION))
         self._line.focus()
         self.show_use()
 
@@ -116,7 +115,7 @@ class Feedback(Frame):
     def _drop_unasked(self) -> None:
         """Undo turning the refusal into a question if no question was written."""
         if self._texts[_NO] == self._begun:
-            self._texts[_NO] = self._begun.removeprefix(mail.QUESTION)
+            self._texts[_NO] = self._begun.removeprefix(QUESTION)
         self._begun = ""
 
     def end(self, *, over: bool) -> None:
