@@ -94,6 +94,13 @@ def test_a_sandbox_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytes
     assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=False)) == "denied"
 
 
+def test_a_mount_that_disappears_during_the_probe_is_no_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bubblewrap mounts anew what it finds mounted, and fails if that is gone by then."""
+    monkeypatch.setattr(bubblewrap, "_tried", {})
+    monkeypatch.setenv("PATH", with_bwrap(tmp_path / "bin", f"mkdir {tmp_path}/gone 2>/dev/null && exit 1; exit 0"))
+    assert bubblewrap.unavailable_reason(Policy(tmp_path / "root", writes=False)) is None
+
+
 def test_a_bubblewrap_in_the_workspace_is_not_taken(
     policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,20 +160,27 @@ def _trial(policy: Policy) -> list[str]:
     return [part for part in command if part != "--die-with-parent"]
 
 
+def _run(trial: list[str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        trial,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PROBE_TIMEOUT,
+        env=programs.clean_environment(),
+        check=False,
+    )
+
+
 def unavailable_reason(policy: Policy, holds_for: float = TRIED_FOR) -> str | None:
     """Run bubblewrap with this policy, unless it worked just now; return why it does not work, None if it works."""
     try:
         trial = _trial(policy)
         if time.monotonic() < _tried.get(tuple(trial), 0):
             return None
-        done = subprocess.run(
-            trial,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_TIMEOUT,
-            env=programs.clean_environment(),
-            check=False,
-        )
+        # A mount below a path may disappear while it is mounted anew.
+        done = _run(trial)
+        if done.returncode:
+            done = _run(trial)
     except FileNotFoundError as error:
         return str(error.strerror)
     except (OSError, subprocess.TimeoutExpired) as error:
