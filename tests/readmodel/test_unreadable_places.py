@@ -113,7 +113,7 @@ def test_a_spec_that_goes_another_time_needs_the_user_again(team: TeamDirectory,
     for run in (1, 2):
         spec.unlink()
         agent.status.save(Status(run=run, pid=1, state="idle", since=1))
-        os.utime(folder, (2e9 + run, 2e9 + run))
+        os.utime(folder, (1e9 + run, 1e9 + run))
         reader = TeamReader(team)
         acknowledge()
         if is_alive:

@@ -330,7 +330,7 @@ async def test_at_rest_it_ticks_each_five_seconds(team: Frozen, monkeypatch: pyt
         rest()
         monkeypatch.setattr(TeamPoller, "is_remote", True)
         stage.app._tick()
-        assert ticks_in() <= app.TICK, "a database may stop to answer"
+        assert ticks_in() <= app.TICK, "a database may stop answering"
 
 
 async def test_readings_that_wait_are_shown_once(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -518,7 +518,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._show()
         # Of a team that works, the ages were painted just now, with what has changed.
         every = STILL_TICK if is_still(self.context.snapshot, self.context.now) else TICK
-        # A message goes after a time, and a database may stop to answer.
+        # A message goes after a time, and a database may stop answering.
         is_quiet = self.context.said is None and not self.context.reading.is_remote
         self._tick_in(every if is_quiet else TICK)
         is_recent = monotonic() - self._shown_at < every - TICK / 2

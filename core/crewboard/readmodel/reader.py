@@ -258,7 +258,7 @@ class TeamReader:
         self._requests = team.requests.watch()
         self._mailboxes: dict[str, Unread] = {}
         self._before_lead: Unread | None = None
-        """What came to the mailbox of the lead before it was hired, which it does not read."""
+        """Counts what came to the mailbox of the lead before it was hired: the lead does not read that."""
         self._usage: dict[str, Usage] = {}
         self._shared: int | None = None
         self._measured_at = 0.0
