@@ -227,6 +227,15 @@ def test_tokens_that_a_server_does_not_count_are_estimated(shared_crew_on: Make)
     assert format_bill(bill).startswith("~")
 
 
+def test_a_prompt_is_estimated_where_only_the_reply_is_counted(shared_crew_on: Make) -> None:
+    with RawServer(counting({"output_tokens": 5})) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        answer = crew.run("halved", "explore", "go", budget="4000")
+    assert (answer.code, len(server.requests)) == (79, 3)
+    used = crew.see("halved").status.tokens
+    assert (used.output, used.estimated) == (3 * 5, used.input)
+
+
 def test_a_budget_in_money_that_cannot_be_counted_is_a_need(
     shared_crew_on: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,7 +188,8 @@ class Tokens(Record):
     """Tokens that an agent used in all of its runs, by the kinds that the API bills, and its uses of the web.
 
     `cache_write_1h` are those of `cache_write` that the cache keeps for an hour. `estimated` of all were estimated from
-    the length of texts, because a server counted none. `untold` counts the turns of engines that told no tokens.
+    the length of texts, because a server counted none of the prompt or of the reply. `untold` counts the turns of
+    engines that told no tokens.
     """
 
     input: int = 0

@@ -552,11 +552,12 @@ class Model:
         model = coming.model or run_state.spec.model
         # The API does not bill a refusal before it wrote anything.
         used = Tokens() if found.stop_reason == "refusal" and not found.content else coming.used
-        if not used.total and found.content:
+        if found.content:
+            # A server may count the reply alone, or neither.
             parts = [request.get(part) for part in ("system", "tools", "messages")]
-            asked = _characters(parts) // _CHARACTERS_PER_TOKEN
-            given = _characters(found.content) // _CHARACTERS_PER_TOKEN + 1
-            used = Tokens(input=asked, output=given, estimated=asked + given)
+            asked = 0 if used.prompt else _characters(parts) // _CHARACTERS_PER_TOKEN
+            given = 0 if used.output else _characters(found.content) // _CHARACTERS_PER_TOKEN + 1
+            used += Tokens(input=asked, output=given, estimated=asked + given)
         reply = Reply(
             ts=run_state.now(),
             content=found.content,
