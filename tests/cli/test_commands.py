@@ -24,7 +24,7 @@ from crewboard.readmodel.needs import format_minute
 from crewboard.records.base import JsonValue, convert, first_line
 from crewboard.records.events import Answer, Intake
 from crewboard.records.messages import Message
-from crewboard.records.processes import Exit
+from crewboard.records.processes import Exit, HeldStart, HeldStarts
 from crewboard.records.team import Checked
 from crewboard.store import agents, codec, journal, leases, mailbox, operators, tasks
 from crewboard.store.layout import TeamDirectory
@@ -133,6 +133,15 @@ def test_sending_prints_the_message_that_lies_in_the_mailbox(cli: Cli, team: Tea
     assert mailbox.read(team.directory, "fixer").messages == [convert(sent, Message)]
     assert sent["content"] == "naïve 日本 \U0001f600"
     assert "fixer is not running: the message is kept" in ran.err
+
+
+def test_mail_to_a_queued_agent_says_what_it_waits_for(cli: Cli, team: Team) -> None:
+    enlist(team, "fixer")
+    waits = HeldStart(name="fixer", run=1, reason="waits for the host build1", for_host=True)
+    team.directory.starts.save(HeldStarts(held=[waits]))
+    told = cli("send", "fixer", "hi").err
+    assert "fixer is queued: waits for the host build1; it reads the message when it starts" in told
+    assert "resume" not in told
 
 
 def test_mail_to_who_runs_is_not_called_kept(cli: Cli, team: Team) -> None:

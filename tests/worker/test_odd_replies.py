@@ -15,6 +15,7 @@ from crewboard.commands import hire as hiring
 from crewboard.commands import messages, stop
 from crewboard.commands.context import CommandLine
 from crewboard.protocol import cooldown
+from crewboard.readmodel.activity import describe
 from crewboard.records.events import BrokenReply, Intake, Reply, Retry, RunStarted, ToolResult
 from crewboard.records.messages import RETRY
 from crewboard.store import roster
@@ -620,6 +621,8 @@ def test_a_reply_without_text_or_call_is_asked_to_go_on_once(shared_crew_on: Mak
     assert len(notices) == 2
     assert len(server.requests) == 4
     assert "Please continue" in str(server.requests[1]["messages"][-1])
+    journal = [line for event in crew.events("silent") for line in describe(event)]
+    assert [line.text for line in journal if line.kind == "stop"] == ["ended its turn without text"] * 3
 
 
 @pytest.mark.long

@@ -153,7 +153,16 @@ def not_running(team: Team, sent: Iterable[Message]) -> list[str]:
     if typed.attached:
         why = "the letter is in its inbox, and only Claude Code can start it again"
         return [f"{name} is not running: {why}" for name in asleep]
-    return [f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it" for name in asleep]
+    if not asleep:
+        return []
+    starts = agents.held_starts(team.directory)
+    waits = {each.name: starts.describe(each.name, each.run, team.now()) for each in starts.held}
+    return [
+        f"{name} is {waits[name]}; it reads the message when it starts"
+        if name in waits
+        else f"{name} is not running: the message is kept; `{typed(f'resume {name}')}` resumes it"
+        for name in asleep
+    ]
 
 
 def mark_read(team: Team, name: str, offset: int) -> None:

@@ -185,7 +185,8 @@ def _describe_reply(event: Reply) -> list[Activity]:
             lines[-1] = replace(before, text=before.text + line.text, detail=sources)
         else:
             lines.append(line)
-    why = describe_stop(event)
+    is_silent = not any(each.get("type") == "tool_use" or str(each.get("text", "")).strip() for each in event.content)
+    why = describe_stop(event) or ("ended its turn without text" if is_silent else "")
     # The answer says a refusal.
     return [*lines, Activity(event.ts, "stop", why)] if why and event.stop_reason != "refusal" else lines
 
