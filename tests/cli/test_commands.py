@@ -865,18 +865,22 @@ def test_teams(cli: Cli) -> None:
     assert [team["name"] for team in cli("team", "list", "--json").json] == ["other"]
 
 
-def test_what_was_not_sent_goes_with_a_team_that_is_purged(cli: Cli, tmp_path: Path) -> None:
+def test_what_the_dashboard_kept_goes_with_a_purged_team(cli: Cli, tmp_path: Path) -> None:
     of_this_user = cli.with_environment(XDG_STATE_HOME=str(tmp_path / "state"))
     assert of_this_user("team", "create", "crew").code == 0
-    drafts = tmp_path / "state/crewboard/drafts"
-    drafts.mkdir(parents=True)
-    unsent = operators.file_for(drafts, cli.root.resolve() / ".crewboard/crew")
-    assert unsent is not None
-    unsent.write_text("{}")
+    state, directory = tmp_path / "state/crewboard", cli.root.resolve() / ".crewboard/crew"
+    operator = Team(TeamDirectory(directory), environment=of_this_user.environment).operator
+    drafts, sent = (operators.file_for(state / name, directory) for name in ("drafts", "sent"))
+    visit = operators.file_for(state / "visits", directory, operator)
+    kept = [each for each in (drafts, sent, visit) if each is not None]
+    assert len(kept) == 3
+    for each in kept:
+        each.parent.mkdir(parents=True)
+        each.write_text("{}")
     assert of_this_user("team", "delete", "crew").code == 0
-    assert unsent.exists()
+    assert all(each.exists() for each in kept)
     assert of_this_user("team", "delete", "crew", "--purge").code == 0
-    assert not unsent.exists()
+    assert [each for each in kept if each.exists()] == []
 
 
 def test_the_root_is_found_from_below(cli: Cli, team: Team) -> None:

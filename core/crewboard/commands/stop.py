@@ -211,9 +211,10 @@ def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool 
             if changes.worktree_of(team, name) is not None:
                 changes.forget(team, name, base=True)
         team.directory.purge()
-        # What was written in the dashboard and not sent would come back in another team of this name.
-        for folder in (env.drafts_folder(team.environment), env.sent_folder(team.environment)):
-            place = operators.file_for(folder, team.directory.path)
+        # What this user wrote there, and when they last looked, would come back in another team of this name.
+        folders = (env.drafts_folder(team.environment), env.sent_folder(team.environment))
+        visits = operators.file_for(env.visits_folder(team.environment), team.directory.path, team.operator)
+        for place in (*(operators.file_for(folder, team.directory.path) for folder in folders), visits):
             if place is not None:
                 # The team is gone, also if this stays.
                 with contextlib.suppress(OSError):
