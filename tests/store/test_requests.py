@@ -121,6 +121,14 @@ def test_only_the_recipient_and_the_operator_can_answer(directory: TeamDirectory
     assert requests.decide(directory, "q1", "approved", "operator", 2.0).decided_by == "operator"
 
 
+def test_the_user_is_named_only_if_the_operator_decided(directory: TeamDirectory) -> None:
+    ask(directory)
+    ask(directory, "q2")
+    assert requests.decide(directory, "q1", "approved", "operator", 2.0, operator="Kim").operator == "Kim"
+    # The lead's commands run in the environment of the user who started it.
+    assert requests.decide(directory, "q2", "approved", "lead", 2.0, operator="Kim").operator == ""
+
+
 def test_the_first_answer_wins(directory: TeamDirectory) -> None:
     ask(directory)
     requests.decide(directory, "q1", "rejected", "operator", 2.0, feedback="no")

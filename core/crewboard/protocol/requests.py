@@ -100,7 +100,7 @@ def _open(team: TeamDirectory, request: Request) -> Request:
     """
     existing = load(team, request.id)
     if existing is not None and (existing.status, existing.decided_by) == ("cancelled", SYSTEM):
-        return _save(team, existing, status="pending", decided_at=None, decided_by=None, operator="")
+        return _save(team, existing, status="pending", decided_at=None, decided_by=None)
     if existing is not None:
         return existing
     old = load(team, request.supersedes) if request.supersedes else None
