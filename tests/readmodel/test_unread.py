@@ -128,6 +128,19 @@ def test_the_newest_messages_of_a_mailbox_are_kept(team: TeamDirectory) -> None:
     assert reader.read()[-2] is first
 
 
+def test_unreadable_lines_go_with_the_messages_before_them(team: TeamDirectory) -> None:
+    reader = MailReader(team, BOX)
+    for number in (1, 2):
+        team.inbox(BOX).store.append(team.inbox(BOX).name, b"{\n")
+        fill(team, 1)
+        assert len(reader.read()) == number
+    assert len(reader.damaged_ends) == 2
+    fill(team, MOST)
+    team.inbox(BOX).store.append(team.inbox(BOX).name, b"{\n")
+    assert len(reader.read()) < MOST
+    assert reader.damaged_ends == [reader.offset]
+
+
 @pytest.mark.long
 def test_a_mailbox_of_30000_can_be_read_to_its_oldest(team: TeamDirectory) -> None:
     fill(team, 30_000)

@@ -323,11 +323,6 @@ class MailReader:
         """Return the offset in bytes up to which the mailbox was read."""
         return self._mailbox.offset
 
-    @property
-    def damaged(self) -> int:
-        """Return the number of lines that cannot be read."""
-        return len(self.damaged_ends)
-
     def is_enough_for(self, newest: Sequence[MessageView], count: int) -> bool:
         """Return True if `newest` contains the newest `count` messages completely, with their delivery times."""
         known = self._journal.whole or all(letter.picked_up_at is not None for letter in newest)

@@ -153,7 +153,7 @@ def _page(team: Team, name: str, most: int | None, before: str | None) -> Sequen
     if reader.tail and not reader.is_enough_for(letters[-(most or 0) :], most or 0):
         reader = MailReader(team.directory, name, tail=False)
         letters = reader.read()
-    note_damage(reader.damaged, "mailbox")
+    note_damage(len(reader.damaged_ends), "mailbox")
     if before is not None:
         places = [place for place, letter in enumerate(letters) if letter.message.id == before]
         if not places:
