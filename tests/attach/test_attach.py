@@ -10,6 +10,8 @@ import pytest
 
 from crewboard import read_team
 from crewboard.attach import delivery, mirror
+from crewboard.errors import StorageError
+from crewboard.store import leases
 from crewboard.store.layout import TeamDirectory
 from crewboard_tui.queries import Snapshot
 from crewboard_tui.widgets.bars import alert_line
@@ -66,6 +68,32 @@ def test_attach_mirrors_until_the_team_has_ended(replay: Replay, tmp_path: Path,
     assert done.out.startswith(f"attached to {TEAM} as claude-")
     assert done.out.endswith(f"its history stays in {tmp_path}/.crewboard/{status['team']}\n")
     assert "plans: Claude Code approves by itself" in done.err
+
+
+@pytest.mark.parametrize("is_mirrored", [True, False])
+def test_another_mirror_is_named_only_if_there_is_one(
+    replay: Replay, tmp_path: Path, lead: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, is_mirrored: bool
+) -> None:
+    play_in(replay, tmp_path)
+    directory = replay.attach(tmp_path)
+    lead.kill()
+    lead.wait()
+    other = leases.take(directory.mirror_lock) if is_mirrored else None
+    refresh, looks = mirror.Mirror.refresh, list[None]()
+
+    def refresh_at_second_look(self: mirror.Mirror) -> bool:
+        looks.append(None)
+        if other is None and len(looks) == 1:
+            raise StorageError("no space left")
+        if other is not None and len(looks) == 2:
+            leases.release(other)
+        return refresh(self)
+
+    monkeypatch.setattr(mirror.Mirror, "refresh", refresh_at_second_look)
+    done = Inside(tmp_path)("attach", TEAM)
+    assert done.code == 0
+    assert ("another process mirrors it; this one takes over" in done.err) == is_mirrored
+    assert ("no space left" in done.err) != is_mirrored
 
 
 def test_status_and_doctor_say_what_runs_the_agents(replay: Replay, tmp_path: Path) -> None:

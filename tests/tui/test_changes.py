@@ -489,6 +489,27 @@ async def test_a_key_asks_the_agent_to_resolve_its_conflicts(frozen: Frozen, rep
 
 
 @pytest.mark.long
+async def test_a_conflict_is_resolved_also_before_another_merge(frozen: Frozen, repository: Repository) -> None:
+    """The work merges cleanly into another branch than the one that is checked out."""
+    repository.snapshot("api", {"README.md": "# Ink\n"})
+    _idle(frozen, "api")
+    repository.git("branch", "old")
+    repository.write({"README.md": "# Inkpot 2\n"})
+    repository.commit("meanwhile")
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("⚠ conflicts: README.md")
+        await stage.press("a")
+        await stage.sees("✖ the work of api conflicts with main in README.md")
+        await stage.press("i")
+        await stage.write("old")
+        await stage.press("enter")
+        await stage.sees("✓ would commit")
+        await stage.press("v")
+        await stage.sees("asked api to resolve the conflicts")
+
+
+@pytest.mark.long
 async def test_a_conflict_of_just_now_can_be_resolved_from_the_page(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     _idle(frozen, "api")
