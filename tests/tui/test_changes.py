@@ -24,7 +24,7 @@ from crewboard.records.messages import Message
 from crewboard.records.team import Checked, Reviewed
 from crewboard.store import agents, codec, journal, leases, roster, tasks
 from crewboard.store.interface import Key
-from crewboard.worktrees import checkout, snapshot
+from crewboard.worktrees import checkout, merging, snapshot
 from crewboard.worktrees.changes import Changes, FileChange, LastCheck
 from crewboard_tui import app
 from crewboard_tui.render.diff import MOST_OF_FILE, changed, changed_words, hunk_lines, parse_diff
@@ -32,7 +32,7 @@ from crewboard_tui.render.lines import plain
 from crewboard_tui.settings import Settings
 from crewboard_tui.views import base
 from crewboard_tui.views.changes.merge_page import MergePage
-from crewboard_tui.views.changes.work import change_rows, file_line, fit_words
+from crewboard_tui.views.changes.work import change_rows, detail_lines, file_line, fit_words
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from tests.frozen import NOW, Frozen
 from tests.system import need_program
@@ -206,6 +206,25 @@ def test_a_row_shows_a_red_check_beside_a_collision() -> None:
     assert "✗ ⚠ collides with ben" in plain(row.line)
     (row,) = change_rows([(None, replace(work, conflicts=("api.py",)))], 56)
     assert "✗ ⚠ conflicts: api.py" in plain(row.line)
+
+
+@pytest.mark.long
+def test_merged_work_is_behind_alike_in_its_row_and_below(tmp_path: Path) -> None:
+    """One commit of the user came before the merge, and three after it."""
+    make_repository(tmp_path)
+    home = Home(tmp_path)
+    work(home)
+    for number in range(4):
+        home.write("user.txt", f"{number}\n")
+        home.commit("user")
+        if number == 0:
+            changes.merge(home.team, "bob")
+    (made,) = merging.load(home.directory).acceptances
+    (found,) = changes.list_changes(home.team)
+    (row,) = change_rows([(None, found)], 80)
+    assert "base 4 behind" in plain(row.line)
+    told = f"branch  crew/bob, last merged as {made.result[:8]}, 4 commits behind"
+    assert plain(detail_lines(found, 80, made)[0]) == told
 
 
 def test_a_change_of_the_mode_is_shown() -> None:
@@ -439,7 +458,7 @@ async def test_merged_work_is_committed_as_shown_and_taken_back(
         await stage.press("escape")
         may_read.set()
         await stage.sees("all merged", "files   all merged, as")
-        await stage.sees(f"branch  crew/@demo/api from {repository.git('rev-parse', 'HEAD')[:8]}")
+        await stage.sees(f"branch  crew/@demo/api, last merged as {repository.git('rev-parse', 'HEAD')[:8]}")
         assert (repository.root / "src/cursor.py").read_text() == "A = 1\n"
         said = repository.git("log", "-1", "--format=%an%n%B")
         assert said.startswith("Kim\npages: one more row\n\nCo-authored-by: api")

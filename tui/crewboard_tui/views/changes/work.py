@@ -200,11 +200,13 @@ def detail_lines(changes: "Changes", width: int, merged: Acceptance | None = Non
 
     What was `merged` last is named by the commit that the user's branch got, which a merge names, too.
     """
-    begin = merged.result if merged is not None and merged.commit == changes.base else changes.base
-    # They are counted from its own base, which the merge made anew.
-    behind = f", {counted(changes.behind, 'commit')} behind" if changes.behind and begin == changes.base else ""
+    begin, since = changes.base, " from "
+    if merged is not None and merged.commit == changes.base:
+        # What the agent does not have is counted from where its checkout began.
+        begin, since = merged.result, ", last merged as "
+    behind = f", {counted(changes.behind, 'commit')} behind" if changes.behind else ""
     facts: list[Line] = [
-        (Span("branch  ", "dim"), say_run(changes.branch), Span(f" from {begin[:ID_LENGTH]}{behind}", "dim"))
+        (Span("branch  ", "dim"), say_run(changes.branch), Span(f"{since}{begin[:ID_LENGTH]}{behind}", "dim"))
     ]
     if changes.conflicts:
         facts.append(
