@@ -24,14 +24,15 @@ REPORT = ROOT / ".bench.json"
 class Figure:
     """One measurement. `target` is the ratio, or with no baseline the value, that it should stay within.
 
-    `more_is_better` turns the comparison around.
+    `base` is what the `baseline` measured, which may be 0; None if there is none. `more_is_better` turns the comparison
+    around.
     """
 
     name: str
     value: float
     unit: str
     baseline: str = ""
-    base: float = 0.0
+    base: float | None = None
     target: float | None = None
     more_is_better: bool = False
     section: str = ""
@@ -42,13 +43,13 @@ class Figure:
         return self.value / self.base if self.base else None
 
     @property
-    def compared(self) -> float:
-        """The value that is compared with the target."""
-        return self.value if self.ratio is None else self.ratio
+    def compared(self) -> float | None:
+        """The value that is compared with the target; None if there is no ratio, because the baseline measured 0."""
+        return self.value if self.base is None else self.ratio
 
     def within(self, tolerance: float = 1.0) -> bool:
-        """Return True if the value is within `tolerance` times its target."""
-        if self.target is None:
+        """Return True if the value is within `tolerance` times its target, or cannot be compared with it."""
+        if self.target is None or self.compared is None:
             return True
         if self.more_is_better:
             return self.compared * tolerance >= self.target
@@ -57,12 +58,16 @@ class Figure:
     def row(self) -> tuple[str, str, str, str, str, str]:
         """Return its cells: name, measured, baseline, the baseline's value, ratio, target."""
         sign = "≥" if self.more_is_better else "≤"
-        target = "" if self.target is None else f"{sign} {self.target:g}" + ("" if self.ratio else f" {self.unit}")
+        target = (
+            ""
+            if self.target is None
+            else f"{sign} {self.target:g}" + ("" if self.base is not None else f" {self.unit}")
+        )
         return (
             self.name,
             f"{_number(self.value)} {self.unit}",
             self.baseline,
-            f"{_number(self.base)} {self.unit}" if self.base else "",
+            "" if self.base is None else f"{_number(self.base)} {self.unit}",
             "" if self.ratio is None else f"{self.ratio:.3g}",
             target + ("" if self.within() else "  MISSED"),
         )
@@ -85,7 +90,7 @@ class Figures:
         name: str,
         value: float,
         unit: str,
-        against: tuple[str, float] = ("", 0.0),
+        against: tuple[str, float | None] = ("", None),
         *,
         target: float | None = None,
         more_is_better: bool = False,
@@ -128,7 +133,8 @@ def machine(load: float) -> dict[str, Any]:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    # What is less than 0.1 was counted in few ticks: 0.0999 says no more than 0.1.
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _cell(text: str, width: int, column: int) -> str:

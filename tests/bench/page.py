@@ -4,6 +4,7 @@ It prints what the README repeats of them.
 """
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -12,6 +13,9 @@ from crewboard import __version__
 from tests.bench.figures import REPORT, ROOT, Figure
 
 PAGE = ROOT / "docs" / "performance.md"
+
+_PEERS = "test_peers.py"
+"""The file that measures other programs, where they are installed."""
 
 _HEAD = """# Performance
 
@@ -23,15 +27,16 @@ Times depend on the machine, so most figures stand next to a baseline that was m
 Textual app, a bare import, plain bash. The ratio of the two is what carries over to another machine, and where a goal
 has no unit it is such a ratio. A goal that was missed says so.
 
-`make peers` installs two other programs for many coding agents into `.cache/`, pinned, under their own licences; then
-`make bench` measures them too. They are measured in an empty project, without agents, while crewboard shows a team of
-thirty.
+`make peers` installs two other programs for many coding agents into `.cache/`, pinned, under their own licences. Where
+they are installed, `make bench` measures them too, and their figures stand here: in an empty project, without agents,
+next to crewboard with a team of thirty.
 
 Each section names the file whose tests measure it: there stands what exactly a figure is. `.venv/bin/pytest FILE -n 0
 -m bench` measures a section and prints its table, and with `-k WORDS` one test of it. The machine must do nothing else:
 beside other work times are several times as long, and only counts, memory and ratios hold.
 
-Rest is the exception: on a virtual machine that does nothing, a wake may cost many times what it costs on a busy one.
+Figures at rest depend on the machine's load too: a wake-up costs several times more on an idle virtual machine. Compare
+them with their baseline.
 
 ## What the dashboard keeps
 
@@ -61,6 +66,9 @@ def page(report: dict[str, Any]) -> str:
     figures = _figures(report)
     for section, group in groupby(figures, lambda figure: figure.section):
         members = list(group)
+        # Alone, crewboard is next to nothing there.
+        if members[0].file == _PEERS and all(each.name.startswith("crewboard") for each in members):
+            continue
         rows = [_line(figure) for figure in members]
         head = "| figure | measured | baseline | ratio | goal |\n|---|---:|---|---:|---|"
         parts.append(
@@ -70,12 +78,14 @@ def page(report: dict[str, Any]) -> str:
 
 
 def _figures(report: dict[str, Any]) -> list[Figure]:
-    return [Figure(**{name: raw[name] for name in Figure.__dataclass_fields__}) for raw in report["figures"]]
+    found = [Figure(**{name: raw[name] for name in Figure.__dataclass_fields__}) for raw in report["figures"]]
+    # Reports of before had 0 where there was no baseline.
+    return [each if each.baseline else replace(each, base=None) for each in found]
 
 
 def _line(figure: Figure) -> str:
     name, measured, baseline, base, ratio, goal = figure.row()
-    compared = f"{baseline}: {base}" if base else ""
+    compared = f"{baseline}: {base}" if baseline else ""
     return "| " + " | ".join([name, measured, compared, ratio, goal.replace("  MISSED", ", **missed**")]) + " |"
 
 

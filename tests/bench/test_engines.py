@@ -120,8 +120,7 @@ def test_a_start_of_an_engine(figures: Figures, tmp_path: Path, monkeypatch: pyt
                 stop.stop(crew.team, agent)
         finally:
             crew.end()
-    figure = figures.add(
-        f"{known.title}, hire to its first request", median(ours[1:]), "s", ("it alone", median(alone[1:]))
-    )
-    more = figures.add(f"{known.title}, more than it alone", figure.value - figure.base, "s", target=1)
+    with_us, without = median(ours[1:]), median(alone[1:])
+    figures.add(f"{known.title}, hire to its first request", with_us, "s", ("it alone", without))
+    more = figures.add(f"{known.title}, more than it alone", with_us - without, "s", target=1)
     assert more.within()

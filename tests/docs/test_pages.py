@@ -3,11 +3,14 @@
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from crewboard import engines
+from tests.bench import page as performance
+from tests.bench.figures import Figure, machine
 from tests.docs.pages import ROOT, anchors, broken_links, links, missing_paths, pages, prose
 
 _CITED = re.compile(r"docs/[\w/-]+\.md(?:#[\w-]+)?")
@@ -109,6 +112,25 @@ def test_measured_figures_of_the_readme_are_those_of_the_page() -> None:
     measured = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
     assert len(figures) >= 3
     assert [figure for figure in figures if f" {figure}" not in measured] == []
+
+
+def test_a_baseline_that_measured_nothing_stands_on_the_page() -> None:
+    figure = Figure("at rest", 0.09992, "% of a core", "a Python that only wakes as often", 0.0, target=0.5)
+    assert figure.row() == ("at rest", "0.1 % of a core", figure.baseline, "0 % of a core", "", "≤ 0.5")
+    report = {"at": 0, "machine": machine(0), "figures": [{**asdict(figure), "file": "test_screen.py"}]}
+    assert (
+        "| at rest | 0.1 % of a core | a Python that only wakes as often: 0 % of a core |  | ≤ 0.5 |"
+        in performance.page(report)
+    )
+
+
+def test_the_page_shows_other_programs_only_where_measured() -> None:
+    alone, other = (Figure(f"{who}: at rest", 0.15, "%", file="test_peers.py") for who in ("crewboard", "bernstein"))
+    report = {"at": 0, "machine": machine(0), "figures": [asdict(alone)]}
+    assert "at rest |" not in performance.page(report)
+    both = performance.page({**report, "figures": [asdict(alone), asdict(other)]})
+    assert "| crewboard: at rest |" in both
+    assert "| bernstein: at rest |" in both
 
 
 def test_programs_of_engines_are_named_in_versions_that_were_tested() -> None:
