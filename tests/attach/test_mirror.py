@@ -259,7 +259,7 @@ def test_a_killed_mirror_imports_nothing_twice(replay: Replay, root: Path, monke
     assert len(marks_of(team, "alpha")) == 2
 
 
-def test_a_mirror_that_could_not_read_what_it_had_imports_nothing_twice(
+def test_a_mirror_that_began_anew_imports_nothing_twice(
     replay: Replay, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replay.copy("in_process")

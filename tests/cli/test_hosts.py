@@ -362,9 +362,7 @@ def test_an_agent_that_cannot_be_killed_names_its_host(hosted: Team, monkeypatch
     leases.release(held)
 
 
-def test_a_resume_of_who_was_only_asked_to_end_waits_for_that_also_on_a_lost_host(
-    hosted: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_waits_for_an_asked_end_also_on_a_lost_host(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_commands, "LOST_TIMEOUT", 0.0)
     enlist(hosted, "w1")
     held = leases.take(hosted.directory.agent("w1").lease)
@@ -378,9 +376,7 @@ def test_a_resume_of_who_was_only_asked_to_end_waits_for_that_also_on_a_lost_hos
     leases.release(held)
 
 
-def test_a_resume_of_who_is_to_be_killed_says_at_once_that_the_host_is_lost(
-    hosted: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_after_a_kill_says_that_the_host_is_lost(hosted: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """And looks at the requests, which are in a database, a few times a second."""
     monkeypatch.setattr(host_commands, "LOST_TIMEOUT", 1.0)
     enlist(hosted, "w1")

@@ -160,7 +160,7 @@ def test_the_place_of_a_mark_in_its_block_changes_nothing() -> None:
     assert service.count(convert(plain, Request))["cache_read_input_tokens"] == written > 0
 
 
-def test_a_picture_counts_as_it_does_in_the_api_whatever_its_size() -> None:
+def test_a_picture_of_any_size_counts_as_in_the_api() -> None:
     source = {"type": "base64", "media_type": "image/png", "data": "A" * 1_000_000}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": source}]}
     asked = convert({**ASKED, "messages": [{"role": "user", "content": [result]}]}, Request)

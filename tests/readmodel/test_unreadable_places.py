@@ -82,7 +82,7 @@ def test_an_agent_with_an_unreadable_lease_is_neither_dead_nor_alive(team: TeamD
     assert not [need for need in view.needs if need.agent == "bob"]
 
 
-def test_an_agent_whose_spec_is_gone_needs_the_user_until_it_is_acknowledged(team: TeamDirectory) -> None:
+def test_a_lost_spec_needs_the_user_until_acknowledged(team: TeamDirectory) -> None:
     """Only a stop makes another one of it, and nothing resumes the agent before that."""
     team.agent("bob").spec.on_disk.unlink()
     view = TeamReader(team).read()
@@ -125,7 +125,7 @@ def test_a_spec_that_goes_another_time_needs_the_user_again(team: TeamDirectory,
         leases.release(held)
 
 
-def test_an_agent_that_is_removed_while_the_team_is_read_lacks_nothing(team: TeamDirectory) -> None:
+def test_an_agent_removed_during_a_reading_lacks_nothing(team: TeamDirectory) -> None:
     removed = list[str]()
 
     def between() -> None:
@@ -138,7 +138,7 @@ def test_an_agent_that_is_removed_while_the_team_is_read_lacks_nothing(team: Tea
     assert removed
 
 
-def test_a_line_whose_end_is_a_message_is_said_to_be_unreadable_at_its_beginning(team: TeamDirectory) -> None:
+def test_a_line_that_ends_in_a_message_has_an_unreadable_start(team: TeamDirectory) -> None:
     whole = mailbox.compose("operator", "bob", "message", "written behind it")
     with team.inbox("bob").on_disk.open("ab") as inbox:
         inbox.write(b'{"v": 1, "id": "x' + codec.encode(whole))

@@ -350,7 +350,7 @@ async def test_e_edits_subject_and_description(frozen: Frozen) -> None:
 
 
 @pytest.mark.long
-async def test_a_task_that_is_written_anew_begins_empty_whatever_ends_meanwhile(frozen: Frozen) -> None:
+async def test_a_reload_of_drafts_keeps_a_task_that_is_edited(frozen: Frozen) -> None:
     frozen.task(30, "old")
     async with opened(frozen, 80, 36) as stage:
         await _on(stage, 30)
