@@ -639,7 +639,7 @@ def test_resume_waits_for_what_becomes_of_a_stop(shared_crew: Crew, approve: boo
     with ThreadPoolExecutor(1) as caller:
         resumed = caller.submit(hire.resume_all, team, [name])
         assert eventually(lambda: told, "that it waits") == [
-            f"{name} was asked to end; it starts again once it has ended"
+            f"waiting until {name} has ended, as it was asked to. Then {name} starts again."
         ]
         assert not resumed.done()
         (shared_crew.root / name).touch()

@@ -288,7 +288,7 @@ def create_command(root: Path, name: str = "NAME") -> str:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, interval: float = POLL_INTERVAL) -> bool:
-    """Wait until `condition` is true, looking each `interval`; return False if it is not within `seconds`."""
+    """Check `condition` every `interval` seconds; return False if it is not true within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

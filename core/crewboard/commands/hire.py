@@ -674,7 +674,7 @@ _END_TIMEOUT = requests.SHUTDOWN_TIMEOUT + 10
 """Seconds for an agent to end that was asked to."""
 
 _LOOK_INTERVAL = 0.2
-"""Seconds between two looks whether it did: each reads the requests of the team."""
+"""Seconds between two checks of whether the agent has ended. Each check reads the requests of the team."""
 
 
 def _goes_on(team: Team, agent: AgentDirectory) -> bool:
@@ -689,10 +689,10 @@ def _goes_on(team: Team, agent: AgentDirectory) -> bool:
         spec = agent.spec.load_or_none()
         # One that was only asked may answer and end where its host is gone, too.
         is_lost = spec is not None and spec.want == "killed" and hosts.is_lost(team, agent.name)
-        why, most, told_after = f"{agent.name} was asked to end", _END_TIMEOUT, None
+        why, most, told_after = f"waiting until {agent.name} has ended, as it was asked to", _END_TIMEOUT, None
         if is_lost:
             why, most, told_after = hosts.still_running(team, [agent.name]), hosts.LOST_TIMEOUT, 0.0
-        with telling(team, f"{why}; it starts again once it has ended", told_after):
+        with telling(team, f"{why}. Then {agent.name} starts again.", told_after):
             if not wait_until(lambda: not _is_ending(team, agent), most, _LOOK_INTERVAL):
                 if is_lost:
                     raise TryLaterError(why)
@@ -868,8 +868,8 @@ def resume_all(
 ) -> tuple[list[str], list[str]]:
     """Resume every agent that is not running, or those of these names, all at once.
 
-    Return who starts again, and who was asked to end and goes on: it refused. Without names, explorers are left out:
-    their agents send new ones.
+    Return the agents that were resumed, and those that refused to end and continue. Without names, explorers are left
+    out: their agents send new ones.
 
     Raises:
         CrewboardError: One of them did not start; the others were started nevertheless.

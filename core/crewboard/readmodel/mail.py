@@ -176,7 +176,7 @@ class Unread:
 
     In a mailbox with very much unread mail, only the last `EXACT` bytes are parsed, and each line before counts as one.
     Of messages before the newest `IDS` only their ends are kept, so that one takes 8 bytes, and a result 16.
-    With `until`, what is behind that offset does not count.
+    With `until`, only messages up to that offset count.
     """
 
     def __init__(self, team: TeamDirectory, name: str, cursor: int, until: int | None = None) -> None:

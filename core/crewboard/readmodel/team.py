@@ -165,7 +165,7 @@ class AgentView(Finding, frozen=True, kw_only=True):
         return is_wanted and self.state not in ("paused", "stopping")
 
     def with_pause(self, doing: str) -> str:
-        """Return what it does in the words of `doing`, behind `pausing` if it is to pause after that."""
+        """Return `doing`, after `pausing` if a pause was requested and has not begun."""
         return " · ".join(filter(None, ("pausing", doing))) if self.is_pausing else doing
 
     @property

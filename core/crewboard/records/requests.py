@@ -58,8 +58,8 @@ class Request(Record, kw_only=True):
 
     `edited` is the plan as the approver changed it; it replaces the plan in the payload. `terms` are those of its
     approval; None if it has none. `notes` are those that came with the answer; those on the versions before are in the
-    payload, with the answers to them, so that a yes is bound to them. `operator` is which of the users decided it,
-    where the operator did; empty if that is unknown.
+    payload, with the answers to them, so that a yes is bound to them. `operator` is the name of the user
+    who decided it, if `decided_by` is the operator; else empty.
     """
 
     id: Annotated[str, Meta(pattern=REQUEST_ID_RULE)]

@@ -177,7 +177,7 @@ def unavailable_reason(policy: Policy, holds_for: float = TRIED_FOR) -> str | No
         trial = _trial(policy)
         if time.monotonic() < _tried.get(tuple(trial), 0):
             return None
-        # A mount below a path may disappear while it is mounted anew.
+        # Bubblewrap fails if a mount is removed while it mounts it again, so one failure proves nothing.
         done = _run(trial)
         if done.returncode:
             done = _run(trial)
