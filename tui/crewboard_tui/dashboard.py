@@ -200,14 +200,14 @@ def run(
     # A key waits for the reading thread as long as that may keep the interpreter: by default ten times as long.
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth
+    import logging
     import signal
     import threading
 
     from msgspec.structs import replace
 
-    from crewboard.protocol import requests
+    from crewboard.protocol import requests, supervisor_client
     from crewboard.store.layout import TeamDirectory
-    from crewboard_tui import poller
     from crewboard_tui.app import CrewboardApp
     from crewboard_tui.render.sanitize import safe_line
 
@@ -215,8 +215,9 @@ def run(
         bundle.end()
         if not read_only and team.directory.exists() and not team.directory.is_foreign():
             # So that its prefork server is ready before the first agent is hired from here. A hire tries again.
-            wake = (team.directory,)
-            threading.Thread(target=poller.wake_supervisor, args=wake, name="crewboard-wake", daemon=True).start()
+            warn = logging.getLogger(__name__).warning
+            wake = partial(supervisor_client.start_or_tell, supervisor_client.wake_supervisor, team.directory, warn)
+            threading.Thread(target=wake, name="crewboard-wake", daemon=True).start()
 
     settings = read_settings(theme, team.directory.root)
     if on_leave is not None:

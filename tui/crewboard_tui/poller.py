@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -264,8 +265,12 @@ class TeamPoller:
         )
         if self._may_ring and due and (is_needed or view.unprovided):
             self._rang_at = time.monotonic()
-            ring = (self._team, self._provide)
-            threading.Thread(target=wake_supervisor, args=ring, name="crewboard-ring", daemon=True).start()
+            ring = partial(supervisor_client.start_or_tell, self._ring, self._team, log.warning)
+            threading.Thread(target=ring, name="crewboard-ring", daemon=True).start()
+
+    def _ring(self, team: TeamDirectory) -> None:
+        supervisor_client.wake_supervisor(team)
+        self._provide()
 
     def _answer_again(self) -> None:
         """Answer what the screen asks now; while changes keep coming, the team is not read again for that."""
@@ -319,15 +324,6 @@ class TeamPoller:
                 if query in before:
                     answers[query] = before[query]
         return replace(snapshot, answers=answers, problem=problem)
-
-
-def wake_supervisor(team: TeamDirectory, provide: Callable[[], object] = lambda: None) -> None:
-    """Wake the supervisor of a team, or start it, and then `provide` what it lacks. A failure is logged."""
-    try:
-        supervisor_client.wake_supervisor(team)
-        provide()
-    except (CrewboardError, OSError) as error:
-        log.warning("no supervisor: %s", error)
 
 
 def is_at_rest(view: TeamView) -> bool:

@@ -17,14 +17,14 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
 from crewboard import env
-from crewboard.errors import StorageError, TryLaterError, UntrustedError, UsageError
+from crewboard.errors import CrewboardError, StorageError, TryLaterError, UntrustedError, UsageError
 from crewboard.names import is_name
 from crewboard.records.processes import Lease, Supervisor
 from crewboard.redaction import is_secret
@@ -140,6 +140,14 @@ def wake_supervisor(team: TeamDirectory) -> None:
     """
     if not roster.is_attached(team) and not store_hosts.exist(team):
         _send(team, ControlRequest())
+
+
+def start_or_tell(start: Callable[[TeamDirectory], object], team: TeamDirectory, tell: Callable[[str], object]) -> None:
+    """Call `start`, which wakes or starts the supervisor of a team. If that fails, `tell` why and continue."""
+    try:
+        start(team)
+    except (CrewboardError, OSError) as error:
+        tell(f"no supervisor can be started: {error}")
 
 
 def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping[str, str]) -> None:

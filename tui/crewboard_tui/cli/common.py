@@ -514,21 +514,14 @@ def prepare(team: TeamDirectory) -> None:
     from crewboard.protocol import supervisor_client
 
     if team.address is None:
-        _start_supervisor(supervisor_client.wake_supervisor, team)
+        supervisor_client.start_or_tell(supervisor_client.wake_supervisor, team, note)
 
 
 def revive(team: TeamDirectory) -> None:
     """Start a supervisor if none is running. If that fails, report it and continue."""
     from crewboard.protocol import supervisor_client
 
-    _start_supervisor(supervisor_client.ensure_running, team)
-
-
-def _start_supervisor(start: Callable[[TeamDirectory], None], team: TeamDirectory) -> None:
-    try:
-        start(team)
-    except (CrewboardError, OSError) as error:
-        note(f"no supervisor can be started: {error}")
+    supervisor_client.start_or_tell(supervisor_client.ensure_running, team, note)
 
 
 NETWORK = frozenset({
