@@ -166,15 +166,19 @@ def test_results_for_a_lead_that_is_an_agent_are_not_yours(team: Team) -> None:
     assert kinds(team) == [("result", "lead")]
 
 
-def test_results_from_before_a_lead_stay_yours_until_read(team: Team) -> None:
-    finish(team, "scout")
-    send_result(team, "scout", "41 modules")
+def lead_begins_here(team: Team) -> None:
+    """Put a lead on the roster that reads its mailbox from its present end on."""
     finish(team, "lead", "lead")
-    begins = mailbox.size(team.directory, "lead")
     lead = team.directory.agent("lead")
     spec = lead.spec.load()
     assert spec is not None
-    lead.spec.save(spec.replace(mail_from=begins))
+    lead.spec.save(spec.replace(mail_from=mailbox.size(team.directory, "lead")))
+
+
+def test_results_from_before_a_lead_stay_yours_until_read(team: Team) -> None:
+    finish(team, "scout")
+    send_result(team, "scout", "41 modules")
+    lead_begins_here(team)
     send_result(team, "scout", "43 modules", ts=9.0)
     (need,) = read_team(team.directory).needs
     assert (need.agent, need.mailbox, need.summary) == ("scout", "lead", "result: 41 modules"), (
@@ -182,6 +186,20 @@ def test_results_from_before_a_lead_stay_yours_until_read(team: Team) -> None:
     )
     messages.acknowledge_marks(team, dict(need.marks))
     assert kinds(team) == []
+
+
+def test_results_that_come_after_a_lead_was_removed_need_you(team: Team) -> None:
+    finish(team, "scout")
+    send_result(team, "scout", "x" * 5000)
+    messages.mark_read(team, "lead", mailbox.size(team.directory, "lead"))
+    lead_begins_here(team)
+    messages.acknowledge_results(team, "scout")
+    stop.remove(team, "lead")
+    send_result(team, "scout", "43 modules")
+    (need,) = read_team(team.directory).needs
+    assert (need.agent, need.summary) == ("scout", "result: 43 modules")
+    lead_begins_here(team)
+    assert kinds(team) == [("result", "scout")], "the next lead begins behind it"
 
 
 def test_a_failed_task_needs_you_until_it_is_tried_again(team: Team) -> None:

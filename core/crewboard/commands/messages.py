@@ -259,16 +259,21 @@ def _ended_run(team: Team, name: str) -> int | None:
     return None if leases.is_held(agent.lease) else run
 
 
-def forget_acknowledged(team: Team, name: str) -> None:
-    """Remove the acknowledgement for `name`: the next agent of that name starts at run 1 again."""
-    state = team.directory.operator.load()
+def forget_agent(team: Team, name: str) -> None:
+    """Remove what was acknowledged and read of an agent that is being removed.
+
+    The next agent of that name starts at run 1 again, and the next mailbox at its first byte.
+    """
 
     def forget(state: OperatorState) -> None:
         state.acknowledged.pop(name, None)
         state.failures.pop(name, None)
+        state.read.pop(name, None)
+        # The marks of its results in other mailboxes stay, as those mailboxes do.
+        in_its_mailbox = result_mark(name, "")
+        state.needs = {mark: seen for mark, seen in state.needs.items() if not mark.startswith(in_its_mailbox)}
 
-    # Keep the marks of its results: the mailboxes that contain them are kept.
-    if state is not None and (name in state.acknowledged or name in state.failures):
+    if team.directory.operator.load() is not None:
         _change_operator(team, forget)
 
 

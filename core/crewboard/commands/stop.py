@@ -157,8 +157,8 @@ def remove(team: Team, name: str) -> Path:
     tasks.release(team.directory, name, team.now())
     # A damaged file acknowledges nothing.
     with contextlib.suppress(BadDataError):
-        messages.forget_acknowledged(team, name)
         messages.acknowledge_results(team, name)
+        messages.forget_agent(team, name)
     requests.cancel_requests_of(team.directory, name, team.now())
     roster.drop(team.directory, name, agents.sum_up(agent))
     team.note("remove", name)
