@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from crewboard import operations
-from crewboard.commands import answers, control, hire, messages, rules, settings, stop, tasks
+from crewboard.commands import answers, control, hire, hosts, messages, rules, settings, stop, tasks
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.offline.reply import Reply
@@ -890,6 +890,20 @@ def test_a_lead_starts_at_the_end_of_its_mailbox(crew_on: Make) -> None:
     assert "an old result" not in str(crew.model.requests)
     taken = [event for event in crew.events("lead") if isinstance(event, Intake)]
     assert all(not event.messages for event in taken)
+
+
+@pytest.mark.long
+def test_a_new_lead_is_hired_with_a_count_of_older_results(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(author: str) -> None:
+        mailbox.send(crew.directory, mailbox.compose(author, "lead", "result", "a result"))
+
+    # A result comes while the lead is hired, which no process starts here: the lead reads that.
+    monkeypatch.setattr(hosts, "start", lambda *_: send("tester"))
+    send("scout")
+    messages.acknowledge_results(crew.team, "scout")
+    send("tester")
+    hired = crew.hire("lead", "lead", "hello", unsafe_no_sandbox=True)
+    assert hired.note.startswith("you have not read 1 result that came before it: ")
 
 
 @pytest.mark.long

@@ -491,20 +491,21 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     known = engines.known(engine.name) if engine is not None and not on_hosts else None
     missing = engines.lacks_access(known, team.environment) if known is not None else ""
     cannot_work = f"{known.title} has {missing}" if known is not None and missing else ""
-    unread = _results_left(team) if hire.name == LEAD and spec.mail_from else ""
+    unread = _results_left(team, spec.mail_from) if hire.name == LEAD and spec.mail_from else ""
     note = "; ".join(text for text in (prepared.note, placed, cannot_work, unread) if text)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=note)
 
 
-def _results_left(team: Team) -> str:
+def _results_left(team: Team, mail_from: int) -> str:
     """Return how many results the operator has not read that came to the mailbox of a new lead before it; "" if none.
 
-    The lead does not read them: it begins behind them.
+    The lead does not read them: it begins behind them, at the offset `mail_from`.
     """
     seen = team.directory.operator.load_or_none() or OperatorState()
     entries = mailbox.read(team.directory, LEAD, seen.read.get(LEAD, 0)).entries
     count = sum(
-        each.type == "result" and end > seen.needs.get(result_mark(LEAD, each.from_), 0) for each, end in entries
+        each.type == "result" and seen.needs.get(result_mark(LEAD, each.from_), 0) < end <= mail_from
+        for each, end in entries
     )
     shows = f"`{command_for(team, f'inbox {LEAD}')}` shows {'it' if count == 1 else 'them'}"
     return f"you have not read {counted(count, 'result')} that came before it: {shows}" if count else ""
