@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -177,9 +176,28 @@ def test_a_short_form_without_a_time_has_the_time_of_intake(directory: TeamDirec
         directory.inbox("scout"),
         json.dumps({"type": "message", "from": "a", "content": "x", **fields}).encode() + b"\n",
     )
-    before = time.time()
-    (message,) = mailbox.read(directory, "scout").messages
-    assert before <= message.ts <= time.time()
+    (message,) = mailbox.read(directory, "scout", now=7.0).messages
+    assert message.ts == 7.0
+
+
+UNTIMED = b'{"type": "message", "from": "a", "content": "x"}\n'
+
+
+def test_an_untimed_message_has_one_time_for_all_readers(directory: TeamDirectory) -> None:
+    inbox = directory.inbox("scout")
+    append(inbox, UNTIMED + line("one", ts=5.0) + b"\n" + UNTIMED * 2 + line("two", ts=9.0) + b"\n" + UNTIMED)
+    entries = mailbox.read(directory, "scout").entries
+    assert [message.ts for message, _ in entries] == [5, 5, 5, 5, 9, 9], "as before it, else as behind it"
+    for place, (_, end) in enumerate(entries):
+        assert mailbox.read(directory, "scout", end).entries == entries[place + 1 :]
+    append(inbox, UNTIMED * (2 * mailbox._NEAR // len(UNTIMED)))
+    assert {message.ts for message in mailbox.read(directory, "scout", inbox.size() - len(UNTIMED)).messages} == {9.0}
+
+
+def test_an_untimed_message_alone_has_the_time_of_its_mailbox(directory: TeamDirectory) -> None:
+    append(directory.inbox("scout"), UNTIMED * 2)
+    changed = directory.inbox("scout").changed_at()
+    assert [message.ts for message in mailbox.read(directory, "scout").messages] == [changed, changed]
 
 
 @pytest.mark.files_only("half a line is only in a file")

@@ -27,7 +27,7 @@ from crewboard.readmodel.mail import MailReader, MessageView
 from crewboard.readmodel.team import AgentView
 from crewboard.records.agents import Spec, Status
 from crewboard.records.base import Record
-from crewboard.records.events import Retry, ToolResult
+from crewboard.records.events import Intake, Retry, ToolResult
 from crewboard.records.processes import Lease
 from crewboard.records.requests import Request
 from crewboard.records.team import Member
@@ -41,7 +41,7 @@ from crewboard.worker.run_state import RunState
 from tests.crash.scenarios import hire, worker
 from tests.crew import Crew, contents, eventually
 from tests.model import calls, says
-from tests.store.raw_mail import append
+from tests.store.raw_mail import append, line
 
 Make = Callable[..., Crew]
 
@@ -306,7 +306,8 @@ async def test_an_idle_agent_decides_before_the_mail_arrives(idler: RunState) ->
 def test_mail_without_a_time_keeps_that_of_its_intake(shared_crew: Crew) -> None:
     shared_crew.run("taker", "explore", "say hello")
     shared_crew.wait_for("taker", "idle")
-    append(shared_crew.directory.inbox("taker"), b'{"type": "message", "from": "alice", "content": "no time"}\n')
+    no_time = b'{"type": "message", "from": "alice", "content": "no time"}\n'
+    append(shared_crew.directory.inbox("taker"), line("old", to="taker") + b"\n" + no_time)
 
     def taken() -> MessageView | None:
         # It is also told that agents of other tests ended.
@@ -317,6 +318,9 @@ def test_mail_without_a_time_keeps_that_of_its_intake(shared_crew: Crew) -> None
     letter = eventually(taken, "the mail in a turn")
     assert letter.message.is_foreign
     assert letter.message.ts == letter.picked_up_at
+    taken_in = [event for event in shared_crew.events("taker") if isinstance(event, Intake)]
+    (ts,) = [each.ts for event in taken_in for each in event.messages if each.from_ == "alice"]
+    assert 0 <= letter.picked_up_at - ts < 5, "and not that of the line before it"
 
 
 def test_work_left_undone_at_a_stop_stays_unread(shared_crew: Crew) -> None:

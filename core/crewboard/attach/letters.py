@@ -165,7 +165,7 @@ class Letters:
             box = self._boxes[name]
             if mailbox.size(self._team, name) <= box.size:
                 continue
-            batch = mailbox.read(self._team, name, box.size)
+            batch = mailbox.read(self._team, name, box.size, now=self._clock())
             box.size = batch.offset
             for message, end in batch.entries:
                 box.order.append(_Known(message, end, None, picked=True, entered=True))

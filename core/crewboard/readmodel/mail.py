@@ -383,8 +383,7 @@ class MailReader:
         picked, entered = self._picked.get(message.id), self._entered.get(message.id)
         # A tool call may act on a message before the next turn journals that it was picked up.
         first = min((at for at in (picked, entered) if at is not None), default=None)
-        if message.is_foreign and first is not None and message.ts > first:
-            # A line without a time has that of its intake; here it was read later.
+        if message.is_untimed and first is not None:
             message = replace(message, ts=first)
         return MessageView(message, first, entered, end)
 

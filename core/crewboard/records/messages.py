@@ -20,6 +20,9 @@ ASKS_FOR_REVIEW = frozenset({"plan_approval_request", "task_review_request"})
 OTHER_PROGRAM = "other_program"
 """Key in the metadata of a message that another program wrote in a short form."""
 
+UNTIMED = "untimed"
+"""Key in the metadata of such a message without a time that can be read."""
+
 _MILLISECONDS = 1e11
 """A time from this number on counts milliseconds, as JavaScript does. In seconds it is in the year 5138."""
 
@@ -104,6 +107,11 @@ class Message(Record, kw_only=True):
         return self.metadata.get(OTHER_PROGRAM) is True
 
     @property
+    def is_untimed(self) -> bool:
+        """Return True if its author wrote no time, so that its time is an estimate."""
+        return self.is_foreign and self.metadata.get(UNTIMED) is True
+
+    @property
     def attachments(self) -> list[Media]:
         """Return its images and documents. Anything else in their place, from another program, is left out."""
         named = self.metadata.get("attachments")
@@ -141,16 +149,18 @@ class ShortMessage(Record, kw_only=True):
         """Check how deeply the metadata is nested."""
         check_depth(self.metadata, "metadata: ")
 
-    def complete(self, ident: str, to: str, now: float) -> Message:
-        """Return the message to `to`, with `ident` and `now` where it has no id and no time."""
+    def complete(self, ident: str, to: str) -> Message:
+        """Return the message to `to`, with `ident` where it has no id. Without a time it is untimed, and that is 0."""
+        at = next((at for at in (_seconds(self.ts), _seconds(self.timestamp)) if at is not None), None)
+        untimed = {UNTIMED: True} if at is None else {}
         return Message(
             id=self.id or ident,
-            ts=next((at for at in (_seconds(self.ts), _seconds(self.timestamp)) if at is not None), now),
+            ts=at or 0.0,
             from_=self.from_,
             to=to,
             type=self.type,
             content=self.content,
-            metadata={**(self.metadata or {}), OTHER_PROGRAM: True},
+            metadata={**(self.metadata or {}), OTHER_PROGRAM: True, **untimed},
         )
 
 

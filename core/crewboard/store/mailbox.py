@@ -27,6 +27,9 @@ MAX_MESSAGE = 256 * 1024
 MAX_BATCH = 2 * 1024 * 1024
 """Bytes of mail in one journal entry. Far below `files.MAX_LINE`, because escaping makes the text longer there."""
 
+_NEAR = 64 * 1024
+"""Bytes before an untimed message among which a time is looked for first."""
+
 _MAX_STARTS = 8
 """Positions in a damaged line that are tried as the beginning of a whole message."""
 
@@ -136,8 +139,12 @@ def read(
     known: Container[str] = (),
     limit: int | None = None,
     kind: str | None = None,
+    now: float | None = None,
 ) -> Batch:
     """Read the messages of `name` from `offset` on, without those whose id is in `known` or was read before.
+
+    An untimed message has the time `now`. Without that, it has one that is the same for each reader: of the last line
+    before it with a time, else of the first one behind it, else of the last change of the mailbox.
 
     With a `limit`, stop after the line that reaches that many bytes. A mailbox that is shorter than `offset` was
     replaced by another program and is read from its beginning; `known` prevents reading messages twice. With a
@@ -151,19 +158,27 @@ def read(
     batch = Batch(start, start=start)
     seen: set[str] = set()
     quoted = b"" if kind is None else f'"{kind}"'.encode()
+    before: float | None = None
     for line, end in inbox.read(start):
         if limit is not None and batch.offset - start >= limit:
             batch.more = True
             break
         batch.offset = end
-        if (quoted and (line is None or quoted not in line)) or (line is not None and not line.strip()):
+        if line is not None and not line.strip():
             continue
-        try:
-            message: Message | None = _parse_message(name, line, end)
-        except BadDataError:
+        if quoted and (line is None or quoted not in line):
+            before = None
+            continue
+        message, is_damaged = _find_message(name, line, end)
+        if is_damaged:
             batch.damaged_ends.append(end)
-            message = _recover_message(name, line, end)
-        if message is not None and kind in (None, message.type) and message.id not in known and message.id not in seen:
+        if message is None:
+            continue
+        if message.is_untimed:
+            at = now if now is not None else before if before is not None else _time_around(team, name, end)
+            message = message.replace(ts=at)
+        before = message.ts
+        if kind in (None, message.type) and message.id not in known and message.id not in seen:
             seen.add(message.id)
             batch.entries.append((message, end))
     return batch
@@ -172,6 +187,31 @@ def read(
 def size(team: TeamDirectory, name: str) -> int:
     """Return the size of a mailbox in bytes."""
     return team.inbox(name).size()
+
+
+def _time_around(team: TeamDirectory, name: str, place: int) -> float:
+    """Return the time of an untimed line that ends at `place`, see `read`."""
+    inbox = team.inbox(name)
+    # The line before it mostly has one.
+    for start in (inbox.tail_offset(inbox.size() - place + _NEAR), 0):
+        found: float | None = None
+        for line, end in inbox.read(start):
+            if end >= place and (start > 0 or found is not None):
+                break
+            message, _ = _find_message(name, line, end)
+            if message is not None and not message.is_untimed:
+                found = message.ts
+        if found is not None:
+            return found
+    return inbox.changed_at()
+
+
+def _find_message(name: str, line: bytes | None, end: int) -> tuple[Message | None, bool]:
+    """Return the message in a line, or in its last part, and True if the line is damaged."""
+    try:
+        return _parse_message(name, line, end), False
+    except BadDataError:
+        return _recover_message(name, line, end), True
 
 
 def _parse_message(name: str, line: bytes | None, end: int) -> Message:
@@ -183,7 +223,7 @@ def _parse_message(name: str, line: bytes | None, end: int) -> Message:
         try:
             short = codec.decode(line, ShortMessage)
             # At the same place with the same text it is the same message, however often it is read.
-            whole = short.complete(derived_id(name, end, short.content), name, time.time())
+            whole = short.complete(derived_id(name, end, short.content), name)
             return codec.decode(codec.encode(whole), Message)
         except BadDataError:
             raise error from None

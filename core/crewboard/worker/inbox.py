@@ -68,7 +68,9 @@ def _append(run_state: RunState, batch: mailbox.Batch, **fields: Any) -> None:
 def _read(run_state: RunState, limit: int) -> mailbox.Batch:
     """Read about `limit` bytes of mail."""
     conversation, agent = run_state.conversation, run_state.agent
-    return mailbox.read(agent.team, agent.name, conversation.cursor, known=conversation.known, limit=limit)
+    return mailbox.read(
+        agent.team, agent.name, conversation.cursor, known=conversation.known, limit=limit, now=run_state.now()
+    )
 
 
 def _share(run_state: RunState) -> int:
