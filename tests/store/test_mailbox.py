@@ -170,12 +170,10 @@ def test_short_forms_of_other_programs_are_delivered_once(directory: TeamDirecto
     assert damage(directory) == 0
 
 
-@pytest.mark.parametrize("fields", [{}, {"timestamp": "yesterday"}])
-def test_a_short_form_without_a_time_has_the_time_of_intake(directory: TeamDirectory, fields: dict[str, str]) -> None:
-    append(
-        directory.inbox("scout"),
-        json.dumps({"type": "message", "from": "a", "content": "x", **fields}).encode() + b"\n",
-    )
+@pytest.mark.parametrize("time", [None, "yesterday", -5, 1e300, "nan", "inf", "-1"])
+def test_a_short_form_without_a_time_has_the_time_of_intake(directory: TeamDirectory, time: float | str | None) -> None:
+    said = {"type": "message", "from": "a", "content": "x", "timestamp": time}
+    append(directory.inbox("scout"), json.dumps(said).encode() + b"\n")
     (message,) = mailbox.read(directory, "scout", now=7.0).messages
     assert message.ts == 7.0
 
@@ -232,7 +230,6 @@ DAMAGED = {
     "short, of another version": b'{"v": 2, "ts": 1, "from": "a", "type": "message", "content": "x"}',
     "other version": line("v", v=2),
     "wrong author": line("w", **{"from": "../../etc/passwd"}),
-    "time of another world": line("x", ts=1e18),
 }
 
 

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 else:
     JsonValue = Any
 
-Time = Annotated[float, msgspec.Meta(ge=0, le=253_402_300_799)]
-"""Epoch seconds up to the year 9999, the last one that calendar functions can show."""
+LATEST = 253_402_300_799
+"""The last second of the year 9999, the last one that calendar functions can show."""
+
+Time = Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
+"""Epoch seconds."""
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 """A field that holds a name."""

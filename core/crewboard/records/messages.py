@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, ValidationError, field
 
 from crewboard.names import OPERATOR
-from crewboard.records.base import JsonValue, Name, Record, Time, check_depth, convert
+from crewboard.records.base import LATEST, JsonValue, Name, Record, Time, check_depth, convert
 
 MAX_MESSAGE_ID = 64
 
@@ -165,7 +165,7 @@ class ShortMessage(Record, kw_only=True):
 
 
 def _seconds(time: float | str | None) -> float | None:
-    """Return a time as epoch seconds; None if there is none, or none that can be read."""
+    """Return a time as epoch seconds; None if there is none, or none that can be read and shown."""
     at: float | None = None
     if isinstance(time, str):
         with contextlib.suppress(ValueError, OverflowError):
@@ -174,4 +174,8 @@ def _seconds(time: float | str | None) -> float | None:
             at = float(time)
     else:
         at = time
-    return at / 1000 if at is not None and at >= _MILLISECONDS else at
+    if at is None:
+        return None
+    at = at / 1000 if at >= _MILLISECONDS else at
+    # NaN is in no range.
+    return at if 0 <= at <= LATEST else None
