@@ -223,6 +223,12 @@ def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> N
     seen = [letter["changes_nothing"] for letter in cli("inbox", "fixer", "--json").json]
     known = "plan-1 is rejected by operator"
     assert seen == [known, None, known, "there is no request plan-2"]
+    taken = mailbox.read(team.directory, "fixer").messages
+    journal.append(team.directory.agent("fixer").journal, Intake(ts=20.0, run=1, messages=taken))
+    told = [line.strip() for line in cli("journal", "fixer").out.splitlines()]
+    assert [line.partition("changes nothing: ")[2] for line in told] == [
+        "", known, "", "", known, "", "there is no request plan-2",
+    ]  # fmt: skip
 
 
 def test_requests_show_their_whole_text_and_how_to_answer(cli: Cli, team: Team) -> None:

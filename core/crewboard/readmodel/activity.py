@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -85,11 +85,13 @@ class Activity(Struct, frozen=True):
         return len(self.text) + len(self.detail)
 
 
-def describe(event: Event) -> list[Activity]:
-    """Return the lines for an event."""
+def describe(event: Event, void: Callable[..., str | None] = lambda _: None) -> list[Activity]:
+    """Return the lines for an event. `void` returns why a message decides nothing, else None."""
     if isinstance(event, Intake):
         read = [(event.prompt_from, event.prompt)] if event.prompt else []
-        read += [(letter.from_, describe_message(letter)) for letter in event.messages]
+        for letter in event.messages:
+            why = void(letter)
+            read.append((letter.from_, describe_message(letter) + (f"\nchanges nothing: {why}" if why else "")))
         return [Activity(event.ts, "mail", f"{display_name(author)}: {text}") for author, text in read]
     if isinstance(event, Opening | SnapshotTaken | FileKept | Offered | Taken):
         # The view of changes shows what a snapshot is for, and the call itself what a kept file is for. What requests
