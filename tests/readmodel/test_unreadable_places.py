@@ -14,7 +14,8 @@ from crewboard.readmodel.mail import MailReader, with_unreadable
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import Need
 from crewboard.records.agents import Status
-from crewboard.store import codec, leases, mailbox, tasks
+from crewboard.records.processes import Exit
+from crewboard.store import agents, codec, leases, mailbox, tasks
 from crewboard.store.layout import TeamDirectory
 from tests.crash.scenarios import hire
 
@@ -93,36 +94,52 @@ def test_a_lost_spec_needs_the_user_until_acknowledged(team: TeamDirectory) -> N
     assert not [need for need in TeamReader(team).read().needs if need.agent == "bob"]
 
 
-@pytest.mark.parametrize("is_alive", [False, True])
-def test_a_spec_that_goes_another_time_needs_the_user_again(team: TeamDirectory, is_alive: bool) -> None:
+def missing_specs(team: TeamDirectory) -> list[Need]:
+    return [need for need in TeamReader(team).read().needs if need.agent == "bob" and need.kind == "damaged"]
+
+
+def acknowledge(team: TeamDirectory) -> None:
+    (need,) = missing_specs(team)
+    messages.acknowledge_marks(Team(team), dict(need.marks))
+    assert missing_specs(team) == []
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_spec_that_goes_another_time_needs_the_user_again(team: TeamDirectory, has_run: bool) -> None:
     agent = team.agent("bob")
-    spec, folder, reader = agent.spec.on_disk, agent.folder.on_disk, TeamReader(team)
+    spec = agent.spec.on_disk
     kept = spec.read_bytes()
-
-    def needs() -> list[Need]:
-        return [need for need in reader.read().needs if need.agent == "bob" and need.kind == "damaged"]
-
-    def acknowledge() -> None:
-        (need,) = needs()
-        messages.acknowledge_marks(Team(team), dict(need.marks))
-        assert needs() == []
-
-    held = leases.take(agent.lease) if is_alive else None
     spec.write_bytes(b"{")
-    acknowledge()
+    acknowledge(team)
     for run in (1, 2):
         spec.unlink()
-        agent.status.save(Status(run=run, pid=1, state="idle", since=1))
-        os.utime(folder, (1e9 + run, 1e9 + run))
-        reader = TeamReader(team)
-        acknowledge()
-        if is_alive:
-            agent.status.save(Status(run=run, pid=1, state="working", since=2))
-            assert needs() == [], "a worker changes the folder all the time"
+        if has_run:
+            agent.status.save(Status(run=run, pid=1, state="idle", since=1))
+        os.utime(agent.folder.on_disk, (1e9 + run, 1e9 + run))
+        acknowledge(team)
         spec.write_bytes(kept)
-        assert needs() == []
-    if held is not None:
-        leases.release(held)
+        assert missing_specs(team) == []
+
+
+def test_a_missing_spec_stays_acknowledged_until_the_next_run(team: TeamDirectory) -> None:
+    agent = team.agent("bob")
+
+    def change_folder() -> None:
+        at = agent.folder.changed_at() + 1
+        os.utime(agent.folder.on_disk, (at, at))
+
+    held = leases.take(agent.lease)
+    assert held is not None
+    agent.status.save(Status(run=1, pid=1, state="idle", since=1))
+    agent.spec.on_disk.unlink()
+    acknowledge(team)
+    change_folder()
+    assert missing_specs(team) == [], "a worker changes the folder all the time"
+    leases.release(held)
+    agents.write_exit(agent, Exit(run=1, code=0, reason="finished", at=5.0, buried=True))
+    assert missing_specs(team) == [], "it ended"
+    change_folder()
+    assert missing_specs(team) == [], "anything may be written there"
 
 
 def test_an_agent_removed_during_a_reading_lacks_nothing(team: TeamDirectory) -> None:
@@ -134,7 +151,7 @@ def test_an_agent_removed_during_a_reading_lacks_nothing(team: TeamDirectory) ->
             removed.append("scout")
             stop.remove(Team(team), "scout")
 
-    assert not [need for need in TeamReader(team, between=between).read().needs if need.kind == "damaged"]
+    assert TeamReader(team, between=between).read().damage == {}
     assert removed
 
 

@@ -75,24 +75,23 @@ class AgentReader:
         records = (self.spec, self.status, self.exit, self.cursor)
         files = [damaged_file(record.key, name) for record in records if record.damaged]
         is_gone = self.spec.last_good is None and not self.spec.damaged and not may_lack_spec
-        # One that was removed since the roster was read has no folder and no other record either.
-        if is_gone and any(key.changed() is not None for key in (self.directory.folder, self.status.key)):
-            # Nothing can resume the agent without it.
-            files.append(self._missing_spec())
+        # One that was removed since the roster was read has no folder either.
+        if is_gone and (at := self.directory.folder.changed_at()):
+            files.append(self._missing_spec(at))
         count = cursor.damaged + self.unread.damaged
         lines = [damaged_mail(self._team, f"mail or journal of {name}", name, count)] if count else []
         self.damage = [*files, *lines]
         return self.damage
 
-    def _missing_spec(self) -> Damage:
-        """Return the damage of a spec that is gone. It is new where that was written again, and went another time."""
+    def _missing_spec(self, at: float) -> Damage:
+        """Return the damage of a spec that is gone, from a folder that changed at `at`; it is new once in each run.
+
+        Nothing can resume the agent without it.
+        """
         place, status = self.spec.key.name, self.status.last_good
-        # As it went, its folder changed.
-        at = self.directory.folder.changed_at()
-        if status is not None and self.seen_alive is not None and self.seen_gone is None:
-            # A worker changes the folder again and again.
-            return Damage(place, self.directory.name, 1, at, version=status.run, seen_as=f"{place} gone in run")
-        return Damage(place, self.directory.name, 1, at, version=at, seen_as=f"{place} gone")
+        # The folder changes again and again while the agent runs, and as it ends.
+        mark, version = ("gone in run", status.run) if status is not None else ("gone", at)
+        return Damage(place, self.directory.name, 1, at, version=version, seen_as=f"{place} {mark}")
 
 
 class _Common(Struct, frozen=True, dict=True):
