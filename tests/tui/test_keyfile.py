@@ -65,6 +65,12 @@ def test_two_keys_may_change_places(tmp_path: Path) -> None:
     assert found.problems == ()
 
 
+@pytest.mark.parametrize("keys", ["escape,q,question_mark", "escape,q", "q"])
+def test_an_old_file_keeps_the_keys_of_an_id_that_was_split(tmp_path: Path, keys: str) -> None:
+    found = read_keymap(written(tmp_path, f'help.leave = "{keys}"'))
+    assert found == Keymap({"help.leave": keys})
+
+
 def test_no_file_no_keys(tmp_path: Path) -> None:
     assert read_keymap(tmp_path / "keys.toml") == Keymap({})
 

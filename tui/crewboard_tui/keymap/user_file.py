@@ -130,7 +130,10 @@ def _clashes(mine: dict[str, str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _meet(one: Key, other: Key) -> bool:
-    """Return True if both keys can be active at once. Default keys that are shared stay allowed."""
+    """Return True if both keys can be active at once, for two actions. Default keys that are shared stay allowed."""
+    # A file may have all keys of an action at the id that had them before it was split in two.
+    if one.scope == other.scope and one.action and one.action == other.action:
+        return False
     if one.scope != other.scope and set(one.keys.split(",")) & set(other.keys.split(",")):
         return False
     return one.scope == other.scope or any({one.scope, other.scope} <= scopes for scopes in _TOGETHER)
