@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -108,13 +109,14 @@ class Repository:
         self.git("reset", "-q", "--hard", head)
         commit = self.git("commit-tree", tree, "-p", self.base, "-m", "snapshot")
         self.git("update-ref", f"refs/{self._branch(name)}", commit)
-        self._give_worktree(name)
+        self.give_worktree(name)
         return commit
 
     def _branch(self, name: str) -> str:
         return f"crew/@{self.team.path.name}/{name}"
 
-    def _give_worktree(self, name: str) -> None:
+    def give_worktree(self, name: str) -> None:
+        """Give an agent a worktree that begins at the base, without a snapshot."""
         def with_worktree(spec: Spec | None) -> Spec:
             assert spec is not None
             return spec.replace(worktree=Worktree(branch=self._branch(name), base=self.base))
@@ -312,7 +314,8 @@ async def test_a_file_is_listed_with_its_old_name_and_the_target_of_a_link(
 
 @pytest.mark.long
 async def test_the_page_of_an_agent_that_changed_nothing_says_so(frozen: Frozen, repository: Repository) -> None:
-    repository.snapshot("api", {})
+    repository.give_worktree("api")
+    frozen.directory.worktree("api").mkdir(parents=True)
     _idle(frozen, "api")
     async with opened(frozen, 120, 40) as stage:
         await stage.press("8")
@@ -971,8 +974,8 @@ def test_long_lines_are_broken_and_nothing_is_lost(width: int, tmp_path: Path) -
 # --------------------------------------------------------------------------------------------------- putting back
 
 
-def _checkout(frozen: Frozen, name: str, files: dict[str, str]) -> Path:
-    """Give an agent a real checkout, in which it changed files in an assignment, and let it rest."""
+def _checkout(frozen: Frozen, name: str, *work: dict[str, str]) -> Path:
+    """Give an agent a real checkout, in which it changed files in each of its assignments, and let it rest."""
     made = checkout.make(frozen.directory, name)
     agent = frozen.directory.agent(name)
 
@@ -982,9 +985,9 @@ def _checkout(frozen: Frozen, name: str, files: dict[str, str]) -> Path:
 
     spec = agents.change_spec(agent, with_worktree)
     tree = frozen.directory.worktree(name)
-    for at in ("begin", "end"):
+    for (ident, files), at in itertools.product(enumerate(work), ("begin", "end")):
         commit = snapshot.take(frozen.directory, name, spec).commit
-        event = convert({"ts": NOW, "assignment": "first", "commit": commit, "at": at}, SnapshotTaken)
+        event = convert({"ts": NOW, "assignment": str(ident), "commit": commit, "at": at}, SnapshotTaken)
         journal.append(agent.journal, event)
         for path, text in files.items():
             (tree / path).parent.mkdir(exist_ok=True)
@@ -1042,6 +1045,20 @@ async def test_a_file_and_an_assignment_are_put_back(frozen: Frozen, repository:
         await stage.press("enter")
         await stage.sees("nothing changed")
         assert (tree / "src/pages.py").read_text() == BEFORE
+
+
+@pytest.mark.long
+async def test_an_assignment_that_took_all_changes_back_is_put_back(frozen: Frozen, repository: Repository) -> None:
+    tree = await asyncio.to_thread(_checkout, frozen, "api", {"src/pages.py": AFTER}, {"src/pages.py": BEFORE})
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("8")
+        await stage.sees("nothing changed")
+        await stage.press("U")
+        await stage.sees("api: put its last assignment back?", "src/pages.py")
+        await stage.write("yes")
+        await stage.press("enter")
+        await stage.sees("put back src/pages.py")
+        assert (tree / "src/pages.py").read_text() == AFTER
 
 
 @pytest.mark.long

@@ -766,12 +766,12 @@ def test_work_that_came_when_nothing_was_shown_is_not_merged(home: Home, monkeyp
     assert home.git("rev-parse", "main") == before
 
 
-def test_a_merge_of_nothing_says_that_the_agent_changed_nothing(home: Home) -> None:
+def test_a_merge_of_nothing_says_that_the_agent_has_no_changes(home: Home) -> None:
     bob = home.hire("bob")
     run = Inside(home.root)
-    assert run("merge", "bob").out == "nothing to merge: bob changed nothing\n"
+    assert run("merge", "bob").out == "nothing to merge: bob has no changes\n"
     bob.snap()
-    assert run("merge", "bob").out == "nothing to merge: bob changed nothing\n"
+    assert run("merge", "bob").out == "nothing to merge: bob has no changes\n"
     bob.write("notes.txt", "x\n")
     bob.commit("note")
     home.git("merge", "-q", "--ff-only", bob.head)

@@ -157,21 +157,16 @@ def newest(team: Team, name: str) -> Changes:
     return read_changes(team, _repository(team), name, require_worktree(team, name).base)[0]
 
 
-def changed_nothing(team: Team, name: str) -> bool:
-    """Return True if an agent changed nothing, also nothing that was merged since.
+def has_no_changes(team: Team, name: str) -> bool:
+    """Return True if an agent has no changes, also none that came into a branch.
 
     Raises:
         UsageError: There is no such agent, or it has no worktree.
         GitFailedError: git cannot read the repository.
     """
-    is_merged = bool(merging.merges_of(team.directory, name))
-    return has_no_work(newest(team, name), require_worktree(team, name), is_merged=is_merged)
-
-
-def has_no_work(changes: Changes, worktree: Worktree, *, is_merged: bool) -> bool:
-    """Return True if these changes are all that an agent made, and they are none; `is_merged`: some were merged."""
+    changes, base = newest(team, name), require_worktree(team, name).base
     # Another base is work of it that came into a branch without a merge of ours.
-    return not changes.files and not is_merged and changes.base in (worktree.base, changes.commit)
+    return not changes.files and not merging.merges_of(team.directory, name) and changes.base in (base, changes.commit)
 
 
 def read_diff(team: Team, work: str | Changes, path: str | None = None, *, binary: bool = False) -> str:

@@ -357,8 +357,8 @@ def merge(
 
 
 def _nothing_to_merge(team: Team, name: str) -> str:
-    if commands_changes.changed_nothing(team, name):
-        return f"nothing to merge: {name} changed nothing"
+    if commands_changes.has_no_changes(team, name):
+        return f"nothing to merge: {name} has no changes"
     return f"nothing to merge: all of the work of {name} is there already"
 
 

@@ -321,11 +321,10 @@ class ChangesReader:
         return self._diffs.get(name, Diff())
 
     def changed_nothing(self, agent: AgentView) -> bool:
-        """Return True if it is known that an agent changed nothing, also nothing that was merged since."""
+        """Return True if it is known that an agent has no snapshot, so that it never changed anything."""
         changes, worktree = self.known.get(agent.name), agent.spec.worktree if agent.spec is not None else None
-        if changes is None or worktree is None:
-            return False
-        return commands_changes.has_no_work(changes, worktree, is_merged=agent.name in self.merged)
+        # With snapshots there may be something to put back: an assignment may have undone the changes of those before.
+        return changes is not None and worktree is not None and changes.commit == worktree.base
 
     def note(self, snapshot: "Snapshot") -> None:
         """Read agents again whose state, or whose last check, has changed since the last call."""
