@@ -43,6 +43,16 @@ def test_a_death_in_json_has_the_last_words_of_the_log(tmp_path: Path) -> None:
     assert death["log"] == ["collected 214 items / 3 errors", "Killed"]
 
 
+def test_an_end_tells_the_error_of_its_run(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "w")
+    refused = Exit(run=1, code=78, reason="credentials", at=NOW - 60, buried=True)
+    agent = frozen.gone("ann", "code", refused, 9, last_error="403: Your key may not use this model")
+    assert _examine(frozen, "ann").last_error == "403: Your key may not use this model"
+    # The next run ended before it wrote its status.
+    agents.write_exit(agent, Exit(run=2, signal=9, reason="died", at=NOW - 30, buried=True))
+    assert _examine(frozen, "ann").last_error == ""
+
+
 def test_a_run_that_died_before_it_wrote_anything_is_shown(tmp_path: Path) -> None:
     agent = make_team(tmp_path / "w").directory.agent("api")
     work = ActivityReader(agent)

@@ -5,14 +5,17 @@ import pytest
 from crewboard.commands import control, messages, settings
 from crewboard.commands.context import CommandLine
 from crewboard.protocol import requests
-from crewboard.readmodel.reader import read_team
+from crewboard.readmodel.crash_report import examine
+from crewboard.readmodel.reader import TeamReader, read_team
 from crewboard.records.agents import Tokens, Work
 from crewboard.records.messages import RETRY
 from crewboard.records.processes import Exit
 from crewboard.store import agents, mailbox, tasks
 from crewboard_tui.cli.answers import answers as ways_to_answer
 from crewboard_tui.render.formats import format_clock
+from crewboard_tui.render.lines import plain
 from crewboard_tui.views.hire import HireScreen
+from crewboard_tui.views.rows import crash_lines
 from crewboard_tui.widgets.line_list import LineList
 from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
@@ -176,6 +179,18 @@ async def test_the_help_says_what_next_does_with_a_death(frozen: Frozen) -> None
         await stage.sees("!             open the next request or need")
         await stage.press("escape", "!")
         await stage.sees("─ parser · why ─", "killed by SIGKILL at 15:02:10")
+
+
+def test_an_end_shows_its_error_above_the_lines_of_its_log(frozen: Frozen) -> None:
+    refused = Exit(run=1, code=78, reason="credentials", at=NOW - 60, buried=True)
+    agent = frozen.gone("ann", "code", refused, 77, last_error="403: Your key may not use this model")
+    agent.log.write_text("--window is larger than the model's\n")
+    view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
+    ann = view.agent("ann")
+    assert ann is not None
+    found = [plain(line) for line in crash_lines(examine(frozen.directory, view, ann), NOW, 160)]
+    assert found[1] == "last error 403: Your key may not use this model"
+    assert "last lines --window is larger than the model's" in found
 
 
 @pytest.mark.long

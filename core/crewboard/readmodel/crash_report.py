@@ -30,8 +30,9 @@ class LastTool(Struct, frozen=True):
 class CrashReport(Struct, frozen=True):
     """The evidence of the end of a run. Times are epoch seconds.
 
-    `last_activity`: the agent's last lines of activity, oldest first. `rested`: its last idle state, None if it was
-    busy. `freed`: the tasks that returned to the board. `unread_from`: the senders of its unread mail.
+    `last_error`: the last error of the run, empty without one. `last_activity`: the agent's last lines of activity,
+    oldest first. `rested`: its last idle state, None if it was busy. `freed`: the tasks that returned to the board.
+    `unread_from`: the senders of its unread mail.
     """
 
     agent: str
@@ -40,6 +41,7 @@ class CrashReport(Struct, frozen=True):
     began: float | None
     run: int
     pid: int | None
+    last_error: str
     last_tool: LastTool | None
     last_activity: tuple[Activity, ...]
     rested: Rest | None
@@ -62,6 +64,7 @@ def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> CrashRepor
         began=began,
         run=agent.run,
         pid=agent.pid,
+        last_error=(agent.status.last_error or "") if agent.status.run == agent.run else "",
         last_tool=last_tool,
         last_activity=last_activity,
         rested=agent.rested,

@@ -233,12 +233,13 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
     lines: list[Line] = [(Span(piece, "error"),) for piece in wrap(head, width, "  ")]
     lines += fact_lines(
         [
+            ("last error", report.last_error),
             ("state", report.rested.describe(report.at) if report.rested else ""),
             ("last tool", f"{tool.text}{outcome}" if tool else "none in this run"),
             (TASK_LOOKS["orphaned"].word, freed),
             ("mail", unread if report.unread else ""),
             ("last lines", "\n".join(report.log_lines)),
-            # The only evidence if its log is empty.
+            # They show what it did if its log tells nothing.
             ("last steps", "" if report.log_lines else "\n".join(steps) or "nothing; worker.log is empty too"),
         ],
         width,
