@@ -873,6 +873,28 @@ async def test_leaving_the_editor_says_that_the_edit_is_kept(frozen: Frozen, siz
 
 
 @pytest.mark.long
+async def test_an_edit_of_a_plan_answered_elsewhere_is_not_sent(frozen: Frozen, tmp_path: Path) -> None:
+    """The editor, and the page after it, say so; the text is printed when the dashboard is left."""
+    settings = Settings(drafts=tmp_path / "drafts")
+    async with opened(frozen, 100, 30, settings=settings) as stage:
+        await _open_plan(stage)
+        await stage.press("e")
+        await stage.sees("Edit, then ^s approves what stands here")
+        await stage.write("0. Ask first. ")
+        decisions.reject(frozen.team, "req-004281", "no")
+        await stage.sees("rejected by you at", "Not sent: this request was already answered", "0. Ask first.")
+        await stage.sees_not("approves what stands here")
+        await stage.press("escape")
+        await stage.sees("not sent: this request was already answered; your edit is printed when you leave")
+        await stage.sees("your edit of it was not sent")
+        assert "e shows it" not in stage.all
+        app = stage.app
+    asked = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read().asked
+    (printed,) = unsent(app.context.drafts, asked)
+    assert printed.startswith("Not sent (your edit of auth-plan's plan): 0. Ask first. # Rotate")
+
+
+@pytest.mark.long
 async def test_during_an_edit_the_field_names_only_keys_that_work(frozen: Frozen) -> None:
     async with opened(frozen, 100, 30) as stage:
         await _open_plan(stage)

@@ -32,6 +32,8 @@ from crewboard_tui.widgets.painter import Frame, Rule
 _YES, _NO = 0, 1
 """The purpose of a text."""
 
+NOT_SENT = "Not sent: this request was already answered"
+
 
 class Feedback(Frame):
     """The feedback on request `ident`; kept as a draft until it is sent with an answer.
@@ -163,7 +165,7 @@ class Feedback(Frame):
         key = self._app_context.key
         send, back, yes = key("draft.send"), key("view.back"), key("edit.send" if self.editing else "request.approve")
         if self._over:
-            return "Not sent: this request was already answered"
+            return NOT_SENT
         if self.denying:
             asks = f"Your question · {send} asks for a revision"
             return f"{asks if self.asks else f'Why not? {send} denies it'}, {back} goes back"
@@ -209,8 +211,13 @@ class PlanEditor(TextArea):
         self.cursor_blink = False
         # Claude Code takes a plan from its teammate alone.
         effect = "asks the agent to submit this" if context.view.attached else "approves what stands here"
+        self._use = f"Edit, then {context.key('edit.send')} {effect}"
         self.rule = Rule(self)
-        self.rule.entitle(f"Edit, then {context.key('edit.send')} {effect}")
+        self.end(over=False)
+
+    def end(self, *, over: bool) -> None:
+        """Set whether the request is closed, so that the edit cannot be sent."""
+        self.rule.entitle(NOT_SENT if over else self._use)
 
     def on_focus(self) -> None:
         self.rule.paint()

@@ -76,6 +76,8 @@ _ANSWERS = (
 
 _EDITING = "not while you edit"
 
+_EDIT_NOT_SENT = "not sent: this request was already answered; your edit is printed when you leave"
+
 _NO_NOTES = "no note to send"
 
 _NO_RULE = "no rule covers this"
@@ -399,7 +401,8 @@ class ReviewScreen(BaseScreen):
             self.context.say(f"not sent with the version before: {counted(self._carried, 'note')}, kept for this one")
         if self.editor.rewritten:
             edit = self.context.key("request.edit")
-            self.context.say(f"what you made of this plan is kept: {edit} shows it", "warning")
+            what = f"what you made of this plan is kept: {edit} shows it"
+            self.context.say(_EDIT_NOT_SENT if self.page.is_over else what, "warning")
 
     # ------------------------------------------------------------------------------------------------ painting
 
@@ -414,11 +417,13 @@ class ReviewScreen(BaseScreen):
     def paint(self, snapshot: Snapshot) -> None:
         self.page.read(snapshot)
         self.feedback.end(over=bool(self.page.outcome))
+        self.editor.end(over=bool(self.page.outcome))
         facts: list[Line] = []
         if self.editor.rewritten and not self._editing and self.size.height < SHORT:
             # The plan's pane has no title to say so.
             edit = self.context.key("request.edit")
-            facts.append((Span(f"your edit is kept: {edit} shows it", "warning"),))
+            what = "your edit was not sent" if self.page.outcome else f"your edit is kept: {edit} shows it"
+            facts.append((Span(what, "warning"),))
         self.page.show_facts([*facts, *self._terms_lines(), *self.page.outcome_lines()])
         if self._choosing:
             self.terms.paint()
@@ -612,7 +617,8 @@ class ReviewScreen(BaseScreen):
         elif self._shown.edited is not None:
             what = f"Plan, as it was edited and approved · {compare} shows what was changed"
         elif self.editor.rewritten:
-            what = f"Plan, as it came · your edit of it is kept: {edit} shows it"
+            kept = "was not sent" if self.page.outcome else f"is kept: {edit} shows it"
+            what = f"Plan, as it came · your edit of it {kept}"
         elif (steps := len(self._step_lines)) > 1 and not (
             self.page.why_over or self.terms.why_none or self._forbidden(BY_ID["request.terms"])
         ):
@@ -989,9 +995,8 @@ class ReviewScreen(BaseScreen):
         self.keep_drafts()
         if was_editing and self.editor.rewritten:
             edit, yes = self.context.key("request.edit"), self.context.key("request.approve")
-            self.context.say(
-                f"your edit is kept, not sent: {edit} continues with it, {yes} approves what is shown", "warning"
-            )
+            kept = f"your edit is kept, not sent: {edit} continues with it, {yes} approves what is shown"
+            self.context.say(_EDIT_NOT_SENT if self.page.outcome else kept, "warning")
         self._show_mode()
         self.query_one("#plan", LineView).focus()
 
