@@ -117,6 +117,7 @@ class Repository:
 
     def give_worktree(self, name: str) -> None:
         """Give an agent a worktree that begins at the base, without a snapshot."""
+
         def with_worktree(spec: Spec | None) -> Spec:
             assert spec is not None
             return spec.replace(worktree=Worktree(branch=self._branch(name), base=self.base))

@@ -1019,6 +1019,29 @@ async def test_a_reason_for_a_plan_decided_meanwhile_stays_in_sight(frozen: Froz
         await stage.write("too risky")
         decisions.reject(frozen.team, "req-004281", "no")
         await stage.sees("Not sent: this request was already answered", "too risky")
+        await stage.until(lambda: "⏎ send" not in stage.offered, "no sending any more")
+        await stage.press("enter")
+        await stage.until(lambda: not stage.app.screen.feedback.has_cursor, "the plan")  # type: ignore[attr-defined]
+
+
+@pytest.mark.long
+async def test_notes_and_terms_for_a_plan_decided_elsewhere_are_not_sent(frozen: Frozen) -> None:
+    frozen.asks("req-1", "plan_approval", "api", 10, {"plan": "1. write\n2. publish it"})
+    async with opened(frozen, 100, 30) as stage:
+        await stage.app.open_need("plan:api:req-1")
+        await stage.until(lambda: stage.app.screen.settled, "the keys to live")  # type: ignore[attr-defined]
+        await stage.press("c")
+        await stage.write("1:why this?")
+        await stage.press("enter")
+        await stage.sees("✎ your note, line 1: why this?")
+        await stage.press("down")
+        await stage.can("Space", "hold")
+        await stage.press("space")
+        await stage.sees("TERMS     holds 1")
+        decisions.approve(frozen.team, "req-1")
+        await stage.sees(
+            "approved by you at", "✎ your note, line 1, not sent: why this?", "TERMS     not sent: holds 1"
+        )
 
 
 @pytest.mark.long
@@ -1359,7 +1382,7 @@ async def test_an_answer_to_a_closed_question_is_not_sent_but_kept(frozen: Froze
         await stage.press("c")
         await stage.write("keep 2")
         decisions.answer(frozen.team, "req-004290", "yes")
-        await stage.sees("answered by you at 15:04:22")
+        await stage.sees("answered by you at 15:04:22", "Not sent: this request was already answered")
         await stage.until(lambda: "⏎ send" not in stage.offered, "no sending any more")
         await stage.write(" of")
         await stage.press("enter")

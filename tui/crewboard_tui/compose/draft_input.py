@@ -31,6 +31,9 @@ from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import SentTexts
 from crewboard_tui.keymap.bindings import bindings_of
 
+NOT_SENT = "Not sent: this request was already answered"
+"""The title of a text that can no longer be sent."""
+
 
 def complete(text: str, names: Sequence[str]) -> str:
     """Extend `text` by the common prefix of all names that start with it."""

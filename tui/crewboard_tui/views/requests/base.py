@@ -245,9 +245,9 @@ def plan_alone(
 ) -> Iterator[Passage]:
     """Yield a plan without what was submitted with it, each note below its lines, those that moved at the end.
 
-    The lines are numbered if there are notes, or `drafts` of them, as there may be none yet. Below the line that a step
-    begins with stands what is decided about it, of `verdicts` by that line. Numbers of lines that the version `before`
-    did not have are marked.
+    The lines are numbered if there are notes, or `drafts` of them, as there may be none yet; a draft that is settled
+    can no longer be sent. Below the line that a step begins with stands what is decided about it, of `verdicts` by that
+    line. Numbers of lines that the version `before` did not have are marked.
     """
     news = _news(before.plan, request.plan) if before is not None else frozenset[int]()
     notes = [*request.earlier_notes, *request.notes, *(drafts or ())]
@@ -278,7 +278,11 @@ _CONTINUES = "│ "
 
 def _note_lines(note: Note, width: int) -> list[Line]:
     """Return a note with its answer, in lines of at most `width` cells. What continues a text is marked as that."""
-    who = f"✎ {note.id}, {note.place}, {note.state}: " if note.id else f"✎ your note, {note.place}: "
+    who = (
+        f"✎ {note.id}, {note.place}, {note.state}: "
+        if note.id
+        else f"✎ your note, {note.place}{', not sent' * note.settled}: "
+    )
     texts = [(f"{who}{note.text}", "warning")]
     texts += [(f"> {line}", "dim") for line in note.quoted if not note.line]
     texts += [(f"answer: {note.answer}", "info")] if note.answer else []

@@ -20,7 +20,7 @@ from crewboard.protocol import collisions
 from crewboard.records.agents import VERDICTS, Spec, StepNames, StepVerdict, Terms, next_verdict
 from crewboard.records.requests import QUESTION, steps_of
 from crewboard_tui.compose.composer import PromptLine
-from crewboard_tui.compose.draft_input import DraftInput, Prose
+from crewboard_tui.compose.draft_input import NOT_SENT, DraftInput, Prose
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import edit_of, for_no, terms_for
 from crewboard_tui.keymap.bindings import bindings_of
@@ -31,8 +31,6 @@ from crewboard_tui.widgets.painter import Frame, Rule
 
 _YES, _NO = 0, 1
 """The purpose of a text."""
-
-NOT_SENT = "Not sent: this request was already answered"
 
 
 class Feedback(Frame):
@@ -137,7 +135,7 @@ class Feedback(Frame):
         self.show_use()
 
     def on_key(self, event: Key) -> None:
-        if not self.denying and event.key in self._app_context.keys_of("draft.send"):
+        if not self._line.sends and event.key in self._app_context.keys_of("draft.send"):
             event.stop()
             self._leave()
 
@@ -152,7 +150,7 @@ class Feedback(Frame):
 
     def show_use(self) -> None:
         """Show what the text is for and which key sends it."""
-        self._line.sends = self.denying
+        self._line.sends = self.denying and not self._over
         use = self._use()
         folded = not (self._texts[self._at] or self.denying or self.has_cursor)
         self.rule.entitle(use)

@@ -522,6 +522,8 @@ class ReviewScreen(BaseScreen):
             (Span(f"{'STEPS' if not at else '':<{LABEL}}", "warning bold"), say(each)) for at, each in enumerate(said)
         ]
         lines = lines if words else []
+        if over and (unsent := self.terms.describe(self.terms.terms)):
+            lines.append((Span(f"{'TERMS':<{LABEL}}", "warning bold"), say(f"not sent: {unsent}", "warning")))
         gone = [] if over or not self.terms.gone else [f"{' · '.join(self.terms.gone)}: no step of this version"]
         return [*lines, *((Span(f"{'GONE':<{LABEL}}", "warning bold"), say(each, "warning")) for each in gone)]
 
@@ -575,7 +577,8 @@ class ReviewScreen(BaseScreen):
         The facts, if they do not stand beside it, are at its top: they scroll away, so that the text gets most of the
         screen.
         """
-        drafts = [Note(id="", line=each.line, end=each.end, text=each.text) for each in self._notes]
+        over = bool(self.page.outcome)
+        drafts = [Note(id="", line=each.line, end=each.end, text=each.text, settled=over) for each in self._notes]
         # What is decided about steps that are not approved, by the line that they begin at.
         approved = self._approved
         terms = self.terms.terms if approved is None else approved.terms or Terms()

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from crewboard import Request, redaction
 from crewboard_tui.actions.registry import Action, Layer, unavailable
-from crewboard_tui.compose.draft_input import DraftInput, Prose
+from crewboard_tui.compose.draft_input import NOT_SENT, DraftInput, Prose
 from crewboard_tui.keymap.bindings import Key, bindings_of
 from crewboard_tui.queries import Query, WorkOf
 from crewboard_tui.render.lines import Line, Span, crop, markdown_lines, one_line, say, width_of, wrap
@@ -92,7 +92,7 @@ class QuestionScreen(BaseScreen):
 
     def _how_to_write(self) -> str:
         if not self.may_answer:
-            return "In your own words"
+            return NOT_SENT if self.page.outcome and self._kept else "In your own words"
         words, send = self.context.key("request.words"), self.context.key("draft.send")
         if self._kept and not self.query_one("#answer").has_focus:
             return f"In your own words · kept, not sent · {words} continues with them"
