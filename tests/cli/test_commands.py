@@ -265,12 +265,12 @@ def test_an_edited_plan_is_shown_as_it_was_approved(cli: Cli, team: Team) -> Non
     requests.ask(team.directory, "plan-1", "plan_approval", "fixer", "operator", payload, 5.0)
     team.directory.root.joinpath("new.md").write_text("# Fix it\n1. read\n2. keep the table\n3. test\n")
     cli("approve", "plan-1", "--edited-file", str(team.directory.root / "new.md"))
-    for shown in (cli("requests", "--all").out, cli("inbox", "operator").out):
+    for shown, who in ((cli("requests", "--all").out, "you"), (cli("inbox", "operator").out, "operator")):
         assert "keep the table" in shown
-        assert "as operator edited and approved it" in shown
+        assert f"as {who} edited and approved it" in shown
         assert "drop the table" not in shown
     lines = cli("plan", "plan-1").out
-    assert "version 1, as operator edited and approved it, changed since it was submitted:" in lines
+    assert "version 1, as you edited and approved it, changed since it was submitted:" in lines
     for each in ("     - 2. drop the table", "   3 + 2. keep the table", "   4 + 3. test", "   2   1. read"):
         assert f"    │ {each}\n" in lines
     assert "│ # Fix it\n    files:" not in lines
@@ -1159,6 +1159,15 @@ def test_a_plan_that_may_come_again_is_not_called_rejected(cli: Cli, team: Team)
     heads = [line for line in cli("requests", "--all").out.splitlines() if line.startswith("plan-")]
     assert [" · asked back " in heads[0], " · sent back " in heads[1], " · rejected " in heads[2]] == [True] * 3
     assert "· asked back " in cli("plan", "plan-1").out
+
+
+def test_a_decision_has_the_name_of_the_user_who_made_it(cli: Cli, team: Team) -> None:
+    ask(team, "plan-1", "plan_approval", {"plan": PLAN})
+    kim = Team(team.directory, environment={"CREWBOARD_OPERATOR": "Kim"}, now=team.now)
+    answers.approve(kim, "plan-1", edited="step by step")
+    heads = [cli(*command).out.splitlines()[0] for command in (["requests", "--all"], ["plan", "plan-1"])]
+    assert [head.endswith(" by Kim") for head in heads] == [True] * 2
+    assert "as Kim edited and approved it" in cli("requests", "--all").out
 
 
 def test_a_note_that_cannot_be_placed_answers_nothing(cli: Cli, team: Team) -> None:

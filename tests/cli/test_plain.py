@@ -102,4 +102,8 @@ def test_every_kind_of_need_has_a_sentence_of_its_own(tmp_path: Path) -> None:
     assert "tasks 11, 22 wait" in told[3]
     stuck = replace(view.needs[3], summary="It waits.")
     assert "It waits; for " in plain.sentence(stuck, view, CommandLine())
-    assert plain.settled(stuck, view).startswith("settled: migrate is stuck: It waits; ")
+    decided = view.request("req-004281")
+    assert decided is not None
+    decided = decided.replace(status="rejected", feedback="Question: why?", decided_by="operator", operator="Kim")
+    assert plain.settled(view.needs[1], replace(view, asked=(decided,)), "Lee").endswith("; asked back by Kim")
+    assert plain.settled(stuck, view, "").startswith("settled: migrate is stuck: It waits; ")

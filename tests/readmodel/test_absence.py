@@ -13,8 +13,10 @@ from crewboard.protocol import requests
 from crewboard.readmodel.changes import Absence, Happening, read_absence
 from crewboard.readmodel.reader import read_team
 from crewboard.records.agents import Tokens
+from crewboard.records.base import JsonValue
 from crewboard.records.events import RunEnded, RunStarted
 from crewboard.records.processes import Exit
+from crewboard.records.requests import NewNote
 from crewboard.records.team import Act
 from crewboard.store import agents, files, journal, operators
 from crewboard.store.layout import TeamDirectory
@@ -78,6 +80,15 @@ def test_results_plans_and_questions_are_counted(team: Team) -> None:
         ("plan", "fixer", "plan: Split it · approved"),
         ("question", "scout", "asks: keep 1.x?"),
     ]
+
+
+def test_a_plan_that_may_come_again_is_not_told_as_rejected(team: Team) -> None:
+    for ident, words in (("p1", "Question: which?"), ("p2", ""), ("p3", "no")):
+        payload: dict[str, JsonValue] = {"plan": "# Split it"}
+        requests.ask(team.directory, ident, "plan_approval", "fixer", "operator", payload, LEFT + 2, by_mail=False)
+        answers.reject(team, ident, words, notes=[] if words else [NewNote(1, 1, "why?")])
+    told_of = {each.request_id: each.text.rpartition(" · ")[2] for each in absence(team).happenings}
+    assert [told_of[ident] for ident in ("p1", "p2", "p3")] == ["asked back", "sent back", "rejected"]
 
 
 def test_each_death_counts_also_before_a_restart(team: Team) -> None:

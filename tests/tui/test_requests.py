@@ -1065,6 +1065,14 @@ def test_a_page_knows_that_its_request_has_changed(frozen: Frozen) -> None:
     assert "it has changed since you opened it" in (outcome_of(changed, view) or "")
 
 
+def test_a_page_says_what_became_of_the_version_after(frozen: Frozen) -> None:
+    seen = _request(frozen, "req-004281")
+    frozen.asks("req-9", "plan_approval", "auth-plan", 1, {"plan": "# v3"}, supersedes=seen.id)
+    decisions.reject(frozen.team, "req-9", "Question: why?")
+    view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
+    assert outcome_of(seen, view) == " replaced by revision req-9 (asked back) "
+
+
 def test_a_page_says_which_user_decided(frozen: Frozen) -> None:
     seen = _request(frozen, "req-004281")
     kim = Team(frozen.directory, environment={"CREWBOARD_OPERATOR": "Kim"}, now=lambda: NOW)

@@ -18,7 +18,7 @@ from crewboard.readmodel.usage import bill_team
 from crewboard.records.base import Record, pick
 from crewboard.records.events import RunEnded, RunStarted
 from crewboard.records.processes import LIMIT_REASONS, Exit, describe_exit, is_orderly, was_cut_off
-from crewboard.records.requests import Request
+from crewboard.records.requests import Request, describe_status
 from crewboard.records.team import Task
 from crewboard.store import journal, operators
 from crewboard.store.layout import AgentDirectory, TeamDirectory
@@ -212,7 +212,7 @@ def read_absence(
     for request in view.asked:
         kind = _KINDS_OF_REQUESTS.get(request.type)
         if kind is not None and request.created_at > since:
-            decided = "" if request.status == "pending" else f" · {request.status}"
+            decided = "" if request.status == "pending" else f" · {describe_status(request)}"
             text = f"{summarise(request)}{decided}"
             found.append(Happening(request.created_at, kind, request.from_, text, request_id=request.id))
     ends: dict[str, HappeningKind] = {"completed": "task_done", "failed": "task_failed"}

@@ -414,12 +414,6 @@ def display_name(name: str) -> str:
     return "you" if name == OPERATOR else name
 
 
-def display_decider(request: Request, operator: str) -> str:
-    """Return who decided a request, as the user `operator` sees it: `you`, or another user by name."""
-    is_other = request.decided_by == OPERATOR and request.operator not in ("", operator)
-    return request.operator if is_other else display_name(request.decided_by or "")
-
-
 def verb(message: Message) -> str:
     """Return what a message does, followed by a blank; nothing for plain text."""
     approve = message.metadata.get("approve")

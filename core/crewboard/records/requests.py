@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, ValidationError, field
 
 from crewboard.errors import BadDataError, UsageError
+from crewboard.names import OPERATOR
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue, Name, Record, Time, check_depth, convert
 
@@ -383,3 +384,10 @@ def describe_status(request: Request) -> str:
     if question_in(request.feedback) is not None:
         return "asked back"
     return "sent back" if request.notes and not request.feedback else "rejected"
+
+
+def display_decider(request: Request, operator: str) -> str:
+    """Return who decided a request, as the user `operator` sees it: `you`, or another user by name."""
+    if request.decided_by != OPERATOR:
+        return request.decided_by or ""
+    return "you" if request.operator in ("", operator) else request.operator

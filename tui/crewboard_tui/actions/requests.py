@@ -8,8 +8,7 @@ from crewboard import Request, TeamView
 from crewboard.commands import answers, rules
 from crewboard.protocol import reviews
 from crewboard.protocol.requests import Decision
-from crewboard.readmodel.mail import display_decider
-from crewboard.records.requests import NewNote, describe_status, question_in
+from crewboard.records.requests import NewNote, describe_status, display_decider, question_in
 from crewboard_tui.actions.registry import Action, Selection, aimed
 from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
@@ -174,7 +173,7 @@ def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key, op
         shows, opens = pressed("request.compare"), pressed("request.next")
         return f" replaced by revision {newest.id}: {shows} shows what changed, {opens} opens it "
     if newest is not None:
-        return f" replaced by revision {newest.id}, which is {describe_status(newest)} "
+        return f" replaced by revision {newest.id} ({describe_status(newest)}) "
     now = next((request for request in view.asked if request.id == seen.id), None)
     if now is None:
         return None

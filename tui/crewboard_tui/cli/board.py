@@ -14,6 +14,7 @@ from crewboard.commands.context import CommandLine
 from crewboard.errors import how_to_install
 from crewboard.readmodel import watcher
 from crewboard.readmodel.needs import waiting_behind
+from crewboard.records.requests import describe_status, display_decider
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, keep_mirrored, note, say, say_json
 from crewboard_tui.notifications import NeedsDiff
@@ -129,15 +130,15 @@ def follow(team: Team) -> None:
             say(NOTHING)
         while not is_closed():
             wake.clear()
-            say(*news(reader.read(), arrivals, typed))
+            say(*news(reader.read(), arrivals, typed, team.operator))
             wake.wait(watcher.SWEEP)
 
 
-def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine) -> Iterator[str]:
-    """Yield sentences about needs that are new or settled since the last reading."""
+def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine, operator: str = "") -> Iterator[str]:
+    """Yield sentences about needs that are new or settled since the last reading, for the user `operator`."""
     found = arrivals.read(view)
     for need in found.went:
-        yield settled(need, view)
+        yield settled(need, view, operator)
     for need in found.came:
         yield sentence(need, view, typed)
     if found.went and not view.needs:
@@ -170,11 +171,11 @@ def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
     return safe_line(". ".join(["; ".join(filter(None, clauses)), *options, *ways]))
 
 
-def settled(need: Need, view: TeamView) -> str:
-    """Describe what became of a need that is settled."""
+def settled(need: Need, view: TeamView, operator: str) -> str:
+    """Describe to the user `operator` what became of a need that is settled."""
     request = next((each for each in view.asked if each.id == need.request_id), None)
-    by = f" by {request.decided_by}" if request and request.decided_by else ""
-    how = f"{request.status}{by}" if request else _recovery(need, view)
+    by = f" by {display_decider(request, operator)}" if request and request.decided_by else ""
+    how = f"{describe_status(request)}{by}" if request else _recovery(need, view)
     return safe_line(f"settled: {need.agent} {_SAYS.get(need.kind, '')}{need.summary.removesuffix('.')}; {how}")
 
 

@@ -22,6 +22,7 @@ from crewboard.records.requests import (
     Note,
     describe_notes,
     describe_status,
+    display_decider,
     is_revealed,
     marked_lines,
     notes_in,
@@ -70,7 +71,7 @@ def requests(session: Session, everything: bool, reveal: bool, as_json: bool) ->
         if number:
             say("")
         with revealing(wanted=reveal):
-            _show(request, typed, session.team.now())
+            _show(request, typed, team.now(), team.operator)
     if not reveal:
         _note_hidden(found, typed(f"requests{' --all' if everything else ''} --reveal"))
 
@@ -189,7 +190,8 @@ def plan(
             request,
             CommandLine.of(team),
             team.now(),
-            partial(_say_lines, request, before, len(versions), _all_notes(team, request)),
+            team.operator,
+            partial(_say_lines, request, before, len(versions), _all_notes(team, request), team.operator),
             terms if hold or refused else None,
         )
     if not reveal:
@@ -231,10 +233,11 @@ def _marked_lines(
         yield None if mark == "-" else number, mark, texts.get(mark, texts[""])[number - 1]
 
 
-def _say_lines(request: Request, before: Request | None, version: int, notes: list[Note]) -> None:
+def _say_lines(request: Request, before: Request | None, version: int, notes: list[Note], operator: str) -> None:
     """Print the lines of a plan with the notes below them, and at the end those whose lines are gone."""
     since = f", changed since version {version - 1}" if before is not None else ""
-    since = f", {_as_edited(request)}, changed since it was submitted" if request.edited is not None else since
+    if request.edited is not None:
+        since = f", {_as_edited(request, operator)}, changed since it was submitted"
     say(f"    version {version}{since}:")
     for number, change, text in _marked_lines(request, before, safe_text):
         say(quoted(f"{number or '':>4} {change or ' '} {text}"))
@@ -246,8 +249,8 @@ def _say_lines(request: Request, before: Request | None, version: int, notes: li
             _say_note(each)
 
 
-def _as_edited(request: Request) -> str:
-    return f"as {request.decided_by} edited and approved it"
+def _as_edited(request: Request, operator: str) -> str:
+    return f"as {safe_line(display_decider(request, operator))} edited and approved it"
 
 
 def _say_note(each: Note) -> None:
@@ -270,19 +273,23 @@ def _show(
     request: Request,
     typed: CommandLine,
     now: float,
+    operator: str,
     say_lines: Callable[[], None] | None = None,
     tried: Terms | None = None,
 ) -> None:
-    """Print a request. Each line of another's text is marked; commands have a line of their own, to be copied.
+    """Print a request for the user `operator`.
+
+    Each line of another's text is marked; commands have a line of their own, to be copied.
 
     `say_lines` prints the plan with its notes. The command that approves it does so with the steps left out that the
     terms `tried` name.
     """
-    closed = f" {clock(request.decided_at)} by {request.decided_by}" if request.decided_at else ""
+    by = safe_line(display_decider(request, operator))
+    closed = f" {clock(request.decided_at)} by {by}" if request.decided_at else ""
     waiting = f" for {age(now - request.created_at)}" if request.status == "pending" else ""
     stands = f"{describe_status(request)}{waiting}{closed}"
     say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {stands}")
-    parts = [*(_call if request.type == "permission" else _parts)(request)]
+    parts = [*(_call(request) if request.type == "permission" else _parts(request, operator))]
     if runs := collisions.run_on_your_machine(request.payload):
         parts.append((RUNS, as_run(_items(runs))))
     if say_lines is not None:
@@ -315,11 +322,11 @@ def _show(
                 say(typed(f"approve {request.id} --sha256 {digest(request)} --rule"))
 
 
-def _parts(request: Request) -> Iterator[tuple[str, str]]:
+def _parts(request: Request, operator: str) -> Iterator[tuple[str, str]]:
     """Yield the texts of a request, each with its label."""
     payload = request.payload
     if request.edited is not None:
-        yield f"plan, {_as_edited(request)}; `plan {request.id}` shows what was changed", request.plan
+        yield f"plan, {_as_edited(request, operator)}; `plan {request.id}` shows what was changed", request.plan
     else:
         yield "", str(payload.get(_BODY[request.type], ""))
     if request.type == "task_review":

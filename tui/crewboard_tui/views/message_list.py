@@ -13,7 +13,6 @@ from crewboard.protocol.requests import ineffective_reason
 from crewboard.readmodel import mail
 from crewboard.readmodel.mail import (
     MessageView,
-    display_decider,
     display_name,
     headline,
     is_notice,
@@ -21,7 +20,7 @@ from crewboard.readmodel.mail import (
     request_announced,
 )
 from crewboard.readmodel.needs import summarise
-from crewboard.records.requests import question_in
+from crewboard.records.requests import describe_status, display_decider, question_in
 from crewboard_tui.render.formats import format_clock, format_moment, format_span, is_same_day
 from crewboard_tui.render.lines import Line, Span, clip, one_line, pad_name, say, spread, wrap
 from crewboard_tui.render.table import mark_span
@@ -99,7 +98,8 @@ def _steps(chain: Sequence[Request]) -> list[str]:
     for request in chain:
         steps.append(_NOUNS[request.type])
         if request.status == "rejected":
-            steps.append("refusal" if question_in(request.feedback) is None else "asked back")
+            said = describe_status(request)
+            steps.append("refusal" if said == "rejected" else said)
         elif request.status == "cancelled":
             steps += [] if request is not chain[-1] else ["withdrawn"]
         elif request.status == "expired":
@@ -125,10 +125,10 @@ def story_lines(thread: Thread, now: float, width: int, operator: str) -> list[L
         lines += _said(asked_at, display_name(request.from_), summarise(request), width)
         replaced = request.status == "cancelled" and request is not thread.requests[-1]
         if not replaced and request.decided_at is not None and request.decided_by is not None:
-            question = question_in(request.feedback) if request.status == "rejected" else None
+            status, said = describe_status(request), request.feedback
+            said = question_in(said) if status == "asked back" else said
             how = ", as edited" if request.edited is not None else ""
-            words = f"{request.status}{how}{': ' + request.feedback if request.feedback else ''}"
-            words = words if question is None else f"asked back: {question}"
+            words = f"{status}{how}{': ' + said if said else ''}"
             decided_at = format_moment(request.decided_at, now)
             lines += _said(decided_at, display_decider(request, operator), words, width)
     return lines

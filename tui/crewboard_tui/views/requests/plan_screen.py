@@ -15,10 +15,9 @@ from textual.widget import Widget
 from crewboard import CrewboardError, Request, agent_types
 from crewboard.commands import rules
 from crewboard.readmodel.file_activity import FileActivity
-from crewboard.readmodel.mail import display_decider
 from crewboard.records.agents import VERDICTS, Deviations, Terms, next_verdict
 from crewboard.records.base import counted
-from crewboard.records.requests import NewNote, Note, lines_of, parse_note, question_in, step_lines
+from crewboard.records.requests import NewNote, Note, display_decider, lines_of, parse_note, question_in, step_lines
 from crewboard_tui.actions.registry import Action, Layer, Selection
 from crewboard_tui.actions.requests import newest_of, revision_of, versions_before
 from crewboard_tui.compose.composer import PromptLine
