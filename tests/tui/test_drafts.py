@@ -11,7 +11,19 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.store.operators import OpenDashboard, file_for
 from crewboard_tui import dashboard
 from crewboard_tui.app import CrewboardApp
-from crewboard_tui.drafts import HIRE, SENT_KEPT, Drafts, LineNote, SentTexts, called, can_be_sent, notes_on
+from crewboard_tui.drafts import (
+    HIRE,
+    SENT_KEPT,
+    Drafts,
+    LineNote,
+    SentTexts,
+    called,
+    can_be_sent,
+    edit_of_task,
+    for_merge,
+    interrupting,
+    notes_on,
+)
 from crewboard_tui.settings import Settings
 from tests.frozen import NOW, Frozen
 from tests.tui.stage import opened
@@ -204,6 +216,10 @@ def test_words_for_a_request_that_is_gone_are_not_announced(frozen: Frozen) -> N
     about = ("req-004281 no", "plan-77", "plan-77 no", "plan-77 lines 1-2", "req-004290", "api", "api gone", "new task")
     names = {agent.name for agent in view.agents}
     assert [each for each in about if can_be_sent(each, view.asked, names)] == ["req-004290", "api", "new task"]
+    for all_of, one in ((("api", "ui"), "api"), (("api", "gone"), "gone")):
+        kinds = interrupting(all_of), for_merge(one), LineNote(one, "a.py", "+", 1, "x").draft
+        assert [can_be_sent(each, view.asked, names) for each in kinds] == [one in names] * 3
+    assert all(can_be_sent(each, view.asked, names) for each in (HIRE, edit_of_task(3)))
     assert called("plan-77 no", view.asked) == "about plan-77, which is gone"
     assert called("api ui", view.asked) == "to api, ui"
 

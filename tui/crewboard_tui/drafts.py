@@ -147,11 +147,23 @@ def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
 
 
 def can_be_sent(draft: str, asked: Sequence[Request], agents: Collection[str]) -> bool:
-    """Return False for a draft about a request that is closed or gone, or to an agent that is gone."""
+    """Return False for a draft about a request that is closed or gone, or for an agent that is gone."""
     request = request_of(draft, asked)
     if request is not None:
         return outlives(draft, request, asked)
-    return _called_alone(draft) is not None or all(name in agents for name in draft.split())
+    return all(name in agents for name in _agents_of(draft))
+
+
+def _agents_of(draft: str) -> list[str]:
+    """Return the agents that a draft is for; none if it is for the team, a new agent or a task."""
+    note = _note(draft)
+    if note is not None:
+        return [note.agent]
+    if draft in _CALLED or draft.startswith(_EDITED_TASK):
+        return []
+    if draft.startswith(_MERGE):
+        return [draft.removeprefix(_MERGE)]
+    return draft.removeprefix(interrupting([""])).replace(",", "").split()
 
 
 def called(draft: str, asked: Iterable[Request]) -> str:
