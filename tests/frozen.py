@@ -50,6 +50,10 @@ Refresh tokens keep their own key. The alias goes in 3.0.
 """
 
 
+_CALL: dict[str, Any] = {"type": "tool_use", "id": "c", "name": "read_file", "input": {}}
+"""A call at the end of a reply. What it did has events of its own."""
+
+
 @dataclass
 class FrozenProbe:
     """A probe with fixed data in place of the kernel's."""
@@ -139,7 +143,7 @@ class Frozen:
             part = weight / sum(weights)
             used = Tokens(*(int(part * count) for count in (tokens.input, tokens.output, tokens.cache_read)))
             ts = NOW - 890 + number * (890 - ago) / len(weights)
-            reply = Reply(ts=ts, run=1, content=[], stop_reason="end_turn", usage=used, cost_usd=part * cost)
+            reply = Reply(ts=ts, run=1, content=[_CALL], stop_reason="tool_use", usage=used, cost_usd=part * cost)
             journal.append(self.directory.agent(name).journal, reply)
 
     def gone(self, name: str, kind: str, record: Exit, pid: int, **more: Any) -> AgentDirectory:
@@ -208,9 +212,10 @@ class Frozen:
         """Record a text or a thought of the model."""
         agent = self.directory.agent(name)
         block = {"type": kind, kind: text}
+        content, stop = ([block], "end_turn") if kind == "text" else ([block, _CALL], "tool_use")
         journal.append(
             agent.journal,
-            Reply(ts=NOW - ago, run=1, content=[block], stop_reason="end_turn", usage=Tokens(900, 80), cost_usd=0.01),
+            Reply(ts=NOW - ago, run=1, content=content, stop_reason=stop, usage=Tokens(900, 80), cost_usd=0.01),
         )
 
     def asks(
