@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from crewboard.commands.control import STATUS_QUESTION
+from crewboard.offline.conversation import Done, refusal
 from crewboard.records.requests import step_lines
 from crewboard.untrusted import delimit
 from tests.offline.conftest import NewAgent
@@ -542,3 +543,8 @@ def test_an_interrupted_tool_is_reported_and_not_run_again(new_agent: NewAgent) 
     worker: MinimalAgent = new_agent(**CODER, answers={"bash": [("interrupted, outcome unknown", True)]})
     assert worker.ask("run: rm x") == "bash was interrupted, outcome unknown"
     assert worker.used == ["bash"]
+
+
+def test_a_command_that_a_time_limit_ended_was_not_refused() -> None:
+    ended = Done("bash", {}, "[ended after 120 s: time limit]", is_error=True)
+    assert refusal(ended) == "bash did not end by itself: [ended after 120 s: time limit]"

@@ -108,6 +108,23 @@ def test_what_one_dashboard_sent_the_other_no_longer_offers(tmp_path: Path) -> N
     assert not one.take_over()
 
 
+async def test_a_deleted_team_takes_no_words_that_are_being_written(frozen: Frozen, tmp_path: Path) -> None:
+    settings = Settings(drafts=tmp_path / "drafts")
+    async with opened(frozen, 80, 24, settings=settings) as stage:
+        await stage.press(*API, "m")
+        await stage.write("how far?")
+        await stage.until(lambda: "how far?" in _written(tmp_path), "all of it on the disk")
+        frozen.directory.purge()
+        (file,) = (tmp_path / "drafts").glob("*.json")
+        file.unlink()
+        await stage.sees("was deleted")
+        await stage.write(" and how long?")
+        await stage.sees("how far? and how long?")
+        drafts = stage.app.context.drafts
+        assert dashboard.unsent(drafts) == ["Not sent (to api): how far? and how long?"]
+        assert not file.exists()
+
+
 def test_a_draft_belongs_to_the_open_dashboard_that_writes_it(tmp_path: Path) -> None:
     file = tmp_path / "drafts" / "demo.json"
     one, other = Drafts(file, "one", ["other"]), Drafts(file, "other", ["one"])

@@ -24,6 +24,16 @@ def _hold(frozen: Frozen, name: str) -> None:
     agents.want(frozen.directory.agent(name), "paused", run=1)
 
 
+async def test_an_answer_to_a_paused_agent_says_that_it_waits(frozen: Frozen) -> None:
+    _hold(frozen, "api")
+    frozen.asks("q-1", "question", "api", 10, {"question": "Which?", "options": ["keep", "trash"]})
+    async with opened(frozen) as stage:
+        await stage.app.open_need("question:api:q-1")
+        await stage.settles()
+        await stage.press("enter")
+        await stage.sees("answered: api is paused, and goes on with it once it continues")
+
+
 async def test_p_pauses_and_goes_on(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     pause = replaced(monkeypatch, "agent.pause", "api pauses at its next safe point")
     unpause = replaced(monkeypatch, "agent.unpause", "api continues")

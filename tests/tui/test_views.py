@@ -32,6 +32,16 @@ async def test_a_digit_returns_to_the_last_page_then_to_the_view(frozen: Frozen)
         await stage.sees("━ Processes")
 
 
+@pytest.mark.parametrize(("key", "sign"), [("9", "Permission rules"), ("H", "no hosts")])
+async def test_a_view_does_not_keep_what_has_a_tab_of_its_own(frozen: Frozen, key: str, sign: str) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("4", key)
+        await stage.sees(sign)
+        await stage.press("1", "4")
+        await stage.sees("Needs you · ")
+        assert sign not in stage.all
+
+
 async def test_the_inbox_shows_every_mailbox_and_what_lies_in_it(frozen: Frozen) -> None:
     async with opened(frozen, 120, 36) as stage:
         await stage.press("2")

@@ -373,6 +373,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._tick_soon()
         before, self.context.snapshot = self.context.snapshot, message.snapshot
         self.outside.read(message.snapshot.view)
+        if message.snapshot.view.is_deleted:
+            self.context.drafts.leave_file()
         self._has_news = True
         known = {need.key for need in before.view.needs}
         new = frozenset(each.kind for each in message.snapshot.view.needs if each.key not in known)
@@ -580,10 +582,13 @@ class CrewboardApp(App[None], inherit_bindings=False):
         return switched
 
     async def action_view(self, mode: str) -> None:
-        """Go to a numbered view as it was left, to the Board without its pages; pressed again, to the view itself."""
+        """Go to a numbered view as it was left, to the Board without its pages; pressed again, to the view itself.
+
+        What has a tab of its own, as the hosts have, is left where a view's key is pressed, and so is a closed request.
+        """
         again = mode == self.current_mode
         await self.switch_mode(mode)
-        while isinstance(self.screen, BaseScreen) and self.screen.is_over:
+        while isinstance(self.screen, BaseScreen) and (self.screen.is_over or self.screen.TAB):
             await self.pop_screen()
         if again or mode == _FIRST:
             await self._pop_to_view()

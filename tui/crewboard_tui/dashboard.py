@@ -237,7 +237,8 @@ def run(
     sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.context.jobs.hear_rest())
     for path, drafts in app.drafts.items():
         sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
-    sys.stdout.write((farewell(app.context.team) if on_leave is None else on_leave) + "\n")
+    gone = f"The team {app.context.view.name} was deleted." if app.context.view.is_deleted else None
+    sys.stdout.write((on_leave or gone or farewell(app.context.team)) + "\n")
     return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
 
 

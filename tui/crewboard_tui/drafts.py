@@ -225,7 +225,12 @@ class Drafts(dict[str, str]):
         """Take over what a closed dashboard left and an open one sent; drafts changed here stay. Return True if so."""
         if self._kept is None:
             return False
-        texts = self._free_in(self._kept.get())
+        found = self._kept.get()
+        if found is None:
+            # Whoever deletes the team deletes the file, but not what is being written here.
+            self.safe = frozenset()
+            return False
+        texts = self._free_in(found)
         news = {name for name in {*texts, *self.safe} if texts.get(name) != self._seen.get(name)}
         news = {name for name in news if self.get(name) == self._seen.get(name)}
         for name in news:
@@ -234,6 +239,10 @@ class Drafts(dict[str, str]):
                 known.update({name: texts[name]} if name in texts else {})
         self.safe = frozenset(texts)
         return bool(news)
+
+    def leave_file(self) -> None:
+        """Keep the drafts in memory alone from now on: their team was deleted."""
+        self._file, self._kept, self.safe = None, None, frozenset()
 
     def put(self, name: str, text: str) -> None:
         """Set a draft; an empty text drops it."""

@@ -231,6 +231,7 @@ def _read_text(text: str, turn: int) -> Iterable[Entry]:
         yield Mail(SYSTEM, NOTICE, text.strip(), turn)
 
 
+_CUT_SHORT = re.compile(r"\[ended .*\]\s*$")
 _EXIT = re.compile(r"\[exit code (-?\d+)\]$")
 _NUMBERED = re.compile(r"^\s*(\d+)\t(.*)$", re.MULTILINE)
 _CLOSED = re.compile(r"\((?:completed|failed|cancelled)\b[^()]*\)$")
@@ -264,6 +265,8 @@ def refusal(done: Done) -> str:
         return f"I may not use {done.tool}: it is not among my tools, so I left that undone."
     if done.text.startswith("interrupted"):
         return f"{done.tool} was {done.text.strip()}"
+    if _CUT_SHORT.search(done.text):
+        return f"{done.tool} did not end by itself: {done.text.strip()}"
     return f"{done.tool} was refused: {done.text.strip() or 'no reason given'}"
 
 

@@ -44,7 +44,7 @@ class RequestActions:
         answers.approve(self._context.team, request.id, **answer)
         if edited is not None and self._context.view.attached is not None:
             return f"sent back: {request.from_} reads your version, and submits it again"
-        then = f"{request.from_} continues"
+        then = self._what_follows()
         if request.type == "task_review":
             then = f"task #{request.payload.get('task', '')} is completed"
         how = "" if edited is None else " as you edited it"
@@ -73,7 +73,13 @@ class RequestActions:
     def answer(self, text: str) -> str:
         """Answer a question."""
         answers.answer(self._context.team, self.request.id, text)
-        return f"answered: {self.request.from_} continues"
+        return f"answered: {self._what_follows()}"
+
+    def _what_follows(self) -> str:
+        author = self._context.view.agent(self.request.from_)
+        is_paused = author is not None and (author.state == "paused" or author.is_pausing)
+        name = self.request.from_
+        return f"{name} is paused, and goes on with it once it continues" if is_paused else f"{name} continues"
 
     # ------------------------------------------------------------------------------------------------------- next
 

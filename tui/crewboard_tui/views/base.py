@@ -846,5 +846,4 @@ def first_hire(context: AppContext) -> str:
     if (gone := why_gone(context)) is not None:
         return gone
     key = context.key("agent.hire")
-    hire = f"; {key} hires an agent; `crewboard spawn scout --prompt 'Survey this project.'` does it from a shell"
-    return "no agents yet" + ("" if context.read_only else hire)
+    return "no agents yet" + ("" if context.read_only else f"; {key} hires an agent")
