@@ -13,10 +13,13 @@ from crewboard.commands.context import Team, choose_team
 from crewboard.errors import UsageError
 from crewboard.protocol import requests
 from crewboard.readmodel.activity import SLOT, SLOTS, Lane, LaneReader
+from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.reader import TeamReader
-from crewboard.records.agents import HELD_REPEATS, Cursor, State, TodoList
+from crewboard.readmodel.team import AgentView
+from crewboard.records.agents import HELD_REPEATS, Cursor, State, TodoList, Tokens
+from crewboard.records.events import Event, Intake, Offered, Reply, RunStarted
 from crewboard.records.processes import Exit
-from crewboard.store import agents, mailbox, tasks
+from crewboard.store import agents, journal, mailbox, tasks
 from crewboard_tui import dashboard
 from crewboard_tui.queries import Lanes, Snapshot, SpendingByMinute
 from crewboard_tui.views.base import BaseScreen
@@ -591,6 +594,87 @@ def test_a_lane_moves_only_if_something_is_in_it(frozen: Frozen) -> None:
     assert cells("parser", now)[-5:] == ["died", "none", "none", "none", "none"]
     assert cells("parser", now + 1)[-6:-4] == ["died", "none"]
     assert cells("release", now)[-5:] == ["waits"] * 5
+
+
+def _lane_after(frozen: Frozen, name: str, ago: float, event: Event, **status: object) -> str:
+    """Return the glyph of each of the last 12 cells of an agent's lane, after an event and a new status."""
+    agent = frozen.directory.agent(name)
+    journal.append(agent.journal, event)
+    said = agent.status.load()
+    assert said is not None
+    agent.status.save(said.replace(since=NOW - ago, **status))
+    return _lane_of(frozen, name)
+
+
+def _lane_of(frozen: Frozen, name: str) -> str:
+    view = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read().agent(name)
+    assert view is not None
+    return _glyphs(LaneReader(frozen.directory.agent(name)).read(view, ()), view)
+
+
+def _glyphs(lane: Lane, agent: AgentView) -> str:
+    cells = lane.cells(agent, int(NOW // SLOT), 12)
+    return "".join({"work": "█", "works": "▁", "rests": "·", "died": "✖", "none": " "}[cell.kind] for cell in cells)
+
+
+def test_a_notice_to_an_idle_agent_is_no_work_in_its_lane(empty: Frozen) -> None:
+    agent = empty.hire("a", "explore", "idle", "", ago=300, pid=7)
+    notice = mailbox.compose("operator", "a", "notice", "victim ended", ident="m1", ts=NOW - 240)
+    journal.append(agent.journal, Intake(ts=NOW - 240, run=1, messages=[notice], cursor=9))
+    begins = Intake(ts=NOW - 60, run=1, cursor=9, entered=["m2"], assignment="m2")
+    assert _lane_after(empty, "a", 60, begins, state="working") == "·········▁▁▁"
+
+
+def test_a_text_that_is_sent_to_an_engine_is_work_in_a_lane(empty: Frozen) -> None:
+    empty.hire("a", "explore", "idle", "", ago=240, pid=7)
+    assert _lane_after(empty, "a", 0, Offered(ts=NOW - 60, run=1, texts=["p"]), state="working") == "·········▁▁▁"
+
+
+def test_a_lane_shows_a_pause_that_is_over(empty: Frozen) -> None:
+    empty.hire("a", "explore", "paused", "", ago=240, pid=7)
+    empty.did("a", 300, "grep", {"pattern": "x"}, "found", 0.1)
+    before = _lane_of(empty, "a")
+    reply = Reply(ts=NOW - 30, run=1, content=[], stop_reason="end_turn", usage=Tokens(9, 8))
+    after = _lane_after(empty, "a", 30, reply, state="working", paused_at=NOW - 240, unpaused_at=NOW - 60)
+    assert (before, after) == ("·█▁·········", "·█▁······▁█▁")
+
+
+def test_a_lane_keeps_several_pauses_that_it_saw(empty: Frozen) -> None:
+    agent = empty.hire("a", "explore", "working", "", ago=30, pid=7)
+    empty.did("a", 330, "grep", {"pattern": "x"}, "found", 0.1)
+    view = TeamReader(empty.directory, clock=lambda: NOW, probe=empty.probe).read().agent("a")
+    assert view is not None
+    reader, lane = LaneReader(agent), Lane()
+    for turn, pause in enumerate([(300, 210), (150, 60)]):
+        status = view.status.replace(turn=turn, paused_at=NOW - pause[0], unpaused_at=NOW - pause[1])
+        lane = reader.read(replace(view, status=status), ())
+    assert _glyphs(lane, view) == "█···▁▁···▁▁▁"
+
+
+def test_a_lane_shows_a_pause_in_which_the_agent_died(empty: Frozen) -> None:
+    died = Exit(run=1, signal=9, reason="died", at=NOW - 120, buried=True)
+    agent = empty.gone("a", "explore", died, 7)
+    empty.did("a", 300, "grep", {"pattern": "x"}, "found", 0.1)
+    said = agent.status.load()
+    assert said is not None
+    agent.status.save(said.replace(state="paused", since=NOW - 240))
+    assert _lane_of(empty, "a") == "·█▁····✖    "
+
+
+def test_a_lane_shows_a_death_after_the_next_start(empty: Frozen) -> None:
+    died = Exit(run=1, signal=9, reason="died", at=NOW - 240, buried=True)
+    agent = empty.gone("a", "explore", died, 7)
+    empty.did("a", 300, "grep", {"pattern": "x"}, "found", 0.1)
+    spec = agent.spec.load()
+    assert spec is not None
+    agents.change_spec(agent, lambda _: spec.replace(run=2, at=NOW - 90))
+    queued = _lane_of(empty, "a")
+    empty.probe.held["a"] = Usage(0, 0, 0)
+    start = RunStarted(
+        ts=NOW - 60, run=2, pid=8, type="explore", model="m", fresh=False, prompt_id="p-a", before=died,
+    )  # fmt: skip
+    started = _lane_after(empty, "a", 60, start, state="idle", run=2)
+    assert (queued, started) == ("·█▁✖        ", "·█▁✖     ···")
 
 
 def test_a_lane_says_that_a_loop_is_held(frozen: Frozen) -> None:

@@ -324,9 +324,12 @@ def test_pause_interrupt_and_stop_work_in_an_outage(crew_on: Make) -> None:
     crew.hire("held", "explore", "go")
     eventually(lambda: crew.see("held").waits_for_api, "the outage")
     operations.pause(crew.team, "held")
-    crew.wait_for("held", "paused")
+    paused_at = crew.wait_for("held", "paused").since
     operations.unpause(crew.team, "held")
     eventually(lambda: crew.see("held").waits_for_api, "the outage")
+    # No pause is in the journal.
+    status = crew.see("held").status
+    assert status.paused_at == paused_at < status.unpaused_at
     sent = control.interrupt(crew.team, "held", "where are you?")
     eventually(lambda: crew.see("held").unread == 0 and crew.see("held").waits_for_api, "the mail")
     assert len(crew.model.requests) == 1, "no call before the time that the API named"

@@ -37,7 +37,7 @@ from crewboard.records.events import (
     describe_call,
     describe_stop,
 )
-from crewboard.records.processes import EXIT_REASONS, ORDERLY_REASONS, Exit, describe_exit
+from crewboard.records.processes import EXIT_REASONS, ORDERLY_REASONS, Exit, describe_exit, is_orderly
 from crewboard.records.team import Task
 from crewboard.store.journal import JournalTail
 from crewboard.store.layout import AgentDirectory
@@ -371,6 +371,9 @@ LANE_TAIL = 64 * 1024
 _KEPT_SLOTS = SLOTS + 8
 """Slots with events that are kept: all that a lane can show, and the one that says how its first cells begin."""
 
+_KEPT_PAUSES = 8
+"""Pauses that a lane shows at most: of earlier ones it may show that the agent was at work."""
+
 CellKind = Literal["work", "works", "stuck", "asks", "waits", "rests", "died", "none"]
 """The activity of an agent in a slot: it worked; it was at work and nothing ended; it was stuck, or held in a loop; it
 waited for you, or for others or the API; it was idle; it died; nothing is known, or it did not run."""
@@ -400,11 +403,12 @@ class Slot(Struct, frozen=True):
 class Lane(Struct, frozen=True):
     """The last minutes of an agent: slots by their number since the epoch, and when it waited for an answer.
 
-    `asks` are the beginning and end of each wait, and True if it was for the operator.
+    `asks` are the beginning and end of each wait, and True if it was for the operator; `pauses` those of pauses.
     """
 
     slots: dict[int, Slot] = {}
     asks: tuple[tuple[float, float, bool], ...] = ()
+    pauses: tuple[tuple[float, float], ...] = ()
 
     def cells(self, agent: AgentView, last: int, count: int) -> tuple[Cell, ...]:
         """Return `count` slots up to the slot `last`."""
@@ -431,7 +435,8 @@ class Lane(Struct, frozen=True):
                 if waits and kind != "none":
                     # Only for others, or for you as well.
                     kind = "asks" if any(waits) else "waits"
-                cells.append(Cell(kind))
+                paused = not waits and any(since < end <= until for since, until in self.pauses)
+                cells.append(Cell("rests" if paused and kind != "none" else kind))
         return tuple(cells)
 
 
@@ -441,6 +446,9 @@ class LaneReader:
     def __init__(self, agent: AgentDirectory) -> None:
         self._tail = JournalTail(agent, LANE_TAIL)
         self._slots: dict[int, Slot] = {}
+        self._open_run = 0
+        """The first run whose end is not in the journal."""
+        self._pauses: tuple[tuple[float, float], ...] = ()
         self._read_for: object = None
         self._lane = Lane()
 
@@ -462,15 +470,31 @@ class LaneReader:
         if status != self._read_for:
             self._read_for = status
             if self._tail.restarted():
-                self._slots = {}
+                self._slots, self._open_run = {}, 0
             for event in self._tail.read_new():
-                before = event.before if isinstance(event, RunStarted) else None
-                if before is not None and before.reason not in ORDERLY_REASONS:
-                    self._put(before.at, died=True)
+                if isinstance(event, RunStarted) and event.before is not None:
+                    self._put_end(event.before)
                 self._put(event.ts, *_told_by(event))
-        if (self._slots, asks) != (self._lane.slots, self._lane.asks):
-            self._lane = Lane(dict(self._slots), asks)
+                self._open_run = event.run + isinstance(event, RunEnded)
+            # An end that a run could not journal itself is in the journal from the next start on, which may be queued.
+            if view.exit is not None and view.exit.run >= self._open_run:
+                self._put_end(view.exit)
+            self._note_pause(view)
+        if (self._slots, asks, self._pauses) != (self._lane.slots, self._lane.asks, self._lane.pauses):
+            self._lane = Lane(dict(self._slots), asks, self._pauses)
         return self._lane
+
+    def _note_pause(self, view: AgentView) -> None:
+        """Keep the last pause, which is in no journal. A status that still says `paused` was left by a dead run."""
+        said = view.status
+        pause = said.paused_at, said.unpaused_at
+        if said.state == "paused" and not view.alive:
+            pause = said.since, view.since
+        if pause[1] and pause not in self._pauses:
+            self._pauses = (*self._pauses, pause)[-_KEPT_PAUSES:]
+
+    def _put_end(self, record: Exit) -> None:
+        self._put(record.at, after="none", died=not is_orderly(record))
 
     def _put(self, ts: float, work: float = 0, after: CellKind | None = None, *, died: bool = False) -> None:
         at = int(ts // SLOT)
@@ -488,7 +512,11 @@ def _told_by(event: Event) -> tuple[float, CellKind | None]:
             return 1 + event.usage.output / _TOKENS_LIKE_A_CALL, "works"
         case ToolStart():
             return 1, "works"
-        case Intake() | ToolResult():
+        case Intake():
+            # Mail that is only picked up, such as a notice to an idle agent, starts no work.
+            is_work = event.assignment is not None or event.prompt is not None or bool(event.entered)
+            return 0, "works" if is_work else None
+        case ToolResult() | Offered():
             return 0, "works"
         case Retry():
             return 0, "waits"

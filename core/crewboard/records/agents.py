@@ -417,6 +417,7 @@ class Status(Record):
     `deadline_monotonic` is `deadline` on the monotonic clock of that boot, because the wall clock may be changed.
     `host` is the host that it runs on, empty on a team without hosts.
     `private_bytes` is the memory that the worker shares with no other process, 0 if that is unknown.
+    `paused_at` and `unpaused_at` are the beginning and end of the last pause of this run that is over.
     """
 
     run: int
@@ -460,6 +461,8 @@ class Status(Record):
     start_ticks: int = 0
     host: str = ""
     private_bytes: int = 0
+    paused_at: Time = 0
+    unpaused_at: Time = 0
 
     @property
     def unsafe(self) -> bool:
