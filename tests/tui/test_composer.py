@@ -920,6 +920,26 @@ async def test_what_tab_completes_is_shown(frozen: Frozen) -> None:
         assert _draft(stage) == "see @o", "it stays here while there are several"
 
 
+@_SIZES
+async def test_tab_leaves_no_text_that_it_cannot_complete(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        await stage.press(*_API, "m")
+        for written, told in (("@zzz", "Nothing begins with @zzz"), (" ", "Nothing to complete")):
+            await stage.write(written)
+            await stage.press("tab")
+            await stage.sees(told)
+        assert "Tab pane" not in stage.offered
+        await stage.write("please")
+        assert _draft(stage) == "@zzz please"
+
+
+@pytest.mark.long
+async def test_tab_leaves_an_empty_message_line(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press(*_API, "m", "tab")
+        await stage.until(lambda: not isinstance(stage.app.focused, DraftInput), "the pane with the keys")
+
+
 # ------------------------------------------------------------------------------------- keys that come in one read
 
 

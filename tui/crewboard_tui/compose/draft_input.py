@@ -172,6 +172,10 @@ class Prose(Struct, frozen=True):
 _ATTACHED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 
 
+_WORD_TOLD = 30
+"""Characters of a word that is repeated when nothing begins with it."""
+
+
 _MOST_DROPPED = 20
 """Files that are attached by one drop."""
 
@@ -306,12 +310,20 @@ class DraftInput(TextArea):
         if event.key == "enter":
             # A binding of this input or of its parent, not a new line.
             event.prevent_default()
-        elif any(each.action == "newline" for each in self._bindings.key_to_bindings.get(event.key, ())):
+        elif self._is_key_of("newline", event.key):
             # Directly: a binding would run after the characters that were typed next.
             event.prevent_default()
             event.stop()
             if self.prose is not None:
                 self.action_newline()
+        elif self.text and self._is_key_of("complete", event.key):
+            # It leaves only an empty line: the letters that are typed next would be keys of the pane behind.
+            event.prevent_default()
+            event.stop()
+            self.action_complete()
+
+    def _is_key_of(self, action: str, key: str) -> bool:
+        return any(each.action == action for each in self._bindings.key_to_bindings.get(key, ()))
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
@@ -329,7 +341,9 @@ class DraftInput(TextArea):
         if action == "complete":
             word, found = self._completions()
             # If several are possible, Tab keeps the focus here: the hint shows them.
-            return complete(word, found) != word or (self.prose is not None and len(found) > 1)
+            works = complete(word, found) != word or (self.prose is not None and len(found) > 1)
+            # None, not False: beside a text the footer offers no other key of this name.
+            return works or (None if self.text else False)
         if action in ("edit", "newline"):
             return self.prose is not None
         if action == "submit":
@@ -360,8 +374,14 @@ class DraftInput(TextArea):
         return self._completions()[1]
 
     def action_complete(self) -> None:
+        """Complete the word before the cursor, or say that there is nothing; the hint shows several."""
         word, found = self._completions()
-        self.add(complete(word, found)[len(word) :])
+        if added := complete(word, found)[len(word) :]:
+            self.add(added)
+        elif word and not found:
+            self.refuse(f"Nothing begins with {word}" if len(word) <= _WORD_TOLD else "Nothing begins like that")
+        elif len(found) <= 1:
+            self.refuse("Nothing to complete")
 
     # --------------------------------------------------------------------------------------- the texts sent before
 
