@@ -175,6 +175,19 @@ async def test_a_line_hides_nothing_but_the_footer(frozen: Frozen) -> None:
         assert "parser died" in stage.text[-4]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("size", [(80, 24), (40, 10)])
+async def test_a_line_that_grows_hides_no_alert(frozen: Frozen, size: tuple[int, int]) -> None:
+    async with opened(frozen, *size) as stage:
+        behind = stage.app.screen
+        await stage.press("2", "b")
+        for _ in range(3):
+            await stage.press("ctrl+j", "x")
+            await stage.sees("parser died", "to all agents")
+        await stage.press("escape")
+        await stage.until(lambda: behind.query_one("#keys").size.height == 1, "the footer as it was")
+
+
 @_SIZES
 async def test_a_message_is_sent_once_however_often_enter_is_pressed(frozen: Frozen, size: tuple[int, int]) -> None:
     before = _count(frozen, "api")
@@ -467,13 +480,13 @@ async def test_a_line_uncovers_the_footer_below_another_screen(frozen: Frozen) -
     async with opened(frozen, *_LINE) as stage:
         behind = stage.app.screen
         await stage.press("m")
-        await stage.until(lambda: behind.query("#keys.-covered"), "the covered footer")
+        await stage.until(lambda: behind.query_one("#keys").styles.min_height, "the covered footer")
         line = stage.app.screen
         assert isinstance(line, PromptLine)
         # As an answer does that opens a page before the line is gone.
         stage.app.action_help()
         line.on_unmount()
-        assert not behind.query("#keys.-covered")
+        assert behind.query_one("#keys").styles.min_height is None
 
 
 def _slash(frozen: Frozen, name: str, text: str) -> None:

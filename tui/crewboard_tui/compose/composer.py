@@ -192,7 +192,7 @@ WRITTEN_OUT = "The command is written out: read it, then send it"
 _NAMES_SHOWN = 12
 
 _LINES = 3
-"""Lines of a prompt with its hint, as in the style of the footer that it covers."""
+"""Lines of a prompt with its hint, unless the text has more."""
 
 
 def _completes(found: Sequence[str], pressed: Pressed) -> str:
@@ -259,14 +259,27 @@ class PromptLine(ModalScreen[str | None]):
         # Only the footer is covered, whose keys are inactive meanwhile and which is as high, so that all else is seen.
         behind = self._behind = self.app.screen_stack[-2]
         covered = 2 if behind.has_class("-short") else _LINES
-        behind.query("#keys").add_class("-covered")
         self.query_one("#ask").styles.min_height = covered
         self.query_one("#ask-hint").styles.max_height = covered - 1
+        self._cover_footer(covered)
 
     def on_unmount(self) -> None:
         # What was entered may have opened another screen already.
         if self._behind is not None:
-            self._behind.query("#keys").remove_class("-covered")
+            self._cover_footer(None)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._grow)
+
+    def _grow(self) -> None:
+        """Let the footer be as high as the prompt, so that the panes give it its rows and the alert line is seen."""
+        if self.is_attached:
+            self._cover_footer(self.query_one("#ask").outer_size.height)
+
+    def _cover_footer(self, height: int | None) -> None:
+        if self._behind is not None:
+            for footer in self._behind.query("#keys"):
+                footer.styles.min_height = height
 
     def take(self, character: str) -> None:
         """Take a character that was typed before the prompt was shown."""
@@ -280,6 +293,7 @@ class PromptLine(ModalScreen[str | None]):
             label = self._label(self._draft.text)
             self.query_one("#ask-label", Label).update(Content(f"{one_line(label)} ›"))
         self._show_hint()
+        self.call_after_refresh(self._grow)
 
     def _show_hint(self) -> None:
         if self._draft is not None:
