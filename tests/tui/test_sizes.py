@@ -54,6 +54,13 @@ async def test_forty_by_ten_shows_strip_list_alert_and_keys(frozen: Frozen) -> N
         assert "? help" in stage.text[9]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "told"), [(20, " demo  ✖1 ▲2 ◆1 ↻1"), (12, " ✖1 ▲2 ◆1 …")])
+async def test_a_narrow_status_bar_keeps_what_is_urgent(frozen: Frozen, width: int, told: str) -> None:
+    async with opened(frozen, width, 5) as stage:
+        await stage.until(lambda: stage.text[0] == told, "the needs in the status bar")
+
+
 async def test_approve_never_shows_without_reject_at_any_width(frozen: Frozen) -> None:
     async with opened(frozen, 40, 10) as stage:
         await stage.app.open_need("plan:auth-plan:req-004281")

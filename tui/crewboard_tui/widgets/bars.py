@@ -477,6 +477,9 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     ]
     others = {look: counts[look] for look in there[_FILLED:]}
     plain = _states(Counter(others), _URGENT, words=words)
+    urgent = (*filled, *((Span(" "),) if plain and filled else ()), *plain)
+    if 1 + width_of(urgent) + len(_BETWEEN) > width:
+        urgent = _states(counts, _URGENT, words=False)
     bill = bill_team(view)
     cost: Line = (Span(format_bill(bill)),) if bill.usd is not None else ()
     if cost and bill.budget is not None and bill.budget.usd is not None:
@@ -485,7 +488,7 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
         cost = (spent, *share_bar(bill.share, 5))
     pieces = [
         _Piece(1, (say(view.name, "bold"),)),
-        _Piece(0, (*filled, *((Span(" "),) if plain and filled else ()), *plain)),
+        _Piece(0, urgent),
         _Piece(2, (outage,) if waiting else ()),
         _Piece(3, _states(counts, _REST, words=False)),
         _Piece(5, tasks if done else ()),
@@ -494,7 +497,7 @@ def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
     ]
     kept: list[_Piece] = []
     for piece in sorted((piece for piece in pieces if piece.spans), key=lambda piece: piece.rank):
-        if 1 + sum(width_of(each.spans) + len(_BETWEEN) for each in [*kept, piece]) <= width:
+        if piece.rank == 0 or 1 + sum(width_of(each.spans) + len(_BETWEEN) for each in [*kept, piece]) <= width:
             kept.append(piece)
     left: list[Span] = []
     right: list[Span] = []
