@@ -22,12 +22,29 @@ from crewboard.records.processes import Exit
 from crewboard.store import agents, journal, mailbox, tasks
 from crewboard_tui import dashboard
 from crewboard_tui.queries import Lanes, Snapshot, SpendingByMinute
+from crewboard_tui.render import table
+from crewboard_tui.render.lines import plain
 from crewboard_tui.views.base import BaseScreen
 from crewboard_tui.views.board import BoardScreen
+from crewboard_tui.views.roster import AgentRow, lay_out
 from crewboard_tui.widgets import line_list
 from tests.frozen import NOW, Frozen
 from tests.matrix import default
 from tests.tui.stage import Stage, opened
+
+
+def test_a_label_is_cut_at_its_end_and_no_name_for_it(frozen: Frozen) -> None:
+    agent = TeamReader(frozen.directory, clock=lambda: NOW, probe=frozen.probe).read().agents[0]
+    for name, title, shown in (
+        ("tt", "lab_漢🙂", "tt lab_漢🙂"),
+        ("scout", "the scout of db", "scout the sco…"),
+        ("flaky-hunt", "the hunter", "flaky-hunt th…"),
+        ("flaky-hunter", "the hunter", "flaky-hunter"),
+        ("the-agent-of-tests", "first", "the-age…-tests"),
+    ):
+        named = replace(agent, name=name, title=title)
+        columns = [column for column in lay_out([named], 67, 66, lane=120) if column.title == "AGENT"]
+        assert plain(table.cells(columns, AgentRow(named))).strip() == shown
 
 
 @pytest.mark.long

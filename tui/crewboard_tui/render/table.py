@@ -27,6 +27,8 @@ class Column(Struct, Generic[R], frozen=True):
     """The width of the terminal from which on it is shown."""
     has: Callable[[R], bool] = lambda _: True
     is_name: bool = False
+    label: Callable[[R], str] = lambda _: ""
+    """Words behind a name, cut at their end so that the name is whole."""
 
 
 def with_data(columns: Sequence[Column[R]], rows: Sequence[R]) -> list[Column[R]]:
@@ -57,11 +59,16 @@ def cells(columns: Sequence[Column[R]], row: R, tone: str = "") -> Line:
     for column in columns:
         cell = column.cell(row)
         if isinstance(cell, Span):
-            text = clip_middle(cell.text, column.width) if column.is_name else cell.text
+            text = _name(cell.text, column.label(row), column.width) if column.is_name else cell.text
             spans.append(Span(pad(text, column.width, column.align) + " ", f"{cell.tone} {tone}".strip()))
         else:
             spans += [*cell, Span(" ")]
     return tuple(spans)
+
+
+def _name(name: str, label: str, width: int) -> str:
+    # A label of which only the ellipsis fits would say nothing, and without a blank it would cut the name.
+    return f"{name} {label}".rstrip() if len(name) + len("_l…") <= width else clip_middle(name, width)
 
 
 def mark_span(*, marked: bool) -> Span:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
+from rich.cells import cell_len
 from textual import events
 
 from crewboard import AgentView, Need, NeedKind, TeamView
@@ -161,9 +162,9 @@ def _may_use_web(row: AgentRow) -> bool:
 COLUMNS: tuple[Column[AgentRow], ...] = (
     Column(
         "AGENT", _LONGEST_NAME, is_name=True,
+        label=lambda row: one_line(row.agent.title),
         cell=lambda row: Span(
-            one_line(f"{row.agent.name} {row.agent.title}".rstrip()),
-            "bold" if row.agent.unread_results or row.agent.shown in URGENT else "",
+            one_line(row.agent.name), "bold" if row.agent.unread_results or row.agent.shown in URGENT else ""
         ),
     ),
     Column(
@@ -251,7 +252,8 @@ def lay_out(
     kind = max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if across >= start)
     shown = min((start for start in (MEDIUM, WIDE, HUGE) if start > kind), default=HUGE) if wide else kind
     longest = max((len(agent.name) for agent in agents), default=0)
-    names = max(8, min(longest, _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
+    labelled = max((cell_len(f"{agent.name} {one_line(agent.title)}") for agent in agents if agent.title), default=0)
+    names = max(8, min(max(longest, labelled), _LONGEST_NAME if kind < HUGE else 2 * _LONGEST_NAME))
     widths = {
         "AGENT": names,
         "HOST": max(4, min(_SHORT_HOST if kind < WIDE else _LONGEST_HOST, max(map(len, hosts), default=0))),
@@ -280,7 +282,7 @@ def lay_out(
         # A name tells agents apart, and comes before older minutes.
         narrower = widths[LANE] - _LANE_CELLS[NARROW]
         widths[LANE], left, spare = _LANE_CELLS[NARROW], left + narrower, spare + narrower
-    more = max(0, min(longest - names, spare))
+    more = max(0, min(max(longest, min(labelled, 2 * _LONGEST_NAME)) - names, spare))
     widths |= {"AGENT": names + more, "DOING": left - more}
     return [replace(column, width=widths[column.title]) for column in chosen]
 
