@@ -227,7 +227,7 @@ class Drafts(dict[str, str]):
             return False
         found = self._kept.get()
         if found is None:
-            # Whoever deletes the team deletes the file, but not what is being written here.
+            # A purge in another process deletes the file, but not what is being written here.
             self.safe = frozenset()
             return False
         texts = self._free_in(found)
