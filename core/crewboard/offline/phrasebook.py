@@ -172,7 +172,8 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
     # What is meant for an agent that is not there must not end the others.
     if lead and (_forbids(clauses) or (any(map(_ends_agents, clauses)) and has_addressee(text))):
         return (text.strip(),)
-    if any(isinstance(one, str) and _compiled("<HELD>").match(one) for one in clauses[:-1]):
+    said = [one if isinstance(one, str) else one.words["clause"] for one in clauses[:-1]]
+    if any(map(_compiled("<HELD>").match, said)):
         # What the rest waits for cannot be weighed.
         return (text.strip(),)
     stops = {one.name for one in clauses if isinstance(one, Order) and one.phrase.kind == "stop"}

@@ -234,7 +234,7 @@ class RunState:
         conversation = self.conversation
         same = (state, doing) == (self.status.state, self.status.doing)
         failure, rests = conversation.failure, state in ("idle", "paused")
-        if self.status.state == "paused" != state:
+        if self.status.state == "paused" and state != "paused":
             self.status = self.status.replace(paused_at=self.status.since, unpaused_at=now)
         kept_error = self.status.last_error if last_error is None else redact(last_error) or None
         self.status = self.status.replace(
