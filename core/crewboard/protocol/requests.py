@@ -359,6 +359,15 @@ def ineffective_reason(message: Message, request: Request | None) -> str | None:
     return None
 
 
+def why_without_effect(team: TeamDirectory, message: Message) -> str | None:
+    """Return why a response decides nothing, as the requests are now; None if it decides, or is no response."""
+    # Each look at the requests takes time, and few messages are responses.
+    if not message.type.endswith("_response"):
+        return None
+    named = message.metadata.get("request_id")
+    return ineffective_reason(message, next((r for r in load_all(team) if r.id == named), None))
+
+
 def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:
     """Return the newest open request that `name` shut down. Expire those that waited too long."""
     newest = None

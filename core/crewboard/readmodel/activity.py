@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crewboard import engines, web
+from crewboard.protocol import requests
 from crewboard.readmodel.mail import describe_message, display_name
 from crewboard.readmodel.team import OFFLINE_MODEL, AgentView
 from crewboard.records.agents import State
@@ -40,7 +41,7 @@ from crewboard.records.events import (
 from crewboard.records.processes import EXIT_REASONS, ORDERLY_REASONS, Exit, describe_exit, is_orderly
 from crewboard.records.team import Task
 from crewboard.store.journal import JournalTail
-from crewboard.store.layout import AgentDirectory
+from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.untrusted import elide_middle
 
 TAIL = 256 * 1024
@@ -85,12 +86,12 @@ class Activity(Struct, frozen=True):
         return len(self.text) + len(self.detail)
 
 
-def describe(event: Event, void: Callable[..., str | None] = lambda _: None) -> list[Activity]:
-    """Return the lines for an event. `void` returns why a message decides nothing, else None."""
+def describe(event: Event, team: TeamDirectory | None = None) -> list[Activity]:
+    """Return the lines for an event. With its `team`, a response says whether it decides anything."""
     if isinstance(event, Intake):
         read = [(event.prompt_from, event.prompt)] if event.prompt else []
         for letter in event.messages:
-            why = void(letter)
+            why = requests.why_without_effect(team, letter) if team is not None else None
             read.append((letter.from_, describe_message(letter) + (f"\nchanges nothing: {why}" if why else "")))
         return [Activity(event.ts, "mail", f"{display_name(author)}: {text}") for author, text in read]
     if isinstance(event, Opening | SnapshotTaken | FileKept | Offered | Taken):
@@ -298,7 +299,7 @@ class ActivityReader:
             self._characters, self._run, self._forgotten, changed = 0, 0, 0, True
         for event in self._tail.read_new():
             self._run, self._ended, changed = event.run, isinstance(event, RunEnded), True
-            for line in describe(event):
+            for line in describe(event, self.agent.team):
                 # An answer is one line: without the same text from the model, and without the mail about it.
                 if isinstance(event, Sent) and event.message.type in _TOLD_BY_ANSWER:
                     continue

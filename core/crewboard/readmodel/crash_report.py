@@ -83,7 +83,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
     for event, _ in journal.read(agent.journal, agent.journal.tail_offset(_JOURNAL_TAIL)):
         if event is not None and event.run == run:
             # A run starts with the line that tells how the one before it died.
-            lines.extend(line for line in describe(event) if line.kind != "died")
+            lines.extend(line for line in describe(event, agent.team) if line.kind != "died")
         if isinstance(event, RunStarted) and event.run == run:
             began, last = event.ts, None
         elif isinstance(event, ToolStart):

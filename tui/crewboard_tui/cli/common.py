@@ -730,17 +730,6 @@ def note_asleep(team: Team, sent: Sequence[Message]) -> None:
     note(*messages.not_running(team, sent))
 
 
-def void_reason(team: TeamDirectory, message: Message) -> str | None:
-    """Return why a response decides nothing, as the requests are now; None if it decides, or is no response."""
-    from crewboard.protocol import requests
-
-    # Each look at the requests takes time, and few messages are responses.
-    if not message.type.endswith("_response"):
-        return None
-    named = message.metadata.get("request_id")
-    return requests.ineffective_reason(message, next((r for r in requests.load_all(team) if r.id == named), None))
-
-
 def note_budget(text: str | None) -> None:
     """Report on stderr a budget that is too small for one call."""
     from crewboard import pricing

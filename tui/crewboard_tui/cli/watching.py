@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -345,8 +344,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
 
     With --json, print the events, one per line.
     """
-    written, void = session.team.agent(name).journal, partial(common.void_reason, session.team.directory)
-    offset, damaged = 0, 0
+    written, offset, damaged = session.team.agent(name).journal, 0, 0
     if written.changed() is None:
         note(f"{name} has done nothing yet")
     while True:
@@ -357,7 +355,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
             elif as_json:
                 say_json_line(event.as_dict())
             else:
-                for activity in activity_describe(event, void):
+                for activity in activity_describe(event, session.team.directory):
                     seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
                     first, *more = activity.text.splitlines() or [""]
                     say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")
