@@ -442,22 +442,38 @@ async def test_an_empty_board_hires_on_the_offline_model(empty: Frozen, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("environment", "marked", "said"),
-    [
-        ({env.OFFLINE: "1"}, False, "new agents use the offline model already: n hires one"),
-        ({"ANTHROPIC_API_KEY": "sk"}, True, "new agents use the offline model already: n hires one"),
-        ({"ANTHROPIC_API_KEY": "sk"}, False, "`crewboard --offline` starts with the offline model"),
-    ],
-    ids=["chosen", "its team's", "with a key"],
+    ("environment", "marked"),
+    [({env.OFFLINE: "1"}, False), ({"ANTHROPIC_API_KEY": "sk"}, True)],
+    ids=["chosen", "its team's"],
 )
-async def test_an_offline_board_says_that_it_is_so(
-    empty: Frozen, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], marked: bool, said: str
+async def test_an_empty_offline_board_offers_a_first_agent(
+    empty: Frozen, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], marked: bool
 ) -> None:
     if marked:
         roster.change(empty.directory, lambda config: setattr(config, "offline", True))
     team = Team(empty.directory, environment={"HOME": "/nonexistent", **environment}, now=lambda: NOW)
     monkeypatch.setattr(Frozen, "team", property(lambda _: team))
     async with opened(empty, 120, 24) as stage:
+        await stage.sees("F  hires an agent on the offline model", "O  shows the demo")
+        assert "no API key" not in stage.all
+        await stage.press("F")
+        await stage.sees("Name     writer", "[x] an approved plan first")
+
+
+@pytest.mark.parametrize(
+    ("offline", "said"),
+    [
+        (True, "new agents use the offline model already: n hires one"),
+        (False, "`crewboard --offline` starts with the offline model"),
+    ],
+)
+async def test_a_board_says_why_it_offers_no_first_agent(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, offline: bool, said: str
+) -> None:
+    environment = {env.OFFLINE: "1"} if offline else {"ANTHROPIC_API_KEY": "sk"}
+    team = Team(frozen.directory, environment={"HOME": "/nonexistent", **environment}, now=lambda: NOW)
+    monkeypatch.setattr(Frozen, "team", property(lambda _: team))
+    async with opened(frozen, 120, 24) as stage:
         await stage.press("F")
         await stage.sees(said)
 

@@ -593,7 +593,7 @@ def _why_no_clone(selection: Selection) -> str | None:
 
 
 class FirstSteps:
-    """The offers of an empty board without a key: the offline model, the demo, an engine.
+    """The offers of an empty board without a key, or offline: the offline model, the demo, an engine.
 
     They are `actions`, and in words. `app` returns the app, which the demo takes the terminal of; `lacks_key` whether
     there is neither a key nor an agent; `chosen` is called when what does the work was chosen.
@@ -608,11 +608,11 @@ class FirstSteps:
     ) -> None:
         self._context, self._app, self._lacks_key, self._chosen = context, app, lacks_key, chosen
         self.actions = (
-            Action("agent.offline", self._try_offline, lambda _: None if lacks_key() else self._why_not_offline()),
+            Action("agent.offline", self._try_offline, lambda _: None if self.offered else self._why_not_offline()),
             Action(
                 "agent.demo",
                 self._show_demo,
-                lambda _: None if lacks_key() else "`crewboard demo` shows a team at work",
+                lambda _: None if self.offered else "`crewboard demo` shows a team at work",
             ),
             Action("agent.engine", self._use_engine, self._why_no_engine),
         )
@@ -626,13 +626,18 @@ class FirstSteps:
         return min(found, key=lambda each: bool(engines.needed_login(each)), default=None)
 
     @property
+    def offered(self) -> bool:
+        """Return True on an empty board on which the first agent would have no key, or needs none."""
+        return self._lacks_key() or (self._context.team.offline and not self._context.view.agents)
+
+    @property
     def words(self) -> list[str]:
         """Return what can be done without a key, a line each."""
         said = [
             f"{self._context.key('agent.offline')}  hires an agent on the offline model, in this folder",
             f"{self._context.key('agent.demo')}  shows the demo",
         ]
-        if self._engine is not None:
+        if self._lacks_key() and self._engine is not None:
             said.append(f"{self._context.key('agent.engine')}  uses your {self._titled(self._engine)}")
         return said
 

@@ -230,11 +230,13 @@ class BoardScreen(BaseScreen):
             key = self.context.key("app.teams")
             lines[:0] = [(Span(f"{key}  "), say(f"shows Claude Code's team {self._claude_team}, which works here")), ()]
         # Hosts have keys of their own.
+        if self._steps.offered and not snapshot.view.hosts:
+            lines[:0] = [*((Span(each),) for each in self._steps.words), ()]
         if no_key and not snapshot.view.hosts:
             if (found := self._local_server) is not None:
                 key = self.context.key("agent.local_model")
                 no_key = f"no API key, but {found}: {key} lets this team use it"
-            lines[:0] = [(say(no_key, "warning"),), *((Span(each),) for each in self._steps.words), ()]
+            lines.insert(0, (say(no_key, "warning"),))
         return [piece for each in lines for piece in hang(each, width, _INDENT, _MOST_OF_ONE)]
 
     @cached_property
