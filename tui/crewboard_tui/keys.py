@@ -3,8 +3,7 @@
 They are read by a thread that wakes up for input only, where Textual's looks ten times a second, and act in the order
 in which they came, also those that a terminal delivers together.
 
-To be proposed to Textual, so that `RestingDriver` can go: `LinuxDriver.run_input_thread` waits for input, for a byte
-that `disable_input` writes, and only while a sequence is incomplete for the end of its time.
+Once Textual has what `docs/decisions/textual.patch` proposes, `RestingDriver` can go.
 """
 
 import asyncio

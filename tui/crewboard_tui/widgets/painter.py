@@ -1,8 +1,7 @@
 """Paint lines into Textual strips in the theme's colours, and screens once per key, only where they changed.
 
-How screens paint otherwise than Textual does it is kept together here. To be proposed to Textual, so that this can go:
-`App.switch_mode` ends its delay once the new screen has handled `ScreenResume`, and after 50 ms at the latest; a timer
-cannot know when a screen is complete, and is most of what such a key takes (`switches_at_once`).
+How screens paint otherwise than Textual does it is kept together here. Once Textual has what
+`docs/decisions/textual.patch` proposes, `TouchedCompositor` and `switches_at_once` can go.
 
 Tones are not component classes: a stylesheet computes those for each widget at every change of focus or size, which
 took half of the time to the first picture.
