@@ -1755,7 +1755,8 @@ from crewboard.worker.engine_turn import CallLog
 before = CallLog.end
 def held(self, ident, *rest, **more):
     home = self._run_state.agent.engine_home
-    if self._run_state.conversation.open_calls.get(ident) == "send_message" and not (home / "at-end").exists():
+    start = self._run_state.conversation.started.get(ident)
+    if start and start.name == "send_message" and not (home / "at-end").exists():
         (home / "at-end").touch()
         time.sleep(600)
     before(self, ident, *rest, **more)

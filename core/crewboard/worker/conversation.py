@@ -324,8 +324,6 @@ class Conversation:
     """Ids of all mail that was ever picked up."""
     deferred: dict[str, Message] = field(default_factory=dict)
     """Mail that was picked up and enters the conversation later, by id, in the order of the mailbox."""
-    put_off: dict[str, Message] = field(default_factory=dict)
-    """Those of it that start work."""
     prompts: set[str] = field(default_factory=set)
     assignment: Assignment | None = None
     held: Assignment | None = None
@@ -336,8 +334,8 @@ class Conversation:
     """Tool calls of the last reply that have no result yet."""
     refused: dict[str, str] = field(default_factory=dict)
     """The reasons why some of those tool calls must not be run, by id."""
-    started: dict[str, float] = field(default_factory=dict)
-    """The times at which those tool calls began (epoch seconds), by id."""
+    started: dict[str, ToolStart] = field(default_factory=dict)
+    """The calls that began and have no result, by id."""
     call_ids: set[str] = field(default_factory=set)
     """The ids of all tool calls so far."""
     last_id: str = ""
@@ -403,15 +401,10 @@ class Conversation:
     """The last reply, after the cut-off replies that it continues."""
     _last_reply: Reply | None = None
     _last_call: "_Call | None" = None
-    _inputs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     _asked: dict[str, str] = field(default_factory=dict)
     """Plans and questions that were put to a person, by tool call."""
     _submitted: dict[str, Any] = field(default_factory=dict)
     """The input of the last call of submit_plan."""
-    _deviating: dict[str, str] = field(default_factory=dict)
-    """Calls in progress that the approved plan does not name, on one line, by id."""
-    _changing: dict[str, str] = field(default_factory=dict)
-    """The files that calls in progress change, by id."""
     _kept: dict[str, str] = field(default_factory=dict)
     """The ids by which the changes of calls in progress can be reversed, by id of the call."""
 
@@ -422,14 +415,9 @@ class Conversation:
 
     @_applies(ToolStart)
     def _tool_start(self, event: ToolStart) -> None:
-        self.started[event.tool_use_id] = event.ts
-        self._inputs[event.tool_use_id] = (event.name, event.input)
+        self.started[event.tool_use_id] = event
         if event.name == "submit_plan":
             self._submitted = event.input
-        if event.deviates:
-            self._deviating[event.tool_use_id] = first_line(redact(describe_call(event.name, event.input)), _MOST_CALL)
-        if event.file is not None:
-            self._changing[event.tool_use_id] = event.file
         if event.name in _ASKED_INPUT:
             self._asked[event.tool_use_id] = str(event.input.get(_ASKED_INPUT[event.name], ""))
 
@@ -533,11 +521,6 @@ class Conversation:
         return [(block, results.get(block["id"])) for block in blocks if block.get("type") == "tool_use"]
 
     @property
-    def open_calls(self) -> dict[str, str]:
-        """Return the names of the calls that began and have no result, by id."""
-        return {ident: name for ident, (name, _) in self._inputs.items()}
-
-    @property
     def last_text(self) -> str:
         """Return the last text of the model since mail entered; empty if there is none."""
         for role, block in reversed(self.entries):
@@ -566,6 +549,11 @@ class Conversation:
         found = self.terms_in_force
         return found.given if found is not None else None
 
+    @property
+    def put_off(self) -> list[Message]:
+        """Return the mail that was picked up and starts work later, in the order of the mailbox."""
+        return [message for message in self.deferred.values() if message.starts_work]
+
     def _continue_held(self) -> None:
         if self.held is not None:
             self.assignment, self.held = self.held, None
@@ -581,8 +569,6 @@ class Conversation:
         for message in event.messages:
             if message.enters and message.id not in self.consumed:
                 self.deferred[message.id] = message
-                if message.starts_work:
-                    self.put_off[message.id] = message
         entering = [self.deferred[ident] for ident in event.entered if ident in self.deferred]
         if entering:
             self._end_loop()
@@ -597,7 +583,7 @@ class Conversation:
             self.prompts.add(event.assignment)
             self._add_text(delimit(event.prompt_from, "prompt", event.assignment, event.prompt, self.key))
         for message in entering:
-            self._undefer(message.id)
+            self.deferred.pop(message.id, None)
             text = message.content if message.content.strip() else f"({message.type})"
             if message.type in ASKS_FOR_REVIEW:
                 text = f"request_id: {message.metadata.get('request_id')}\n\n{message.content}"
@@ -662,10 +648,6 @@ class Conversation:
     def _update_work(self, **changes: Any) -> None:
         if self.work is not None:
             self.work = self.work.replace(**changes)
-
-    def _undefer(self, ident: str) -> None:
-        self.deferred.pop(ident, None)
-        self.put_off.pop(ident, None)
 
     @_applies(Summary)
     def _summarise(self, event: Summary) -> None:
@@ -770,7 +752,6 @@ class Conversation:
                 block = {**block, _UNSIGNED: True}  # noqa: PLW2901
             self.entries.append(("assistant", block))
         self.refused = event.refused
-        self.started.clear()
         self._add_usage(event.usage, event.cost_usd)
         self.last_usage = event.usage
         if event.context_used is not None:
@@ -803,11 +784,14 @@ class Conversation:
         self.pending = [block for block in self.pending if block["id"] != event.tool_use_id]
         self.pause = max(self.pause, event.seconds or 0)
         self.task = event.task
-        self._count_deviation(event)
-        self._note_change(event)
+        start, kept = self.started.pop(event.tool_use_id, None), self._kept.pop(event.tool_use_id, None)
+        if start is not None and start.deviates:
+            self._count_deviation(start, event)
+        if start is not None and start.file is not None and not event.is_error:
+            self._note_change(start.file, kept, event.ts)
         for ident in event.consumed:
             self.consumed.add(ident)
-            self._undefer(ident)
+            self.deferred.pop(ident, None)
         shown: str | list[Block]
         if event.tools:
             shown = [{"type": "tool_reference", "tool_name": name} for name in event.tools]
@@ -825,7 +809,7 @@ class Conversation:
                 self.assignment_texts.append(f"Your plan:\n{asked}\n{event.content}")
         elif asked:
             self.assignment_texts.append(f"You asked the operator: {asked}\n{event.content}")
-        name, arguments = self._inputs.pop(event.tool_use_id, (event.name, None))
+        name, arguments = (start.name, start.input) if start is not None else (event.name, None)
         if name == "todo" and not event.is_error and isinstance(listed := (arguments or {}).get("items"), list):
             self.todo = [{"status": "pending", **each} for each in listed]
         last, self._last_call = self._last_call, _Call(name, arguments, event.content)
@@ -834,28 +818,27 @@ class Conversation:
         else:
             self.repeats, self.loop_was_told = 1, False
 
-    def _count_deviation(self, event: ToolResult) -> None:
+    def _count_deviation(self, start: ToolStart, event: ToolResult) -> None:
         """Count a call that the plan does not name, unless it is a file call that changed nothing."""
-        call = self._deviating.pop(event.tool_use_id, None)
         failed = event.is_error and event.name != "bash" and event.seconds is not None
-        if call is not None and not failed and self.assignment is not None and self.assignment.plan is not None:
+        if not failed and self.assignment is not None and self.assignment.plan is not None:
             before = self.deviations or Deviations(plan=self.assignment.plan.id)
+            call = first_line(redact(describe_call(start.name, start.input)), _MOST_CALL)
             calls = [*before.calls, call][-_MOST_DEVIATIONS:]
             self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
 
-    def _note_change(self, event: ToolResult) -> None:
-        """Note the file that a call changed in the work of the agent."""
-        file, kept = self._changing.pop(event.tool_use_id, None), self._kept.pop(event.tool_use_id, None)
-        if file is not None and not event.is_error and self.work is not None:
+    def _note_change(self, file: str, kept: str | None, at: float) -> None:
+        """Note a file that a call changed in the work of the agent, and the id by which that can be reversed."""
+        if self.work is not None:
             files = dict(self.work.files)
             newest = {**self.work.newest, **({file: kept} if kept is not None else {})}
             # Last in the order, so that the oldest ones are left out first.
-            files[file] = files.pop(file, event.ts)
+            files[file] = files.pop(file, at)
             left_out = list(files)[:-_MOST_FILES]
             for path in left_out:
                 del files[path]
                 newest.pop(path, None)
-            self.last_changes[file] = event.ts
+            self.last_changes[file] = at
             self._update_work(files=files, newest=newest)
 
     def _end_loop(self) -> None:

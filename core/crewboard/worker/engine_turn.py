@@ -186,9 +186,10 @@ class CallLog:
     def end(self, ident: str, output: str, *, is_error: bool, consumed: tuple[str, ...] = ()) -> None:
         """Journal the result of a call."""
         run_state, began = self._run_state, self._began.pop(ident, None)
+        start = run_state.conversation.started.get(ident)
         run_state.append(
             ToolResult(
-                ts=run_state.now(), tool_use_id=ident, name=run_state.conversation.open_calls.get(ident, "tool"),
+                ts=run_state.now(), tool_use_id=ident, name=start.name if start is not None else "tool",
                 content=elide_middle(without_surrogates(output), _MOST_OUTPUT), is_error=is_error,
                 seconds=None if began is None else round(run_state.now() - began, 3), consumed=list(consumed),
             )
@@ -197,9 +198,10 @@ class CallLog:
     def close_open(self, why: str = UNKNOWN_OUTCOME) -> None:
         """Give each call that has no result an error; what the operator decided or answered meanwhile is told."""
         run_state, conversation = self._run_state, self._run_state.conversation
-        waiting = {block["id"]: block["name"] for block in conversation.pending} | conversation.open_calls
+        waiting = {block["id"]: block["name"] for block in conversation.pending}
+        waiting |= {ident: start.name for ident, start in conversation.started.items()}
         for ident, name in waiting.items():
-            began = ident in conversation.open_calls
+            began = ident in conversation.started
             request = asked_plan(run_state) if name == "submit_plan" else None
             if name == "ask_operator":
                 request = requests.load(run_state.team, requests.question_id(run_state.name, ident))
@@ -223,7 +225,7 @@ class CallLog:
         conversation, offered = self._run_state.conversation, offered_to(self._run_state.spec)
         for call, result in conversation.unsettled_calls():
             tool = TOOLS.get(call["name"]) if call["name"] in offered and call["name"] != "submit_plan" else None
-            never_began = result is None and call["id"] not in conversation.open_calls
+            never_began = result is None and call["id"] not in conversation.started
             if tool is None or tool.reads or never_began:
                 continue
             # Called again because it was not over, it is the same call, also if that was heard of.
@@ -261,8 +263,8 @@ class CallLog:
 
     async def settle_open_plan(self) -> None:
         """Wait for the decision about a plan that was submitted and for which no engine waits any more."""
-        open_calls = self._run_state.conversation.open_calls.items()
-        ident = next((each for each, name in open_calls if name == "submit_plan"), None)
+        started = self._run_state.conversation.started.items()
+        ident = next((each for each, start in started if start.name == "submit_plan"), None)
         request = asked_plan(self._run_state) if ident is not None else None
         if ident is None or request is None:
             return
@@ -517,7 +519,7 @@ class Turn:
     def _show_work(self) -> None:
         """Show that the engine is at work, unless that was shown just now."""
         run_state, status = self._run_state, self._run_state.status
-        calls = run_state.conversation.open_calls
+        calls = run_state.conversation.started
         limit, doing = (CALL_TIMEOUT, status.doing) if calls else (self._silence, "works")
         left = (status.deadline or 0) - run_state.now()
         if (status.state, status.doing) != ("working", doing) or not (1 - _SHOWN_FOR) * limit < left <= limit:
@@ -573,7 +575,7 @@ class Turn:
             self._run_state.stream(update.printed)
         if update.id not in self._begun and (_is_whole(call) or is_over or call.status == "in_progress"):
             self._begin(call)
-        if is_over and update.id in self._run_state.conversation.open_calls:
+        if is_over and update.id in self._run_state.conversation.started:
             self._log.end(call.id, call.output or call.printed, is_error=call.status == "failed")
 
     def _begin(self, call: Call) -> None:
@@ -758,7 +760,7 @@ class Turn:
             self._answer(ask, allow=False)
             return
         call = Call(ask.call.id, name="submit_plan", status="in_progress", input={"plan": plan})
-        if call.id in run_state.conversation.open_calls:
+        if call.id in run_state.conversation.started:
             # The call was told before its plan was.
             self._log.end(call.id, "asks for approval of its plan", is_error=False)
             call = replace(call, id=f"{call.id}-plan")
@@ -767,7 +769,7 @@ class Turn:
         request = ask_for_plan(run_state, assignment, {"plan": plan, "files": [], "commands": [], "risk": ""})
         decided = await self._wait_while_asked(ask, request, WAITS)
         if decided is None:
-            if call.id in run_state.conversation.open_calls:
+            if call.id in run_state.conversation.started:
                 self._log.end(call.id, f"{self._known.title} withdrew this plan", is_error=True)
             return
         run_state.show("working", "works", timeout=self._silence)

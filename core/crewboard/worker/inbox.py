@@ -85,7 +85,7 @@ def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingM
     """
     end = time.monotonic() + LOOK_SECONDS
     conversation = run_state.conversation
-    candidates = list(conversation.put_off.values())
+    candidates = conversation.put_off
     limit = share = _share(run_state)
     most = mailbox.MAX_BATCH
     while True:
