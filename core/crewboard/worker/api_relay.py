@@ -14,7 +14,10 @@ import socket
 import ssl
 import urllib.parse
 from collections.abc import Callable, Collection, Mapping
+from http import HTTPStatus
 from typing import Any
+
+import h11
 
 from crewboard import endpoint
 from crewboard.records.agents import Tokens
@@ -44,7 +47,6 @@ _REQUEST = re.compile(r"(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) (/[!-~]*) HTT
 """The first line of a request that is passed on. TRACE is none: its answer would have the key in it."""
 
 _FIELD = re.compile(r"[!#-'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
-_CHUNK = re.compile(rb"[0-9a-fA-F]{1,8}")
 _UPWARD = re.compile(r"/\.\.(?:[/;]|$)")
 
 
@@ -65,11 +67,14 @@ class CountedReply:
     def __init__(self) -> None:
         self.model = ""
         self.is_over = False
+        """It tells no more."""
         self._usage: dict[str, Any] = {}
-        self._raw, self._body = bytearray(), bytearray()
-        self._has_head = self._is_ignored = self._is_chunked = self._is_stream = self._is_whole = False
-        self._left: int | None = None
-        """Bytes of the body that are to come, if its length was told."""
+        self._body = bytearray()
+        self._is_stream = False
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_PIECE)
+        # A reply is expected behind a request alone.
+        self._http.send(h11.Request(method="POST", target="/", headers=[("host", "api")]))
+        self._http.send(h11.EndOfMessage())
 
     @property
     def tokens(self) -> Tokens | None:
@@ -90,72 +95,40 @@ class CountedReply:
 
     def feed(self, data: bytes) -> None:
         """Take the next piece of the reply."""
-        if self._is_ignored:
+        if self.is_over:
             return
-        self._raw += data
-        if not self._has_head:
-            self._take_head()
-        if self._has_head and not self._is_ignored:
-            self._body += self._take_body()
+        try:
+            self._http.receive_data(data)
+            while isinstance(event := self._http.next_event(), h11.Event):
+                self._take(event)
+        except h11.RemoteProtocolError:
+            self.is_over = True
+
+    def _take(self, event: h11.Event) -> None:
+        if isinstance(event, h11.Response):
+            named = dict(event.headers)
+            self._is_stream = b"text/event-stream" in named.get(b"content-type", b"").lower()
+            self.is_over = event.status_code != HTTPStatus.OK or b"content-encoding" in named
+        elif isinstance(event, h11.Data) and not self.is_over:
+            self._body += event.data
             if self._is_stream:
                 *lines, self._body = self._body.split(b"\n")
                 for line in lines:
                     if line.startswith(b"data:"):
                         self._look_into(line[5:])
-        if max(len(self._raw), len(self._body)) > _MOST_COUNTED:
-            self._is_ignored = True
-            self._raw.clear()
-            self._body.clear()
-        # The connection may stay open for more.
-        if self._is_whole:
+            if len(self._body) > _MOST_COUNTED:
+                self.is_over = True
+                self._body.clear()
+        elif isinstance(event, h11.EndOfMessage):
+            # The connection may stay open for more.
             self.end()
 
     def end(self) -> None:
         """Take the end of the reply."""
-        if not self._is_stream and not self._is_ignored:
+        if not self._is_stream and not self.is_over:
             self._look_into(self._body)
-        self.is_over = self._is_ignored = True
-        self._raw.clear()
+        self.is_over = True
         self._body.clear()
-
-    def _take_head(self) -> None:
-        head, end, rest = self._raw.partition(b"\r\n\r\n")
-        if not end:
-            return
-        first, *fields = bytes(head).lower().split(b"\r\n")
-        named = {name.strip(): value for name, _, value in (each.partition(b":") for each in fields)}
-        self._has_head, self._raw = True, rest
-        self._is_ignored = first.split(b" ")[1:2] != [b"200"] or b"content-encoding" in named
-        self._is_chunked = b"chunked" in named.get(b"transfer-encoding", b"")
-        self._is_stream = b"text/event-stream" in named.get(b"content-type", b"")
-        length = named.get(b"content-length", b"").strip()
-        if length.isdigit() and not self._is_chunked:
-            self._left = int(length)
-
-    def _take_body(self) -> bytes:
-        """Return what of the body is there, without the sizes of its chunks."""
-        if not self._is_chunked:
-            taken, self._raw = self._raw, bytearray()
-            if self._left is not None:
-                self._left -= len(taken)
-                self._is_whole = self._left <= 0
-            return bytes(taken)
-        body, at = bytearray(), 0
-        while (end := self._raw.find(b"\r\n", at)) >= 0:
-            size = _CHUNK.match(self._raw, at)
-            if size is None:
-                self._is_ignored = True
-                break
-            begin, after = end + 2, end + 2 + int(size[0], 16)
-            if after == begin:
-                self._is_whole = True
-                break
-            if len(self._raw) < after + 2:
-                break
-            body += self._raw[begin:after]
-            at = after + 2
-        del self._raw[:at]
-        return bytes(body)
 
     def _look_into(self, text: bytes | bytearray) -> None:
         """Take the tokens that a reply, or an event of a stream, tells: the last number of each kind counts."""
@@ -165,7 +138,7 @@ class CountedReply:
             event = _object(json.loads(text))
         except (ValueError, RecursionError):
             return
-        self._is_whole = self._is_whole or str(event.get("type")).encode() in _LAST_EVENTS
+        self.is_over = self.is_over or str(event.get("type")).encode() in _LAST_EVENTS
         told = _object(event.get("message")) or _object(event.get("response")) or event
         self.model = str(told.get("model") or self.model)
         self._usage |= {name: each for name, each in _object(told.get("usage")).items() if each is not None}
