@@ -185,13 +185,13 @@ class Begin(Scenario):
 
     def act(self, team: TeamDirectory) -> None:
         run_state = worker(team, "scout")
-        inbox.start(run_state, inbox.look(run_state, lambda _: False))
+        inbox.pick_up(run_state, inbox.look(run_state))
 
     def settle(self, team: TeamDirectory, outcome: Outcome) -> None:
         run_state = worker(team, "scout")
         if run_state.conversation.assignment is None:
             assert outcome != "done"
-            inbox.start(run_state, inbox.look(run_state, lambda _: False))
+            inbox.pick_up(run_state, inbox.look(run_state))
         assignment = run_state.conversation.assignment
         assert assignment is not None
         assert assignment.id == "work"

@@ -35,9 +35,9 @@ LAST = mailbox.compose("operator", "scout", "message", "the last one", ident="la
 def catch_up(run_state: RunState) -> float:
     """Read mail until work starts; return the seconds of processor time that it took."""
     began = time.process_time()
-    while (arrived := inbox.look(run_state, lambda _: False)).first is None:
+    while (arrived := inbox.look(run_state)).first is None:
         inbox.pick_up(run_state, arrived)
-    inbox.start(run_state, arrived)
+    inbox.pick_up(run_state, arrived)
     return time.process_time() - began
 
 
@@ -58,7 +58,7 @@ def test_the_time_to_catch_up_grows_with_the_mailbox_alone(tmp_path: Path) -> No
 def test_a_look_ends_in_time_and_says_that_more_is_left(directory: TeamDirectory) -> None:
     run_state = agent_with(directory, *letters(3000, "idle_notification"), LAST)
     with mock.patch.object(inbox, "LOOK_SECONDS", 0):
-        arrived = inbox.look(run_state, lambda _: False)
+        arrived = inbox.look(run_state)
     assert arrived.first is None
     assert arrived.batch.more
     assert 0 < len(arrived.batch.entries) < 3000
@@ -93,7 +93,7 @@ def test_a_search_for_interrupts_parses_no_other_mail_and_nothing_twice(director
         assert [message.id for message in interrupts.pending_interrupts()] == ["stop"]
     # Two messages, and the roster for who leads, because one is of a teammate.
     assert decode.call_count == 3
-    inbox.start(run_state, inbox.look(run_state, lambda _: False))
+    inbox.pick_up(run_state, inbox.look(run_state))
     while run_state.conversation.cursor != mailbox.size(directory, "scout"):
         inbox.take_in(run_state)
     assert interrupts.pending_interrupts() == []

@@ -13,8 +13,8 @@ from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import requests, reviews
 from crewboard.records.base import counted
-from crewboard.records.events import Answer, Intake, Sent
-from crewboard.records.messages import RETRY, Message
+from crewboard.records.events import Answer, Sent
+from crewboard.records.messages import RETRY
 from crewboard.records.team import Task
 from crewboard.store import mailbox, roster, tasks
 from crewboard.store.agents import is_starting
@@ -219,9 +219,7 @@ class Limits:
             if each.share >= WARN_AT and not run_state.conversation.warned:
                 text = f"{each.whose} budget of {each.budget} is used up to {each.share:.0%}"
                 told = f"{text}. Finish your work now, in a state from which others can continue."
-                run_state.append(
-                    Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, instructions=[told], warned=True)
-                )
+                run_state.take_in(instructions=[told], warned=True)
                 ident = mailbox.derived_id(run_state.name, "budget", run_state.spec.run, text)
                 self._results.send("budget_warning", text, ident=ident)
         return None
@@ -311,17 +309,15 @@ class Assignments:
             for each in requests.pending(self._team)
             if each.type in ("plan_approval", "task_review") and each.to == self._name
         ]
-        run_state.append(
-            Intake(
-                ts=run_state.now(), cursor=run_state.conversation.cursor, prompt=spec.prompt, prompt_from=spec.by,
-                notices=notices, assignment=spec.prompt_id, messages=plans, entered=[plan.id for plan in plans],
-            )
+        run_state.take_in(
+            prompt=spec.prompt, prompt_from=spec.by, notices=notices, assignment=spec.prompt_id,
+            messages=plans, entered=[plan.id for plan in plans],
         )  # fmt: skip
         return True
 
     def _start_with_mail(self) -> bool:
         """Begin with mail that starts work. Put the task that it assigns in progress first."""
-        arrived = inbox.look(self._run_state, self._is_blocked_task)
+        arrived = inbox.look(self._run_state)
         if arrived.first is None:
             inbox.pick_up(self._run_state, arrived)
             left = mailbox.size(self._team, self._name) - arrived.batch.offset
@@ -332,19 +328,8 @@ class Assignments:
         if (reached := self._limits.reached_budget()) is not None:
             self._results.refuse(reached.text)
         task_id = arrived.first.metadata.get("task_id")
-        inbox.start(self._run_state, arrived, self._claim_given_task(task_id) if isinstance(task_id, int) else [])
+        inbox.pick_up(self._run_state, arrived, self._claim_given_task(task_id) if isinstance(task_id, int) else [])
         return True
-
-    def _is_blocked_task(self, message: Message) -> bool:
-        """Return True if a message assigns a task that other tasks block: it starts work when they are completed."""
-        task_id = message.metadata.get("task_id")
-        if message.type != "task_assignment" or not isinstance(task_id, int):
-            return False
-        board = {task.id: task for task in tasks.load_all(self._team)}
-        task = board.get(task_id)
-        if task is None or task.status != "pending" or task.owner != self._name:
-            return False
-        return bool(tasks.blockers(task, board))
 
     def _claim(self, task_id: int) -> Task:
         run_state = self._run_state
@@ -446,13 +431,7 @@ class Assignments:
         return True
 
     def _begin(self, ident: str, notice: str, reminds: int | None = None) -> None:
-        run_state = self._run_state
-        run_state.append(
-            Intake(
-                ts=run_state.now(), cursor=run_state.conversation.cursor, notices=[notice],
-                reminds=reminds, assignment=ident,
-            )
-        )  # fmt: skip
+        self._run_state.take_in(notices=[notice], reminds=reminds, assignment=ident)
 
     def _claim_task(self) -> bool:
         """Claim the next suitable task from the board if the agent was hired with `--autoclaim`."""

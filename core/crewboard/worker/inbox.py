@@ -2,12 +2,11 @@
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from crewboard.errors import CrewboardError
-from crewboard.records.events import Intake
 from crewboard.records.messages import Message
 from crewboard.store import mailbox, tasks
 from crewboard.worker.run_state import RunState
@@ -34,35 +33,24 @@ class PendingMail:
     first: Message | None
 
 
-def take_in(
-    run_state: RunState,
-    *,
-    notices: Sequence[str] = (),
-    instructions: Sequence[str] = (),
-    shutdowns: Sequence[str] = (),
-    looping: bool = False,
-    until: int | None = None,
-) -> int:
+def take_in(run_state: RunState, *, until: int | None = None, **told: Any) -> int:
     """Let new mail enter the conversation during an assignment. Task assignments wait until it is done.
 
-    Takes as much as one turn can hold, and with `until` nothing from that offset of the mailbox on. Returns how many
-    messages entered.
+    Takes as much as one turn can hold, and with `until` nothing from that offset of the mailbox on. What else the agent
+    is `told`, further fields of `Intake`, enters in any case. Returns how many messages entered.
     """
     conversation = run_state.conversation
     limit = _share(run_state)
     batch = _read(run_state, limit if until is None else min(limit, until - conversation.cursor))
     entering = _entering(run_state, batch)
-    if batch.offset == conversation.cursor and not (entering or notices or instructions):
-        return 0
-    told = {"notices": list(notices), "instructions": list(instructions), "shutdowns": list(shutdowns)}
-    _append(run_state, batch, entered=entering, looping=looping, **told)
+    if batch.offset != conversation.cursor or entering or any(told.values()):
+        _take(run_state, batch, entered=entering, **told)
     return len(entering)
 
 
-def _append(run_state: RunState, batch: mailbox.Batch, **fields: Any) -> None:
-    """Record that mail was picked up; `fields` are further ones of `Intake`."""
-    now = run_state.now()
-    run_state.append(Intake(ts=now, messages=batch.messages, cursor=batch.offset, damaged=batch.damaged, **fields))
+def _take(run_state: RunState, batch: mailbox.Batch, **more: Any) -> None:
+    """Record that mail was picked up; `more` are further fields of `Intake`."""
+    run_state.take_in(messages=batch.messages, cursor=batch.offset, damaged=batch.damaged, **more)
 
 
 def _read(run_state: RunState, limit: int) -> mailbox.Batch:
@@ -78,10 +66,11 @@ def _share(run_state: RunState) -> int:
     return min(int((run_state.window or MIN_WINDOW) * MAIL_SHARE * BYTES_PER_TOKEN), mailbox.MAX_BATCH)
 
 
-def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingMail:
+def look(run_state: RunState, *, puts_off: bool = True) -> PendingMail:
     """Read the mail of an idle agent up to the first message that starts work, for at most `LOOK_SECONDS`.
 
-    Mail that starts no work, or `is_put_off`, is picked up if it fills a whole read.
+    Mail that starts no work is picked up if it fills a whole read, and if it `puts_off` tasks that other tasks block,
+    so are these: they start work when those are completed.
     """
     end = time.monotonic() + LOOK_SECONDS
     conversation = run_state.conversation
@@ -92,7 +81,7 @@ def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingM
         batch = _read(run_state, limit)
         candidates += [m for m in batch.messages if m.starts_work and m.id not in conversation.consumed]
         candidates = [message for message in candidates if not _assigns_closed_task(run_state, message)]
-        first = next((message for message in candidates if not is_put_off(message)), None)
+        first = next((each for each in candidates if not (puts_off and _assigns_blocked_task(run_state, each))), None)
         if first is not None and limit > share:
             # What enters together must fit into one turn.
             limit, most, candidates = share, share, []
@@ -108,20 +97,14 @@ def look(run_state: RunState, is_put_off: Callable[[Message], bool]) -> PendingM
         limit = min(2 * limit, most)
 
 
-def pick_up(run_state: RunState, arrived: PendingMail) -> None:
-    """Pick up mail that starts no work."""
-    batch = arrived.batch
-    if batch.offset != run_state.conversation.cursor:
-        _append(run_state, batch)
-
-
-def start(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
-    """Begin the assignment that `arrived.first` starts. `notices` are texts of the system that join the mail."""
-    if arrived.first is None:
-        return
-    batch = arrived.batch
-    entered = _entering(run_state, batch, arrived.first)
-    _append(run_state, batch, entered=entered, notices=list(notices), assignment=arrived.first.id)
+def pick_up(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
+    """Pick up mail. If it starts an assignment, begin that; `notices` are texts of the system that join the mail."""
+    batch, first = arrived.batch, arrived.first
+    if first is not None:
+        entered = _entering(run_state, batch, first)
+        _take(run_state, batch, entered=entered, notices=list(notices), assignment=first.id)
+    elif batch.offset != run_state.conversation.cursor:
+        _take(run_state, batch)
 
 
 def _entering(run_state: RunState, batch: mailbox.Batch, first: Message | None = None) -> list[str]:
@@ -146,10 +129,15 @@ def _entering(run_state: RunState, batch: mailbox.Batch, first: Message | None =
     return entering
 
 
+def _assigned(message: Message) -> int | None:
+    """Return the id of the task that a message assigns."""
+    task_id = message.metadata.get("task_id")
+    return task_id if message.type == "task_assignment" and isinstance(task_id, int) else None
+
+
 def _assigns_closed_task(run_state: RunState, message: Message) -> bool:
     """Return True if a message assigns a task that was completed, failed or given to another agent since."""
-    task_id = message.metadata.get("task_id")
-    if message.type != "task_assignment" or not isinstance(task_id, int):
+    if (task_id := _assigned(message)) is None:
         return False
     try:
         task = tasks.load(run_state.team, task_id)
@@ -157,3 +145,17 @@ def _assigns_closed_task(run_state: RunState, message: Message) -> bool:
         # The assignment starts and says what is wrong with the task.
         return False
     return task.status in tasks.CLOSED or task.owner not in (None, run_state.name)
+
+
+def _assigns_blocked_task(run_state: RunState, message: Message) -> bool:
+    """Return True if a message assigns a task that other tasks block."""
+    if (task_id := _assigned(message)) is None:
+        return False
+    board = {task.id: task for task in tasks.load_all(run_state.team)}
+    task = board.get(task_id)
+    return (
+        task is not None
+        and task.status == "pending"
+        and task.owner == run_state.name
+        and bool(tasks.blockers(task, board))
+    )

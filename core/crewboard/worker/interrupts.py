@@ -162,7 +162,7 @@ class Interrupts:
         ident, loop = requests.ask_id(request), asyncio.get_running_loop()
         known, deadline = self._run_state.conversation.known, loop.time() + MAIL_TIMEOUT
         while True:
-            arrived = inbox.look(self._run_state, lambda message: False)  # noqa: ARG005  no work is put off
+            arrived = inbox.look(self._run_state, puts_off=False)
             if arrived.first is not None:
                 break
             inbox.pick_up(self._run_state, arrived)

@@ -8,7 +8,7 @@ from crewboard import models
 from crewboard.errors import ExitCode
 from crewboard.protocol import requests
 from crewboard.records.agents import HELD_REPEATS, TOLD_REPEATS
-from crewboard.records.events import CUT_OFF, NOT_RUN, NOT_UNDERSTOOD, Intake, Opening, Reply, describe_stop
+from crewboard.records.events import CUT_OFF, NOT_RUN, NOT_UNDERSTOOD, Opening, Reply, describe_stop
 from crewboard.store import roster
 from crewboard.web import with_sources
 from crewboard.worker import inbox
@@ -126,7 +126,7 @@ class Loop(Life):
         # After an interrupt, MCP servers that run are used; the others are started with the next assignment.
         with contextlib.suppress(Interrupted):
             if notices := await self._interrupts.run_interruptibly(self._mcp.set_up()):
-                run_state.append(Intake(ts=run_state.now(), cursor=run_state.conversation.cursor, notices=notices))
+                run_state.take_in(notices=notices)
         await asyncio.gather(self._await_window(), read_project(self._run_state, self._file_tools), super()._prepare())
 
     async def _await_window(self) -> None:
@@ -292,7 +292,7 @@ class Loop(Life):
                 else f"{what[:1].upper()}{what[1:]} is gone, and applies no longer."
                 for what, text in changed.items()
             ]
-            run_state.append(Intake(ts=run_state.now(), cursor=conversation.cursor, notices=notices, updates=changed))
+            run_state.take_in(notices=notices, updates=changed)
         return opening
 
     def _begin_anew(self, opening: Opening) -> Opening:

@@ -195,9 +195,13 @@ class RunState:
             cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
             self.agent.cursor.save(cursor)
 
+    def take_in(self, **fields: Any) -> None:
+        """Commit what enters the conversation, as `fields` of `Intake`; the cursor stays if it is none of them."""
+        self.append(Intake(**{"ts": self.now(), "cursor": self.conversation.cursor, **fields}))
+
     def tell(self, notice: str) -> None:
         """Tell the agent something, as the system."""
-        self.append(Intake(ts=self.now(), cursor=self.conversation.cursor, notices=[notice]))
+        self.take_in(notices=[notice])
 
     def append_unsaved(self) -> None:
         """Write the event that could not be written when the storage failed, so that its action is not repeated.
