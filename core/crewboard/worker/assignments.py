@@ -185,15 +185,10 @@ class Results:
 
 @dataclass(frozen=True)
 class ReachedLimit:
-    """A limit that is used up.
-
-    `is_budget` is False for the number of model calls, `by_terms` True for the budget of the assignment's own plan: its
-    end ends the assignment, not the run.
-    """
+    """A limit that is used up, or a budget that cannot be counted; `budget` is None for the number of model calls."""
 
     text: str
-    is_budget: bool
-    by_terms: bool = False
+    budget: roster.BudgetShare | None = None
 
 
 class Limits:
@@ -211,10 +206,8 @@ class Limits:
         If a budget is nearly used up, warn the model, and the agent that this one reports to.
         """
         run_state, shares = self._run_state, self._shares()
-        reached = self._reached_turns(run_state.conversation.assignment) or self._reached(shares)
-        if reached is not None:
-            return reached
-        for each in shares:
+        reached = self.reached(run_state.conversation.assignment, shares)
+        for each in shares if reached is None else ():
             # Once per conversation.
             if each.share >= WARN_AT and not run_state.conversation.warned:
                 text = f"{each.whose} budget of {each.budget} is used up to {each.share:.0%}"
@@ -222,38 +215,34 @@ class Limits:
                 run_state.take_in(instructions=[told], warned=True)
                 ident = mailbox.derived_id(run_state.name, "budget", run_state.spec.run, text)
                 self._results.send("budget_warning", text, ident=ident)
-        return None
+        return reached
 
-    def allow(self, held: Assignment) -> bool:
-        """Return True if no limit forbids another model call for an assignment that one stopped."""
-        return self._reached_turns(held) is None and self.reached_budget() is None
+    def reached(
+        self, assignment: Assignment | None = None, shares: list[roster.BudgetShare] | None = None
+    ) -> ReachedLimit | None:
+        """Return the limit that forbids another model call: a budget of these `shares`, or the calls of an assignment.
 
-    def reached_budget(self) -> ReachedLimit | None:
-        """Return the budget that is used up, or that cannot be counted."""
-        return self._reached(self._shares())
-
-    def _reached(self, shares: list[roster.BudgetShare]) -> ReachedLimit | None:
+        Without shares, they are those that this agent draws on.
+        """
+        # Limits may be changed while the run lasts.
+        most = (self._spec.get() or self._run_state.spec).flags.max_turns
+        if assignment is not None and assignment.calls - assignment.granted >= most:
+            return ReachedLimit(f"reached its limit of {counted(most, 'model call')} for one assignment")
+        shares = self._shares() if shares is None else shares
         # The others end the run, in which a budget of the assignment has no meaning any more.
         for share in sorted(shares, key=lambda each: each.by_terms):
             if (text := roster.used_up([share])) is not None:
-                return ReachedLimit(text, is_budget=not share.by_terms, by_terms=share.by_terms)
-        # A model without a price would never reach a budget in money.
-        money = next((each for each in shares if each.budget.usd is not None and not self._is_priced), None)
-        if money is None:
-            return None
-        text = (
-            f"{money.whose} budget of {money.budget} cannot be counted: the price of {self._run_state.spec.model} is "
-            "unknown; add it to .crewboard/models.toml, or give the budget in tokens"
-        )
-        return ReachedLimit(text, is_budget=not money.by_terms, by_terms=money.by_terms)
-
-    def _reached_turns(self, assignment: Assignment | None) -> ReachedLimit | None:
-        # Limits may be changed while the run lasts.
-        spec = self._spec.get() or self._run_state.spec
-        most = spec.flags.max_turns
-        if assignment is None or assignment.calls - assignment.granted < most:
-            return None
-        return ReachedLimit(f"reached its limit of {counted(most, 'model call')} for one assignment", is_budget=False)
+                return ReachedLimit(text, share)
+        for share in shares:
+            # A model without a price would never reach a budget in money.
+            if share.budget.usd is not None and not self._is_priced:
+                text = (
+                    f"{share.whose} budget of {share.budget} cannot be counted: the price of "
+                    f"{self._run_state.spec.model} is unknown; add it to .crewboard/models.toml, or give the budget in "
+                    "tokens"
+                )
+                return ReachedLimit(text, share)
+        return None
 
     def _shares(self) -> list[roster.BudgetShare]:
         """Return the budgets that this agent draws on."""
@@ -283,7 +272,7 @@ class Assignments:
         conversation = self._run_state.conversation
         if self._start_with_prompt():
             return True
-        if conversation.held is not None and self._limits.allow(conversation.held):
+        if conversation.held is not None and self._limits.reached(conversation.held) is None:
             self._begin(conversation.held.id, "Your limit was raised. Continue where you stopped.")
             return True
         if self._start_with_mail():
@@ -325,7 +314,7 @@ class Assignments:
             return False
         self.unread = 0
         # Mail that enters now would be shown as read by the model, which is not called.
-        if (reached := self._limits.reached_budget()) is not None:
+        if (reached := self._limits.reached()) is not None:
             self._results.refuse(reached.text)
         task_id = arrived.first.metadata.get("task_id")
         inbox.pick_up(self._run_state, arrived, self._claim_given_task(task_id) if isinstance(task_id, int) else [])

@@ -259,7 +259,8 @@ class Life:
         """
         if (reached := self._limits.check()) is None:
             return False
+        is_of_plan = reached.budget is not None and reached.budget.by_terms
         # The terms of a plan end with its assignment, so that there is nothing to hold it for.
-        code = ExitCode.FAILED if reached.by_terms else ExitCode.LIMIT
-        self._results.fail(reached.text, code, budget=reached.is_budget)
+        code = ExitCode.FAILED if is_of_plan else ExitCode.LIMIT
+        self._results.fail(reached.text, code, budget=reached.budget is not None and not is_of_plan)
         return True
