@@ -159,17 +159,25 @@ class Interrupts:
             return
         # Mark the mail about the request as read, so that it does not count as unread for ever. Leave it unread if work
         # lies before it that was not done.
-        ident, loop = requests.ask_id(request), asyncio.get_running_loop()
-        known, deadline = self._run_state.conversation.known, loop.time() + MAIL_TIMEOUT
-        while True:
-            arrived = inbox.look(self._run_state, puts_off=False)
-            if arrived.first is not None:
-                break
+        await self._await_mail(requests.ask_id(request))
+        arrived = inbox.look(self._run_state, puts_off=False)
+        if arrived.first is None:
             inbox.pick_up(self._run_state, arrived)
-            if ident in known or loop.time() > deadline:
-                break
-            await asyncio.sleep(_MAIL_POLL)
         raise WorkerExit("shutdown", 0)
+
+    async def _await_mail(self, ident: str) -> None:
+        """Wait until a message is there that was sent together with what is known already."""
+        run_state, loop = self._run_state, asyncio.get_running_loop()
+        known, cursor, deadline = (
+            run_state.conversation.known,
+            run_state.conversation.cursor,
+            loop.time() + MAIL_TIMEOUT,
+        )
+        while ident not in known and loop.time() < deadline:
+            arrived = mailbox.read(run_state.team, run_state.name, cursor).messages
+            if any(each.id == ident for each in arrived):
+                return
+            await asyncio.sleep(_MAIL_POLL)
 
     def pending_interrupts(self) -> list[Message]:
         """Return unread interrupts of the operator and the lead; those of a teammate are ordinary mail."""
@@ -246,15 +254,8 @@ class Interrupts:
                 current = file.get()
                 if current is not None and current.status != "pending":
                     if current.status in ("approved", "rejected", "answered"):
-                        # Wait until the message is there, so that it is not read later than what follows from it.
-                        run_state, loop = self._run_state, asyncio.get_running_loop()
-                        ident, deadline = requests.response_id(current), loop.time() + MAIL_TIMEOUT
-                        known, cursor = run_state.conversation.known, run_state.conversation.cursor
-                        while ident not in known and loop.time() < deadline:
-                            arrived = mailbox.read(run_state.team, run_state.name, cursor).messages
-                            if any(each.id == ident for each in arrived):
-                                break
-                            await asyncio.sleep(_MAIL_POLL)
+                        # So that it is not read later than what follows from it.
+                        await self._await_mail(requests.response_id(current))
                     return current
                 await self.wait()
 
