@@ -144,12 +144,7 @@ class CallLog:
             WorkerExit: The run ends.
         """
         self._running = call
-        running = asyncio.ensure_future(self._executor.run_call(self.ask(ident, call.name, call.input)))
-        try:
-            await asyncio.wait([running, turn], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        running = await _run_until(self._executor.run_call(self.ask(ident, call.name, call.input)), turn)
         if running.cancelled():
             return (await self.drop_running())[-1]
         outcome = running.result()
@@ -338,33 +333,21 @@ class Turn:
             EngineGoneError: It is gone, or does not say whether it took a message.
             RestartError: It has to start again.
         """
-        engine, prompt = self._engine, self.prompt
+        prompt = self.prompt
         # One that lasts until it is woken: each new one would put off the next look.
         woken: asyncio.Future[Any] = asyncio.ensure_future(self._interrupts.wait())
         # Mail may wait, or came when none could be sent.
         may_wait = True
         try:
             while True:
-                news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
-                steering = self._steering
-                try:
-                    await asyncio.wait(
-                        {prompt, news, woken, *filter(None, [steering])}, return_when=asyncio.FIRST_COMPLETED
-                    )
-                except asyncio.CancelledError:
-                    if news.done() and not news.cancelled():
-                        self._note(news.result())
-                    raise
-                finally:
-                    if not news.done():
-                        news.cancel()
+                heard = await self._next_news(woken, *self.owed)
                 if woken.done():
                     woken, may_wait = asyncio.ensure_future(self._interrupts.wait()), True
-                if news.done() and not news.cancelled():
-                    await self._hear(news.result())
+                if heard is not None:
+                    await self._hear(heard)
                 elif prompt.done():
                     break
-                elif steering is not None and steering.done():
+                elif self._steering is not None and self._steering.done():
                     self._settle_steering()
                     may_wait = True
                 if may_wait:
@@ -389,16 +372,24 @@ class Turn:
         engine = self._engine
         async with asyncio.timeout(seconds):
             while owed := [each for each in self.owed if not each.done()]:
-                news: asyncio.Future[Any] = asyncio.ensure_future(engine.news.get())
-                try:
-                    await asyncio.wait([*owed, news], return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    news.cancel()
-                    if news.done() and not news.cancelled():
-                        self._note(news.result())
+                if (heard := await self._next_news(*owed)) is not None:
+                    self._note(heard)
         while not engine.news.empty():
             self._note(engine.news.get_nowait())
         self._settle_steering()
+
+    async def _next_news(self, *others: "asyncio.Future[Any]") -> Update | Ask | TeamCall | None:
+        """Return what the engine tells next; None if one of the `others` is done first."""
+        news: asyncio.Future[Any] = asyncio.ensure_future(self._engine.news.get())
+        try:
+            await asyncio.wait([news, *others], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if news.done():
+                self._note(news.result())
+            raise
+        finally:
+            news.cancel()
+        return news.result() if news.done() else None
 
     def end(self, ended: Ended, *, by_us: bool = False) -> Reply:
         """Journal the end of the turn, with what it used; return its last reply."""
@@ -644,19 +635,11 @@ class Turn:
 
     async def _wait_while_engine_does(self, tool: str, work: Coroutine[Any, Any, T]) -> T | None:
         """Return what the work of a tool gave; None if the engine would not wait for it."""
-        task = asyncio.ensure_future(work)
-        waited_for: list[asyncio.Future[Any]] = [task]
-        if TOOLS[tool].waits:
-            # The turn may end without its answer.
-            waited_for.append(self.prompt)
+        # The turn may end without the answer of one that waits.
+        ends = [self.prompt] if TOOLS[tool].waits else []
         patience = self._known.patience
-        try:
-            seconds = patience - _PATIENCE_LEFT if patience is not None else None
-            await asyncio.wait(waited_for, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            return task.result() if task.done() else None
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        task = await _run_until(work, *ends, seconds=patience - _PATIENCE_LEFT if patience is not None else None)
+        return None if task.cancelled() else task.result()
 
     # What the engine asks.
 
@@ -803,6 +786,19 @@ class Turn:
             self._log.tell_decision(ident, decided, outcome)
             raise RestartError
         return outcome
+
+
+async def _run_until(
+    work: Coroutine[Any, Any, T], *ends: "asyncio.Future[Any]", seconds: float | None = None
+) -> "asyncio.Task[T]":
+    """Run `work` until it is done, or one of the `ends` is, or for some seconds. Return it, cancelled if it is not."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task, *ends], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    return task
 
 
 def _is_whole(call: Call) -> bool:
