@@ -102,17 +102,14 @@ class Snapshots:
 
         try:
             commit = await asyncio.to_thread(take)
-        except (StorageError, LostLeaseError) as error:
-            if self._is_carried:
+        except (CrewboardError, OSError) as error:
+            if self._is_carried and isinstance(error, StorageError | LostLeaseError):
                 raise
             sys.stderr.write(f"{run_state.name}: no snapshot of its worktree: {error}\n")
-        except (CrewboardError, OSError) as error:
-            sys.stderr.write(f"{run_state.name}: no snapshot of its worktree: {error}\n")
             self._show(f"its files are on this host alone: {error}")
-        else:
-            self._show("")
-            return commit
-        return None
+            return None
+        self._show("")
+        return commit
 
     def _show(self, problem: str) -> None:
         """Show the user that a host has what no other has, until that is over."""
