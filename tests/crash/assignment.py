@@ -158,7 +158,6 @@ def _work_and_end(run_state: RunState, model: ScriptedModel) -> int:
 async def _live(run_state: RunState, model: ScriptedModel) -> None:
     # It loads the SDK, which most test runners do without.
     from crewboard.worker import life, loop
-    from crewboard.worker.tools.mcp import McpServers
 
     helper = cast("FileToolClient", NoFileTools())
     # asyncio logs what a killed task raised when the task is collected. That parses source, and CPython 3.11 fails if
@@ -166,9 +165,7 @@ async def _live(run_state: RunState, model: ScriptedModel) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
     # A worker waits for the storage, and gives up: both in no time.
     with mock.patch.multiple(life, FIRST_DELAY=0.0005, RETRY_BUDGET=0.002):
-        await loop.Loop(
-            run_state, Interrupts(run_state), cast("Model", model), helper, McpServers(run_state, helper, {}), {}
-        ).run()
+        await loop.Loop(run_state, Interrupts(run_state), cast("Model", model), helper, {}).run()
 
 
 def resume(team: TeamDirectory) -> None:

@@ -74,11 +74,8 @@ async def _live(run_state: RunState, sandbox: Sandbox) -> None:
         from crewboard.worker.llm.model import Model
         from crewboard.worker.loop import Loop
         from crewboard.worker.tools.base import FileToolClient
-        from crewboard.worker.tools.mcp import McpServers
 
-        file_tools = FileToolClient(sandbox)
-        mcp = McpServers(run_state, file_tools, environment)
-        loop = Loop(run_state, interrupts, Model(run_state, interrupts), file_tools, mcp, environment)
+        loop = Loop(run_state, interrupts, Model(run_state, interrupts), FileToolClient(sandbox), environment)
         run, close = loop.run, loop.close
     env.forget_api_variables()
     try:

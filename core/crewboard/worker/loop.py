@@ -89,14 +89,13 @@ class Loop(Life):
         interrupts: Interrupts,
         model: Model,
         file_tools: FileToolClient,
-        mcp: McpServers,
         environment: Mapping[str, str],
     ) -> None:
         snapshots = Snapshots(run_state)
         super().__init__(run_state, interrupts, file_tools, snapshots, is_priced=model.is_priced)
         self._model = model
-        self._mcp = mcp
-        self._registry = ToolRegistry(run_state, mcp)
+        self._mcp = McpServers(run_state, file_tools, environment)
+        self._registry = ToolRegistry(run_state, self._mcp)
         self._context_window = ContextWindow(run_state, model)
         self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment, snapshots)
         self._skills_of: tuple[str, str, dict[str, str]] | None = None
