@@ -320,6 +320,7 @@ class Conversation:
     """The delimited texts of the opening as they are now, with those that replaced one later."""
     cursor: int = 0
     damaged: int = 0
+    """Number of lines of the mailbox and the journal that could not be read."""
     known: set[str] = field(default_factory=set)
     """Ids of all mail that was ever picked up."""
     deferred: dict[str, Message] = field(default_factory=dict)
@@ -340,10 +341,8 @@ class Conversation:
     """The ids of all tool calls so far."""
     last_id: str = ""
     """The API's id of the last reply; empty if there is none, or if the conversation was shortened since."""
-    _plan_wanted: bool = False
-    """The last assignment needed a plan."""
-    _asked_by: frozenset[str] = frozenset()
-    """The authors of what the last assignment answered."""
+    _ended: Assignment | None = None
+    """The assignment that ended last."""
     unsent: Answer | None = None
     """An answer whose mail may not be sent yet."""
     last_answer: Answer | None = None
@@ -428,9 +427,7 @@ class Conversation:
     @_applies(Answer)
     def _answer(self, event: Answer) -> None:
         self.held = self.assignment if event.held else None
-        self._plan_wanted = self.assignment is not None and self.assignment.plan_wanted
-        self._asked_by = frozenset(self.assignment.asked_by if self.assignment is not None else ())
-        self.assignment = None
+        self._ended, self.assignment = self.assignment, None
         if not event.held:
             self._update_work(ended=event.ts)
         self.unsent = self.last_answer = event
@@ -616,8 +613,10 @@ class Conversation:
         continues = ident.startswith(("reminder-", "again-"))
         # What failed is asked for again by the operator alone, and is still for who asked first.
         failed = self.last_answer is not None and self.last_answer.error is not None
-        asked_by = self._asked_by if continues or failed else frozenset[str]()
-        self.assignment, self.held = Assignment(ident, [], {*asked_by}, continues and self._plan_wanted), None
+        before = self._ended
+        asked_by = {*before.asked_by} if before is not None and (continues or failed) else set[str]()
+        plan_wanted = continues and before is not None and before.plan_wanted
+        self.assignment, self.held = Assignment(ident, [], asked_by, plan_wanted), None
         self.deviations = None
         self.todo = self.todo if continues else []
         self.work = self.work.replace(ended=None) if continues and self.work else Work()
@@ -980,10 +979,11 @@ class Conversation:
 
 
 def replay(events: Iterable[Event | None]) -> Conversation:
-    """Return the state after `events`. Skip damaged ones (None)."""
+    """Return the state after `events`. Count damaged ones (None)."""
     conversation = Conversation()
-    apply = conversation.apply
     for event in events:
-        if event is not None:
-            apply(event)
+        if event is None:
+            conversation.damaged += 1
+        else:
+            conversation.apply(event)
     return conversation

@@ -4,7 +4,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,6 @@ class RunState:
         self.team = agent.team
         self.name = agent.name
         self.now = clock if clock is not None else partial(hosts.now, agent.team)
-        self.damaged_events = 0
         agent.status.quarantine_if_damaged()
         agent.cursor.quarantine_if_damaged()
         before = agent.status.load_or_none()
@@ -54,7 +53,7 @@ class RunState:
         was_enabled = gc.isenabled()
         gc.disable()
         try:
-            self.conversation: Conversation = replay(self._history())
+            self.conversation: Conversation = replay(journal.history(agent.journal))
         finally:
             if was_enabled:
                 gc.enable()
@@ -167,11 +166,6 @@ class RunState:
         """Note the level of the sandbox, for the status."""
         self.status = self.status.replace(sandbox=level)
 
-    def _history(self) -> Iterator[Event | None]:
-        for event in journal.history(self.agent.journal):
-            self.damaged_events += event is None
-            yield event
-
     def append(self, event: Event) -> None:
         """Commit an event: write it to the journal, then update memory, status and cursor.
 
@@ -191,9 +185,7 @@ class RunState:
             self.show("working", "begins")
         # At a start too: the previous worker may have died between journal and cursor.
         if isinstance(event, (Intake, RunStarted)):
-            damaged = self.conversation.damaged + self.damaged_events
-            cursor = Cursor(offset=self.conversation.cursor, damaged=damaged)
-            self.agent.cursor.save(cursor)
+            self.agent.cursor.save(Cursor(offset=self.conversation.cursor, damaged=self.conversation.damaged))
 
     def take_in(self, **fields: Any) -> None:
         """Commit what enters the conversation, as `fields` of `Intake`; the cursor stays if it is none of them."""
@@ -307,10 +299,9 @@ class RunState:
     def refresh_status(self) -> None:
         """Write the status again if it was damaged or the memory changed: an idle agent may not write it for days."""
         self._shown.get()
-        if self._read_memory() and not self._shown.damaged:
-            self.agent.status.save(self.status)
         if self._shown.damaged:
             self.agent.status.quarantine_if_damaged()
+        if self._read_memory() or self._shown.damaged:
             self.agent.status.save(self.status)
 
     def stream(self, text: str) -> None:
