@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from crewboard.agent_types import type_of
 from crewboard.errors import CrewboardError, ExitCode, StorageError
@@ -23,8 +24,8 @@ from crewboard.store import roster
 from crewboard.untrusted import delimit_data
 from crewboard.worker import inbox
 from crewboard.worker.acp import Call, Ended, Engine, EngineError, EngineGoneError, Said, read_reset
-from crewboard.worker.engine_process import START_TIMEOUT, EngineProcess
-from crewboard.worker.engine_turn import CANCEL_TIMEOUT, CallLog, CutOff, RestartError, Turn
+from crewboard.worker.engine_process import START_TIMEOUT, EngineProcess, Used
+from crewboard.worker.engine_turn import CANCEL_TIMEOUT, CallLog, RestartError, Turn
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.run_state import RunState
@@ -32,7 +33,7 @@ from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.team_tools import SERVER, TeamCall, TeamTools, offered_to
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
 from crewboard.worker.tools.files import read_project
-from crewboard.worker.tools.plans import end_lent_network, is_gate_closed, may_write
+from crewboard.worker.tools.plans import end_lent_network, is_gate_closed
 
 _CLOSE_TIMEOUT = 1.0
 """Seconds in which it has to do so at the end of the run: half of what the supervisor gives a worker that it asks."""
@@ -101,8 +102,6 @@ class EngineLife(Life):
         self._kind = type_of(run_state.spec.type, run_state.spec.definition)
         self._context = Context(run_state, interrupts, file_tools, "", environment, {}, {})
         self._log = CallLog(self._context, self._process, self._snapshots)
-        self._cut_off: list[CutOff] = []
-        """Calls of tools of the team that a turn may repeat: the engine may not have their results."""
         self._is_new = False
         """The session has not been told who the agent is."""
         self._turn: Turn | None = None
@@ -227,7 +226,7 @@ class EngineLife(Life):
     async def _ready(self) -> Engine:
         """Return the running engine, with the session and with the rights that the agent has now."""
         process = self._process
-        if process.engine is not None and not process.has_ended and process.fits(may_write=may_write(self._run_state)):
+        if process.engine is not None and not process.has_ended and process.fits:
             return process.engine
         await self._end_engine()
         self._run_state.show("working", f"starts {self._known.title}", timeout=START_TIMEOUT)
@@ -236,7 +235,7 @@ class EngineLife(Life):
     async def _start(self) -> Engine:
         known, self._is_loading = self._known, False
         try:
-            engine, tools = await self._process.start(may_write=may_write(self._run_state))
+            engine, tools = await self._process.start()
             async with asyncio.timeout(START_TIMEOUT):
                 await engine.initialize()
                 await self._open_session(engine, tools)
@@ -292,31 +291,28 @@ class EngineLife(Life):
             firsts = {ident: text.partition("\n")[0] for ident, text in unsettled.items()}
             found = [ident for ident, first in firsts.items() if first in replayed or json.dumps(first)[1:-1] in stored]
             run_state.append(Taken(ts=run_state.now(), texts=found, looked_up=True))
-        self._cut_off = self._log.find_cut_off(heard_of) if before else []
+        if before:
+            self._log.find_cut_off(heard_of)
         self._log.close_open()
 
     def _note_untold(self) -> None:
         """Journal a turn that ends and whose tokens the engine will not tell, with those that the relay counted."""
-        run_state, used = self._run_state, self._process.take_untold()
+        used = self._process.take_untold()
         if self._turn is not None:
-            run_state.append(
-                BrokenReply(
-                    ts=run_state.now(), usage=used.counted, model=used.model, cost_usd=used.cost_usd, turn="early"
-                )
-            )
+            self._note_used(used, "early")
+
+    def _note_used(self, used: Used, turn: Literal["early", "after"]) -> None:
+        usage, now = used.counted, self._run_state.now()
+        self._run_state.append(BrokenReply(ts=now, usage=usage, model=used.model, cost_usd=used.cost_usd, turn=turn))
 
     async def _end_engine(self) -> None:
         """End the engine with all that it started. The next turn starts it again."""
-        run_state, turn, self._turn = self._run_state, self._turn, None
+        turn, self._turn = self._turn, None
         self._log.clear()
         left = await self._process.end(turn.owed if turn is not None else [])
         # Of replies that ended behind their turn, or came between turns.
         if left.tokens is not None:
-            run_state.append(
-                BrokenReply(
-                    ts=run_state.now(), usage=left.tokens, model=left.model, cost_usd=left.cost_usd, turn="after"
-                )
-            )
+            self._note_used(left, "after")
 
     # A turn.
 
@@ -326,7 +322,7 @@ class EngineLife(Life):
         if not run_state.conversation.untaken:
             self._run_state.tell(_GO_ON)
         who = await self._introduction() if self._is_new else ""
-        turn = self._turn = Turn(engine, self._process, self._context, self._log, self._cut_off, who)
+        turn = self._turn = Turn(engine, self._process, self._context, self._log, who)
         ended = await self._interrupts.run_interruptibly(turn.listen())
         if turn.failure:
             is_later = any(each in turn.failure for each in self._known.unavailable)

@@ -23,6 +23,7 @@ from crewboard.worker.acp import LONGEST_LINE, Engine, EngineError, Filled
 from crewboard.worker.api_relay import LISTEN, ApiRelay
 from crewboard.worker.run_state import RunState
 from crewboard.worker.team_tools import TeamTools, find_declaration, offered_to, remove
+from crewboard.worker.tools.plans import may_write
 
 START_TIMEOUT = 120.0
 """Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""
@@ -66,7 +67,7 @@ class EngineProcess:
         self._relay: ApiRelay | None = None
         self.declaration: Path | None = None
         """A file that may declare a server of our name, so that calls of ours are like any other ones."""
-        self.may_write = False
+        self._writes = False
         self.asks = itertools.count(1)
         """Numbers of what engines ask for in this run."""
         self.filled = Filled(0, 0)
@@ -78,14 +79,17 @@ class EngineProcess:
         """Return True if the process of the engine has ended by itself."""
         return self._service is not None and self._service.ending is not None
 
-    def fits(self, *, may_write: bool) -> bool:
-        """Return True if it runs with the rights of an agent that may write now, or may not.
+    @property
+    def fits(self) -> bool:
+        """Return True if it runs with the rights that it would get if it started now."""
+        return self._writes == self._may_write
 
-        One without tools of its own never writes: those that do it for it run beside it.
-        """
-        return self.may_write == (may_write and self._run_state.spec.has_own_tools)
+    @property
+    def _may_write(self) -> bool:
+        """Return True if it may write now: one without tools of its own never does, as ours run beside it."""
+        return self._run_state.spec.has_own_tools and may_write(self._run_state)
 
-    async def start(self, *, may_write: bool) -> tuple[Engine, TeamTools]:
+    async def start(self) -> tuple[Engine, TeamTools]:
         """Start the engine, and offer it the tools of the team.
 
         Raises:
@@ -93,13 +97,11 @@ class EngineProcess:
             OSError: It cannot be started.
             TimeoutError: It did not listen in time.
         """
-        has_own_tools = self._run_state.spec.has_own_tools
-        may_write = may_write and has_own_tools
-        self.may_write, self.filled, self._counted_usd = may_write, Filled(0, 0), 0.0
+        self._writes, self.filled, self._counted_usd = self._may_write, Filled(0, 0), 0.0
         home = Path(os.path.realpath(self._run_state.agent.path)) / self._run_state.agent.engine_home.name
         home.mkdir(mode=0o700, exist_ok=True)
-        variables, sandbox = self._prepare(home, may_write=may_write)
-        if has_own_tools:
+        variables, sandbox = self._prepare(home)
+        if self._run_state.spec.has_own_tools:
             # One without them reads no such file.
             own = variables.get(self.known.folder_variable)
             self.declaration = find_declaration(
@@ -118,7 +120,7 @@ class EngineProcess:
         tools = self._tools = TeamTools(home, engine.news.put_nowait, offered_to(self._run_state.spec))
         return engine, tools
 
-    def _prepare(self, home: Path, *, may_write: bool) -> tuple[dict[str, str], Sandbox]:
+    def _prepare(self, home: Path) -> tuple[dict[str, str], Sandbox]:
         """Prepare a start of the engine with this home; return its variables, and the sandbox in which it starts.
 
         Make the place of the user's login in the home, or remove a login there if the engine gets a key. Set up the
@@ -127,7 +129,7 @@ class EngineProcess:
         Raises:
             EngineError: The address of its API cannot be used.
         """
-        known, policy = self.known, replace(self._sandbox.policy, writes=may_write)
+        known, policy = self.known, replace(self._sandbox.policy, writes=self._writes)
         if self._sandbox.level != "bubblewrap":
             # It runs with the user's rights, and in the user's home.
             name, environment = known.folder_variable, self._environment

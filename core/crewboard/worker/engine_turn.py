@@ -32,7 +32,6 @@ from crewboard.worker.tools.plans import (
     asked_plan,
     end_lent_network,
     is_gate_closed,
-    may_write,
     plan_outcome,
     request_approval,
     submit_plan,
@@ -111,6 +110,8 @@ class CallLog:
         self._blocks: list[dict[str, str]] = []
         """The texts that the engine told since the last journalled reply."""
         self._message = ("", "")
+        self.cut_off: list[CutOff] = []
+        """Calls of tools of the team that a turn may repeat: the engine may not have their results."""
 
     def add(self, kind: str, message: str, text: str) -> None:
         """Add a piece of text. The pieces of one message, by the engine's id, are one block."""
@@ -178,15 +179,15 @@ class CallLog:
         )  # fmt: skip
         run_state.show_tool(describe_call(name, arguments), CALL_TIMEOUT)
 
-    def end(self, ident: str, output: str, *, is_error: bool, consumed: tuple[str, ...] = ()) -> None:
+    def end(self, ident: str, outcome: Outcome) -> None:
         """Journal the result of a call."""
         run_state, began = self._run_state, self._began.pop(ident, None)
         start = run_state.conversation.started.get(ident)
         run_state.append(
             ToolResult(
                 ts=run_state.now(), tool_use_id=ident, name=start.name if start is not None else "tool",
-                content=elide_middle(without_surrogates(output), _MOST_OUTPUT), is_error=is_error,
-                seconds=None if began is None else round(run_state.now() - began, 3), consumed=list(consumed),
+                content=elide_middle(without_surrogates(outcome.content), _MOST_OUTPUT), is_error=outcome.is_error,
+                seconds=None if began is None else round(run_state.now() - began, 3), consumed=list(outcome.consumed),
             )
         )  # fmt: skip
 
@@ -204,12 +205,12 @@ class CallLog:
                 self.settle_plan(ident, request)
             elif request is not None and request.status == "answered":
                 run_state.tell(f"You asked the operator: {request.payload.get('question')}\n{request.feedback}")
-                self.end(ident, f"the operator answers: {request.feedback}", is_error=False)
+                self.end(ident, Outcome(f"the operator answers: {request.feedback}"))
             else:
-                self.end(ident, why if began else _NOT_RUN, is_error=True)
+                self.end(ident, Outcome(why if began else _NOT_RUN, is_error=True))
 
-    def find_cut_off(self, heard_of: set[str]) -> list[CutOff]:
-        """Return the calls of our tools since the last whole turn whose end the engine has not `heard_of`.
+    def find_cut_off(self, heard_of: set[str]) -> None:
+        """Find the calls of our tools since the last whole turn whose end the engine has not `heard_of`.
 
         One that repeats such a call is the same call. A plan that is submitted again is not: what was decided since may
         have replaced the answer to it. Nor is a call to work that changed nothing or may be run twice: it is decided
@@ -241,7 +242,7 @@ class CallLog:
             if call["name"] in WORK_TOOLS and (tool.repeatable if known is None else known.is_error):
                 continue
             found.append(CutOff(ident, call["name"], call["input"], known))
-        return found + unfinished
+        self.cut_off = found + unfinished
 
     def withdraw(self) -> None:
         """Close what waits for a decision: the agent must read its mail, or ends."""
@@ -278,16 +279,14 @@ class CallLog:
         # A new session knows nothing of the plan.
         is_told = self._process.known.loads or decided.edited is not None
         self._run_state.tell(outcome.content if is_told else _SUBMITTED.format(decided.submitted, outcome.content))
-        self.end(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
+        self.end(ident, outcome)
 
 
 class Turn:
     """One turn, from its prompt on."""
 
-    def __init__(
-        self, engine: Engine, process: EngineProcess, context: Context, log: CallLog, cut_off: list[CutOff], who: str
-    ) -> None:
-        """Send what the engine does not have yet, behind `who` it is. It may repeat the calls that were `cut_off`."""
+    def __init__(self, engine: Engine, process: EngineProcess, context: Context, log: CallLog, who: str) -> None:
+        """Send what the engine does not have yet, behind `who` it is."""
         self._engine = engine
         self._process = process
         self._known = process.known
@@ -295,7 +294,6 @@ class Turn:
         self._interrupts = context.interrupts
         self._run_state = run_state = context.run_state
         self._log = log
-        self._cut_off = cut_off
         self._silence = env.seconds(env.PROGRESS_TIMEOUT, SILENCE_TIMEOUT)
         self._team_calls: dict[str, tuple[TeamCall, Outcome]] = {}
         """The calls of tools of the team in this turn with their results, by the engine's id of the call."""
@@ -404,7 +402,7 @@ class Turn:
             model=used.model, cost_usd=used.cost_usd, context_used=self._process.filled.used or None,
         )  # fmt: skip
         # What is called from now on is meant as a new call.
-        self._cut_off.clear()
+        self._log.cut_off.clear()
         run_state.append(reply)
         run_state.clear_live()
         return reply
@@ -536,7 +534,7 @@ class Turn:
                 ident, items = f"steps-{secrets.token_hex(6)}", update.items
                 run_state.append(ToolStart(ts=run_state.now(), tool_use_id=ident, name="todo", input={"items": items}))
                 done = sum(each["status"] == "completed" for each in items)
-                self._log.end(ident, f"{done} of {len(items)} done", is_error=False)
+                self._log.end(ident, Outcome(f"{done} of {len(items)} done"))
             case Filled():
                 self._process.note_filled(update)
                 self.resets = update.resets or self.resets
@@ -567,7 +565,7 @@ class Turn:
         if update.id not in self._begun and (_is_whole(call) or is_over or call.status == "in_progress"):
             self._begin(call)
         if is_over and update.id in self._run_state.conversation.started:
-            self._log.end(call.id, call.output or call.printed, is_error=call.status == "failed")
+            self._log.end(call.id, Outcome(call.output or call.printed, is_error=call.status == "failed"))
 
     def _begin(self, call: Call) -> None:
         self._begun.add(call.id)
@@ -594,9 +592,9 @@ class Turn:
         if result is not None and (before.name, before.input) == (call.name, call.input):
             call.answer(result)
             return
-        again = next((each for each in self._cut_off if (each.name, each.input) == (call.name, call.input)), None)
+        again = next((each for each in self._log.cut_off if (each.name, each.input) == (call.name, call.input)), None)
         if again is not None:
-            self._cut_off.remove(again)
+            self._log.cut_off.remove(again)
         ident = call.id
         if ident in self._run_state.conversation.call_ids:
             ident = f"{ident}-{secrets.token_hex(6)}"
@@ -606,7 +604,7 @@ class Turn:
         else:
             self._begin(Call(ident, name=call.name, kind=SERVER, input=call.input))
             outcome = await self._run_of_team(call, ident, again)
-            self._log.end(ident, outcome.content, is_error=outcome.is_error, consumed=outcome.consumed)
+            self._log.end(ident, outcome)
             call.answer(outcome)
         self._team_calls[call.id] = call, outcome
         self._show_work()
@@ -629,7 +627,7 @@ class Turn:
         if outcome is None and not (TOOLS[call.name].waits or TOOLS[call.name].repeatable):
             return Outcome(_TOO_LONG, is_error=True)
         if outcome is None:
-            self._cut_off.append(CutOff(ident, call.name, call.input, None))
+            self._log.cut_off.append(CutOff(ident, call.name, call.input, None))
             return Outcome(LATER)
         return outcome
 
@@ -723,14 +721,15 @@ class Turn:
         """Hear what the engine tells while it waits for an answer; put off until `later` what may have to wait, too."""
         if isinstance(heard, TeamCall):
             waits = bool(heard.name) and TOOLS[heard.name].waits
-        else:
-            waits = isinstance(heard, Ask) and not self._is_ours(self._whole(heard))
-        if waits and isinstance(heard, Ask | TeamCall):
-            later.append(heard)
-        elif isinstance(heard, Ask | TeamCall):
-            await self._hear(heard)
+        elif isinstance(heard, Ask):
+            waits = not self._is_ours(self._whole(heard))
         else:
             self._take(heard)
+            return
+        if waits:
+            later.append(heard)
+        else:
+            await self._hear(heard)
 
     async def _decide_plan(self, ask: Ask, plan: str) -> None:
         """Ask for approval of the plan with which the engine wants to leave its plan mode.
@@ -745,7 +744,7 @@ class Turn:
         call = Call(ask.call.id, name="submit_plan", status="in_progress", input={"plan": plan})
         if call.id in run_state.conversation.started:
             # The call was told before its plan was.
-            self._log.end(call.id, "asks for approval of its plan", is_error=False)
+            self._log.end(call.id, Outcome("asks for approval of its plan"))
             call = replace(call, id=f"{call.id}-plan")
         self._calls[call.id] = call
         self._begin(call)
@@ -753,12 +752,12 @@ class Turn:
         decided = await self._wait_while_asked(ask, request, WAITS)
         if decided is None:
             if call.id in run_state.conversation.started:
-                self._log.end(call.id, f"{self._known.title} withdrew this plan", is_error=True)
+                self._log.end(call.id, Outcome(f"{self._known.title} withdrew this plan", is_error=True))
             return
         run_state.show("working", "works", timeout=self._silence)
         self._log.settle_plan(call.id, decided)
         # It would carry out its own text of an edited plan.
-        if not self._process.fits(may_write=may_write(run_state)) or decided.edited is not None:
+        if not self._process.fits or decided.edited is not None:
             raise RestartError
         self._answer(ask, allow=decided.status == "approved")
 
@@ -775,14 +774,14 @@ class Turn:
             return Outcome(str(error), is_error=True)
         decided = None
         # The plan before may have opened the project, which is closed while another one waits.
-        if self._process.fits(may_write=may_write(run_state)):
+        if self._process.fits:
             decided = await self._wait_while_engine_does(call.name, self._interrupts.wait_for_decision(request, WAITS))
         if decided is None:
             raise RestartError
         run_state.show("working", "works", timeout=self._silence)
         outcome = plan_outcome(run_state, decided)
         await end_lent_network(self._context)
-        if not self._process.fits(may_write=may_write(run_state)):
+        if not self._process.fits:
             self._log.tell_decision(ident, decided, outcome)
             raise RestartError
         return outcome
