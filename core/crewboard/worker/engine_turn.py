@@ -610,26 +610,27 @@ class Turn:
         self._show_work()
 
     async def _run_of_team(self, call: TeamCall, ident: str, again: CutOff | None) -> Outcome:
-        """Run a tool of the team, unless the call repeats one whose result is known or may not come twice."""
+        """Run a tool of the team, unless the call repeats one whose result is known or may not come twice.
+
+        If the engine would not wait for the outcome, it is told to call again where that is the same call.
+        """
+        tool = TOOLS[call.name]
         if again is not None and again.result is not None:
             return again.result
-        if again is not None and not (TOOLS[call.name].waits or TOOLS[call.name].repeatable):
+        if again is not None and not (tool.waits or tool.repeatable):
             # A second task or letter would be made.
             return Outcome(f"{UNKNOWN_OUTCOME}. Check before you call it again.", is_error=True)
         if call.name == "submit_plan":
             return await self._submit_plan(call, ident)
-        return await self._wait_for_tool(call, again.id if again is not None else ident)
-
-    async def _wait_for_tool(self, call: TeamCall, ident: str) -> Outcome:
-        """Return the outcome of a tool, or that it has to be called again if the engine would not wait for it."""
-        context = replace(self._context, tool_use_id=ident)
-        outcome = await self._wait_while_engine_does(call.name, run_team_tool(context, call.name, call.input))
-        if outcome is None and not (TOOLS[call.name].waits or TOOLS[call.name].repeatable):
+        ident = again.id if again is not None else ident
+        work = run_team_tool(replace(self._context, tool_use_id=ident), call.name, call.input)
+        outcome = await self._wait_while_engine_does(call.name, work)
+        if outcome is not None:
+            return outcome
+        if not (tool.waits or tool.repeatable):
             return Outcome(_TOO_LONG, is_error=True)
-        if outcome is None:
-            self._log.cut_off.append(CutOff(ident, call.name, call.input, None))
-            return Outcome(LATER)
-        return outcome
+        self._log.cut_off.append(CutOff(ident, call.name, call.input, None))
+        return Outcome(LATER)
 
     async def _wait_while_engine_does(self, tool: str, work: Coroutine[Any, Any, T]) -> T | None:
         """Return what the work of a tool gave; None if the engine would not wait for it."""

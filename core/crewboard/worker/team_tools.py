@@ -162,37 +162,34 @@ def find_declaration(workspace: Path, home: Path, own: Path | None = None) -> Pa
     there, or in its `own` folder if the user chose another one. All are real paths. Links are followed only where
     the engine cannot make any: above the project.
     """
-    files: list[tuple[Path, Callable[[str], Collection[str]]]] = []
-    for folder in (workspace, *workspace.parents):
-        files += [(folder / mcp_servers.FILE, _named_in_project), (folder / _CODEX_SETTINGS, _named_for_codex)]
-    files += [(home / _CODEX_SETTINGS, _named_for_codex), (home / _CLAUDE_SETTINGS, _named_for_claude)]
+    files = [
+        folder / name for folder in (workspace, *workspace.parents) for name in (mcp_servers.FILE, _CODEX_SETTINGS)
+    ]
+    files += [home / _CODEX_SETTINGS, home / _CLAUDE_SETTINGS]
     if own is not None:
-        files += [(own / Path(_CODEX_SETTINGS).name, _named_for_codex), (own / _CLAUDE_SETTINGS, _named_for_claude)]
+        files += [own / Path(_CODEX_SETTINGS).name, own / _CLAUDE_SETTINGS]
     writable = [workspace, home, *filter(None, [own])]
-    for path, names in files:
+    for path in files:
         follows = not any(path.is_relative_to(each) for each in writable)
         try:
             text = _read(path, follows=follows)
-            if text is not None and SERVER in names(text):
+            if text is not None and SERVER in _servers_in(path, text):
                 return path
         except (BadDataError, OSError, ValueError, RecursionError):
             return path
     return None
 
 
-def _named_in_project(text: str) -> Collection[str]:
-    found = mcp_servers.parse(text)
-    return {*found.servers, *found.invalid}
-
-
-def _named_for_codex(text: str) -> Collection[str]:
+def _servers_in(path: Path, text: str) -> Collection[str]:
+    """Return the names of the servers that one of these files declares."""
+    if path.name == mcp_servers.FILE:
+        found = mcp_servers.parse(text)
+        return {*found.servers, *found.invalid}
+    if path.name == _CLAUDE_SETTINGS:
+        settings = _object(json.loads(text))
+        parts = (settings, *_object(settings.get("projects")).values())
+        return {name for each in parts for name in _object(_object(each).get("mcpServers"))}
     return _object(tomllib.loads(text).get("mcp_servers"))
-
-
-def _named_for_claude(text: str) -> Collection[str]:
-    settings = _object(json.loads(text))
-    parts = (settings, *_object(settings.get("projects")).values())
-    return {name for each in parts for name in _object(_object(each).get("mcpServers"))}
 
 
 def _read(path: Path, *, follows: bool) -> str | None:
