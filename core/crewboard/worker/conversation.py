@@ -182,25 +182,11 @@ def _with_instructions(turns: list[dict[str, Any]], *, own: bool) -> list[dict[s
     return found
 
 
-def _drop_results_for_nothing(turns: list[dict[str, Any]]) -> None:
-    """Remove results of the API's own tools without their call, which the API refuses.
-
-    The call may be in an earlier turn, because the API waited for results of ours, and a summary stands there now.
-    """
-    called: set[str] = set()
-    for turn in turns:
-        if turn["role"] == "assistant":
-            blocks = turn["content"]
-            called |= {str(block.get("id")) for block in blocks if str(block.get("type")).endswith("_tool_use")}
-            turn["content"] = [
-                each for each in blocks if "tool_use_id" not in each or str(each["tool_use_id"]) in called
-            ]
-
-
 def _restore_pairs(turns: list[dict[str, Any]]) -> None:
     """Let the user begin, and give each call one result and each result its call: a line of the journal can be lost.
 
-    The API refuses anything else, at each attempt, so that one lost line would end the agent.
+    The API refuses anything else, at each attempt, so that one lost line would end the agent. The call of one of its
+    own tools may be in an earlier turn, because it waited for results of ours, and a summary stands there now.
     """
     lost = {"type": "text", "text": LOST}
     if turns and turns[0]["role"] == "assistant":
@@ -208,6 +194,7 @@ def _restore_pairs(turns: list[dict[str, Any]]) -> None:
     seen: set[str] = set()
     called: set[str] = set()
     waiting: list[str] = []
+    called_by_api: set[str] = set()
     for turn in turns:
         kept = []
         if turn["role"] == "user":
@@ -219,15 +206,20 @@ def _restore_pairs(turns: list[dict[str, Any]]) -> None:
             ]
             called, waiting = {*waiting}, []
         for block in turn["content"]:
-            if block.get("type") == "tool_use":
+            kind = str(block.get("type"))
+            if kind == "tool_use":
                 if block["id"] in seen:
                     continue
                 seen.add(block["id"])
                 waiting.append(block["id"])
-            elif block.get("type") == "tool_result":
+            elif kind == "tool_result":
                 if block["tool_use_id"] not in called:
                     continue
                 called.discard(block["tool_use_id"])
+            elif kind.endswith("_tool_use"):
+                called_by_api.add(str(block.get("id")))
+            elif "tool_use_id" in block and str(block["tool_use_id"]) not in called_by_api:
+                continue
             kept.append(block)
         turn["content"] = kept or [dict(lost)]
 
@@ -869,7 +861,6 @@ class Conversation:
                 turns[-1]["content"] += blocks
             elif blocks:
                 turns.append({"role": role, "content": blocks})
-        _drop_results_for_nothing(turns)
         _restore_pairs(turns)
         if turns and self.opening is not None:
             turns[0]["content"][:0] = [{"type": "text", "text": text} for text in self.opening.preface.values()]
