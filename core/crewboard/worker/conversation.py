@@ -8,7 +8,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from crewboard import media, web
 from crewboard.agent_types import WRITE_TOOLS
@@ -262,26 +262,6 @@ class Assignment:
     """The terms of its approval, or of an earlier plan's, until the assignment ends."""
 
 
-class _Call(NamedTuple):
-    """A tool call with its outcome. `input` is None if no event says that it began."""
-
-    name: str
-    input: dict[str, Any] | None
-    content: str
-
-    def is_same(self, other: "_Call") -> bool:
-        # The texts last: they take longest. Inputs that differ as values also differ as texts, but 1 equals True.
-        return (
-            (self.name, self.input) == (other.name, other.input)
-            and self.content == other.content
-            and _text_of(self.input) == _text_of(other.input)
-        )
-
-
-def _text_of(arguments: dict[str, Any] | None) -> str:
-    return "" if arguments is None else str(sorted(arguments.items()))
-
-
 _Apply = TypeVar("_Apply", bound=Callable[..., None])
 
 _APPLY: dict[type[Event], Callable[[Any, Any], None]] = {}
@@ -391,7 +371,8 @@ class Conversation:
     _continued: list[Reply] = field(default_factory=list)
     """The last reply, after the cut-off replies that it continues."""
     _last_reply: Reply | None = None
-    _last_call: "_Call | None" = None
+    _last_call: tuple[str, dict[str, Any] | None, str] | None = None
+    """The last call with its outcome. Its input is None if no event says that it began."""
     _asked: dict[str, str] = field(default_factory=dict)
     """Plans and questions that were put to a person, by tool call."""
     _submitted: dict[str, Any] = field(default_factory=dict)
@@ -803,8 +784,12 @@ class Conversation:
         name, arguments = (start.name, start.input) if start is not None else (event.name, None)
         if name == "todo" and not event.is_error and isinstance(listed := (arguments or {}).get("items"), list):
             self.todo = [{"status": "pending", **each} for each in listed]
-        last, self._last_call = self._last_call, _Call(name, arguments, event.content)
-        if last is not None and name not in _POLLS and self._last_call.is_same(last):
+        last, self._last_call = self._last_call, (name, arguments, event.content)
+        # Inputs that are equal may differ as texts: 1 equals True.
+        is_same = self._last_call == last and json.dumps(self._last_call, sort_keys=True) == json.dumps(
+            last, sort_keys=True
+        )
+        if is_same and name not in _POLLS:
             self.repeats += 1
         else:
             self.repeats, self.loop_was_told = 1, False
