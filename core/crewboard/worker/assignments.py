@@ -60,19 +60,10 @@ class Results:
         if self._held_for is not None and reviews.feedback_id(self._held_for) not in assignment.answers:
             # This is other work. A result is dropped only if this one is of the same work, after feedback.
             self.send_unsent(held=False)
-        continued = assignment.continued
         name = f"{self._name}-{run_state.spec.run}-{run_state.conversation.results + 1}.md"
         self._team.keep_result(name, text.encode("utf-8", "replace"))
-        result = f"results/{name}"
-        run_state.append(
-            Answer(
-                ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text=text, result=result,
-                code=code, continued=continued, ended_terms=run_state.conversation.terms,
-                for_operator=assignment.asked_by == {OPERATOR},
-            )
-        )  # fmt: skip
-        run_state.show("working", "sends its result", last_error="")
-        self.send_unsent()
+        terms = run_state.conversation.terms
+        self._end(assignment, text=text, result=f"results/{name}", code=code, ended_terms=terms)
 
     def fail(self, error: str, code: ExitCode, *, budget: bool = False, refused_by: str | None = None) -> None:
         """End the assignment with an error. A limit and bad credentials only hold it: a resume continues it.
@@ -86,19 +77,22 @@ class Results:
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
             return
-        run_state.append(
-            Answer(
-                ts=run_state.now(), assignment=assignment.id, answers=[*assignment.answers], text="",
-                error=error, code=code, held=code in _HOLDING, continued=assignment.continued,
-                refused_by=refused_by, for_operator=assignment.asked_by == {OPERATOR},
-            )
-        )  # fmt: skip
-        run_state.show("working", "reports an error", last_error=error)
-        self.send_unsent()
+        self._end(assignment, text="", error=error, code=code, held=code in _HOLDING, refused_by=refused_by)
         if budget:
             raise WorkerExit("budget", code)
         if code == ExitCode.CREDENTIALS or run_state.spec.flags.once:
             raise WorkerExit(_REASONS.get(code, "failed"), code)
+
+    def _end(self, assignment: Assignment, **fields: Any) -> None:
+        """Commit the answer that ends an assignment, with further `fields` of `Answer`, and send it."""
+        answer = Answer(
+            ts=self._run_state.now(), assignment=assignment.id, answers=[*assignment.answers],
+            continued=assignment.continued, for_operator=assignment.asked_by == {OPERATOR}, **fields,
+        )  # fmt: skip
+        self._run_state.append(answer)
+        doing = "sends its result" if answer.error is None else "reports an error"
+        self._run_state.show("working", doing, last_error=answer.error or "")
+        self.send_unsent()
 
     def refuse(self, error: str) -> None:
         """Report that a used-up budget prevents the agent from starting the work in its mailbox.

@@ -29,7 +29,6 @@ from crewboard.worker.engine_turn import CANCEL_TIMEOUT, CallLog, RestartError, 
 from crewboard.worker.interrupts import SWEEP_INTERVAL, Interrupted, Interrupts
 from crewboard.worker.life import Life
 from crewboard.worker.run_state import RunState
-from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.team_tools import SERVER, TeamCall, TeamTools, offered_to
 from crewboard.worker.tools.base import Context, FileToolClient, Outcome
 from crewboard.worker.tools.files import read_project
@@ -98,7 +97,7 @@ class EngineLife(Life):
         self._process = EngineProcess(run_state, sandbox, environment)
         self._known = known = self._process.known
         file_tools = FileToolClient(sandbox)
-        super().__init__(run_state, interrupts, file_tools, Snapshots(run_state), is_priced=known.tells_cost)
+        super().__init__(run_state, interrupts, file_tools, is_priced=known.tells_cost)
         self._kind = type_of(run_state.spec.type, run_state.spec.definition)
         self._context = Context(run_state, interrupts, file_tools, "", environment, {}, {})
         self._log = CallLog(self._context, self._process, self._snapshots)

@@ -93,14 +93,13 @@ class Life:
         run_state: RunState,
         interrupts: Interrupts,
         file_tools: FileToolClient,
-        snapshots: Snapshots,
         *,
         is_priced: bool,
     ) -> None:
         self._run_state = run_state
         self._interrupts = interrupts
         self._file_tools = file_tools
-        self._snapshots = snapshots
+        self._snapshots = Snapshots(run_state)
         self._team = run_state.team
         self._name = run_state.name
         self._results = Results(run_state)

@@ -29,7 +29,6 @@ from crewboard.worker.llm.refusals import (
     UnknownModelError,
 )
 from crewboard.worker.run_state import RunState
-from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.tools import skills
 from crewboard.worker.tools.base import FileToolClient, Outcome
 from crewboard.worker.tools.executor import ToolExecutor
@@ -91,13 +90,12 @@ class Loop(Life):
         file_tools: FileToolClient,
         environment: Mapping[str, str],
     ) -> None:
-        snapshots = Snapshots(run_state)
-        super().__init__(run_state, interrupts, file_tools, snapshots, is_priced=model.is_priced)
+        super().__init__(run_state, interrupts, file_tools, is_priced=model.is_priced)
         self._model = model
         self._mcp = McpServers(run_state, file_tools, environment)
         self._registry = ToolRegistry(run_state, self._mcp)
         self._context_window = ContextWindow(run_state, model)
-        self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment, snapshots)
+        self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment, self._snapshots)
         self._skills_of: tuple[str, str, dict[str, str]] | None = None
         self._learning: asyncio.Task[None]
         """The question to the API for the window's size, from the beginning of the run on."""
