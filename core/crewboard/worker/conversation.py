@@ -173,9 +173,7 @@ def _with_instructions(turns: list[dict[str, Any]], *, own: bool) -> list[dict[s
     for turn in turns:
         told = [{k: v for k, v in each.items() if k != _INSTRUCTS} for each in turn["content"] if _INSTRUCTS in each]
         others = [block for block in turn["content"] if _INSTRUCTS not in block]
-        if not told:
-            found.append(turn)
-        elif own and others:
+        if told and others and own:
             found += [{**turn, "content": others}, {"role": "system", "content": told}]
         else:
             found.append({**turn, "content": [*others, *told]})

@@ -174,9 +174,8 @@ class Life:
         config = roster.load(self._team)
         lacking = [path for path in config.worktree_copy or () if not os.path.lexists(run_state.workspace / path)]
         problem = f"worktree_copy: the root has no {', '.join(lacking)}" if lacking else ""
-        command, tail = config.worktree_setup, ""
-        if not type_of(run_state.spec.type, run_state.spec.definition).executes:
-            command = None
+        executes = type_of(run_state.spec.type, run_state.spec.definition).executes
+        command, tail = config.worktree_setup if executes else None, ""
         if command is not None:
             failed, tail = await self._run_setup(command)
             problem = "; ".join(filter(None, (problem, failed)))
