@@ -646,7 +646,7 @@ engine_turn._PLAN_FOLLOWS = 1.0
 before = engine_turn.Turn._steer
 def steer(self):
     (self._run_state.agent.engine_home / "at-try").touch()
-    before(self)
+    return before(self)
 engine_turn.Turn._steer = steer
 """
 """Code that leaves a mark when a worker would send mail into a turn."""

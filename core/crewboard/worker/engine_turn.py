@@ -349,8 +349,7 @@ class Turn:
                     self._settle_steering()
                     may_wait = True
                 if may_wait:
-                    may_wait = not self._takes_mail()
-                    self._steer()
+                    may_wait = not self._steer()
         finally:
             woken.cancel()
         try:
@@ -409,34 +408,28 @@ class Turn:
 
     # Mail into the turn.
 
-    def _takes_mail(self) -> bool:
-        """Return True if mail can be sent into the turn: the engine has its prompt, and no call of it waits for a yes.
+    def _steer(self) -> bool:
+        """Send new mail into the turn. Return False if it takes none now: it has no prompt, or may wait for a yes.
 
         Claude Code withdraws what it asks when a message comes, and what it is about to ask, as what it told last says.
         """
+        run_state, engine = self._run_state, self._engine
         may_ask = any(
             call.status in ("", "pending") and ident not in self._answered for ident, call in self._calls.items()
         )
-        is_heard = self._engine.news.empty()
-        return self._engine.steers and is_heard and not (self.sent or self._engine.asks or may_ask)
-
-    def _steer(self) -> None:
-        """Send new mail into the turn."""
-        run_state = self._run_state
-        # An interrupt ends the turn, so it is not sent into it.
-        if not self._takes_mail() or self._interrupts.paused or self._interrupts.pending_interrupts():
-            return
-        # Of two on their way it would not be known what the engine was told first.
-        if self._steering is not None:
-            return
+        if not engine.steers or not engine.news.empty() or self.sent or engine.asks or may_ask:
+            return False
+        # Of two on their way it would not be known what the engine was told first. And an interrupt ends the turn.
+        if self._steering is not None or self._interrupts.paused or self._interrupts.pending_interrupts():
+            return True
         # Behind what was searched may be an interrupt.
-        if not inbox.take_in(run_state, until=self._interrupts.scanned):
-            return
-        texts = run_state.conversation.untaken
-        run_state.append(Offered(ts=run_state.now(), texts=list(texts)))
-        self._steered = list(texts)
-        # Not awaited: the engine may ask for something before it answers.
-        self._steering = asyncio.ensure_future(self._engine.steer("\n\n".join(texts.values())))
+        if inbox.take_in(run_state, until=self._interrupts.scanned):
+            texts = run_state.conversation.untaken
+            run_state.append(Offered(ts=run_state.now(), texts=list(texts)))
+            self._steered = list(texts)
+            # Not awaited: the engine may ask for something before it answers.
+            self._steering = asyncio.ensure_future(engine.steer("\n\n".join(texts.values())))
+        return True
 
     def _settle_steering(self) -> None:
         """Journal if the engine took what was sent into its turn. What it did not is sent when the turn has ended."""
