@@ -213,7 +213,7 @@ def test_a_refusal_of_a_long_request_is_known_in_all_words(
     with RawServer(answer) as server:
         found = caller(directory, monkeypatch, server.url)
         with pytest.raises(TooLongError) as error:
-            asyncio.run(found.reply("", [], [{"role": "user", "content": "go"}], 99))
+            asyncio.run(found.reply("", [], [{"role": "user", "content": [{"type": "text", "text": "go"}]}], 99))
     assert error.value.window == window
     assert len(server.requests) == 1
 
@@ -240,7 +240,7 @@ def test_a_request_that_exceeds_a_rate_limit_alone_is_too_long(
     with RawServer(limit(words), DONE) as server:
         found = caller(directory, monkeypatch, server.url)
         with pytest.raises(TooLongError) as error:
-            asyncio.run(found.reply("", [], [{"role": "user", "content": "go"}], 99))
+            asyncio.run(found.reply("", [], [{"role": "user", "content": [{"type": "text", "text": "go"}]}], 99))
     assert (error.value.window, len(server.requests)) == (12_000, 1)
 
 
@@ -253,7 +253,7 @@ def test_a_rate_limit_is_no_long_request(directory: TeamDirectory, monkeypatch: 
     limited = as_json({"error": {"message": words}}, 429)
     with RawServer(limited, DONE) as server:
         found = caller(directory, monkeypatch, server.url)
-        asyncio.run(found.reply("", [], [{"role": "user", "content": "go"}], 99))
+        asyncio.run(found.reply("", [], [{"role": "user", "content": [{"type": "text", "text": "go"}]}], 99))
     assert len(server.requests) == 2
 
 

@@ -824,18 +824,20 @@ def test_an_id_that_a_server_refuses_is_replaced_where_it_stands(shared_crew_on:
 def test_the_api_gets_no_id_of_another_server_that_it_refuses(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from crewboard import endpoint
     from crewboard.worker.llm import model
 
     with RawServer(HI) as server:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+        monkeypatch.setattr(endpoint, "API_HOST", "127.0.0.1")
         hire(directory, "odd")
         caller = model.Model(worker(directory, "odd"), cast("Interrupts", Waits()))
-        caller.is_api = True
         call_ = {"type": "tool_use", "id": "functions.look:0", "name": "look", "input": {}}
         result = {"type": "tool_result", "tool_use_id": "functions.look:0", "content": "seen"}
         turns = [{"role": "assistant", "content": [call_]}, {"role": "user", "content": [result]}]
-        asyncio.run(caller.reply("", [], [{"role": "user", "content": "go"}, *turns], 1000))
+        go = {"role": "user", "content": [{"type": "text", "text": "go"}]}
+        asyncio.run(caller.reply("", [], [go, *turns], 1000))
     _, asked, answered = (message["content"] for message in server.requests[0]["messages"])
     assert asked[0]["id"] == answered[0]["tool_use_id"]
     assert re.fullmatch("[a-zA-Z0-9_-]+", asked[0]["id"])

@@ -119,7 +119,7 @@ class Simulation:
             callers.append(self.model.Model(run_state, cast("Interrupts", Waits())))
 
         async def call() -> list[Reply | BaseException]:
-            asked = [{"role": "user", "content": "go"}]
+            asked = [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
             return await asyncio.gather(*(each.reply("", [], asked, 1000) for each in callers), return_exceptions=True)
 
         try:

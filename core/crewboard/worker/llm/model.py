@@ -8,7 +8,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -159,7 +159,7 @@ class Model:
         self._left_out = {
             field
             for field in _LEFT_OUT
-            if not self.is_api and cooldown.is_refused(run_state.agent, self._server, field)
+            if (field == _ODD_IDS if self.is_api else cooldown.is_refused(run_state.agent, self._server, field))
         }
         """Fields that the server does not know."""
         self._has_called = False
@@ -274,12 +274,7 @@ class Model:
     def _request(
         self, system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], longest: int
     ) -> dict[str, Any]:
-        if _IS_ERROR in self._left_out:
-            messages = [_without_is_error(message) for message in messages]
-        if self.is_api or _ODD_IDS in self._left_out:
-            messages = [_with_plain_ids(message) for message in messages]
-        if takes_text := _BLOCKS_OF_TEXT in self._left_out:
-            messages = [_with_string(message) for message in messages]
+        messages = [{**message, "content": _without(message["content"], self._left_out)} for message in messages]
         request = {
             "model": self._run_state.spec.model,
             "max_tokens": longest,
@@ -292,7 +287,7 @@ class Model:
         if tools and self.is_api:
             # The API compares the request with the last one of the conversation; others may refuse to.
             request["diagnostics"] = {"previous_message_id": self._run_state.conversation.last_id or None}
-        if tools and not takes_text and _BREAKPOINTS not in self._left_out:
+        if tools and self._left_out.isdisjoint((_BLOCKS_OF_TEXT, _BREAKPOINTS)):
             # Writing costs 2 in place of 1.25 times the input if the cache is to keep it for an hour, and a call after
             # a pause of more than five minutes reads for a tenth or less what it would write again. So that pays for
             # agents that wait: a lead, and one that waited so long before its present assignment or for a call in it,
@@ -307,10 +302,9 @@ class Model:
 
         It is tried once without: no list of words is complete. A 500 says so only if it is `repeated`.
         """
-        blocks = last["content"] if isinstance(last["content"], list) else []
         failed_often = repeated and outcome.status == refusals.FAILED
         unknown = failed_often or (outcome.status in refusals.MAY_BE_MEDIA and not outcome.retry)
-        return not self.is_api and outcome.kind is ModelError and unknown and any(map(_is_media, blocks))
+        return not self.is_api and outcome.kind is ModelError and unknown and any(map(_is_media, last["content"]))
 
     def _of_request(self, outcome: Refusal) -> Refusal:
         """Return what a refusal means that is no matter of credentials or the address.
@@ -386,8 +380,7 @@ class Model:
             WorkerExit: The run ends.
         """
         request = self._request(system, tools, messages, longest)
-        contents = [message["content"] for message in messages if isinstance(message["content"], list)]
-        has_media = any(_is_media(block) for content in contents for block in content)
+        has_media = any(_is_media(block) for message in messages for block in message["content"])
         waited = failing_since = 0.0
         attempt = 1
         causes: list[str] = []
@@ -642,37 +635,26 @@ def _is_media(block: dict[str, Any]) -> bool:
     return block["type"] in ("image", "document") or (isinstance(inner, list) and any(map(_is_media, inner)))
 
 
-def _without_is_error(message: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(message["content"], list):
-        return message
-    return {
-        **message,
-        "content": [{name: each for name, each in block.items() if name != _IS_ERROR} for block in message["content"]],
+def _without(content: list[dict[str, Any]], left_out: Collection[str]) -> list[dict[str, Any]] | str:
+    """Return the content of a message without the fields that are left out; a string instead of blocks of text."""
+    if _IS_ERROR in left_out:
+        content = [{name: each for name, each in block.items() if name != _IS_ERROR} for block in content]
+    if _ODD_IDS in left_out:
+        content = [_with_plain_ids(block) for block in content]
+    if _BLOCKS_OF_TEXT in left_out and all(block["type"] == "text" for block in content):
+        return "\n\n".join(block["text"] for block in content)
+    return content
+
+
+def _with_plain_ids(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block in which ids of calls have only characters that the API takes, the same ones each time."""
+    odd = {
+        name: block[name] for name in ("id", "tool_use_id") if name in block and not _PLAIN_ID.fullmatch(block[name])
     }
-
-
-def _with_string(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message whose content is a string, if it is text alone."""
-    content = message["content"]
-    if not isinstance(content, list) or any(block["type"] != "text" for block in content):
-        return message
-    return {**message, "content": "\n\n".join(block["text"] for block in content)}
-
-
-def _with_plain_ids(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message in which ids of calls have only characters that the API takes, the same ones each time."""
-    if not isinstance(message["content"], list):
-        return message
-    content = []
-    for block in message["content"]:
-        given = {name: block[name] for name in ("id", "tool_use_id") if name in block}
-        plain = {
-            name: f"toolu_{hashlib.sha256(ident.encode()).hexdigest()[:24]}"
-            for name, ident in given.items()
-            if _PLAIN_ID.fullmatch(ident) is None
-        }
-        content.append({**block, **plain})
-    return {**message, "content": content}
+    return {
+        **block,
+        **{name: f"toolu_{hashlib.sha256(ident.encode()).hexdigest()[:24]}" for name, ident in odd.items()},
+    }
 
 
 def _unstorable(reply: Reply) -> Refusal | None:
