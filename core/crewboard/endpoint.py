@@ -176,8 +176,11 @@ def platform_problem(environment: Mapping[str, str]) -> str | None:  # noqa: PLR
 
 def _credential_problem(platform: str, environment: Mapping[str, str]) -> str | None:
     """Return what a platform lacks to find credentials that are no key."""
+    import importlib.util
+
     named, package = _PLATFORM_NAMES[platform], _PACKAGES[platform]
-    if not _is_installed(package):
+    # Of a part of a package, the package above it is imported, if there is one.
+    if any(importlib.util.find_spec(each) is None for each in (package.partition(".")[0], package)):
         return f"the package {package} is missing, which {named} needs: {how_to_install(platform)}"
     if not _may_have_credentials(platform, environment):
         return f"no credentials for {named}: {_CREDENTIAL_HINTS[platform]}"
@@ -218,16 +221,6 @@ def url_variable(environment: Mapping[str, str]) -> str:
     """Return the variable that holds the address of the server."""
     platform = env.platform(environment)
     return BASE_URL if platform is None else _PLATFORM_URLS[platform]
-
-
-def _is_installed(package: str) -> bool:
-    import importlib.util
-
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        # Of the package above it.
-        return False
 
 
 def host_and_port(url: str) -> str:
@@ -481,13 +474,13 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
     request = urllib.request.Request(f"{url}{path}", headers=headers)  # noqa: S310  the user's own address
     try:
         with _opener(proxies, end).open(request, timeout=timeout) as answer:
-            return answer.status, _json(_read(answer))
+            return answer.status, _json(answer.read(_MOST))
     except urllib.error.HTTPError as error:
         with error:
             to = error.headers.get("location")
             if to and error.code in _REDIRECTS:
                 raise RedirectedError(error.code, url, path, urllib.parse.urljoin(f"{url}{path}", to)) from error
-            return error.code, _json(_read(error))
+            return error.code, _json(error.read(_MOST))
     except http.client.HTTPException as error:
         raise ValueError(f"the answer is no HTTP: {type(error).__name__}") from error
 
@@ -544,14 +537,6 @@ def _opener(proxies: "ProxyHandler", end: float) -> "OpenerDirector":
             return None
 
     return urllib.request.build_opener(NoRedirects, proxies, DeadlineHandler)
-
-
-def _read(answer: Any) -> bytes:  # noqa: ANN401  what `urllib` returns or raises
-    """Return the beginning of a body."""
-    data = b""
-    while len(data) < _MOST and (part := answer.read1(_MOST - len(data))):
-        data += part
-    return data
 
 
 def _json(data: bytes) -> Any:  # noqa: ANN401  any JSON value

@@ -409,12 +409,12 @@ def test_a_missing_package_is_named_with_its_extra(
     given: dict[str, str], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_credentials(given)
-    monkeypatch.setattr(endpoint, "_is_installed", lambda _: False)
-    with pytest.raises(CredentialsError, match=rf"its extra `{extra}` \(in a clone: pip install '\.\[{extra}\]'\)"):
-        check_credentials(given)
+    for missing in ("no.such.package", "email.no_such_part"):
+        monkeypatch.setitem(endpoint._PACKAGES, extra, missing)
+        with pytest.raises(CredentialsError, match=rf"its extra `{extra}` \(in a clone: pip install '\.\[{extra}\]'\)"):
+            check_credentials(given)
     # A key needs no signature.
     check_credentials({**BEDROCK, "AWS_REGION": "r", "AWS_BEARER_TOKEN_BEDROCK": "k"})
-    assert not endpoint._is_installed("no.such.package")
 
 
 @pytest.mark.parametrize(
