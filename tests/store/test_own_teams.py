@@ -21,7 +21,7 @@ from crewboard.store import layout as layout_module
 from crewboard.store.layout import TeamDirectory, find_root, key_of, record_of, team_directories
 from crewboard.store.roster import find_team
 from crewboard.supervisor.launcher import PopenLauncher
-from crewboard.worker.tools.file_server import edit_file, read_file
+from crewboard.worker.tools.file_server import plan_edit, read_file
 from crewboard.worker.tools.workspace import RefusedError, Workspace
 from crewboard_tui.queries import read_live
 
@@ -193,7 +193,7 @@ def test_file_tools_do_not_enter_a_linked_crewboard(tmp_path: Path) -> None:
     (tmp_path / ".crewboard").symlink_to("data")
     workspace = Workspace(tmp_path, tmp_path / ".crewboard/default/results")
     with pytest.raises(RefusedError, match="belongs to the team's own files"):
-        edit_file(workspace, ".crewboard/default/request.json", old_text="pending", new_text="approved")
+        plan_edit(workspace, ".crewboard/default/request.json", old_text="pending", new_text="approved")
 
 
 @pytest.mark.long

@@ -215,11 +215,6 @@ def _files_of_skill(workspace: Workspace, path: str) -> dict[str, bytes]:
     return files
 
 
-def write_file(workspace: Workspace, path: str, content: str) -> Done:
-    """Create or replace a file."""
-    return _make(workspace, plan_write(workspace, path, content))
-
-
 def plan_write(workspace: Workspace, path: str, content: str) -> Change:
     """Check that a file can be created or replaced."""
     place = workspace.resolve(path)
@@ -234,11 +229,6 @@ def plan_write(workspace: Workspace, path: str, content: str) -> Change:
     lines = len(content.splitlines())
     said = f"{'created' if created else 'replaced'} {path} ({lines} {'line' if lines == 1 else 'lines'})"
     return Change(place, state, _encoded(content), said, created)
-
-
-def edit_file(workspace: Workspace, path: str, **given: Any) -> str:
-    """Replace one text, several, or the hunks of a diff, all or none (`edits.replacements`)."""
-    return _make(workspace, plan_edit(workspace, path, **given)).content
 
 
 def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
@@ -281,18 +271,13 @@ def _texts_of(given: dict[str, Any]) -> Iterator[str]:
                 yield from _texts_of(each)
 
 
-def _make(workspace: Workspace, change: Change) -> Done:
+def _make(workspace: Workspace, change: Change | None) -> Done:
+    if change is None:
+        raise RefusedError("no change is planned")
     if workspace.state(change.place) != change.state:
         raise RefusedError(f"{change.place.given} was changed by another program just now; read it again")
     workspace.write(change.place, change.data)
     return Done(change.said, change.created)
-
-
-def make(workspace: Workspace) -> Done:
-    """Make the change that the request before planned."""
-    if workspace.planned is None:
-        raise RefusedError("no change is planned")
-    return _make(workspace, workspace.planned)
 
 
 def _describe(workspace: Workspace, change: Change) -> dict[str, Any]:
@@ -512,11 +497,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 _OPERATIONS: dict[str, Callable[..., str | Done]] = {
     "read_file": read_file, "read_text": read_text, "read_project_file": read_project_file, "read_skills": read_skills,
-    "write_file": write_file, "edit_file": edit_file, "make": make,
     "glob": glob, "grep": grep, "list_dir": list_dir,
 }  # fmt: skip
 
-_PLANS: dict[str, Callable[..., Change]] = {"write_file": plan_write, "edit_file": plan_edit}
+_CHANGES: dict[str, Callable[..., Change]] = {"write_file": plan_write, "edit_file": plan_edit}
 
 
 def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
@@ -527,13 +511,13 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
     workspace.limits = Limits(**request.get("limits", {}))
     try:
         name, given = request["name"], request["input"]
-        if request.get("plan"):
-            workspace.planned = _PLANS[name](workspace, **given)
-            return {"is_error": False, "content": "", "planned": _describe(workspace, workspace.planned)}
-        try:
-            found = _OPERATIONS[name](workspace, **given)
-        finally:
-            workspace.planned = None
+        change, workspace.planned = workspace.planned, None
+        if name in _CHANGES:
+            change = _CHANGES[name](workspace, **given)
+            if request.get("plan"):
+                workspace.planned = change
+                return {"is_error": False, "content": "", "planned": _describe(workspace, change)}
+        found = _OPERATIONS[name](workspace, **given) if name in _OPERATIONS else _make(workspace, change)
         done = found if isinstance(found, Done) else Done(found)
         more = {"media": done.media} if done.media else {}
         return {"is_error": False, "content": done.content, "created": done.created, **more}
