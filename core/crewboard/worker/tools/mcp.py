@@ -17,8 +17,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from anyio import BrokenResourceError, EndOfStream
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from pydantic import ConfigDict, Field, model_validator
 
 from crewboard import mcp_servers, media, redaction
@@ -111,9 +113,8 @@ class McpServers:
 
     def index(self) -> str:
         """Return the names of the agent's tools of MCP servers, one server a line; an empty text without any."""
-        servers = {name.removeprefix(MCP_PREFIX).partition("__")[0]: "" for name in self._tools}
-        named = {each: [name for name in self._tools if name.startswith(f"{MCP_PREFIX}{each}__")] for each in servers}
-        lines = [f"- {server}: {', '.join(names)}" for server, names in named.items()]
+        grouped = itertools.groupby(self._tools, lambda name: name.removeprefix(MCP_PREFIX).partition("__")[0])
+        lines = [f"- {server}: {', '.join(names)}" for server, names in grouped]
         head = "Tools of MCP servers. Each can be called once find_tools has loaded it."
         return "\n".join([head, *lines]) if lines else ""
 
@@ -294,6 +295,7 @@ class _Connection:
         self._listed: list[Any] = []
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
+        """The server said which tools it has, or cannot."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -306,12 +308,9 @@ class _Connection:
         self._stop.clear()
         self._ready.clear()
         self._task = asyncio.create_task(self._serve())
-        ready = asyncio.create_task(self._ready.wait())
-        try:
-            await asyncio.wait({self._task, ready}, timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ready.cancel()
-        if self._ready.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), START_TIMEOUT)
+        if self.is_open:
             return
         reason = self.problem or f"it did not say within {START_TIMEOUT:g} s which tools it has"
         await self.close()
@@ -348,6 +347,7 @@ class _Connection:
             self.problem = _describe(error)
         finally:
             self._session = None
+            self._ready.set()
 
     @contextlib.asynccontextmanager
     async def _over_stdio(self) -> AsyncIterator[tuple["_Reading", "_Writing"]]:
@@ -540,7 +540,7 @@ async def _within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:  # noq
     return task.result()
 
 
-class _Reading:
+class _Reading(ObjectReceiveStream[Any]):
     """The messages of a server, as the SDK reads them: one JSON value in each line."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
@@ -553,7 +553,6 @@ class _Reading:
         Raises:
             EndOfStream: There is none.
         """
-        import anyio
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
@@ -569,34 +568,17 @@ class _Reading:
         except (ValueError, OSError):
             line = b""
         if not line:
-            raise anyio.EndOfStream
+            raise EndOfStream
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError as error:
             return error
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:  # noqa: ANN401  as above
-        import anyio
-
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
     async def aclose(self) -> None:
         """Do nothing: the transport closes the stream."""
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()
-
-
-class _Writing:
+class _Writing(ObjectSendStream[Any]):
     """The messages to a server, as the SDK writes them."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
@@ -608,8 +590,6 @@ class _Writing:
         Raises:
             BrokenResourceError: The server does not read any more.
         """
-        import anyio
-
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         try:
             async with asyncio.timeout(_WRITE_TIMEOUT):
@@ -617,17 +597,11 @@ class _Writing:
                 await self._writer.drain()
         except (OSError, TimeoutError) as error:
             self._writer.close()
-            raise anyio.BrokenResourceError from error
+            raise BrokenResourceError from error
 
     async def aclose(self) -> None:
         """Close the stream to the server."""
         self._writer.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.aclose()
 
 
 def _describe(error: BaseException) -> str:
