@@ -6,6 +6,7 @@ into a request when it is sent. The file-tool server imports this module, so it 
 
 import contextlib
 import re
+import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -85,54 +86,45 @@ def pixels(kind: str, data: bytes) -> tuple[int, int] | None:
     # Most processes load this module, and few look at images.
     from zlib import crc32
 
-    size = (0, 0)
-    with contextlib.suppress(IndexError):
+    width = height = 0
+    # Of a file that is cut off, the header or the end is missing.
+    with contextlib.suppress(IndexError, struct.error):
         match kind:
-            case "image/png" if _part(data, 8, 8) == b"\0\0\0\rIHDR" and _big(data, 29, 4) == crc32(data[12:29]):
-                # A file that is cut off has no end.
-                size = (_big(data, 16, 4), _big(data, 20, 4)) if b"IDAT" in data and b"IEND" in data else size
+            case "image/png" if data[8:16] == b"\0\0\0\rIHDR" and b"IDAT" in data and b"IEND" in data:
+                width, height, checksum = struct.unpack_from(">II5xI", data, 16)
+                if checksum != crc32(data[12:29]):
+                    return None
             case "image/gif":
-                size = (_little(data, 6, 2), _little(data, 8, 2))
+                width, height = struct.unpack_from("<HH", data, 6)
             case "image/jpeg":
-                size = _jpeg(data)
+                width, height = _jpeg(data)
             case "image/webp":
-                size = _webp(data)
-    return size if min(size) > 0 else None
-
-
-def _big(data: bytes, at: int, size: int) -> int:
-    return int.from_bytes(_part(data, at, size), "big")
-
-
-def _little(data: bytes, at: int, size: int) -> int:
-    return int.from_bytes(_part(data, at, size), "little")
-
-
-def _part(data: bytes, at: int, size: int) -> bytes:
-    if at + size > len(data):
-        raise IndexError("the image is cut off")
-    return data[at : at + size]
+                width, height = _webp(data)
+    return (width, height) if width and height else None
 
 
 def _jpeg(data: bytes) -> tuple[int, int]:
     at = 2
-    while _part(data, at, 1) == b"\xff":
-        marker = _big(data, at + 1, 1)
+    while data[at] == _JPEG_FILL:
+        marker = data[at + 1]
+        length, height, width = struct.unpack_from(">HxHH", data, at + 2)
         if marker in _JPEG_FRAMES:
-            return _big(data, at + 7, 2), _big(data, at + 5, 2)
-        at += 1 if marker == _JPEG_FILL else 2 if marker == _JPEG_ALONE else 2 + _big(data, at + 2, 2)
+            return width, height
+        at += 1 if marker == _JPEG_FILL else 2 if marker == _JPEG_ALONE else 2 + length
     return 0, 0
 
 
 def _webp(data: bytes) -> tuple[int, int]:
-    match _part(data, 12, 4):
+    match data[12:16]:
         case b"VP8X":
-            return _little(data, 24, 3) + 1, _little(data, 27, 3) + 1
-        case b"VP8L" if _part(data, 20, 1) == b"\x2f":
-            bits = _little(data, 21, 4)
+            (bits,) = struct.unpack_from("<Q", data, 22)
+            return (bits >> 16 & 0xFFFFFF) + 1, (bits >> 40) + 1
+        case b"VP8L" if data[20:21] == b"\x2f":
+            (bits,) = struct.unpack_from("<I", data, 21)
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case b"VP8 " if _part(data, 23, 3) == b"\x9d\x01\x2a":
-            return _little(data, 26, 2) & 0x3FFF, _little(data, 28, 2) & 0x3FFF
+        case b"VP8 " if data[23:26] == b"\x9d\x01\x2a":
+            width, height = struct.unpack_from("<HH", data, 26)
+            return width & 0x3FFF, height & 0x3FFF
     return 0, 0
 
 
@@ -204,14 +196,22 @@ def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[
     return (new or kept)[-1] if kept else None
 
 
-def without(part: dict[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
-    """Return a block with a sentence for each image and document that is left out, by its SHA-256, with the reason."""
+def _replaced(part: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Return a block with another one for each image and document that it is or holds."""
     inner = part.get("content")
     if isinstance(inner, list) and part.get("type") == "tool_result":
-        return {**part, "content": [without(each, left_out) for each in inner]}
-    if not is_kept(part) or part["source"]["sha256"] not in left_out:
-        return part
-    return {"type": "text", "text": f"({part['source']['name']}: {left_out[part['source']['sha256']]})"}
+        return {**part, "content": [_replaced(each, change) for each in inner]}
+    return change(part) if is_kept(part) else part
+
+
+def without(part: dict[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
+    """Return a block with a sentence for each image and document that is left out, by its SHA-256, with the reason."""
+
+    def said(kept: dict[str, Any]) -> dict[str, Any]:
+        why = left_out.get(kept["source"]["sha256"])
+        return kept if why is None else {"type": "text", "text": f"({kept['source']['name']}: {why})"}
+
+    return _replaced(part, said)
 
 
 def with_bytes(
@@ -225,22 +225,15 @@ def with_bytes(
     are_many = sum(each["type"] == "image" for each in kept_in(messages)) > MANY_IMAGES
 
     def fill(part: dict[str, Any]) -> dict[str, Any]:
-        inner = part.get("content")
-        if isinstance(inner, list) and part.get("type") == "tool_result":
-            return {**part, "content": [fill(each) for each in inner]}
-        if not is_kept(part):
-            return part
-        source = part["source"]
-        name, kind = source["name"], source["media_type"]
+        name, kind, sha256 = (part["source"][each] for each in ("name", "media_type", "sha256"))
+        data = load(sha256)
         if not (pdf if kind == PDF else images):
-            lost[source["sha256"]] = f"this model takes no {kind}"
-            return part
-        data = load(source["sha256"])
-        if data is None:
-            lost[source["sha256"]] = "its content is no longer kept"
-            return part
-        if are_many and kind != PDF and max(pixels(kind, data) or (0,)) > MAX_PIXELS_OF_MANY:
-            lost[source["sha256"]] = _MANY_REASON
+            lost[sha256] = f"this model takes no {kind}"
+        elif data is None:
+            lost[sha256] = "its content is no longer kept"
+        elif are_many and kind != PDF and max(pixels(kind, data) or (0,)) > MAX_PIXELS_OF_MANY:
+            lost[sha256] = _MANY_REASON
+        if data is None or sha256 in lost:
             return part
         # Most processes load this module, and few send media.
         from base64 import b64encode
@@ -248,4 +241,6 @@ def with_bytes(
         title = {"title": name} if kind == PDF else {}
         return {**part, **title, "source": {"type": "base64", "media_type": kind, "data": b64encode(data).decode()}}
 
-    return [{**message, "content": [fill(part) for part in message["content"]]} for message in messages], lost
+    return [
+        {**message, "content": [_replaced(part, fill) for part in message["content"]]} for message in messages
+    ], lost
