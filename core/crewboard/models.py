@@ -459,14 +459,8 @@ def refusal(
     return None
 
 
-def settings(
-    can: Capabilities | None, asked: tuple[Effort | None, Thinking | None], usual: tuple[Effort | None, Thinking | None]
-) -> dict[str, Any]:
-    """Return the parameters of a request for an effort and a way to think, what was `asked` before what is `usual`.
-
-    What is usual for the type is left out where the model does not take it, or where the API does not say.
-    """
-    effort, thinking = chosen(can, asked, usual)
+def settings(can: Capabilities | None, effort: Effort | None, thinking: Thinking | None) -> dict[str, Any]:
+    """Return the parameters of a request for an effort and a way to think, as they were `chosen`."""
     found: dict[str, Any] = {}
     if effort is not None:
         found["output_config"] = {"effort": effort}
@@ -526,10 +520,11 @@ def _with_beta(settings: dict[str, Any], beta: str, headers: Mapping[str, Any]) 
 def chosen(
     can: Capabilities | None, asked: tuple[Effort | None, Thinking | None], usual: tuple[Effort | None, Thinking | None]
 ) -> tuple[Effort | None, Thinking | None]:
-    """Return the effort and the way to think of a request; None leaves one of them to the model.
+    """Return the effort and the way to think of a request, what was `asked` before what is `usual` for the type.
 
-    Adaptive thinking is asked for where nothing else is: it is what such models do anyway, but only if it is asked for
-    do they show it.
+    None leaves one of them to the model: what is usual is left out where the model does not take it, or where the API
+    does not say. Adaptive thinking is asked for where nothing else is: it is what such models do anyway, but only if it
+    is asked for do they show it.
     """
     effort, thinking = asked
     if can is not None:

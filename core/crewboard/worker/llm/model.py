@@ -262,13 +262,13 @@ class Model:
             kind = type_of(spec.type, spec.definition)
             if (why := models.refusal(spec.model, can, *asked, web=spec.flags.web)) is not None:
                 raise ModelError(why, ExitCode.USAGE)
-            usual = kind.effort, kind.thinking
-            self._settings = models.settings(can, asked, usual)
+            effort, thinking = models.chosen(can, asked, (kind.effort, kind.thinking))
+            self._settings = models.settings(can, effort, thinking)
             if self.is_api:
                 headers = self._client.default_headers
                 self._settings = models.with_binding(self._settings, spec.model, headers)
                 self._settings = models.with_fallbacks(self._settings, spec.model, headers)
-            self._run_state.note_settings(*models.chosen(can, asked, usual))
+            self._run_state.note_settings(effort, thinking)
         return self._settings
 
     def _request(
