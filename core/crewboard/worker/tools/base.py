@@ -109,31 +109,28 @@ class _Server:
     async def request(self, name: str, request: bytes, limit: float) -> dict[str, Any]:
         """Return the reply to a request. If it takes longer than `limit` seconds, the server is ended."""
         for _ in range(_ATTEMPTS):
-            reply = await self._try(name, request, limit)
-            if reply is not None:
-                return reply
+            try:
+                async with asyncio.timeout(limit):
+                    reader, writer = await self._connect()
+                    writer.write(request)
+                    await writer.drain()
+                    line = await reader.readline()
+            except TimeoutError:
+                await self.end()
+                return _error(f"{name} took longer than {limit:g} s and was stopped")
+            except asyncio.CancelledError:
+                await self.end()
+                raise
+            except (OSError, ValueError) as error:
+                why = str(error)
+            else:
+                if line:
+                    reply: dict[str, Any] = json.loads(line)
+                    return reply
+                why = "the file-tool server ended"
+            if not await self.end():
+                return _error(f"{name} failed: {why}")
         return _error(f"{name} failed: its sandbox could not be set up")
-
-    async def _try(self, name: str, request: bytes, limit: float) -> dict[str, Any] | None:
-        """Return the reply to a request; None if the server could not start."""
-        try:
-            async with asyncio.timeout(limit):
-                reader, writer = await self._connect()
-                writer.write(request)
-                await writer.drain()
-                line = await reader.readline()
-        except TimeoutError:
-            await self.end()
-            return _error(f"{name} took longer than {limit:g} s and was stopped")
-        except asyncio.CancelledError:
-            await self.end()
-            raise
-        except (OSError, ValueError) as error:
-            return None if await self.end() else _error(f"{name} failed: {error}")
-        if not line:
-            return None if await self.end() else _error(f"{name} failed: the file-tool server ended")
-        reply: dict[str, Any] = json.loads(line)
-        return reply
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None or self._child is None or not self._child.alive:
@@ -259,11 +256,10 @@ class FileToolClient:
         """End the server and all commands in the background."""
         await asyncio.gather(self.end(), *(command.end() for command in self.background.values()))
 
-    async def end(self) -> bool:
-        """End the servers; the next call starts one again. Return True if the first never started."""
-        for server in self._more:
+    async def end(self) -> None:
+        """End the servers; the next call starts one again."""
+        for server in (*self._more, self._first):
             await server.end()
-        return await self._first.end()
 
 
 def _error(text: str) -> dict[str, Any]:
