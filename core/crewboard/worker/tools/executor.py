@@ -101,7 +101,7 @@ class ToolExecutor:
             return self.result(block, ready.outcome, ready.seconds)
         tool, given = ready
         self._run_state.show_tool(describe_call(tool.name, block["input"]), tool.timeout(given))
-        work = self._run(block, tool, given)
+        work = self._run(block, ready)
         done = await work if tool.waits else await self._interrupts.run_interruptibly(work)
         # Before the result: what the conversation believes must not be lost with this host.
         return self.result(block, done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
@@ -121,21 +121,17 @@ class ToolExecutor:
         await self._interrupts.run_interruptibly(self._finish_in_order(blocks, ready))
 
     async def _finish_in_order(self, blocks: list[Block], ready: "list[_Done | _Ready]") -> None:
-        calls = [
-            None if isinstance(found, _Done) else asyncio.ensure_future(self._run(block, *found))
-            for block, found in zip(blocks, ready, strict=True)
-        ]
+        calls = [asyncio.ensure_future(self._run(block, found)) for block, found in zip(blocks, ready, strict=True)]
         try:
-            for block, found, call in zip(blocks, ready, calls, strict=True):
-                done = found if isinstance(found, _Done) else await call if call is not None else None
-                if done is not None:
-                    self.result(block, done.outcome, done.seconds)
+            for block, call in zip(blocks, calls, strict=True):
+                done = await call
+                self.result(block, done.outcome, done.seconds)
         except Interrupted:
             # The others see the interrupt, too, and let what they wait for come as mail.
-            await asyncio.gather(*filter(None, calls), return_exceptions=True)
+            await asyncio.gather(*calls, return_exceptions=True)
             raise
         finally:
-            unfinished = [call for call in calls if call is not None and not call.done()]
+            unfinished = [call for call in calls if not call.done()]
             for call in unfinished:
                 call.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
@@ -175,8 +171,11 @@ class ToolExecutor:
             return _Done(failed_on_input(tool.name, error), None)
         return tool, given
 
-    async def _run(self, block: Block, tool: Tool[Any], given: Any) -> "_Done":  # noqa: ANN401  the tool's own input model
-        """Run or continue one call. An input that no check expects ends this call, not the run."""
+    async def _run(self, block: Block, ready: "_Done | _Ready") -> _Done:
+        """Run or continue one call that is not done. An input that no check expects ends this call, not the run."""
+        if isinstance(ready, _Done):
+            return ready
+        tool, given = ready
         began = self._began[block["id"]] = time.monotonic()
         try:
             outcome = await tool.run(self._context(block), given)
