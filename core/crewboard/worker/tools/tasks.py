@@ -6,7 +6,7 @@ gate, permission rules and `--ask` apply, because a lead must not get around wha
 """
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -138,21 +138,19 @@ async def _complete(context: Context, task_id: int, edit: tasks.TaskEdit) -> Out
             tree = await asyncio.to_thread(changes.tree_of, context.team, context.name, spec)
             checked = checked.replace(tree=tree)
     agents.save_checked(team.agent(name), checked, roster.load(team).check)
-    if checked.passed and _is_reviewed(context, before):
-        handed = await _hand_over(context, task_id, edit, checked)
-        return replace(handed, consumed=permit.consumed, exit_code=checked.exit_code)
-    if checked.passed:
+    if not checked.passed:
+        task = tasks.note_check(team, task_id, name, checked)
+        done = Outcome(
+            f"task {task_id} stays {task.status.replace('_', ' ')}: its check `{check.command}` failed. Its whole "
+            f"output is in {team.path / checked.result}, and ends with:\n{finished.tail}",
+            is_error=True,
+        )
+    elif _is_reviewed(context, before):
+        done = await _hand_over(context, task_id, edit, checked)
+    else:
         task = tasks.complete(team, task_id, name, context.now(), edit=edit, checked=checked)
-        note = f": its check `{check.command}` passed"
-        return replace(_updated(context, task, edit, note), consumed=permit.consumed, exit_code=checked.exit_code)
-    task = tasks.note_check(team, task_id, name, checked)
-    return Outcome(
-        f"task {task_id} stays {task.status.replace('_', ' ')}: its check `{check.command}` failed. Its whole output "
-        f"is in {team.path / checked.result}, and ends with:\n{finished.tail}",
-        is_error=True,
-        consumed=permit.consumed,
-        exit_code=checked.exit_code,
-    )
+        done = _updated(context, task, edit, f": its check `{check.command}` passed")
+    return replace(done, consumed=permit.consumed, exit_code=checked.exit_code)
 
 
 def _is_reviewed(context: Context, task: Task) -> bool:
@@ -178,28 +176,23 @@ async def _hand_over(context: Context, task_id: int, edit: tasks.TaskEdit, check
     )
 
 
-@dataclass
-class _Work:
-    """The work on a task as the journal tells it: the snapshot before it, and the first change of each file."""
+def _work_on(context: Context, task_id: int) -> tuple[str | None, dict[str, FileKept]]:
+    """Return the snapshot before the work on a task and the first change of each file, as the journal tells them.
 
-    snapshot: str | None = None
-    kept: dict[str, FileKept] = field(default_factory=dict)
-
-
-def _work_on(context: Context, task_id: int) -> _Work:
-    """Return what was done from the assignment on in which a task was first in progress, else in the current one."""
+    That is from the assignment on in which the task was first in progress, else in the current one.
+    """
     current, began = context.run_state.conversation.assignment, False
-    work = _Work()
+    snapshot, kept = None, dict[str, FileKept]()
     for event, _ in journal.read(context.run_state.agent.journal):
         if isinstance(event, Intake) and event.assignment is not None and not began:
-            work = _Work()
+            snapshot, kept = None, {}
             began = current is not None and event.assignment == current.id
         began = began or (isinstance(event, Intake | ToolResult) and event.task == task_id)
         if isinstance(event, SnapshotTaken) and event.at == "begin":
-            work.snapshot = work.snapshot or event.commit
+            snapshot = snapshot or event.commit
         elif isinstance(event, FileKept):
-            work.kept.setdefault(event.path, event)
-    return work
+            kept.setdefault(event.path, event)
+    return snapshot, kept
 
 
 async def _work_diff(context: Context, task_id: int) -> tuple[str, Shown | None]:
@@ -207,15 +200,15 @@ async def _work_diff(context: Context, task_id: int) -> tuple[str, Shown | None]
 
     With it come the trees of the checkout between which it is.
     """
-    work = await asyncio.to_thread(_work_on, context, task_id)
+    snapshot, kept = await asyncio.to_thread(_work_on, context, task_id)
     spec = context.run_state.spec
     if spec.worktree is not None:
         # Imported here because few agents have a worktree.
         from crewboard.worktrees import changes
 
-        return await asyncio.to_thread(changes.diff_since, context.team, context.name, spec, work.snapshot)
+        return await asyncio.to_thread(changes.diff_since, context.team, context.name, spec, snapshot)
     parts = ["Only what the file tools changed is shown: the agent works in the shared tree.\n"]
-    for path, change in work.kept.items():
+    for path, change in kept.items():
         now = await context.file_tools.ask("read_text", {"path": path})
         content = None if change.before is None else agents.kept_content(context.run_state.agent, change.before)
         if change.lost or (change.before is not None and content is None):
