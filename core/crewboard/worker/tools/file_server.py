@@ -237,8 +237,7 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
     state = workspace.state(place)
     workspace.check_writable(place)
     workspace.check_unchanged(place)
-    for text in _texts_of(given):
-        _encoded(text)
+    _encoded(json.dumps(given, ensure_ascii=False))
     data = workspace.read(place)
     text = data.decode("utf-8", "surrogateescape")
     try:
@@ -259,16 +258,6 @@ def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
     several = f"{sum(times)} places, " if sum(times) > 1 else ""
     data = (after.replace("\n", "\r\n") if is_crlf else after).encode("utf-8", "surrogateescape")
     return Change(place, state, data, f"edited {path} ({several}+{added} −{removed} lines)")
-
-
-def _texts_of(given: dict[str, Any]) -> Iterator[str]:
-    """Yield the texts in the input of an edit."""
-    for value in given.values():
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list):
-            for each in value:
-                yield from _texts_of(each)
 
 
 def _make(workspace: Workspace, change: Change | None) -> Done:
