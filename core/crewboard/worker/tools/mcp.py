@@ -138,17 +138,18 @@ class McpServers:
             self._run_state.show("working", f"starts MCP server{'s' * (len(starting) > 1)} {', '.join(starting)}")
         await asyncio.gather(*(self._set_up(server) for server in found.values()))
         # A problem that is known stays known since then.
+        known = {
+            name for name, state in self._states.items() if name in before and before[name].problem == state.problem
+        }
         self._states = {
-            name: state.replace(since=before[name].since)
-            if name in before and before[name].problem == state.problem
-            else state
+            name: state.replace(since=before[name].since) if name in known else state
             for name, state in sorted(self._states.items())
         }
         self._offer()
         return [
             f"The MCP server {name} is not available: {state.problem}. Go on without it."
             for name, state in self._states.items()
-            if state.problem and (name not in before or before[name].problem != state.problem)
+            if state.problem and name not in known
         ]
 
     async def refresh(self) -> None:
