@@ -132,8 +132,6 @@ class Found(NamedTuple):
     folder: int
     name: str
     path: str
-    is_ignored: bool = False
-    """A file or folder that `.gitignore` names; nothing in the folder is yielded."""
 
 
 class _Rule(NamedTuple):
@@ -306,17 +304,17 @@ class Workspace:
             RefusedError: It belongs to git or to the programs that run crewboard, is the project's file, or is reached
                 through a link: permissions, plans and marks go by the path in the call.
         """
-        if self._unescaped(os.path.normpath(place.given)) != self.root.joinpath(*place.steps):
+        real = self.root.joinpath(*place.steps)
+        if self._unescaped(os.path.normpath(place.given)) != real:
             raise RefusedError(f"{place.given} is reached through a symbolic link; use its real path, {place.name}")
         if ".git" in place.steps:
             raise RefusedError(f"{place.given} belongs to git; change it with git itself")
-        real = self.root.joinpath(*place.steps)
         if _is_in(real, self.limits.protected):
             used = "used outside the sandbox, by git or as the project's file"
             raise RefusedError(f"{place.given} is {used}, so it is read-only")
         if place.steps[-1:] == ("HEAD",):
             raise RefusedError(f"{place.given} would make its folder a repository; choose another name")
-        if self.root.joinpath(*place.steps).is_relative_to(sys.prefix):
+        if real.is_relative_to(sys.prefix):
             raise RefusedError(f"{place.given} belongs to the programs that run this team")
 
     def folder(self, place: Place, *, make: bool = False) -> "AbstractContextManager[int]":
@@ -472,14 +470,47 @@ class Workspace:
                 with self.open_folder(place._replace(steps=place.steps[:count])) as fd:
                     rules = _with_file(rules, fd, place.steps[:count])
         with self.open_folder(place) as fd:
-            for found in _walk(fd, "", MAX_DEPTH, rules, self.unread):
-                if found.is_ignored:
-                    self.left_out = True
-                elif (only is None or found.path in only) and (
+            for found in self._walk(fd, "", MAX_DEPTH, rules):
+                if (only is None or found.path in only) and (
                     not self.limits.hidden
                     or not _is_in(self.root.joinpath(*place.steps, found.path), self.limits.hidden)
                 ):
                     yield found
+
+    def _walk(self, fd: int, prefix: str, depth: int, rules: IgnoreRules | None) -> Iterator[Found]:
+        try:
+            with os.scandir(fd) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError:
+            if not prefix:
+                raise
+            self.unread.append(prefix)
+            return
+        if rules is not None and any(entry.name == GITIGNORE for entry in entries):
+            rules = _with_file(rules, fd, tuple(filter(None, f"{rules.top}{prefix}".split("/"))))
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False) and not self._is_ignored(rules, prefix + entry.name):
+                yield Found(fd, entry.name, prefix + entry.name)
+        for entry in entries:
+            if not depth or entry.name in _SKIPPED or not entry.is_dir(follow_symlinks=False):
+                continue
+            if self._is_ignored(rules, prefix + entry.name, is_folder=True):
+                continue
+            try:
+                deeper = os.open(entry.name, _FOLDER, dir_fd=fd)
+            except OSError:
+                self.unread.append(f"{prefix}{entry.name}/")
+                continue
+            try:
+                yield from self._walk(deeper, f"{prefix}{entry.name}/", depth - 1, rules)
+            finally:
+                os.close(deeper)
+
+    def _is_ignored(self, rules: IgnoreRules | None, path: str, *, is_folder: bool = False) -> bool:
+        """Return True if rules leave a path out of a walk, and note that."""
+        is_ignored = rules is not None and rules.match(path, is_folder=is_folder)
+        self.left_out |= is_ignored
+        return is_ignored
 
     def read_found(self, found: Found) -> bytes | None:
         """Return the bytes of a found file; None if it is binary, too large, or has a name outside the workspace."""
@@ -587,37 +618,6 @@ def _read_all(fd: int) -> bytes:
     """Return the content of a file, at most `MAX_FILE` bytes, as it may grow meanwhile."""
     with os.fdopen(os.dup(fd), "rb") as file:
         return file.read(MAX_FILE)
-
-
-def _walk(fd: int, prefix: str, depth: int, rules: IgnoreRules | None, unread: list[str]) -> Iterator[Found]:
-    try:
-        with os.scandir(fd) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
-    except OSError:
-        if not prefix:
-            raise
-        unread.append(prefix)
-        return
-    if rules is not None and any(entry.name == GITIGNORE for entry in entries):
-        rules = _with_file(rules, fd, tuple(filter(None, f"{rules.top}{prefix}".split("/"))))
-    for entry in entries:
-        if entry.is_file(follow_symlinks=False):
-            is_ignored = rules is not None and rules.match(prefix + entry.name, is_folder=False)
-            yield Found(fd, entry.name, prefix + entry.name, is_ignored)
-    for entry in entries:
-        if depth and entry.name not in _SKIPPED and entry.is_dir(follow_symlinks=False):
-            if rules is not None and rules.match(prefix + entry.name, is_folder=True):
-                yield Found(fd, entry.name, prefix + entry.name, is_ignored=True)
-                continue
-            try:
-                deeper = os.open(entry.name, _FOLDER, dir_fd=fd)
-            except OSError:
-                unread.append(f"{prefix}{entry.name}/")
-                continue
-            try:
-                yield from _walk(deeper, f"{prefix}{entry.name}/", depth - 1, rules, unread)
-            finally:
-                os.close(deeper)
 
 
 def _with_file(rules: IgnoreRules, folder: int, steps: tuple[str, ...]) -> IgnoreRules:
