@@ -65,8 +65,8 @@ _INPUTS = frozenset({"arguments", "parameters", "input"})
 _PARTS_OF_CALL = _INPUTS | {"name", "type", "id", "function"}
 """The keys of JSON that is a call: a name with one of these inputs. A tool's definition has more."""
 
-_TEXTS = {"text": "text", "thinking": "thinking"}
-"""The field that a block of this type must have as a text."""
+_TEXTS = ("text", "thinking")
+"""Types of blocks that must have a text in the field of this name."""
 
 
 class InputError(Exception):
@@ -297,13 +297,13 @@ class ReplyStream:
         for place, raw in enumerate(self.blocks):
             if not isinstance(raw.get("type"), str):
                 continue
-            block, name = raw, _TEXTS.get(raw["type"])
-            if name == "text" and not isinstance(raw.get(name), str) and isinstance(said := raw.get("content"), str):
-                block = {**{each: value for each, value in raw.items() if each != "content"}, name: said}
-            elif name is not None and not isinstance(raw.get(name), str):
-                block = {**raw, name: ""}
-            content += without_lone_surrogates([block])
-            block = content[-1]
+            block, kind = dict(raw), raw["type"]
+            if kind in _TEXTS and not isinstance(raw.get(kind), str):
+                is_elsewhere = kind == "text" and isinstance(raw.get("content"), str)
+                block[kind] = block.pop("content") if is_elsewhere else ""
+            # The API does not accept back halves of surrogate pairs.
+            block = json.loads(json.dumps(block, ensure_ascii=False).encode("utf-8", "replace"))
+            content.append(block)
             if (given := self._input(place, raw)) is None:
                 continue
             if block["type"] == "tool_use":
@@ -572,16 +572,6 @@ def _names_in_json(text: str) -> list[str]:
         isinstance(each.get("name"), str) and _INPUTS & each.keys() and each.keys() <= _PARTS_OF_CALL for each in calls
     )
     return [each["name"] for each in calls] if are_calls else []
-
-
-def without_lone_surrogates(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks of a reply with `?` for halves of surrogate pairs, which the API does not accept back."""
-    try:
-        json.dumps(content, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        replaced: list[dict[str, Any]] = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
-        return replaced
-    return content
 
 
 _CACHED_BLOCKS = frozenset({"text", "image", "document", "tool_use", "tool_result"})
