@@ -39,8 +39,8 @@ RUNNERS = frozenset({
 _SHELLS = frozenset({"bash", "dash", "ksh", "sh", "zsh"})
 
 _WRAPPERS = frozenset({
-    *RUNNERS, "builtin", "command", "entr", "eval", "exec", "find", "flock", "hatch", "ksh", "npx", "nsenter",
-    "parallel", "pdm", "perf", "poetry", "runuser", "script", "su", "systemd-run", "time", "trap", "uv", "uvx",
+    *RUNNERS, "builtin", "command", "entr", "eval", "exec", "find", "hatch", "npx", "pdm", "poetry", "time", "trap",
+    "uv", "uvx",
 })  # fmt: skip
 """Programs and builtins whose arguments are searched for what a rule denies or has asked for."""
 
