@@ -150,12 +150,15 @@ def diff_lines(before: str, after: str, context: int = 3) -> list[str]:
 
 
 def shown(path: str, arguments: Mapping[str, Any], text: str | None) -> str:
-    """Return what a call changes in the text of a file, as a unified diff.
+    """Return what a write or an edit changes in the text of a file, as a unified diff.
 
-    Without that text, or if the call cannot be made in it, these are its replacements alone, or its own diff if that
+    Without that text, or if an edit cannot be made in it, these are its replacements alone, or its own diff if that
     cannot be read.
     """
     head = [f"--- a/{path}", f"+++ b/{path}"]
+    if "content" in arguments:
+        lines = diff_lines(text or "", str(arguments["content"]))
+        return "\n".join([*head, *lines]) if lines else ""
     try:
         if text is not None:
             made = edit(text, arguments)
@@ -166,7 +169,7 @@ def shown(path: str, arguments: Mapping[str, Any], text: str | None) -> str:
         pieces = replacements(arguments)
     except EditError:
         return str(arguments.get("diff", ""))
-    lines: list[str] = []
+    lines = []
     for each in pieces:
         hunks = diff_lines(each.old, each.new)
         if each.everywhere and hunks:
@@ -174,7 +177,7 @@ def shown(path: str, arguments: Mapping[str, Any], text: str | None) -> str:
         elif each.is_hunk and each.line is not None and hunks:
             hunks[0] = f"@@ line {each.line} @@"
         lines += hunks
-    return "\n".join([f"--- a/{path}", f"+++ b/{path}", *lines]) if lines else ""
+    return "\n".join([*head, *lines]) if lines else ""
 
 
 def apply(text: str, pieces: Sequence[Replacement]) -> str:

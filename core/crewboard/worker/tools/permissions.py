@@ -128,11 +128,7 @@ async def ask_permission(
     if tool in WRITE_TOOLS:
         path = str(arguments.get("path", ""))
         old = await context.file_tools.ask("read_text", {"path": path})
-        if tool == "edit_file":
-            diff = edits.shown(path, arguments, None if old.is_error else old.content)
-        else:
-            lines = edits.diff_lines("" if old.is_error else old.content, str(arguments.get("content", "")))
-            diff = "\n".join([f"--- a/{path}", f"+++ b/{path}", *lines]) if lines else ""
+        diff = edits.shown(path, arguments, None if old.is_error else old.content)
     payload: dict[str, JsonValue] = {
         "tool": tool,
         "input": arguments,
