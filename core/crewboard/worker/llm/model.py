@@ -395,7 +395,11 @@ class Model:
             finally:
                 self._count_broken()
             if isinstance(outcome, Reply):
-                self._note_answer()
+                # The server is available, and a limit that the request exceeds is gone.
+                self._closed, self._has_answered = 0, True
+                self._outages.end()
+                if 0 < self._limit <= self._taken:
+                    cooldown.note_too_large(self._run_state.agent, self._server, 0)
                 return outcome
             outcome = self._of_request(outcome)
             self.refused_status, self.refused_with_page = outcome.status, outcome.is_page
@@ -455,14 +459,6 @@ class Model:
         agent, server = self._run_state.agent, self._server
         if size > _SMALLEST_LIMIT:
             cooldown.note_too_large(agent, server, min(size, cooldown.too_large(agent, server) or size))
-
-    def _note_answer(self) -> None:
-        """Note that the server took a request: it is available, and a limit that the request exceeds is gone."""
-        self._closed = 0
-        self._outages.end()
-        self._has_answered = True
-        if 0 < self._limit <= self._taken:
-            cooldown.note_too_large(self._run_state.agent, self._server, 0)
 
     def _hold_back(self, request: dict[str, Any]) -> None:
         """Do not send a request of nearly as many bytes as one that the server did not take because of them.
