@@ -171,14 +171,12 @@ def platform_problem(environment: Mapping[str, str]) -> str | None:  # noqa: PLR
     for name in _HOST_PARTS[platform]:
         if (given := environment.get(name)) and not re.fullmatch(_HOST_LABEL, given):
             return f"{name} is no part of a host name: use letters and digits, and hyphens only between them"
-    return None if has_key else _credential_problem(platform, environment)
-
-
-def _credential_problem(platform: str, environment: Mapping[str, str]) -> str | None:
-    """Return what a platform lacks to find credentials that are no key."""
+    if has_key:
+        return None
+    # Imported here, as below, because every command loads this module.
     import importlib.util
 
-    named, package = _PLATFORM_NAMES[platform], _PACKAGES[platform]
+    package = _PACKAGES[platform]
     # Of a part of a package, the package above it is imported, if there is one.
     if any(importlib.util.find_spec(each) is None for each in (package.partition(".")[0], package)):
         return f"the package {package} is missing, which {named} needs: {how_to_install(platform)}"
