@@ -139,17 +139,10 @@ class _Server:
             ours, theirs = socket.socketpair()
             with theirs:
                 # Without `-m`, which loads `runpy`, and without `site`: the server needs no installed package.
-                arguments = [
-                    "-I",
-                    "-S",
-                    "-c",
-                    _FILE_SERVER,
-                    str(sandbox.policy.root),
-                    str(sandbox.results),
-                    sandbox.policy.folder,
-                ]
+                python = [sys.executable, "-I", "-S", "-c", _FILE_SERVER]
+                given = [str(sandbox.policy.root), str(sandbox.results), sandbox.policy.folder]
                 try:
-                    self._child = sandbox.start_file_server([sys.executable, *arguments], theirs.fileno())
+                    self._child = sandbox.start_file_server([*python, *given], theirs.fileno())
                     self._streams = await asyncio.open_connection(sock=ours, limit=_MAX_RESPONSE)
                 except BaseException:
                     ours.close()
