@@ -155,7 +155,7 @@ def of_project(root: Path) -> dict[str, ProjectModel]:
     return found
 
 
-_TOKENS = re.compile(r"(\d+(?:\.\d+)?)\s*(k|m)?", re.IGNORECASE)
+_TOKENS = re.compile(r"(\d{1,300}(?:\.\d+)?)\s*(k|m)?", re.IGNORECASE)
 
 
 def parse_tokens(text: str) -> int:
@@ -165,7 +165,8 @@ def parse_tokens(text: str) -> int:
         UsageError: It has another form, or is zero.
     """
     match = _TOKENS.fullmatch(text.strip())
-    count = int(float(match[1]) * {"k": 1_000, "m": 1_000_000}.get((match[2] or "").lower(), 1)) if match else 0
+    # As an exponent, because 128.2 * 1_000 is less than 128200.
+    count = int(float(match[1] + {"k": "e3", "m": "e6"}.get((match[2] or "").lower(), ""))) if match else 0
     if not count:
         raise UsageError(f"{text!r} is not a number of tokens: give one as 16384 or 16k")
     return count

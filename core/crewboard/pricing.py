@@ -167,7 +167,7 @@ class Budget(Struct, frozen=True):
 
 
 _MONEY = r"(?i)\$\s*(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?)\s*(?:usd|\$)"
-_TOKENS = r"(?i)(\d+(?:\.\d+)?)\s*(k|m)?(?:\s*tokens)?"
+_TOKENS = r"(?i)(\d{1,300}(?:\.\d+)?)\s*(k|m)?(?:\s*tokens)?"
 
 
 def parse_budget(text: str) -> Budget:

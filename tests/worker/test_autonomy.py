@@ -318,7 +318,7 @@ def test_a_budget_is_shown_as_what_it_is(text: str, shown: str) -> None:
     assert parse_budget(shown) == budget
 
 
-@pytest.mark.parametrize("text", ["", "0", "$0", "-5", "five", "$", "1e9", "5 apples"])
+@pytest.mark.parametrize("text", ["", "0", "$0", "-5", "five", "$", "1e9", "5 apples", "9" * 400])
 def test_what_is_no_budget_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a budget"):
         parse_budget(text)

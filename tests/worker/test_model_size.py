@@ -497,8 +497,9 @@ def test_the_projects_file_gives_prices_too(directory: TeamDirectory) -> None:
 
 
 def test_numbers_of_tokens_are_read_as_people_write_them() -> None:
-    assert [parse_tokens(given) for given in ("16384", "16k", "1.5M", " 200 K")] == [16_384, 16_000, 1_500_000, 200_000]
-    for wrong in ("", "0", "-3", "big", "16kb"):
+    counts = {"16384": 16_384, "16k": 16_000, "1.5M": 1_500_000, " 200 K": 200_000, "128.2k": 128_200}
+    assert {given: parse_tokens(given) for given in counts} == counts
+    for wrong in ("", "0", "-3", "big", "16kb", "9" * 400):
         with pytest.raises(UsageError):
             parse_tokens(wrong)
 
