@@ -30,6 +30,139 @@ _GIVEN = "[Conventions for this folder, from the project's file {}:]"
 _FilePath = Annotated[str, Field(min_length=1)]
 
 
+class Bash(Input):
+    command: NonBlank
+    timeout: float = Field(
+        default=120, gt=0, le=shell.BACKGROUND_SECONDS, description="seconds; at most 3600 unless in the background"
+    )
+    background: bool = Field(default=False, description="return at once; follow it with bash_output")
+
+    @model_validator(mode="after")
+    def _is_short(self) -> Self:
+        if not self.background and self.timeout > shell.MAX_SECONDS:
+            raise ValueError(f"timeout: at most {shell.MAX_SECONDS:g}; set background for a command that takes longer")
+        return self
+
+
+class _Live:
+    """Shows readers the output of a command while it runs, a piece at a time."""
+
+    def __init__(self, context: Context) -> None:
+        self._run_state = context.run_state
+        self._timer: asyncio.TimerHandle | None = None
+        self._shown = shell.Output()
+
+    @property
+    def text(self) -> str:
+        """Return what was shown, without the middle if that is long."""
+        return self._shown.text
+
+    def show(self, text: str) -> None:
+        self._shown.add(text.encode("utf-8", "replace"))
+        self._run_state.stream(text[-KEPT_LIVE:])
+        if self._timer is None:
+            # More output may not come for a long time.
+            self._timer = asyncio.get_running_loop().call_later(LIVE_INTERVAL, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        # If the lease is lost, the next call of the model reports it.
+        with contextlib.suppress(StorageError):
+            self._run_state.flush()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with contextlib.suppress(StorageError):
+            self._run_state.clear_live()
+
+
+@tool(seconds=lambda given: _FIRST_LOOK + 60 if given.background else given.timeout + shell.KILL_GRACE)
+async def bash(context: Context, given: Bash) -> Outcome:
+    """Run a command with bash in the workspace's root. All processes that it starts end with it. For a server, a
+    watcher or a long build set background: it runs on while you work, until you end it or this run ends, and cannot
+    commit.
+    """
+    if given.background:
+        known = context.file_tools.background
+        running = [handle for handle, command in known.items() if command.result is None]
+        if len(running) >= MAX_BACKGROUND:
+            raise UsageError(
+                f"{len(running)} commands run in the background already ({', '.join(running)}); end one with bash_kill"
+            )
+        seconds = given.timeout if "timeout" in given.model_fields_set else shell.BACKGROUND_SECONDS
+        # The conversation may name commands of earlier runs, which start at 1, too.
+        handle = f"bash-{context.run_state.spec.run}-{len(known) + 1}"
+        known[handle] = command = shell.BackgroundCommand(
+            given.command, context.sandbox, seconds, context.survivors, handle
+        )
+        # A command that fails at once is reported as the result of this call.
+        await command.wait(_FIRST_LOOK)
+        if command.result is not None:
+            return _report(handle, command)
+        text = (
+            f"{handle} runs in the background. Follow it with bash_output, end it with bash_kill; it ends with this run"
+        )
+        return Outcome(f"{text}.\n{command.read()}".rstrip())
+    live = _Live(context)
+    context.run_state.clear_live()
+    try:
+        result = await shell.run(given.command, context.sandbox, given.timeout, context.survivors, live.show)
+    except asyncio.CancelledError:
+        context.cut_off[context.tool_use_id] = live.text
+        raise
+    finally:
+        live.end()
+    return Outcome(result.content, is_error=result.is_error, exit_code=result.exit_code)
+
+
+def _report(handle: str, command: shell.BackgroundCommand) -> Outcome:
+    """Return what a command in the background printed since the last report, and whether it runs."""
+    result, new = command.result, command.read().rstrip()
+    if result is None:
+        return Outcome(f"{new}\n[{handle} runs for {command.seconds:.0f} s]".lstrip())
+    command.end_was_told = True
+    ending = f"[{handle} has ended] {result.ending or result.content}"
+    return Outcome(f"{new}\n{ending}".lstrip(), is_error=result.is_error, exit_code=result.exit_code)
+
+
+class BashOutput(Input):
+    handle: str = Field(description="as bash returned it, such as bash-1-1")
+    wait: float = Field(
+        default=0, ge=0, le=600, description="seconds to wait for new output or the end, if there is none yet"
+    )
+
+
+class BashKill(Input):
+    handle: str = Field(description="as bash returned it, such as bash-1-1")
+
+
+def _find_command(context: Context, handle: str) -> shell.BackgroundCommand:
+    known = context.file_tools.background
+    if handle in known:
+        return known[handle]
+    those = f"this run started {', '.join(known)}" if known else "this run started none"
+    raise UsageError(f"there is no command {handle!r}; {those}; those of an earlier run ended with it")
+
+
+@tool(repeatable=True, seconds=lambda given: given.wait + 60)
+async def bash_output(context: Context, given: BashOutput) -> Outcome:
+    """Read what a command in the background printed since you last looked, and whether it still runs. To wait for it,
+    give wait; do not sleep.
+    """
+    command = _find_command(context, given.handle)
+    await command.wait(given.wait)
+    return _report(given.handle, command)
+
+
+@tool(repeatable=True)
+async def bash_kill(context: Context, given: BashKill) -> Outcome:
+    """End a command that runs in the background, with all processes that it started."""
+    command = _find_command(context, given.handle)
+    await command.end()
+    return _report(given.handle, command)
+
+
 class ReadFile(Input):
     path: _FilePath
     offset: int = Field(default=1, description="first line to read, counted from 1")
@@ -220,139 +353,3 @@ async def grep(context: Context, given: Grep) -> Outcome:
 async def list_dir(context: Context, given: ListDir) -> Outcome:
     """List a folder of the workspace."""
     return await _look(context, "list_dir", given)
-
-
-class Bash(Input):
-    command: NonBlank
-    timeout: float = Field(
-        default=120, gt=0, le=shell.BACKGROUND_SECONDS, description="seconds; at most 3600 unless in the background"
-    )
-    background: bool = Field(default=False, description="return at once; follow it with bash_output")
-
-    @model_validator(mode="after")
-    def _is_short(self) -> Self:
-        if not self.background and self.timeout > shell.MAX_SECONDS:
-            raise ValueError(f"timeout: at most {shell.MAX_SECONDS:g}; set background for a command that takes longer")
-        return self
-
-
-class _Live:
-    """Shows readers the output of a command while it runs, a piece at a time."""
-
-    def __init__(self, context: Context) -> None:
-        self._run_state = context.run_state
-        self._timer: asyncio.TimerHandle | None = None
-        self._shown = shell.Output()
-
-    @property
-    def text(self) -> str:
-        """Return what was shown, without the middle if that is long."""
-        return self._shown.text
-
-    def show(self, text: str) -> None:
-        self._shown.add(text.encode("utf-8", "replace"))
-        self._run_state.stream(text[-KEPT_LIVE:])
-        if self._timer is None:
-            # More output may not come for a long time.
-            self._timer = asyncio.get_running_loop().call_later(LIVE_INTERVAL, self._flush)
-
-    def _flush(self) -> None:
-        self._timer = None
-        # If the lease is lost, the next call of the model reports it.
-        with contextlib.suppress(StorageError):
-            self._run_state.flush()
-
-    def end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        with contextlib.suppress(StorageError):
-            self._run_state.clear_live()
-
-
-@tool(seconds=lambda given: _FIRST_LOOK + 60 if given.background else given.timeout + shell.KILL_GRACE)
-async def bash(context: Context, given: Bash) -> Outcome:
-    """Run a command with bash in the workspace's root. All processes that it starts end with it. For a server, a
-    watcher or a long build set background: it runs on while you work, until you end it or this run ends, and cannot
-    commit.
-    """
-    if given.background:
-        known = context.file_tools.background
-        running = [handle for handle, command in known.items() if command.result is None]
-        if len(running) >= MAX_BACKGROUND:
-            raise UsageError(
-                f"{len(running)} commands run in the background already ({', '.join(running)}); end one with bash_kill"
-            )
-        seconds = given.timeout if "timeout" in given.model_fields_set else shell.BACKGROUND_SECONDS
-        # The conversation may name commands of earlier runs, which start at 1, too.
-        handle = f"bash-{context.run_state.spec.run}-{len(known) + 1}"
-        known[handle] = command = shell.BackgroundCommand(
-            given.command, context.sandbox, seconds, context.survivors, handle
-        )
-        # A command that fails at once is reported as the result of this call.
-        await command.wait(_FIRST_LOOK)
-        if command.result is not None:
-            return _report(handle, command)
-        text = (
-            f"{handle} runs in the background. Follow it with bash_output, end it with bash_kill; it ends with this run"
-        )
-        return Outcome(f"{text}.\n{command.read()}".rstrip())
-    live = _Live(context)
-    context.run_state.clear_live()
-    try:
-        result = await shell.run(given.command, context.sandbox, given.timeout, context.survivors, live.show)
-    except asyncio.CancelledError:
-        context.cut_off[context.tool_use_id] = live.text
-        raise
-    finally:
-        live.end()
-    return Outcome(result.content, is_error=result.is_error, exit_code=result.exit_code)
-
-
-def _report(handle: str, command: shell.BackgroundCommand) -> Outcome:
-    """Return what a command in the background printed since the last report, and whether it runs."""
-    result, new = command.result, command.read().rstrip()
-    if result is None:
-        return Outcome(f"{new}\n[{handle} runs for {command.seconds:.0f} s]".lstrip())
-    command.end_was_told = True
-    ending = f"[{handle} has ended] {result.ending or result.content}"
-    return Outcome(f"{new}\n{ending}".lstrip(), is_error=result.is_error, exit_code=result.exit_code)
-
-
-class BashOutput(Input):
-    handle: str = Field(description="as bash returned it, such as bash-1-1")
-    wait: float = Field(
-        default=0, ge=0, le=600, description="seconds to wait for new output or the end, if there is none yet"
-    )
-
-
-class BashKill(Input):
-    handle: str = Field(description="as bash returned it, such as bash-1-1")
-
-
-def _find_command(context: Context, handle: str) -> shell.BackgroundCommand:
-    known = context.file_tools.background
-    if handle in known:
-        return known[handle]
-    those = f"this run started {', '.join(known)}" if known else "this run started none"
-    raise UsageError(f"there is no command {handle!r}; {those}; those of an earlier run ended with it")
-
-
-@tool(repeatable=True, seconds=lambda given: given.wait + 60)
-async def bash_output(context: Context, given: BashOutput) -> Outcome:
-    """Read what a command in the background printed since you last looked, and whether it still runs. To wait for it,
-    give wait; do not sleep.
-    """
-    command = _find_command(context, given.handle)
-    await command.wait(given.wait)
-    return _report(given.handle, command)
-
-
-@tool(repeatable=True)
-async def bash_kill(context: Context, given: BashKill) -> Outcome:
-    """End a command that runs in the background, with all processes that it started."""
-    command = _find_command(context, given.handle)
-    await command.end()
-    return _report(given.handle, command)
-
-
-TOOLS = (bash, bash_output, bash_kill, read_file, write_file, edit_file, glob, grep, list_dir)

@@ -764,6 +764,3 @@ def _without_dialects(part: Any) -> Any:  # noqa: ANN401  any JSON value
             if name != "$schema" or not isinstance(each, str)
         }
     return [_without_dialects(each) for each in part] if isinstance(part, list) else part
-
-
-TOOLS: list[Tool[Any]] = [find_tools]

@@ -92,6 +92,3 @@ async def shutdown_response(context: Context, given: ShutdownResponse) -> Outcom
     reason = given.reason.strip() or "no reason given"
     requests.respond(team, request.id, "rejected", context.name, now, feedback=reason)
     return Outcome("refused; continue your work")
-
-
-TOOLS = (send_message, read_inbox, ask_operator, shutdown_response)

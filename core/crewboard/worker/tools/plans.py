@@ -295,6 +295,3 @@ def plan_outcome(run_state: RunState, request: Request) -> Outcome:
             consumed=consumed,
         )
     return Outcome(f"The plan was {request.status}. Submit one again if you still need to.", is_error=True)
-
-
-TOOLS = (submit_plan,)

@@ -16,7 +16,10 @@ from crewboard.worker.tools.base import Outcome, Tool
 from crewboard.worker.tools.plans import gate_refusal, is_plan_required
 
 TOOLS: dict[str, Tool[Any]] = {
-    tool.name: tool for module in (files, messaging, skills, tasks, plans, team, mcp) for tool in module.TOOLS
+    each.name: each
+    for module in (files, messaging, skills, tasks, plans, team, mcp)
+    for each in vars(module).values()
+    if isinstance(each, Tool)
 }
 
 _MANY = 30

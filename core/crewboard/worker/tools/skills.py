@@ -216,6 +216,3 @@ def _with_folder(text: str, folder: str, names: list[str]) -> str:
     return (
         f"{text}\n\n[{f'Its other files: {shown}. ' if others else ''}Read one with file.{where}]" if others else text
     )
-
-
-TOOLS = (skill,)

@@ -26,6 +26,34 @@ from crewboard.worker.tools.permissions import Permit, seek_permit
 from crewboard.worker.tools.plans import gate_refusal
 
 
+class TodoItem(Input):
+    text: NonBlank = Field(max_length=200)
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+
+
+class Todo(Input):
+    items: list[TodoItem] | None = Field(
+        default=None,
+        max_length=100,
+        description="the whole list, which replaces the last one; without it, that one is shown",
+    )
+
+
+@tool(repeatable=True)
+async def todo(context: Context, given: Todo) -> Outcome:
+    """List the steps of your present work, and mark them: in_progress when you begin one, completed as soon as it is
+    done. The operator sees how far you are. Use it for work of three or more steps; each call gives the whole list.
+    Steps are yours alone; tasks on the board are the team's.
+    """
+    known = context.run_state.conversation.todo
+    items = known if given.items is None else [each.model_dump() for each in given.items]
+    if not items:
+        return Outcome("the list is empty")
+    marks = {"pending": " ", "in_progress": ">", "completed": "x"}
+    lines = [f"[{marks[each['status']]}] {each['text']}" for each in items]
+    return Outcome("\n".join([f"{sum(line.startswith('[x]') for line in lines)} of {len(lines)} done", *lines]))
+
+
 class TaskClaim(Input):
     task_id: int
 
@@ -269,34 +297,3 @@ def _completes_unchecked(context: Context, task: Task) -> bool:
     if _executes(context, task.owner):
         raise UsageError(f"task {task.id} has a check, which runs when its owner {task.owner} completes it")
     return True
-
-
-class TodoItem(Input):
-    text: NonBlank = Field(max_length=200)
-    status: Literal["pending", "in_progress", "completed"] = "pending"
-
-
-class Todo(Input):
-    items: list[TodoItem] | None = Field(
-        default=None,
-        max_length=100,
-        description="the whole list, which replaces the last one; without it, that one is shown",
-    )
-
-
-@tool(repeatable=True)
-async def todo(context: Context, given: Todo) -> Outcome:
-    """List the steps of your present work, and mark them: in_progress when you begin one, completed as soon as it is
-    done. The operator sees how far you are. Use it for work of three or more steps; each call gives the whole list.
-    Steps are yours alone; tasks on the board are the team's.
-    """
-    known = context.run_state.conversation.todo
-    items = known if given.items is None else [each.model_dump() for each in given.items]
-    if not items:
-        return Outcome("the list is empty")
-    marks = {"pending": " ", "in_progress": ">", "completed": "x"}
-    lines = [f"[{marks[each['status']]}] {each['text']}" for each in items]
-    return Outcome("\n".join([f"{sum(line.startswith('[x]') for line in lines)} of {len(lines)} done", *lines]))
-
-
-TOOLS = (todo, task_list, task_claim, task_update, review_task)

@@ -419,20 +419,3 @@ async def delete_team(context: Context, given: NoInput) -> Outcome:  # noqa: ARG
     others = [member.name for member in team.config.members if member.name != context.name]
     await context.interrupts.run_interruptibly(asyncio.to_thread(stop.end_all, team, others))
     return Outcome(f"ended: {', '.join(others) or 'no other agent was on the team'}; the files stay")
-
-
-TOOLS = (
-    task_create,
-    create_team,
-    spawn_agent,
-    send_explorer,
-    list_team,
-    broadcast,
-    request_shutdown,
-    request_plan,
-    review_plan,
-    list_changes,
-    read_diff,
-    accept_changes,
-    delete_team,
-)
