@@ -106,15 +106,16 @@ class _Server:
         """Return the pid of the server if it runs."""
         return self._child.pid if self._child and self._child.alive else None
 
-    async def request(self, name: str, request: bytes, limit: float) -> dict[str, Any]:
+    async def request(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         """Return the reply to a request. If it takes longer than `limit` seconds, the server is ended."""
+        name, line = request["name"], json.dumps(request).encode() + b"\n"
         for _ in range(_ATTEMPTS):
             try:
                 async with asyncio.timeout(limit):
                     reader, writer = await self._connect()
-                    writer.write(request)
+                    writer.write(line)
                     await writer.drain()
-                    line = await reader.readline()
+                    answer = await reader.readline()
             except TimeoutError:
                 await self.end()
                 return _error(f"{name} took longer than {limit:g} s and was stopped")
@@ -124,8 +125,8 @@ class _Server:
             except (OSError, ValueError) as error:
                 why = str(error)
             else:
-                if line:
-                    reply: dict[str, Any] = json.loads(line)
+                if answer:
+                    reply: dict[str, Any] = json.loads(answer)
                     return reply
                 why = "the file-tool server ended"
             if not await self.end():
@@ -185,24 +186,20 @@ class FileToolClient:
         """Return the pid of the server that stays, if it runs."""
         return self._first.pid
 
-    async def ask(self, name: str, arguments: dict[str, Any]) -> Outcome:
-        """Run a file tool."""
+    async def ask(
+        self, name: str, arguments: dict[str, Any], keep: Callable[[PlannedChange], None] | None = None
+    ) -> Outcome:
+        """Run a file tool. If `keep` is given, the tool changes a file after that has recorded what is in it before."""
         async with self._server() as server:
-            return _outcome(await self._request(server, name, {"input": arguments}, writing=name in WRITE_TOOLS))
-
-    async def change(self, name: str, arguments: dict[str, Any], keep: Callable[[PlannedChange], None]) -> Outcome:
-        """Run a file tool that changes a file, after `keep` has recorded what is in that file before."""
-        async with self._server() as server:
-            reply = await self._request(server, name, {"input": arguments, "plan": True}, writing=True)
-            if reply["is_error"]:
-                return _outcome(reply)
-            keep(PlannedChange(**reply["planned"]))
-            return _outcome(await self._request(server, "make", {"input": {}}, writing=True))
-
-    async def _request(self, server: _Server, name: str, more: dict[str, Any], *, writing: bool) -> dict[str, Any]:
-        limits = self.sandbox.file_limits(writing=writing)
-        request = json.dumps({"name": name, "limits": limits, **more}).encode() + b"\n"
-        return await server.request(name, request, self._timeout)
+            limits = self.sandbox.file_limits(writing=name in WRITE_TOOLS)
+            request = {"name": name, "limits": limits, "input": arguments}
+            if keep is not None:
+                reply = await server.request({**request, "plan": True}, self._timeout)
+                if reply["is_error"]:
+                    return _outcome(reply)
+                keep(PlannedChange(**reply["planned"]))
+                request = {"name": "make", "limits": limits, "input": {}}
+            return _outcome(await server.request(request, self._timeout))
 
     @contextlib.asynccontextmanager
     async def _server(self) -> AsyncIterator[_Server]:

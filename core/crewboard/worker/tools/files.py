@@ -250,10 +250,8 @@ async def _change(context: Context, name: str, given: Input) -> Outcome:
 
     arguments = given.model_dump(exclude_unset=True)
     # What an agent does in a checkout of its own is known from snapshots.
-    if context.run_state.spec.worktree is not None:
-        outcome = await context.file_tools.ask(name, arguments)
-    else:
-        outcome = await context.file_tools.change(name, arguments, keep)
+    is_known = context.run_state.spec.worktree is not None
+    outcome = await context.file_tools.ask(name, arguments, None if is_known else keep)
     return await _enter(context, arguments["path"], outcome)
 
 
