@@ -101,7 +101,7 @@ def claim_runs(team: str, process: str) -> Act:
     directory = TeamDirectory(Path(team))
     host = Host(name=f"host{process}", slots=1000)
     # Connect before the time is measured.
-    directory.store.reach()
+    directory.store.now()
 
     def act(number: int) -> bool:
         while hosts.claim(directory, host, 25):

@@ -13,6 +13,7 @@ import threading
 import time
 
 from crewboard.errors import ExitCode
+from crewboard.store.interface import Key
 
 INTERVAL = 10.0
 """Seconds from one call of a worker to the next."""
@@ -48,7 +49,7 @@ class Worker:
             self._end = store.append(f"{folder}/journal.jsonl", _line(f"{number}.{step}"), at=self._end)
             if step < 3:
                 store.put(f"{folder}/status.json", _STATUS.encode())
-                store.size(f"inbox/{self.name}.jsonl")
+                Key(store, f"inbox/{self.name}.jsonl").size()
         store.put(f"{folder}/cursor.json", b"{}")
         store.append("inbox/operator.jsonl" if number % 2 else f"inbox/{self.name}.jsonl", _line(self.name))
 

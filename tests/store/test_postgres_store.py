@@ -255,8 +255,8 @@ def test_a_holder_without_answers_keeps_no_other_from_its_lease(store: Any, monk
 
 def test_a_pass_knows_when_the_first_lease_ends(store: Any) -> None:
     def seconds() -> float:
-        with store.glance():
-            return float(store.next_end())
+        with store.glance() as glance:
+            return float(glance.next_end())
 
     assert seconds() == math.inf
     first = take(store)
@@ -471,11 +471,11 @@ def test_what_is_read_ahead_is_what_a_read_gives(store: Any, monkeypatch: pytest
     offsets = {INBOX: 0, other: len(line("to fixer 0")) + 4}
     plain = {log: list(store.read(log, offset)) for log, offset in offsets.items()}
     asked = count_queries(monkeypatch)
-    with store.glance():
-        store.read_ahead({**offsets, JOURNAL: 0})
+    with store.glance() as glance:
+        glance.read_ahead({**offsets, JOURNAL: 0})
         assert {log: list(store.read(log, offset)) for log, offset in offsets.items()} == plain
         assert len(asked) == 2
-        store.read_ahead(offsets)
+        glance.read_ahead(offsets)
         store.append(INBOX, line("to scout 3"))
         assert [found for found, _ in store.read(INBOX)][3:] == [line("to scout 3")[:-1]]
 
@@ -490,8 +490,8 @@ def remove_long_ago(store: Any) -> None:
 def test_a_late_reader_does_not_miss_a_removal(store: Any) -> None:
     for name in ("1", "2"):
         store.put(f"tasks/{name}.json", name.encode())
-    with store.glance():
-        mark, _ = store.news(None)
+    with store.glance() as glance:
+        mark, _ = glance.news(None)
     with store.glance("tasks"):
         assert sorted(store.names("tasks")) == ["1.json", "2.json"]
     store.remove("tasks/1.json")
@@ -499,8 +499,8 @@ def test_a_late_reader_does_not_miss_a_removal(store: Any) -> None:
     assert not any(row[0] == "gone" for row in store._server.copy._rows_since("0"))
     run(store.url, "SELECT crewboard.trim('api')")
     assert run(store.url, "SELECT count(*) FROM crewboard.gone") == (0,)
-    with store.glance():
-        mark, news = store.news(mark)
+    with store.glance() as glance:
+        mark, news = glance.news(mark)
         assert news is None
         assert (store.names("tasks"), store.get("tasks/2.json")) == (["2.json"], b"2")
     with store.glance("tasks"):
@@ -508,8 +508,8 @@ def test_a_late_reader_does_not_miss_a_removal(store: Any) -> None:
 
     def is_up_to_date() -> bool:
         nonlocal mark
-        with store.glance():
-            mark, news = store.news(mark)
+        with store.glance() as glance:
+            mark, news = glance.news(mark)
         return bool(news == set())
 
     # Once the transactions of other tests on this server have ended that began before the removal.
@@ -535,8 +535,8 @@ def test_a_glance_names_what_changed(store: Any) -> None:
 
     def news() -> Any:
         nonlocal mark
-        with store.glance():
-            mark, found = store.news(mark)
+        with store.glance() as glance:
+            mark, found = glance.news(mark)
             return found
 
     assert news() is None
@@ -558,8 +558,8 @@ def test_a_glance_names_what_changed(store: Any) -> None:
     early, mark = mark, None
     store.purge()
     store.make_folder("")
-    with store.glance():
-        assert store.news(early)[1] is None
+    with store.glance() as glance:
+        assert glance.news(early)[1] is None
 
 
 def test_a_reader_sees_changes_without_hints(database: str, tmp_path: Path) -> None:
@@ -746,19 +746,19 @@ def test_only_the_first_call_waits_for_a_server_that_is_away(store: Any, monkeyp
 
     waits = [0.0]
     clock = SimpleNamespace(monotonic=lambda: sum(waits), sleep=waits.append)
-    store.reach()
+    store.now()
     with monkeypatch.context() as patch:
         patch.setattr("crewboard.store.postgres_server.time", clock)
         patch.setattr("crewboard.store.postgres_server.connect", refuse)
         store._server._idle.pop().close()
         with pytest.raises(StorageError, match="out of reach"):
-            store.reach()
+            store.now()
         assert len(tried) > 2
         tried.clear()
         with pytest.raises(StorageError, match="out of reach"):
-            store.reach()
+            store.now()
         assert len(tried) == 1
-    store.reach()
+    store.now()
 
 
 def test_listeners_hear_at_once_that_the_connection_is_lost(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from crewboard.errors import LostLeaseError, StorageError
 from crewboard.store.file_store import FileStore
-from crewboard.store.interface import Store, Version
+from crewboard.store.interface import Key, Store, Version
 from tests.crew import WAIT_TIMEOUT, eventually
 from tests.postgres import close_connections, end_leases
 
@@ -104,14 +104,14 @@ def test_an_appended_line_ends_where_the_next_one_begins(store: Store) -> None:
     second = store.append(INBOX, line("b"), durable=True)
     assert list(store.read(INBOX)) == [(line("a")[:-1], first), (line("b")[:-1], second)]
     assert list(store.read(INBOX, first)) == [(line("b")[:-1], second)]
-    assert store.size(INBOX) == second
+    assert Key(store, INBOX).size() == second
     assert store.tail_offset(INBOX, 0) == second
     assert store.tail_offset(INBOX, len(line("b"))) == first
 
 
 def test_a_log_that_is_not_there_is_empty(store: Store) -> None:
     assert lines(store, INBOX) == []
-    assert store.size(INBOX) == store.tail_offset(INBOX, 100) == 0
+    assert Key(store, INBOX).size() == store.tail_offset(INBOX, 100) == 0
 
 
 def test_a_line_is_added_where_its_writer_knows_the_end(store: Store) -> None:
@@ -305,12 +305,12 @@ def test_work_under_a_lock_excludes_that_of_others(
     store: Store, elsewhere: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     def count() -> None:
-        store.append(INBOX, b"%d\n" % (len(lines(store, INBOX)) + 1), at=store.size(INBOX))
+        store.append(INBOX, b"%d\n" % (len(lines(store, INBOX)) + 1), at=Key(store, INBOX).size())
 
     other = elsewhere("""
 def count():
     found = sum(1 for _ in store.read("inbox/scout.jsonl"))
-    store.append("inbox/scout.jsonl", b"%d\\n" % (found + 1), at=store.size("inbox/scout.jsonl"))
+    store.append("inbox/scout.jsonl", b"%d\\n" % (found + 1), at=store.end("inbox/scout.jsonl"))
 print("ready", flush=True)
 for _ in range(100):
     store.locked(".locks/inbox", count)
@@ -337,7 +337,7 @@ def test_each_change_gives_another_version(store: Store) -> None:
     assert all(before != after for before, after in itertools.pairwise(seen))
     last = seen[-1]
     assert last is not None
-    assert (last.size, last.origin) == (store.size(INBOX), seen[0].origin if seen[0] else None)
+    assert (last.size, last.origin) == (Key(store, INBOX).size(), seen[0].origin if seen[0] else None)
 
 
 def test_no_change_is_missed_while_others_write(store: Store) -> None:
@@ -405,8 +405,8 @@ def readings(store: Store) -> list[object]:
     ]
     names = [sorted(store.names(name)) for name in ("", "inbox", "agents", "agents/scout", "none")]
     records = [store.get(name) for name in ("config.json", "agents/scout/spec.json", "none")]
-    sizes = [store.size(INBOX), store.size(JOURNAL), store.size("none")]
-    logs = [list(store.read(log, offset)) for log in (INBOX, "none") for offset in (0, store.size(log))]
+    sizes = [Key(store, INBOX).size(), Key(store, JOURNAL).size(), Key(store, "none").size()]
+    logs = [list(store.read(log, offset)) for log in (INBOX, "none") for offset in (0, Key(store, log).size())]
     return [found, names, records, sizes, logs, store.is_held(LEASE), store.last_said(LEASE)]
 
 
@@ -444,7 +444,7 @@ def test_a_glance_sees_what_its_process_writes(store: Store) -> None:
         thread.join()
         assert store.get("config.json") == b"2"
         end = store.append(INBOX, line("b"))
-        assert (store.size(INBOX), lines(store, INBOX)[1:]) == (end, [line("b")[:-1]])
+        assert (Key(store, INBOX).size(), lines(store, INBOX)[1:]) == (end, [line("b")[:-1]])
         store.locked(".locks/roster", write_under_a_lock)
         assert store.get("config.json") == b"24"
         held = store.take(LEASE)
@@ -473,7 +473,7 @@ def test_a_glance_forgets_what_was_removed_and_made_again(store: Store) -> None:
     store.remove(INBOX)
     with store.glance():
         assert store.get("config.json") is None
-        assert store.size(INBOX) == 0
+        assert Key(store, INBOX).size() == 0
     store.purge()
     with store.glance():
         assert store.names("") == store.names("inbox") == []
@@ -520,7 +520,7 @@ for thread in threads:
     while not last:
         last = other.poll() is not None
         with store.glance():
-            size, names = store.size(INBOX), store.names("tasks")
+            size, names = Key(store, INBOX).size(), store.names("tasks")
             for name in set(names) | seen.keys():
                 version = store.changed(f"tasks/{name}")
                 if version is None or version != looked.get(name):
@@ -530,7 +530,7 @@ for thread in threads:
         **{f"{number}.json": b"19" for number in range(16)}, **{f"{number}-19.json": b"{}" for number in range(16)}
     }  # fmt: skip
     assert sorted(names) == sorted(store.names("tasks"))
-    assert size == store.size(INBOX)
+    assert size == Key(store, INBOX).size()
 
 
 def test_under_a_lock_a_glance_is_not_older_than_the_lock(

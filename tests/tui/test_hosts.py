@@ -195,13 +195,13 @@ async def test_work_that_an_ending_host_cut_off_is_resumed_or_acknowledged(
 
 @pytest.mark.long
 async def test_hosts_were_up_while_the_database_is_away(spread: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise StorageError("the store postgresql://crew@db failed: connection refused", away=True)
 
     async with opened(spread, 120, 40) as stage:
         await stage.press("H", "j")
         await stage.sees("1 of 2 hosts up, 4/8 slots", "up since", "4 of 8 slots in use")
-        monkeypatch.setattr(FileStore, "reach", refuse)
+        monkeypatch.setattr(FileStore, "glance", refuse)
         stage.app.context.reading.poke()
         await stage.sees("database away", "1 of 2 hosts was up ", "s ago, 4 of 8 slots in use")
         await stage.press("5")

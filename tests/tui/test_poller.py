@@ -61,7 +61,7 @@ def listener(frozen: Frozen) -> Iterator[Listener]:
 
 
 def test_that_no_file_events_arrive_is_said_once_it_is_known(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> int:
+    def refuse(*_: object) -> int:
         raise OSError(24, "inotify instance limit reached")
 
     monkeypatch.setattr("watchdog.observers.inotify_c.InotifyFD._create_inotify_fd", refuse)
@@ -85,7 +85,7 @@ def test_a_database_that_does_not_answer_is_shown(listener: Listener, monkeypatc
     listener.next()
     hangs, fails = threading.Event(), threading.Event()
 
-    def reach(_: object) -> None:
+    def look(*_: object) -> None:
         hangs.set()
         fails.wait(WAIT_TIMEOUT)
         raise StorageError("the store postgresql://crew@db.example.org/crewboard failed: no connection", away=True)
@@ -93,7 +93,7 @@ def test_a_database_that_does_not_answer_is_shown(listener: Listener, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(poller, "LATE", 0.0)
         patched.setattr(TeamPoller, "is_remote", True)
-        patched.setattr(FileStore, "reach", reach)
+        patched.setattr(FileStore, "glance", look)
         listener.reading.poke()
         assert hangs.wait(WAIT_TIMEOUT)
         listener.reading.note_late()
@@ -114,11 +114,11 @@ def test_a_database_that_does_not_answer_is_shown(listener: Listener, monkeypatc
 def test_only_a_database_that_does_not_answer_is_away(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     listener.next()
 
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise StorageError("the tables in postgresql://db have version 2, and this crewboard needs 1")
 
     monkeypatch.setattr(TeamPoller, "is_remote", True)
-    monkeypatch.setattr(FileStore, "reach", refuse)
+    monkeypatch.setattr(FileStore, "glance", refuse)
     listener.reading.poke()
     shown = listener.next()
     line = "".join(span.text for span in alert_line(shown, NOW, 120))

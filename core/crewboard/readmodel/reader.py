@@ -29,7 +29,7 @@ from crewboard.store import files as store_files
 from crewboard.store import hosts as store_hosts
 from crewboard.store import operators as store_operators
 from crewboard.store import tasks
-from crewboard.store.interface import Key
+from crewboard.store.interface import Glance, Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _RESTS: frozenset[State] = frozenset({"idle", "paused"})
@@ -286,19 +286,18 @@ class TeamReader:
         Raises:
             StorageError: The team's store is out of reach. What cannot be read in one that answers is damage.
         """
-        with self.team.store.glance():
-            mark, news = self.team.store.news(self._mark)
+        with self.team.store.glance() as glance:
+            mark, news = glance.news(self._mark)
             if changed is not None:
                 # Imported here: only what watches a team tells what changed, and has loaded it.
                 from crewboard.readmodel.watcher import agent_of
 
                 changed = {*changed, *map(agent_of, news)} if news is not None else None
-            view = self._read(changed, measured)
+            view = self._read(glance, changed, measured)
             self._mark = mark
             return view
 
-    def _read(self, changed: Collection[str] | None, measured: int | None) -> TeamView:
-        self.team.store.reach()
+    def _read(self, glance: Glance, changed: Collection[str] | None, measured: int | None) -> TeamView:
         now = self._clock()
         self._unreadable.clear()
         listed = self._config.get()
@@ -336,6 +335,7 @@ class TeamReader:
         starts = self._hosts.held_starts(self._starts.get() or HeldStarts())
         hosts = self._hosts.seen
         common = _Common(config, pending, board, only_operator, results, operator, starts, supervisor.alive, hosts)
+        glance.read_ahead({self.team.inbox(name).name: self._agents[name].unread.offset for name in held})
         self._read_agents(held, common, now)
         if self._hosts.count(reader.view for reader in self._agents.values() if reader.view is not None):
             self._read_agents({}, replace(common, hosts=self._hosts.seen), now)
@@ -418,7 +418,6 @@ class TeamReader:
         known = self._common
         if known is None or common != known:
             known = self._common = common
-        self.team.store.read_ahead({self.team.inbox(name).name: self._agents[name].unread.offset for name in held})
         for name in held if known is not common else self._agents:
             reader = self._agents[name]
             if name in held or reader.facts is None:

@@ -35,9 +35,6 @@ class FileStore(Struct, frozen=True):
     def describe(self, name: str) -> str:
         return f"{self.root}/{name}"
 
-    def reach(self) -> None:
-        """Do nothing: each file that cannot be read is reported by itself."""
-
     def now(self) -> float:
         return time.time()
 
@@ -57,12 +54,6 @@ class FileStore(Struct, frozen=True):
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
         return files.read_lines(self.describe(log), offset)
-
-    def read_ahead(self, logs: Mapping[str, int]) -> None:
-        """Do nothing: a read costs microseconds."""
-
-    def size(self, log: str) -> int:
-        return files.size(self.describe(log))
 
     def tail_offset(self, log: str, length: int) -> int:
         return files.tail_offset(self.describe(log), length)
@@ -123,9 +114,9 @@ class FileStore(Struct, frozen=True):
 
     # Changes.
 
-    def glance(self, folder: str | None = None) -> contextlib.AbstractContextManager[None]:
-        # A look at a file costs microseconds.
-        return contextlib.nullcontext()
+    def glance(self, folder: str | None = None) -> contextlib.AbstractContextManager["FileStore"]:
+        # A look at a file costs microseconds, so this is what a glance does, too.
+        return contextlib.nullcontext(self)
 
     def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
         return 0, ()
@@ -133,6 +124,9 @@ class FileStore(Struct, frozen=True):
     def next_end(self) -> float:
         # The kernel ends one with its holder.
         return math.inf
+
+    def read_ahead(self, logs: Mapping[str, int]) -> None:
+        """Do nothing: a read costs microseconds."""
 
     def changed(self, name: str) -> Version | None:
         path, now = f"{self.root}/{name}", time.time_ns()

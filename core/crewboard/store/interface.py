@@ -54,6 +54,25 @@ class Listener(Protocol):
         """End the hints, without waiting for the thread that gives them."""
 
 
+class Glance(Protocol):
+    """A pass over many names of a store, whose reading is cheap in it (`Store.glance`)."""
+
+    def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
+        """Return a mark, and the names that changed since another mark: None if any may have.
+
+        A store that gives hints of all changes (`listen` with `deep`) returns none.
+        """
+
+    def next_end(self) -> float:
+        """Return the seconds until the first lease ends unless it is renewed. Infinity if none ends by time alone."""
+
+    def read_ahead(self, logs: Mapping[str, int]) -> None:
+        """Prepare one `read` of each of these logs, from its offset on.
+
+        A store that answers a single read at little cost does nothing. So does each for a log that has much to read.
+        """
+
+
 class Store(Protocol):
     """The records, logs and leases of one team. Every call blocks.
 
@@ -63,9 +82,6 @@ class Store(Protocol):
     A write is done completely, or raises and is not there. Each verb raises StorageError if the storage fails, and each
     one that writes LostLeaseError if this process may not write any more (`files.require_before_writing`).
     """
-
-    def reach(self) -> None:
-        """Raise StorageError if the whole store is out of reach, and not a part of it."""
 
     def now(self) -> float:
         """Return the time of the store's own clock in epoch seconds."""
@@ -88,15 +104,6 @@ class Store(Protocol):
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
         """Yield each complete line from `offset` on without its newline, None if too long, and the offset after it."""
-
-    def read_ahead(self, logs: Mapping[str, int]) -> None:
-        """Prepare one `read` of each of these logs, from its offset on, in the present `glance`.
-
-        A store that answers a single read at little cost does nothing. So does each for a log that has much to read.
-        """
-
-    def size(self, log: str) -> int:
-        """Return the size of a log in bytes, 0 if there is none."""
 
     def tail_offset(self, log: str, length: int) -> int:
         """Return the offset of the first line in the last `length` bytes; with 0, where the next line will begin."""
@@ -164,11 +171,11 @@ class Store(Protocol):
     def free(self, lease: str, said: bytes) -> None:
         """Free a lease whose holder has certainly ended. `said` is what that holder wrote into it."""
 
-    def glance(self, folder: str | None = None) -> AbstractContextManager[None]:
+    def glance(self, folder: str | None = None) -> AbstractContextManager[Glance]:
         """Return a block for a pass over many names, in which reading them is cheap.
 
-        In it, `changed`, `get`, `names`, `size`, `is_held` and `last_said` of this thread may tell the state at its
-        beginning. They tell what was committed before it, and what this process wrote in it. A block in another one
+        In it, `changed`, `get`, `names`, `is_held` and `last_said` of this thread may tell the state at its beginning.
+        They tell what was committed before it, and what this process wrote in it. A block in another one
         looks anew. Under a lock, nothing is older than the lock.
 
         With a `folder`, it is for a pass over what is directly in that one, and in another block it changes nothing.
@@ -177,20 +184,8 @@ class Store(Protocol):
             StorageError: The store is out of reach.
         """
 
-    def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
-        """Return a mark, and the names that changed since another mark: None if any may have. In a `glance` only.
-
-        A store that gives hints of all changes (`listen` with `deep`) returns none.
-        """
-
-    def next_end(self) -> float:
-        """Return the seconds until the first lease ends unless it is renewed. In a `glance` only.
-
-        Infinity if none ends by time alone.
-        """
-
     def changed(self, name: str) -> Version | None:
-        """Return the version of a record, log or folder, None if there is none. No change is missed.
+        """Return the version of a record, log or folder in the store, None if there is none. No change is missed.
 
         A folder changes when something in it is added, replaced or removed.
         """
@@ -229,7 +224,9 @@ class Key(Struct, frozen=True):
         return self.store.read(self.name, offset)
 
     def size(self) -> int:
-        return self.store.size(self.name)
+        """Return the size of a log in bytes, 0 if there is none."""
+        found = self.changed()
+        return found.size if found is not None else 0
 
     def tail_offset(self, length: int) -> int:
         return self.store.tail_offset(self.name, length)

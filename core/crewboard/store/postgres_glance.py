@@ -8,7 +8,9 @@ The copy has the bodies of those records only that were asked for, and of others
 once it was asked for that of one, all records of the folder `tasks` once it was asked for one.
 """
 
+import functools
 import math
+import operator
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,8 +50,6 @@ _BEFORE_ALL, _AFTER_ALL = "0", str(2**64 - 1)
 _MAX_NEWS = 50_000
 """Changes that are kept for readers that look rarely."""
 
-_ROOT = Version(0.0, 0, 0, 0)
-
 Query = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
 """A function that returns the rows of a query."""
 
@@ -83,6 +83,7 @@ class Copy:
         self.outdated = False
         """True after a write of this process, which a look has not seen yet."""
         self._looks = 0
+        self._is_clone = False
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -102,6 +103,7 @@ class Copy:
     def clone(self) -> "Copy":
         """Return a copy of this one, for a transaction: what that writes may be undone."""
         other = Copy(self.url, self.team, self._query, self.folder)
+        other._is_clone = True
         with self._lock:
             other._since, other._id, other._now = self._since, self._id, self._now
             other._folders, other._names = set(self._folders), set(self._names)
@@ -214,45 +216,31 @@ class Copy:
 
     def news(self, mark: int | None) -> tuple[int, set[str] | None]:
         """Return the number of the last look, and the names that changed after look `mark`: None if any may have."""
+        if self._is_clone:
+            # It does not know what changed before.
+            return mark or 0, None
         if mark is None or mark < self._news_after:
             return self._looks, None
         return self._looks, {name for _, name in takewhile(lambda each: each[0] > mark, reversed(self._news))}
 
-    def changed(self, name: str) -> Version | None:
-        """Return the version of a name as `Store.changed` does."""
+    def find(self, name: str, *, body: bool) -> Row | None:
+        """Return the entry or the lease of a name, None if there is none. With `body`, a small record has its body."""
         row = self._entries.get(name) or self._leases.get(name)
-        if row is not None:
-            return row.version if row.kind != "folder" else self._folder_version(name, row.version)
-        return self._folder_version("", _ROOT) if not name and self._id else None
+        if body and row is not None and row.kind == "record" and row.body is None and row.version.size <= _MAX_BODY:
+            self._read_bodies_like(name)
+        return row
 
-    def _folder_version(self, folder: str, own: Version) -> Version:
-        known = self._versions.get(folder)
+    def folder_version(self, folder: Row) -> Version:
+        """Return the version of a folder, which is another one after each change in it."""
+        known = self._versions.get(folder.place)
         if known is None:
-            inside = [self._by_id[ident] for ident in self._inside[folder]]
+            inside = [self._by_id[ident] for ident in self._inside[folder.place]]
             latest = max((row.version.at for row in inside if row.kind != "lease"), default=0.0)
+            # Numbers may be committed in another order than they are given: the highest one does not tell all changes.
             numbers = [row.number for row in inside]
-            both = 0
-            for number in numbers:
-                both ^= number
-            known = Version(max(own.at, latest), len(inside), own.origin, f"{sum(numbers)}.{both}")
-            self._versions[folder] = known
+            mark = f"{sum(numbers)}.{functools.reduce(operator.xor, numbers, 0)}"
+            known = self._versions[folder.place] = Version(max(folder.version.at, latest), len(inside), folder.id, mark)
         return known
-
-    def get(self, record: str) -> bytes | None:
-        """Return the body of a record, None if there is none."""
-        row = self._entries.get(record)
-        if row is None or row.kind != "record":
-            return None
-        if row.body is None and row.version.size <= _MAX_BODY:
-            self._read_bodies_like(record)
-        if row.body is not None:
-            return row.body
-        folder, _, name = record.rpartition("/")
-        rows = self._query(
-            "SELECT body FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s AND kind = 'record'",
-            (self.team, folder, name),
-        )
-        return rows[0][0] if rows else None
 
     def _read_bodies_like(self, record: str) -> None:
         """Read the bodies of the records like one, unless those were asked for before."""
@@ -302,24 +290,9 @@ class Copy:
         """Return, once, the lines of a log that were read ahead, each with the offset after it; None if none were."""
         return self._ahead.pop((log, offset), None)
 
-    def size(self, log: str) -> int:
-        """Return the size of a log, 0 if there is none."""
-        row = self._entries.get(log)
-        return row.version.size if row is not None else 0
-
-    def is_held(self, lease: str) -> bool:
-        """Return True if a lease was held at the last look."""
-        row = self._leases.get(lease)
-        return row is not None and row.is_held
-
     def next_end(self) -> float:
         """Return the seconds from the last look until the first lease ends, infinity if none is held."""
         return min((row.version.at for row in self._leases.values() if row.is_held), default=math.inf) - self._now
-
-    def last_said(self, lease: str) -> bytes | None:
-        """Return what the holder of a lease said, None if there is no lease."""
-        row = self._leases.get(lease)
-        return row.body if row is not None else None
 
 
 class _Glance:
@@ -334,7 +307,7 @@ _current: ContextVar[_Glance] = ContextVar("glance", default=_OUTSIDE)
 
 
 @contextmanager
-def glance_at(copy: Copy) -> Iterator[None]:
+def glance_at(copy: Copy) -> Iterator[Copy]:
     """Bring a copy up to date, and use it until the block ends.
 
     Raises:
@@ -344,7 +317,7 @@ def glance_at(copy: Copy) -> Iterator[None]:
     glance = _Glance(copy)
     token = _current.set(glance)
     try:
-        yield
+        yield copy
     finally:
         glance.copy = None
         _current.reset(token)

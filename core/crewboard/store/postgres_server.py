@@ -292,7 +292,7 @@ class Server:
         """Return the rows of a query."""
         return self.call(lambda connection, _: connection.execute(query.encode(), parameters, binary=True).fetchall())
 
-    def glance(self, folder: str | None = None) -> AbstractContextManager[None]:
+    def glance(self, folder: str | None = None) -> AbstractContextManager[Copy]:
         """Return a block in which reads use the copy, or in a transaction, which may be undone, one of their own."""
         copy = self.copy
         if folder is not None:

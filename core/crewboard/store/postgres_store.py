@@ -9,11 +9,10 @@ PostgreSQL only.
 """
 
 import contextlib
-import math
 import re
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -26,7 +25,7 @@ from crewboard.errors import BadDataError, LostLeaseError, StorageError, UsageEr
 from crewboard.records.base import decoder
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
-from crewboard.store.postgres_glance import Copy, copy_of
+from crewboard.store.postgres_glance import Copy, Row, copy_of
 from crewboard.store.postgres_server import PostgresListener, Server, close_all, describe_error, server_of
 
 __all__ = ["PostgresStore", "close_all", "require_url"]
@@ -36,6 +35,14 @@ _PAGE = 256
 
 _LOST, _NOT_AT_END, _NO_FOLDER = -1, -2, -3
 """Results of functions of the schema that changed nothing."""
+
+_FIND = """
+SELECT kind, id, version, extract(epoch FROM changed)::float8, size, CASE WHEN %s THEN body END, false
+  FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s
+UNION ALL
+SELECT 'lease', token, token, extract(epoch FROM until)::float8, length(said), said, until > clock_timestamp()
+  FROM crewboard.leases WHERE team = %s AND folder = %s AND name = %s
+"""
 
 Parameters = Sequence[object]
 
@@ -82,26 +89,13 @@ class PostgresStore(Struct, frozen=True):
     def _server(self) -> Server:
         return server_of(self.url, self.team)
 
-    def reach(self) -> None:
-        if copy_of(self.url, self.team) is None:
-            self._rows("SELECT 1", ())
-
-    def glance(self, folder: str | None = None) -> AbstractContextManager[None]:
-        if folder is not None and self._copy(folder) is not None:
-            return contextlib.nullcontext()
+    def glance(self, folder: str | None = None) -> AbstractContextManager[Copy]:
+        if folder is not None and (copy := self._copy(folder)) is not None:
+            return contextlib.nullcontext(copy)
         return self._server.glance(folder)
 
     def _copy(self, name: str) -> Copy | None:
         return copy_of(self.url, self.team, name)
-
-    def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
-        copy = copy_of(self.url, self.team)
-        # A copy for a transaction does not know what changed before.
-        return copy.news(mark) if copy is self._server.copy else (mark or 0, None)
-
-    def next_end(self) -> float:
-        copy = copy_of(self.url, self.team)
-        return copy.next_end() if copy is not None else math.inf
 
     def now(self) -> float:
         return float(self._rows("SELECT extract(epoch FROM clock_timestamp())::float8", ())[0][0])
@@ -123,12 +117,13 @@ class PostgresStore(Struct, frozen=True):
 
     def end(self, log: str) -> int:
         # Lines are whole: there is none to terminate.
-        return self.size(log)
+        row = self._find(log)
+        return row.version.size if row is not None else 0
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
         copy = self._copy(log)
         if copy is not None:
-            if copy.size(log) <= offset:
+            if (row := copy.find(log, body=False)) is None or row.version.size <= offset:
                 return
             if (ready := copy.lines_after(log, offset)) is not None:
                 yield from ready
@@ -146,18 +141,8 @@ class PostgresStore(Struct, frozen=True):
             if len(rows) < _PAGE:
                 return
 
-    def read_ahead(self, logs: Mapping[str, int]) -> None:
-        copy = copy_of(self.url, self.team)
-        if copy is not None:
-            copy.read_ahead(logs)
-
-    def size(self, log: str) -> int:
-        if (copy := self._copy(log)) is not None:
-            return copy.size(log)
-        return int(self._value("size FROM crewboard.entries", log) or 0)
-
     def tail_offset(self, log: str, length: int) -> int:
-        end = self.size(log)
+        end = self.end(log)
         if end - length <= 0:
             return 0
         rows = self._rows(
@@ -170,10 +155,8 @@ class PostgresStore(Struct, frozen=True):
     # Records.
 
     def get(self, record: str) -> bytes | None:
-        if (copy := self._copy(record)) is not None:
-            return copy.get(record)
-        found: bytes | None = self._value("body FROM crewboard.entries", record, "AND kind = 'record'")
-        return found
+        row = self._find(record, body=True)
+        return row.body if row is not None and row.kind == "record" else None
 
     def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
         self._write(record, "put(%s, %s, %s, %s)", lambda _: (record, data))
@@ -213,31 +196,11 @@ class PostgresStore(Struct, frozen=True):
     # Changes.
 
     def changed(self, name: str) -> Version | None:
-        if (copy := self._copy(name)) is not None:
-            return copy.changed(name)
-        place = (self.team, *_split(name))
-        rows = self._rows(
-            "SELECT kind, extract(epoch FROM changed)::float8, size, id, version FROM crewboard.entries "
-            "WHERE team = %s AND folder = %s AND name = %s UNION ALL "
-            "SELECT 'lease', extract(epoch FROM until)::float8, length(said), token, token FROM crewboard.leases "
-            "WHERE team = %s AND folder = %s AND name = %s UNION ALL "
-            "SELECT 'folder', 0, 0, 0, 0 FROM crewboard.teams WHERE name = %s AND %s = ''",
-            (*place, *place, self.team, name),
-        )
-        if not rows:
-            return None
-        kind, at, size, origin, version = rows[0]
-        if kind != "folder":
-            return Version(at, size, origin, version)
-        # Numbers may be committed in another order than they are given, so the highest one does not tell all changes.
-        count, latest, mark = self._rows(
-            "SELECT count(*), coalesce(max(extract(epoch FROM changed)), 0)::float8, "
-            "concat(coalesce(sum(version), 0), '.', coalesce(bit_xor(version), 0)) FROM ("
-            "SELECT version, changed FROM crewboard.entries WHERE team = %s AND folder = %s UNION ALL "
-            "SELECT token, NULL FROM crewboard.leases WHERE team = %s AND folder = %s) AS inside",
-            (self.team, name, self.team, name),
-        )[0]
-        return Version(max(at, latest), count, origin, mark)
+        row = self._find(name)
+        if row is None or row.kind != "folder":
+            return row.version if row is not None else None
+        with self.glance(name) as glance:
+            return glance.folder_version(row)
 
     def locked(self, lock: str, work: Callable[[], T]) -> T:
         return self._server.locked(f"{self.team}/{lock}", work)
@@ -281,15 +244,12 @@ class PostgresStore(Struct, frozen=True):
         self._server.fence(held, lost)
 
     def is_held(self, lease: str) -> bool:
-        if (copy := self._copy(lease)) is not None:
-            return copy.is_held(lease)
-        return self._value("1 FROM crewboard.leases", lease, "AND until > clock_timestamp()") is not None
+        row = self._find(lease)
+        return row is not None and row.is_held
 
     def last_said(self, lease: str) -> bytes | None:
-        if (copy := self._copy(lease)) is not None:
-            return copy.last_said(lease)
-        said: bytes | None = self._value("said FROM crewboard.leases", lease)
-        return said
+        row = self._find(lease)
+        return row.body if row is not None and row.kind == "lease" else None
 
     def release(self, held: Held) -> None:
         self._server.forget(held)
@@ -307,11 +267,16 @@ class PostgresStore(Struct, frozen=True):
     def _rows(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
         return self._server.rows(query, parameters)
 
-    def _value(self, what: str, name: str, more: str = "") -> Any:
-        """Return one value of what is stored under a name, None if there is none."""
-        query = f"SELECT {what} WHERE team = %s AND folder = %s AND name = %s {more}"
-        rows = self._rows(query, (self.team, *_split(name)))
-        return rows[0][0] if rows else None
+    def _find(self, name: str, *, body: bool = False) -> Row | None:
+        """Return the entry or the lease of a name, None if there is none. With `body`, a record has its body."""
+        if (copy := self._copy(name)) is not None:
+            row = copy.find(name, body=body)
+            if row is None or not body or row.kind != "record" or row.body is not None:
+                return row
+        place = (self.team, *_split(name))
+        for kind, ident, number, at, size, content, is_held in self._rows(_FIND, (body, *place, *place)):
+            return Row(kind, name, ident, number, Version(at, size, ident, number), content, is_held)
+        return None
 
     def _change(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
         """Return the rows of a query that writes."""

@@ -248,7 +248,7 @@ def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:
     said = ""
     while True:
         try:
-            team.store.reach()
+            team.store.now()
         except StorageError as error:
             if error.away:
                 outage.begin(error)

@@ -431,8 +431,8 @@ class LocalHost:
         if self._look_timer is not None:
             self._look_timer.cancel()
         with self.supervisor.noting_failures(""):
-            with self._team.store.glance():
-                lost, next_end = self.find_lost(), self._team.store.next_end()
+            with self._team.store.glance() as glance:
+                lost, next_end = self.find_lost(), glance.next_end()
             if next_end < TELL_INTERVAL:
                 delay = max(next_end, _LOOK_INTERVAL)
                 self._look_timer = asyncio.get_running_loop().call_later(delay, self._look_for_lost)
