@@ -104,8 +104,11 @@ def replaced(place: object, name: str, by: object) -> Patch:
 WITHOUT_LOCKS = replaced(file_store.FileStore, "locked", lambda self, lock, work: work())
 
 
-def send_unlocked(path: Path, lock: Path, line: bytes, *, durable: bool = False) -> int:
-    return files.append_unlocked(path, line, durable=durable)
+_APPEND_LINE = files.append_line
+
+
+def send_unlocked(path: Path, lock: Path, line: bytes, *, at: int | None = None, durable: bool = False) -> int:
+    return _APPEND_LINE(path, None, line, at=at, durable=durable)
 
 
 def cut_off(path: Path, spans: list[tuple[int, int]]) -> None:
@@ -368,7 +371,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was half written counts from the next start on, or never",
-        replaced(file_store.FileStore, "end", lambda self, log: files.size(self.describe(log))),
+        replaced(file_store.FileStore, "end", lambda self, log: Key(self, log).size()),
         scenario("receive"),
     ),
     Mutant("an entry of a journal has an end", mail_at_once, interleaving(interleavings.much_mail)),

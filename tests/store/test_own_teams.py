@@ -97,7 +97,7 @@ USES: dict[str, Callable[[Path], object]] = {
     "read": files.read_file,
     "read lines": lambda path: list(files.read_lines(path)),
     "find the tail": lambda path: files.tail_offset(path, 100),
-    "append": lambda path: files.append_unlocked(path, b"{}\n"),
+    "append": lambda path: files.append_line(path, None, b"{}\n"),
     "seal": files.seal,
     "lock": lambda path: files.locked(path).__enter__(),
     "take a lease": lambda path: leases.take(key_of(path)),

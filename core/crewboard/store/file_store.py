@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from crewboard import env
-from crewboard.errors import LostLeaseError, StorageError
+from crewboard.errors import StorageError
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
 from crewboard.unix import locks
@@ -41,16 +41,11 @@ class FileStore(Struct, frozen=True):
     # Logs.
 
     def append(self, log: str, line: bytes, *, at: int | None = None, durable: bool = False) -> int:
-        path = self.describe(log)
-        if at is not None:
-            return files.append_unlocked(path, line, find=lambda fd: _find_at(fd, path, at, line), durable=durable)
-        lock = self.describe(f".locks/{log.removesuffix('.jsonl').replace('/', '-')}")
-        return files.append_line(path, lock, line, durable=durable)
+        lock = self.describe(f".locks/{log.removesuffix('.jsonl').replace('/', '-')}") if at is None else None
+        return files.append_line(self.describe(log), lock, line, at=at, durable=durable)
 
     def end(self, log: str) -> int:
-        path = self.describe(log)
-        files.seal(path)
-        return files.size(path)
+        return files.seal(self.describe(log))
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
         return files.read_lines(self.describe(log), offset)
@@ -224,25 +219,6 @@ class FileStore(Struct, frozen=True):
 
     def free(self, lease: str, said: bytes) -> None:
         """Do nothing: the kernel has freed it."""
-
-
-def _find_at(fd: int, path: str, at: int, line: bytes) -> int | None:
-    """Return the offset after `line` if it is what a file has from `at` on; None if the file ends there.
-
-    What a failed attempt left there, blank or torn, is no line of another writer.
-
-    Raises:
-        LostLeaseError: The file is shorter, or another line is there.
-    """
-    size = os.fstat(fd).st_size
-    if size < at:
-        raise LostLeaseError(f"{path} was replaced by an older one; this run ends")
-    there = os.pread(fd, size - at, at) if size > at else b""
-    if there == line:
-        return size
-    if any(each.startswith(b"{") and each.endswith(b"}") for each in there.split(b"\n")):
-        raise LostLeaseError(f"another process wrote into {path}; this run ends")
-    return None
 
 
 def _close(fd: int) -> None:

@@ -31,8 +31,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec import Struct
-
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UntrustedError
 from crewboard.names import TEAMS_FOLDER
 from crewboard.store import ownership
@@ -235,42 +233,40 @@ def locked(path: StrPath) -> Iterator[None]:
             os.close(fd)
 
 
-Search = Callable[[int], int | None]
-"""Returns the offset after a line if the file that a descriptor has open has it already, else None."""
-
-
-def append_line(path: StrPath, lock: StrPath, line: bytes, *, durable: bool = False) -> int:
+def append_line(
+    path: StrPath, lock: StrPath | None, line: bytes, *, at: int | None = None, durable: bool = False
+) -> int:
     """Append `line`, which ends with a newline, completely or not at all. Return the offset after it.
+
+    Without a `lock`, the file has a single writer. If that knows where the file ends, it gives `at`; then nothing is
+    added if the line is there already.
 
     `durable` also waits for the disk. That protects against a power cut; a killed process needs no fsync
     (docs/decisions/0011-power-cuts.md). Others append meanwhile, and share the sync of the disk.
 
     Raises:
         StorageError: The write failed; nothing of the line remains.
+        LostLeaseError: The file does not end at `at`, and has another line there.
         BadDataError: The line is longer than `MAX_LINE`.
     """
-    with locked(lock):
-        added = _append(path, line, None)
-    return _finish(added, path, durable=durable)
+    with locked(lock) if lock is not None else contextlib.nullcontext():
+        fd, ours, end = _append(path, line, at)
+    try:
+        try:
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise _undo(path, ours, error) from error
+    # Only a file's first line needs this: later ones are in a file that the folder on the disk already contains.
+    if durable and not (ours and ours[0][0]):
+        sync_folder(os.path.dirname(path) or ".")
+    return end
 
 
-def append_unlocked(path: StrPath, line: bytes, *, find: Search | None = None, durable: bool = False) -> int:
-    """Append `line` as `append_line` does, without a lock: for a file that has a single writer.
-
-    Nothing is added if `find` finds the line.
-    """
-    return _finish(_append(path, line, find), path, durable=durable)
-
-
-class _Added(Struct, frozen=True):
-    """A line that this process wrote or found in the file that `fd` has open, and the offset after it."""
-
-    fd: int
-    spans: list[_Span]
-    end: int
-
-
-def _append(path: StrPath, line: bytes, find: Search | None) -> _Added:
+def _append(path: StrPath, line: bytes, at: int | None) -> tuple[int, list[_Span], int]:
+    """Write `line`; return the open file, which parts of it were written, and the offset after the line."""
     if len(line) > MAX_LINE:
         raise BadDataError(f"a line of {len(line)} bytes for {path} is longer than the limit of {MAX_LINE} bytes")
     ours: list[_Span] = []
@@ -280,7 +276,7 @@ def _append(path: StrPath, line: bytes, find: Search | None) -> _Added:
         try:
             # Again, because only now the file is certain to be in the directory that was checked.
             require_ownership()
-            end = find(fd) if find is not None else None
+            end = _find_at(fd, path, at, line) if at is not None else None
             if end is None:
                 _write_line(fd, path, line, ours)
                 end = sum(ours[-1])
@@ -289,23 +285,26 @@ def _append(path: StrPath, line: bytes, find: Search | None) -> _Added:
             raise
     except OSError as error:
         raise _undo(path, ours, error) from error
-    return _Added(fd, ours, end)
+    return fd, ours, end
 
 
-def _finish(added: _Added, path: StrPath, *, durable: bool) -> int:
-    """Wait for the disk if the line must be durable, and close the file."""
-    try:
-        try:
-            if durable:
-                os.fsync(added.fd)
-        finally:
-            os.close(added.fd)
-        # Only a file's first line needs this: later ones are in a file that the folder on the disk already contains.
-        if durable and not (added.spans and added.spans[0][0]):
-            sync_folder(os.path.dirname(path) or ".")
-    except OSError as error:
-        raise _undo(path, added.spans, error) from error
-    return added.end
+def _find_at(fd: int, path: StrPath, at: int, line: bytes) -> int | None:
+    """Return the offset after `line` if it is what a file has from `at` on; None if the file ends there.
+
+    What a failed attempt left there, blank or torn, is no line of another writer.
+
+    Raises:
+        LostLeaseError: The file is shorter, or another line is there.
+    """
+    size = os.fstat(fd).st_size
+    if size < at:
+        raise LostLeaseError(f"{path} was replaced by an older one; this run ends")
+    there = os.pread(fd, size - at, at) if size > at else b""
+    if there == line:
+        return size
+    if any(each.startswith(b"{") and each.endswith(b"}") for each in there.split(b"\n")):
+        raise LostLeaseError(f"another process wrote into {path}; this run ends")
+    return None
 
 
 def _undo(path: StrPath, ours: list[_Span], error: OSError) -> StorageError:
@@ -340,8 +339,8 @@ def _seal(fd: int) -> None:
         _write_some(fd, b"\n")
 
 
-def seal(path: StrPath) -> None:
-    """Terminate a line that a killed writer left without a newline, in a file that has a single writer.
+def seal(path: StrPath) -> int:
+    """Terminate a line that a killed writer left without a newline, in a file that has a single writer. Return its end.
 
     A writer that acts on the contents must call this before it reads them. Otherwise a line that lacks only its newline
     is not read now, and becomes valid as soon as the next line is appended.
@@ -353,8 +352,10 @@ def seal(path: StrPath) -> None:
         fd = open_existing(path, os.O_RDWR | os.O_APPEND)
         try:
             _seal(fd)
+            return os.fstat(fd).st_size
         finally:
             os.close(fd)
+    return 0
 
 
 def _write_some(fd: int, data: bytes) -> int:
@@ -413,14 +414,12 @@ def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
             os.close(fd)
         require_ownership()
         os.replace(temporary, path)
-    except OSError as error:
+    except (OSError, LostLeaseError) as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, LostLeaseError):
+            raise
         raise StorageError(f"cannot write {path}: {reason(error)}; the old file is unchanged") from error
-    except LostLeaseError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
     if durable:
         sync_folder(folder or ".")
 
@@ -529,17 +528,17 @@ def tail_offset(path: StrPath, tail: int) -> int:
     Raises:
         StorageError: The file exists but cannot be read.
     """
-    with storage_errors(f"cannot read {path}"):
-        try:
-            fd = open_existing(path, os.O_RDONLY)
-        except FileNotFoundError:
-            return 0
-        try:
-            end = _last_newline(fd, os.fstat(fd).st_size) + 1
-            start = end - tail
-            return 0 if start <= 0 else _first_newline(fd, start - 1, end) + 1
-        finally:
-            os.close(fd)
+    with (
+        storage_errors(f"cannot read {path}"),
+        contextlib.suppress(FileNotFoundError),
+        open(path, "rb", opener=open_existing) as file,
+    ):
+        end = _last_newline(file.fileno(), os.fstat(file.fileno()).st_size) + 1
+        # A line that begins there has a newline before it.
+        if (before := end - tail - 1) >= 0:
+            file.seek(before)
+            return next((after for _, after in _lines(file.read, before)), end)
+    return 0
 
 
 def _last_newline(fd: int, end: int) -> int:
@@ -551,14 +550,3 @@ def _last_newline(fd: int, end: int) -> int:
             return start + found
         end = start
     return -1
-
-
-def _first_newline(fd: int, start: int, end: int) -> int:
-    """Return the offset of the first newline at or after `start`; there is one before `end`."""
-    while start < end:
-        block = os.pread(fd, _CHUNK, start)
-        found = block.find(b"\n")
-        if found >= 0:
-            return start + found
-        start += len(block) or end
-    return end - 1
