@@ -226,7 +226,7 @@ class Server:
     def connect_once(self) -> None:
         """Connect, to know how long leases of the team last."""
         if not self._was_reached:
-            self.call(lambda connection, _: connection.execute("SELECT 1").fetchone())
+            self.call(lambda connection, _: value_of(connection, "SELECT 1"))
 
     def connect(self) -> "psycopg.Connection[Any]":
         connection = connect(self.url)
@@ -260,8 +260,7 @@ class Server:
         def make(connection: "psycopg.Connection[Any]", _: bool) -> None:
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('crewboard', 0))")
-                row = connection.execute("SELECT to_regclass('crewboard.version') IS NOT NULL").fetchone()
-                if row is not None and not row[0]:
+                if not value_of(connection, "SELECT to_regclass('crewboard.version') IS NOT NULL"):
                     connection.execute(schema)
 
         self.call(make)
@@ -346,7 +345,7 @@ class Server:
         query = "SELECT pg_current_xact_id()::text FROM pg_advisory_xact_lock(hashtextextended(%s, 0))"
         files.require_ownership()
         if self._inside.connection is not None:
-            self.call(lambda connection, _: connection.execute(query, (lock,)).fetchone())
+            self.call(lambda connection, _: value_of(connection, query, (lock,)))
             return work()
         ended = _Ended[T]()
 
@@ -356,9 +355,9 @@ class Server:
                     return ended.result()
                 ended.xid = None
                 connection.execute("BEGIN")
-                row = connection.execute(query, (lock,)).fetchone()
+                xid = value_of(connection, query, (lock,))
                 ended.returned, ended.raised = self._work_in(connection, work)
-                ended.xid = None if row is None else row[0]
+                ended.xid = xid
                 connection.execute("COMMIT")
                 return ended.result()
 
@@ -446,9 +445,9 @@ class _Ended(Struct, Generic[T]):
     def is_committed(self, connection: "psycopg.Connection[Any]") -> bool:
         """Return True if the transaction whose commit was not answered was successful. Wait until it has ended."""
         while self.xid is not None:
-            row = connection.execute("SELECT pg_xact_status(%s::xid8)", (self.xid,)).fetchone()
-            if row is None or row[0] != "in progress":
-                return row is not None and row[0] == "committed"
+            status = value_of(connection, "SELECT pg_xact_status(%s::xid8)", (self.xid,))
+            if status != "in progress":
+                return bool(status == "committed")
             time.sleep(0.01)
         return False
 
@@ -456,6 +455,12 @@ class _Ended(Struct, Generic[T]):
         if self.raised is not None:
             raise self.raised
         return cast("T", self.returned)
+
+
+def value_of(connection: "psycopg.Connection[Any]", query: str, parameters: Sequence[object] = ()) -> Any:
+    """Return the first value that a query returns, None if it returns no row."""
+    row = connection.execute(query.encode(), parameters, binary=True).fetchone()
+    return None if row is None else row[0]
 
 
 def connect(url: str) -> "psycopg.Connection[Any]":
@@ -479,8 +484,7 @@ def connect(url: str) -> "psycopg.Connection[Any]":
     settings = {**waits, "tcp_user_timeout": 1000 * _CONNECT_TIMEOUT}
     calls = ", ".join("set_config(%s, %s, false)" for _ in settings)
     flat = [part for name, value in settings.items() for part in (name, str(value))]
-    row = connection.execute(f"SELECT pg_backend_pid(), {calls}".encode(), flat).fetchone()
-    if row is None or row[0] != connection.info.backend_pid:
+    if value_of(connection, f"SELECT pg_backend_pid(), {calls}", flat) != connection.info.backend_pid:
         # A pooler gives each transaction another session, in which a prepared statement is unknown, or is another one.
         connection.prepare_threshold = None
     return connection
@@ -521,8 +525,8 @@ class PostgresListener:
             if connection.prepare_threshold is None:
                 connection.close()
                 raise StorageError(f"a pooler before {self._url.partition('?')[0]} gives no hints")
-            row = connection.execute("SELECT crewboard.channel(%s)", (self._team,)).fetchone()
-            connection.execute(f"LISTEN {row[0] if row else ''}".encode())
+            channel = value_of(connection, "SELECT crewboard.channel(%s)", (self._team,))
+            connection.execute(f"LISTEN {channel}".encode())
         except psycopg.Error as error:
             raise StorageError(
                 f"the store {self._url.partition('?')[0]} gives no hints: {describe_error(error)}"

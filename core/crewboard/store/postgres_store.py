@@ -16,17 +16,22 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import msgspec
 import psycopg
 from msgspec import Struct
 from psycopg import conninfo
 
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UsageError
-from crewboard.records.base import decoder
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
 from crewboard.store.postgres_glance import Copy, Row, copy_of
-from crewboard.store.postgres_server import PostgresListener, Server, close_all, describe_error, server_of
+from crewboard.store.postgres_server import (
+    PostgresListener,
+    Server,
+    close_all,
+    describe_error,
+    server_of,
+    value_of,
+)
 
 __all__ = ["PostgresStore", "close_all", "require_url"]
 
@@ -45,10 +50,6 @@ SELECT 'lease', token, token, extract(epoch FROM until)::float8, length(said), s
 """
 
 Parameters = Sequence[object]
-
-
-class _Identified(Struct):
-    id: object = None
 
 
 def require_url(url: str) -> None:
@@ -110,9 +111,8 @@ class PostgresStore(Struct, frozen=True):
             )
         # Every commit waits for the disk, so `durable` adds nothing.
         end: int = self._write(
-            log, "append(%s, %s, %s, %s, false, %s, %s, %s)",
-            lambda again: (log, line, _ident(line), at, again and at is None),
-        )  # fmt: skip
+            log, "append(%s, %s, %s, NULL, false, %s, %s, %s)", lambda again: (log, line, at, again and at is None)
+        )
         return end
 
     def end(self, log: str) -> int:
@@ -292,8 +292,7 @@ class PostgresStore(Struct, frozen=True):
 
         def write(connection: "psycopg.Connection[Any]", again: bool) -> Any:
             given = (self.team, *arguments(again), server.token)
-            row = connection.execute(f"SELECT crewboard.{function}".encode(), given, binary=True).fetchone()
-            return None if row is None else row[0]
+            return value_of(connection, f"SELECT crewboard.{function}", given)
 
         try:
             answer = server.call(write)
@@ -313,12 +312,3 @@ class PostgresStore(Struct, frozen=True):
 def _split(name: str) -> tuple[str, str]:
     folder, _, last = name.rpartition("/")
     return folder, last
-
-
-def _ident(line: bytes) -> str | None:
-    """Return the `id` of the object on a line, None if it has none."""
-    try:
-        found = decoder(_Identified).decode(line).id
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return found if isinstance(found, str) else None
