@@ -245,20 +245,18 @@ def update(
         TryLaterError: The owner has another task in progress.
     """
     status, owner, blocked_by = edit.get("status"), edit.get("owner"), edit.get("blocked_by")
-    given = _given(edit, by)
+    given = _given(edit, by, now)
     task = load_for(team, task_id, by)
     if status == "completed" and by != OPERATOR:
         _require_passed(team, task, None)
         _require_reviewed(task)
     if status is None and owner is None and blocked_by is None:
         _check_review_edit(task, given)
-        return _save_edit(team, task, now, **given)
+        return _write(team, task, **given)
     changed = task.replace(owner=owner or task.owner, status=status or task.status, **given)
     goes_on = changed.status == "in_progress" and changed.owner == task.owner
     changed.in_review = task.in_review if goes_on else None
     _check_review_edit(changed, given)
-    if given:
-        changed.edited_at = now
     if changed.owner != task.owner:
         changed.check_failures = 0
     if status == "pending" and owner is None and task.status != "pending":
@@ -298,14 +296,12 @@ def complete(
     Raises:
         UsageError: `by` may not change the task, the edit is not possible, or the check has not passed.
     """
-    given = _given(edit, by)
+    given = _given(edit, by, now, checked)
     task = load_for(team, task_id, by)
     if not unchecked:
         _require_passed(team, task, checked)
     _require_reviewed(task)
-    if checked is not None:
-        given |= {"checked": checked, "check_failures": 0}
-    return _save(team, task, now, status="completed", **given, **({"edited_at": now} if edit else {}))
+    return _save(team, task, now, status="completed", **given)
 
 
 @under_lock(_LOCK)
@@ -329,16 +325,14 @@ def hand_over(
         UsageError: It is not the owner's any more, the edit is not possible, or the check has not passed.
         TryLaterError: The owner has another task in progress.
     """
-    given = _given(edit, owner)
+    given = _given(edit, owner, now, checked)
     task = load_for(team, task_id, owner)
     if task.owner != owner or task.in_review is not None or task.status in CLOSED:
         raise UsageError(f"task {task_id} was changed meanwhile; look at it again")
     _require_passed(team, task, checked)
     _check_no_other_in_progress(team, task)
-    if checked is not None:
-        given |= {"checked": checked, "check_failures": 0}
     given |= {"in_review": request_id, "reviews": task.reviews + 1, "shown": shown}
-    return _save(team, task, now, status="in_progress", **given, **({"edited_at": now} if edit else {}))
+    return _save(team, task, now, status="in_progress", **given)
 
 
 @under_lock(_LOCK)
@@ -357,12 +351,11 @@ def end_review(
     if task.in_review != request_id:
         return task
     changes: dict[str, object] = {"in_review": None}
-    busy = any(other.owner == task.owner and is_at_work_on(other) for other in load_all(team))
     if approval is not None:
         changes |= {"status": "completed", "reviewed": approval}
     elif not owner_lives:
         changes |= {"status": "pending", "owner": None, "last_owner": task.owner}
-    elif busy:
+    elif task.owner is not None and in_progress(team, task.owner) is not None:
         changes["status"] = "pending"
     return _save(team, task, now, **changes)
 
@@ -372,7 +365,7 @@ def forget_trees(team: TeamDirectory, name: str) -> None:
     """Forget what was reviewed of an agent's work, which was thrown away: later work is not compared with it."""
     for task in load_all(team):
         if task.reviewed is not None and task.reviewed.of == name and task.reviewed.tree:
-            _write(team, task, {"reviewed": task.reviewed.replace(since="", tree="")})
+            _write(team, task, reviewed=task.reviewed.replace(since="", tree=""))
 
 
 def is_at_work_on(task: Task) -> bool:
@@ -380,8 +373,10 @@ def is_at_work_on(task: Task) -> bool:
     return task.status == "in_progress" and task.in_review is None
 
 
-def _given(edit: TaskEdit, by: str) -> dict[str, object]:
+def _given(edit: TaskEdit, by: str, now: float, checked: Checked | None = None) -> dict[str, object]:
     """Return the fields of a task that `by` changes with an edit, beside its status, its owner and what blocks it.
+
+    `checked` is a run of its check that passed.
 
     Raises:
         UsageError: The subject is empty, the priority is out of range, or `by` may not change the check.
@@ -400,6 +395,10 @@ def _given(edit: TaskEdit, by: str) -> dict[str, object]:
         given |= {"check": stored_check(check), "check_by": OPERATOR, "checked": None, "check_failures": 0}
     if edit.get("review") == NO_REVIEW:
         given["review"] = None
+    if given:
+        given["edited_at"] = now
+    if checked is not None:
+        given |= {"checked": checked, "check_failures": 0}
     return given
 
 
@@ -449,7 +448,7 @@ def note_check(team: TeamDirectory, task_id: int, by: str, checked: Checked) -> 
     """
     task = load_for(team, task_id, by)
     failures = 0 if checked.passed else task.check_failures + (by != OPERATOR)
-    return _write(team, task, {"checked": checked, "check_failures": failures})
+    return _write(team, task, checked=checked, check_failures=failures)
 
 
 @under_lock(_LOCK)
@@ -462,7 +461,7 @@ def reprioritise(team: TeamDirectory, task_id: int, by: str, now: float, change:
     task = load_for(team, task_id, by)
     priority = task.priority + change
     check_words(None, priority)
-    return _save_edit(team, task, now, priority=priority)
+    return _write(team, task, priority=priority, edited_at=now)
 
 
 @under_lock(_LOCK)
@@ -540,14 +539,10 @@ def in_progress(team: TeamDirectory, name: str) -> Task | None:
 
 
 def _save(team: TeamDirectory, task: Task, now: float, **changes: object) -> Task:
-    return _write(team, task, {**changes, "updated_at": now, "rev": task.rev + 1})
+    return _write(team, task, **changes, updated_at=now, rev=task.rev + 1)
 
 
-def _save_edit(team: TeamDirectory, task: Task, now: float, **changes: object) -> Task:
-    return _write(team, task, {**changes, "edited_at": now})
-
-
-def _write(team: TeamDirectory, task: Task, changes: dict[str, object]) -> Task:
+def _write(team: TeamDirectory, task: Task, **changes: object) -> Task:
     saved = task.replace(**changes)
     team.task(task.id).save(saved, durable=True)
     return saved
