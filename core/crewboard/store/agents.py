@@ -120,20 +120,12 @@ def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
 
     A damaged record of an earlier end is copied aside.
     """
-
-    def edit(old: Exit | None) -> Exit:
-        return old if old is not None and old.run >= record.run else record
-
-    return agent.exit.edit(edit, replace_damaged=True)
+    return _complete_exit(agent, record)
 
 
 def share_notice(agent: AgentDirectory, record: Exit, notice: str) -> Exit:
     """Record that one notice tells of the end of `record.run` and of others, and return the stored record."""
-
-    def edit(old: Exit | None) -> Exit:
-        return (old if old is not None and old.run >= record.run else record).replace(notice=notice)
-
-    return agent.exit.edit(edit, durable=True, replace_damaged=True)
+    return _complete_exit(agent, record, durable=True, notice=notice)
 
 
 def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
@@ -141,13 +133,17 @@ def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
 
     Return the stored record, which may be of a later run.
     """
+    return _complete_exit(agent, record, reason=record.reason, unfinished=record.unfinished, buried=True)
+
+
+def _complete_exit(agent: AgentDirectory, record: Exit, *, durable: bool = False, **found: object) -> Exit:
+    """Record what was `found` about the end of `record.run`, and the end itself unless that is recorded already."""
 
     def edit(old: Exit | None) -> Exit:
         known = old if old is not None and old.run >= record.run else record
-        found = {"reason": record.reason, "unfinished": record.unfinished, "buried": True}
         return known.replace(**found) if known.run == record.run else known
 
-    return agent.exit.edit(edit, replace_damaged=True)
+    return agent.exit.edit(edit, durable=durable, replace_damaged=True)
 
 
 def sum_up(agent: AgentDirectory) -> Removed:
