@@ -185,7 +185,6 @@ class CachedFolder(Generic[R]):
     def __init__(self, folder: RecordFolder[R]) -> None:
         self._folder = folder
         self._files: dict[str, CachedFile[R]] = {}
-        self._intact: dict[str, R] = {}
         self._version: Version | None = None
         """Version of the folder when everything was read."""
         self._looked = 0.0
@@ -199,7 +198,8 @@ class CachedFolder(Generic[R]):
     def intact(self) -> dict[str, R]:
         """Return every record whose file is not damaged, by file name."""
         self._refresh()
-        return self._intact
+        known = ((name, file.last_good) for name, file in self._files.items() if not file.damaged)
+        return {name: record for name, record in known if record is not None}
 
     @property
     def damaged(self) -> list[Key]:
@@ -212,7 +212,7 @@ class CachedFolder(Generic[R]):
             with self._folder.store.glance(self._folder.name):
                 version = self._folder.changed()
                 if version is None:
-                    self._files, self._intact, self._version, self._unreadable = {}, {}, None, False
+                    self._files, self._version, self._unreadable = {}, None, False
                 elif version != self._version or time.monotonic() - self._looked >= _RECHECK_INTERVAL:
                     names = sorted(
                         name for name in self._folder.names() if name.endswith(".json") and not name.startswith(".")
@@ -220,10 +220,8 @@ class CachedFolder(Generic[R]):
                     self._unreadable = False
                     records = {name: self._folder.record(name.removesuffix(".json")) for name in names}
                     files = {name: self._files.get(name) or record.watch() for name, record in records.items()}
-                    found = {name: file.get() for name, file in files.items()}
-                    self._intact = {
-                        name: record for name, record in found.items() if record is not None and not files[name].damaged
-                    }
+                    for file in files.values():
+                        file.get()
                     self._files, self._version, self._looked = files, version, time.monotonic()
         except StorageError:
             # What was read before is better than nothing.
