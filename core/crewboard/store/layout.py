@@ -516,13 +516,9 @@ class TeamDirectory(Struct, frozen=True):
                 there.make_folder("")
                 if there.get("config.json") is not None:
                     raise UsageError(f"there is a team {self.path.name} in {there.describe('config.json')} already")
-        with files.storage_errors(f"cannot create the team directory {self.path}"):
-            files.make_folder(self.path.parent)
-            if not os.path.lexists(self.path):
-                self._create(url)
-            elif url is not None:
+            if os.path.lexists(self.path):
                 raise UsageError(f"{self.path} exists; choose another name, or remove it")
-            self._make_local_folders()
+        self._make_here(url)
         if self.store != self.local:
             for folder in _FOLDERS:
                 self.store.make_folder(folder)
@@ -559,18 +555,19 @@ class TeamDirectory(Struct, frozen=True):
             UntrustedError: A folder exists already and another user controls it.
         """
         self.visit(url)
+        self._make_here(url)
+
+    def _make_here(self, url: str | None) -> None:
+        """Create the folders of this machine that are missing."""
         with files.storage_errors(f"cannot create the team directory {self.path}"):
             files.make_folder(self.path.parent)
             if not os.path.lexists(self.path):
                 self._create(url)
-            self._make_local_folders()
-
-    def _make_local_folders(self) -> None:
-        for folder in _FOLDERS:
-            files.make_folder(self.path / folder)
-        ignore = self.path.parent / ".gitignore"
-        if not ignore.exists():
-            files.replace_file(ignore, b"*\n")
+            for folder in _FOLDERS:
+                files.make_folder(self.path / folder)
+            ignore = self.path.parent / ".gitignore"
+            if not ignore.exists():
+                files.replace_file(ignore, b"*\n")
 
     def _create(self, url: str | None) -> None:
         """Create the directory and its mark in one step: without the mark it would be foreign to other processes.
