@@ -168,9 +168,9 @@ def test_the_lease_of_a_host_is_over_when_those_of_its_workers_are(store: Any) -
     store.make_folder("hosts/build1")
     worker = take(store)
     # No thread renews them meanwhile.
-    store._server._keeper.drop(worker)
+    store._server.keeper.drop(worker)
     host = store.take("hosts/build1/lease")
-    store._server._keeper.drop(host)
+    store._server.keeper.drop(host)
 
     def ends() -> float:
         with psycopg.connect(store.url) as connection:
@@ -196,7 +196,7 @@ def test_a_holder_that_was_replaced_before_it_asks_is_told(store: Any) -> None:
     lost, held = threading.Event(), take(store)
     replace_holder(store)
     # The thread that renews leases has noticed it.
-    eventually(lambda: held.token not in store._server._keeper._leases, "the loss of the lease")
+    eventually(lambda: held.token not in store._server.keeper._leases, "the loss of the lease")
     store.fence(held, lambda: None, lost.set)
     assert lost.is_set()
 
@@ -220,7 +220,7 @@ def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.Monk
     postgres_store.close_all()
     held = take(store)
     store.fence(held, lambda: None, tell)
-    keeper = store._server._keeper
+    keeper = store._server.keeper
     monkeypatch.setattr(keeper, "_renew", _refuse)
     run(store.url, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
         "AND datname = current_database()")  # fmt: skip
@@ -235,7 +235,7 @@ def test_a_holder_that_cannot_renew_is_told(store: Any, monkeypatch: pytest.Monk
 def test_a_holder_without_answers_keeps_no_other_from_its_lease(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its statements still arrive. It does not count on the lease for longer, so no other process waits for longer."""
     held = take(store)
-    store._server._keeper.drop(held)
+    store._server.keeper.drop(held)
     until = run(store.url, "SELECT until FROM crewboard.leases")[0]
     execute = psycopg.Connection.execute
 
@@ -261,8 +261,8 @@ def test_a_pass_knows_when_the_first_lease_ends(store: Any) -> None:
     assert seconds() == math.inf
     first = take(store)
     second = store.take("agents/scout/other")
-    store._server._keeper.drop(first)
-    store._server._keeper.drop(second)
+    store._server.keeper.drop(first)
+    store._server.keeper.drop(second)
     run(store.url, "UPDATE crewboard.leases SET until = clock_timestamp() + '1 h' WHERE token = %s RETURNING 1",
         first.token)  # fmt: skip
     assert 0 < seconds() <= TTL
@@ -552,7 +552,7 @@ def test_a_glance_names_what_changed(store: Any) -> None:
     first = run(store.url, "SELECT until FROM crewboard.leases")[0]
     eventually(lambda: run(store.url, "SELECT until FROM crewboard.leases")[0] > first, "a renewal")
     assert news() == set()
-    store._server._keeper.drop(held)
+    store._server.keeper.drop(held)
     eventually(lambda: not store.is_held(LEASE), "the end of the lease's time")
     assert news() == {LEASE}
     early, mark = mark, None

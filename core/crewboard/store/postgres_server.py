@@ -207,11 +207,12 @@ class Server:
         self._inside = _Transaction()
         self._was_reached = False
         """True if there was a connection since a call gave up: only then is it worth to wait for another one."""
-        self._keeper: LeaseKeeper | None = None
         self.copy = Copy(url, team, self.rows)
         self._folders: dict[str, Copy] = {}
         """Copies of single folders, for a process that does not read the whole team: a worker or a command."""
         self.closed = threading.Event()
+        self.keeper = LeaseKeeper(self._renew, lambda: self.ttl, self.closed)
+        """Renews the leases of this process until they are released."""
 
     # Connections.
 
@@ -399,14 +400,6 @@ class Server:
         """Return how many seconds a lease lasts that is not renewed."""
         return HOST_PART * self.ttl if lease.startswith(_HOSTS) else self.ttl
 
-    def keep(self, held: Held, begin: float) -> None:
-        """Renew a lease until it is released."""
-        with self._lock:
-            if self._keeper is None:
-                self._keeper = LeaseKeeper(self._renew, lambda: self.ttl, self.closed)
-            keeper = self._keeper
-        keeper.add(held, begin)
-
     def _renew(self, tokens: list[int]) -> set[int]:
         """Renew leases, and return the tokens of those that were not lost. Not repeated: the keeper does that.
 
@@ -424,15 +417,13 @@ class Server:
         return {token for (token,) in rows}
 
     def forget(self, held: Held) -> None:
-        if self._keeper is not None:
-            self._keeper.drop(held)
+        self.keeper.drop(held)
         if self.token == held.token:
             self.token = None
 
     def fence(self, held: Held, lost: Callable[[], None]) -> None:
         self.token = held.token
-        if self._keeper is not None:
-            self._keeper.watch(held, lost)
+        self.keeper.watch(held, lost)
 
 
 class _Ended(Struct, Generic[T]):

@@ -41,6 +41,9 @@ _PAGE = 256
 _LOST, _NOT_AT_END, _NO_FOLDER = -1, -2, -3
 """Results of functions of the schema that changed nothing."""
 
+_AGAIN = object()
+"""In the place of an argument: true if the call is made again, after a lost connection."""
+
 _FIND = """
 SELECT kind, id, version, extract(epoch FROM changed)::float8, size, CASE WHEN %s THEN body END, false
   FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s
@@ -110,9 +113,8 @@ class PostgresStore(Struct, frozen=True):
                 f"{files.MAX_LINE} bytes"
             )
         # Every commit waits for the disk, so `durable` adds nothing.
-        end: int = self._write(
-            log, "append(%s, %s, %s, NULL, false, %s, %s, %s)", lambda again: (log, line, at, again and at is None)
-        )
+        again = _AGAIN if at is None else False
+        end: int = self._write(log, "append", log, line, None, False, at, again)  # noqa: FBT003  once
         return end
 
     def end(self, log: str) -> int:
@@ -159,10 +161,10 @@ class PostgresStore(Struct, frozen=True):
         return row.body if row is not None and row.kind == "record" else None
 
     def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
-        self._write(record, "put(%s, %s, %s, %s)", lambda _: (record, data))
+        self._write(record, "put", record, data)
 
     def remove(self, name: str) -> None:
-        self._write(name, "remove(%s, %s, %s)", lambda _: (name,))
+        self._write(name, "remove", name)
 
     def names(self, folder: str) -> list[str]:
         if (copy := self._copy(folder)) is not None:
@@ -177,21 +179,19 @@ class PostgresStore(Struct, frozen=True):
     def make_folder(self, folder: str) -> None:
         if not folder:
             self._server.make_tables()
-        self._write(folder, "make_folder(%s, %s, %s)", lambda _: (folder,))
+        self._write(folder, "make_folder", folder)
 
     def move(self, name: str, to: str) -> None:
-        self._write(to, "move(%s, %s, %s, %s)", lambda _: (name, to))
+        self._write(to, "move", name, to)
 
     def claim(self, queue: str, to: str, labels: Collection[str], most: int) -> list[str]:
-        names: list[str] | None = self._write(
-            to, "claim(%s, %s, %s, %s, %s, %s)", lambda _: (queue, to, list(labels), most)
-        )  # fmt: skip
+        names: list[str] | None = self._write(to, "claim", queue, to, list(labels), most)
         if names is None:
             raise LostLeaseError(f"the lease of this process in team {self.team} was lost, so it claimed nothing")
         return names
 
     def purge(self) -> None:
-        self._write("", "purge(%s, %s)", lambda _: ())
+        self._write("", "purge")
 
     # Changes.
 
@@ -215,11 +215,11 @@ class PostgresStore(Struct, frozen=True):
         server = self._server
         server.connect_once()
         begin = time.monotonic()
-        token = self._write(lease, "take(%s, %s, %s, %s, %s)", lambda _: (lease, holder, server.lasts(lease)))
+        token = self._write(lease, "take", lease, holder, server.lasts(lease))
         if token is None:
             return None
         held = Held(self, lease, token, -1)
-        server.keep(held, begin)
+        server.keeper.add(held, begin)
         return held
 
     def say(self, held: Held, about: bytes) -> None:
@@ -285,14 +285,14 @@ class PostgresStore(Struct, frozen=True):
         finally:
             self._server.note_write()
 
-    def _write(self, name: str, function: str, arguments: Callable[[bool], Parameters]) -> Any:
-        """Call a function that writes, and return what it returned; `arguments` are told of another attempt."""
+    def _write(self, name: str, function: str, *arguments: object) -> Any:
+        """Call a function that writes under a name, and return what it returned."""
         files.require_ownership()
         server = self._server
 
         def write(connection: "psycopg.Connection[Any]", again: bool) -> Any:
-            given = (self.team, *arguments(again), server.token)
-            return value_of(connection, f"SELECT crewboard.{function}", given)
+            given = [self.team, *(again if each is _AGAIN else each for each in arguments), server.token]
+            return value_of(connection, f"SELECT crewboard.{function}({', '.join(['%s'] * len(given))})", given)
 
         try:
             answer = server.call(write)
