@@ -7,6 +7,7 @@ A record of known fields is decoded by one call into msgspec, and so is it encod
 call refuses is looked at again without haste: it says what is wrong, and keeps unknown fields.
 """
 
+import contextlib
 import json
 import math
 from functools import cache
@@ -33,26 +34,18 @@ def encode(record: Record, *, indent: int | None = None) -> bytes:
         BadDataError: It could not be read again: a field does not fit the model, JSON cannot express a value, or it is
             nested too deep.
     """
-    if (plain := _encode_plain(record)) is not None:
-        return msgspec.json.format(plain, indent=indent or 0) + b"\n"
+    if not record.has_unknown():
+        with contextlib.suppress(ValueError, TypeError, RecursionError, BadDataError):
+            plain = msgspec.json.encode(record)
+            # msgspec writes null for NaN and a list for a set.
+            if plain.isascii() and decode(plain, type(record)) == record:
+                return msgspec.json.format(plain, indent=indent or 0) + b"\n"
     try:
         data = json.dumps(record.as_dict(), ensure_ascii=True, allow_nan=False, indent=indent).encode("ascii")
         decode(data, type(record))
     except (ValueError, TypeError, RecursionError, BadDataError) as error:
         raise BadDataError(f"a {type(record).__name__} cannot be written: {error}") from error
     return data + b"\n"
-
-
-def _encode_plain(record: Record) -> bytes | None:
-    """Return `record` as JSON, None if it has unknown fields, other text than ASCII, or what JSON cannot express."""
-    if record.has_unknown():
-        return None
-    try:
-        data = msgspec.json.encode(record)
-        # msgspec writes null for NaN and a list for a set.
-        return data if data.isascii() and decode(data, type(record)) == record else None
-    except (ValueError, TypeError, RecursionError, BadDataError):
-        return None
 
 
 def decode(data: bytes, model: type[R]) -> R:
