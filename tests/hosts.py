@@ -21,3 +21,8 @@ def up(team: TeamDirectory, name: str, *labels: str, slots: int = 4) -> Iterator
         yield host
     finally:
         leases.release(held)
+
+
+def claim(team: TeamDirectory, host: str, name: str) -> None:
+    """Let a host claim the run of an agent; also on a team in files, whose store claims none."""
+    team.store.move(team.starts_queue.record(name).name, team.host(host).claims.record(name).name)

@@ -38,7 +38,7 @@ from crewboard.worker.run_state import RunState
 from tests.cli.files import alive, enlist, set_status
 from tests.cli.shell import Cli
 from tests.crew import WAIT_TIMEOUT, Crew, eventually
-from tests.hosts import up
+from tests.hosts import claim, up
 from tests.model import ModelServer, calls, says
 from tests.postgres import close_connections, set_lease_ttl
 from tests.real_hosts import Hosts
@@ -159,8 +159,8 @@ def test_stop_takes_a_run_out_of_the_queue(hosted: Team, cli: Cli) -> None:
 
 def test_stop_cancels_a_run_that_a_host_has_claimed(hosted: Team) -> None:
     hire(hosted)
-    with up(hosted.directory, "one") as one:
-        hosts.claim(hosted.directory, one, 1)
+    with up(hosted.directory, "one"):
+        claim(hosted.directory, "one", "w1")
         assert why(hosted) == "queued: the host one is about to start it"
         stop.stop(hosted, "w1")
     spec = hosted.directory.agent("w1").spec.load()
@@ -176,8 +176,8 @@ def test_resume_on_another_host_moves_a_run_in_the_queue(hosted: Team, monkeypat
     assert hiring.resume(hosted, "w1") == 1, "it waits already"
     assert hiring.resume(hosted, "w1", host="two") == 1
     assert [run.needs for run in hosts.wanted(hosted.directory)] == [["host:two"]]
-    with up(hosted.directory, "two") as two:
-        hosts.claim(hosted.directory, two, 1)
+    with up(hosted.directory, "two"):
+        claim(hosted.directory, "two", "w1")
         with pytest.raises(TryLaterError, match="another command is starting w1"):
             hiring.resume(hosted, "w1", host="one")
         monkeypatch.setattr(host_commands, "START_TIMEOUT", 0.1)

@@ -109,7 +109,7 @@ class Store(Protocol):
         """Return the offset of the first line in the last `length` bytes; with 0, where the next line will begin."""
 
     def get(self, record: str) -> bytes | None:
-        """Return a record, None if there is none."""
+        """Return a record, None if there is none; of a lease, what its holder, or its last one, said about itself."""
 
     def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
         """Replace a record, or create it: readers see the old one or the new one.
@@ -128,6 +128,8 @@ class Store(Protocol):
 
     def claim(self, queue: str, to: str, labels: Collection[str], most: int) -> list[str]:
         """Move up to `most` records of the folder `queue`, the oldest first, to the folder `to`; return their names.
+
+        A store of one machine alone has no such queue, and returns none.
 
         Only those are moved whose `needs`, a list in the JSON object, are all among the `labels`. Of processes that
         claim at the same time, one gets a record. If the call was repeated after a lost answer, some names may be
@@ -152,9 +154,6 @@ class Store(Protocol):
     def is_held(self, lease: str) -> bool:
         """Return True if a process holds a lease. Does not take it."""
 
-    def last_said(self, lease: str) -> bytes | None:
-        """Return what the holder of a lease, or its last one, said about itself; None if there was none."""
-
     def remove(self, name: str) -> None:
         """Remove a lease or a record if there is one."""
 
@@ -174,9 +173,9 @@ class Store(Protocol):
     def glance(self, folder: str | None = None) -> AbstractContextManager[Glance]:
         """Return a block for a pass over many names, in which reading them is cheap.
 
-        In it, `changed`, `get`, `names`, `is_held` and `last_said` of this thread may tell the state at its beginning.
-        They tell what was committed before it, and what this process wrote in it. A block in another one
-        looks anew. Under a lock, nothing is older than the lock.
+        In it, `changed`, `get`, `names` and `is_held` of this thread may tell the state at its beginning. They tell
+        what was committed before it, and what this process wrote in it. A block in another one looks anew. Under a
+        lock, nothing is older than the lock.
 
         With a `folder`, it is for a pass over what is directly in that one, and in another block it changes nothing.
 

@@ -92,7 +92,7 @@ def free(lease: Key, pid: int, start_ticks: int) -> None:
     Raises:
         StorageError: It is unknown whether that succeeded.
     """
-    said = lease.store.last_said(lease.name)
+    said = lease.get()
     try:
         holder = codec.decode(said or b"", Lease)
     except BadDataError:
@@ -113,7 +113,7 @@ def is_held(lease: Key) -> bool:
 def last_holder(lease: Key) -> Lease | None:
     """Return what a worker's lease says, held or not: None if there is none, no run if it is damaged."""
     try:
-        data = lease.store.last_said(lease.name)
+        data = lease.get()
         return None if data is None else codec.decode(data, Lease)
     except (StorageError, BadDataError):
         return Lease(pid=0)
@@ -124,6 +124,6 @@ def holder(lease: Key, model: type[R]) -> R | None:
     if not is_held(lease):
         return None
     try:
-        return codec.decode(lease.store.last_said(lease.name) or b"", model)
+        return codec.decode(lease.get() or b"", model)
     except (StorageError, BadDataError):
         return None

@@ -52,6 +52,8 @@ SELECT 'lease', token, token, extract(epoch FROM until)::float8, length(said), s
   FROM crewboard.leases WHERE team = %s AND folder = %s AND name = %s
 """
 
+_OF_LOG = "log = (SELECT id FROM crewboard.entries WHERE team = %s AND folder = %s AND name = %s AND kind = 'log')"
+
 Parameters = Sequence[object]
 
 
@@ -132,8 +134,7 @@ class PostgresStore(Struct, frozen=True):
                 return
         while True:
             rows = self._rows(
-                "SELECT upto, line FROM crewboard.lines WHERE log = (SELECT id FROM crewboard.entries WHERE team = %s "
-                "AND folder = %s AND name = %s AND kind = 'log') AND upto > %s ORDER BY upto LIMIT %s",
+                f"SELECT upto, line FROM crewboard.lines WHERE {_OF_LOG} AND upto > %s ORDER BY upto LIMIT %s",  # noqa: S608
                 (self.team, *_split(log), offset, _PAGE),
             )
             for upto, line in rows:
@@ -148,8 +149,7 @@ class PostgresStore(Struct, frozen=True):
         if end - length <= 0:
             return 0
         rows = self._rows(
-            "SELECT min(upto) FROM crewboard.lines WHERE log = (SELECT id FROM crewboard.entries WHERE team = %s "
-            "AND folder = %s AND name = %s) AND upto >= %s",
+            f"SELECT min(upto) FROM crewboard.lines WHERE {_OF_LOG} AND upto >= %s",  # noqa: S608
             (self.team, *_split(log), end - length),
         )
         return int(rows[0][0] or end)
@@ -158,7 +158,7 @@ class PostgresStore(Struct, frozen=True):
 
     def get(self, record: str) -> bytes | None:
         row = self._find(record, body=True)
-        return row.body if row is not None and row.kind == "record" else None
+        return row.body if row is not None else None
 
     def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
         self._write(record, "put", record, data)
@@ -246,10 +246,6 @@ class PostgresStore(Struct, frozen=True):
     def is_held(self, lease: str) -> bool:
         row = self._find(lease)
         return row is not None and row.is_held
-
-    def last_said(self, lease: str) -> bytes | None:
-        row = self._find(lease)
-        return row.body if row is not None and row.kind == "lease" else None
 
     def release(self, held: Held) -> None:
         self._server.forget(held)
