@@ -281,7 +281,7 @@ class ActivityReader:
         self._run = 0
         self._ended = False
         self._exit = agent.exit.watch()
-        self._tail = JournalTail(agent, TAIL)
+        self._tail = JournalTail(agent.journal, TAIL)
 
     @property
     def damaged(self) -> int:
@@ -445,7 +445,7 @@ class LaneReader:
     """The work of an agent in each slot, from the end of its journal, read forward; at most `_KEPT_SLOTS` of them."""
 
     def __init__(self, agent: AgentDirectory) -> None:
-        self._tail = JournalTail(agent, LANE_TAIL)
+        self._tail = JournalTail(agent.journal, LANE_TAIL)
         self._slots: dict[int, Slot] = {}
         self._open_run = 0
         """The first run whose end is not in the journal."""

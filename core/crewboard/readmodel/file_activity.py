@@ -55,7 +55,7 @@ class FileAccessReader:
         self.agent = agent
         self._reads: deque[FileAccess] = deque(maxlen=_MOST)
         self._changes: deque[FileAccess] = deque(maxlen=_MOST)
-        self._tail = JournalTail(agent, TAIL)
+        self._tail = JournalTail(agent.journal, TAIL)
         self._begun: dict[str, ToolStart] = {}
         self._known: dict[str, str] = {}
 

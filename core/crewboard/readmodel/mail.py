@@ -315,7 +315,8 @@ class MailReader:
                 start = min(start, max(self.since, inbox.tail_offset(UNREAD_TAIL)))
         self._mailbox.offset, self.has_older = start, start > 0
         self._views, self._answer, self.damaged_ends = {}, None, []
-        self._journal = JournalTail(self.team.agent(self.name), TAIL * self._most // MOST if self.tail else None)
+        length = TAIL * self._most // MOST if self.tail else None
+        self._journal = JournalTail(self.team.agent(self.name).journal, length)
         self._forget_times()
 
     @property
@@ -397,7 +398,7 @@ class MailReader:
         self._picked, self._entered, self.prompts = {}, {}, ()
         self._views = {ident: self._view(each.message, each.end) for ident, each in self._views.items()}
         self._answer = None
-        for event, end in islice(journal.read(self._journal.agent.journal), _HEAD):
+        for event, end in islice(journal.read(self._journal.journal), _HEAD):
             if end <= self._journal.offset and isinstance(event, Intake):
                 self._note_prompt(event)
 

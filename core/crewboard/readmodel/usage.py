@@ -105,7 +105,7 @@ class CallReader:
         self._span = span
         self._is_cut = False
         self.calls: deque[Call] = deque(maxlen=_MOST)
-        self._tail = JournalTail(agent, TAIL)
+        self._tail = JournalTail(agent.journal, TAIL)
 
     def read(self) -> deque[Call]:
         """Return the newest calls, newest last."""
@@ -156,7 +156,7 @@ class SpendingReader:
         """The minute from which on all is known: 0 if the journal was read from its start."""
         self.count = 0
         """Calls that were read, and journals that were replaced: another number means other minutes."""
-        self._tail = JournalTail(agent, TAIL)
+        self._tail = JournalTail(agent.journal, TAIL)
 
     def read(self) -> None:
         """Read what was appended."""

@@ -91,19 +91,19 @@ class ReplacementDetector:
 
 
 class JournalTail:
-    """The last `length` bytes of an agent's journal, or all of it, and what is appended.
+    """The last `length` bytes of a journal, or all of it, and what is appended.
 
     `offset` is the end of what was read, `whole` says that nothing was left out, `damaged` counts unreadable lines.
     """
 
-    def __init__(self, agent: AgentDirectory, length: int | None) -> None:
-        self.agent = agent
+    def __init__(self, journal: Key, length: int | None) -> None:
+        self.journal = journal
         self.length = length
-        self._detector = ReplacementDetector(agent.journal)
+        self._detector = ReplacementDetector(journal)
         self._begin()
 
     def _begin(self) -> None:
-        self.offset = 0 if self.length is None else self.agent.journal.tail_offset(self.length)
+        self.offset = 0 if self.length is None else self.journal.tail_offset(self.length)
         self.whole = self.offset == 0
         self.damaged = 0
 
@@ -114,9 +114,9 @@ class JournalTail:
         self._begin()
         return True
 
-    def read_new(self) -> Iterator[Event]:
-        """Yield the events appended since the last call; skip damaged lines."""
-        for event, end in read(self.agent.journal, self.offset):
+    def read_new(self, *marks: bytes) -> Iterator[Event]:
+        """Yield the events appended since the last call; skip damaged lines, and with `marks` those that have none."""
+        for event, end in read(self.journal, self.offset, *marks):
             self.offset = end
             if event is None:
                 self.damaged += 1
@@ -143,21 +143,17 @@ class Follower:
         self.ident = ident
         self.run = run
         self.answer: Answer | None = None
-        self._offset = agent.journal.tail_offset(0)
+        self._tail = JournalTail(agent.journal, 0)
 
     def rewind(self) -> "Follower":
         """Read the journal from its beginning, for an assignment that may have begun already."""
-        self._offset = 0
+        self._tail = JournalTail(self.agent.journal, None)
         return self
 
     def read(self) -> list[Event]:
         """Return the events since the last call; store the answer in `answer` if it is among them."""
-        fresh = []
-        for event, end in read(self.agent.journal, self._offset):
-            self._offset = end
-            if event is None:
-                continue
-            fresh.append(event)
+        fresh = list(self._tail.read_new())
+        for event in fresh:
             if isinstance(event, Answer) and self.ident in event.answers:
                 self.answer = event
         return fresh
@@ -208,16 +204,13 @@ class _RuleHits:
     """The usage of each rule by one agent."""
 
     def __init__(self, journal: Key) -> None:
-        self._journal = journal
-        self._offset = 0
-        self._detector = ReplacementDetector(journal)
+        self._tail = JournalTail(journal, None)
         self._found: dict[str, RuleUsage] = {}
 
     def read(self) -> dict[str, RuleUsage]:
-        if self._detector.was_replaced(self._offset):
-            self._offset, self._found = 0, {}
-        for event, end in read(self._journal, self._offset, _HAS_RULE):
-            self._offset = end
+        if self._tail.restarted():
+            self._found = {}
+        for event in self._tail.read_new(_HAS_RULE):
             if isinstance(event, ToolStart | ToolResult) and event.rule is not None:
                 self._found[event.rule] = self._found.get(event.rule, RuleUsage()).plus(RuleUsage(1, event.ts))
         return self._found
