@@ -340,14 +340,14 @@ def note_write() -> None:
         copy.outdated = True
 
 
-def copy_of(url: str, team: str, name: str | None = None) -> Copy | None:
-    """Return the copy of a team that reads, or those of a name, use in this context, None if they use none.
+def copy_of(url: str, team: str, name: str) -> Copy | None:
+    """Return the copy of a team that reads of a name use in this context, None if they use none.
 
     Raises:
         StorageError: This process wrote since the last look, and the store failed at a new one.
     """
     copy = _current.get().copy
-    if copy is None or copy.team != team or copy.url != url or not (name is None or copy.covers(name)):
+    if copy is None or copy.team != team or copy.url != url or not copy.covers(name):
         return None
     if copy.outdated:
         copy.look()

@@ -126,15 +126,15 @@ class LeaseKeeper:
         self._closed = closed
         self._lock = threading.Lock()
         self._leases: dict[int, _Lease] = {}
-        self._begun = False
-        self._watching = False
+        self._renewer = threading.Thread(target=self._run, name="crewboard-leases", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="crewboard-lease", daemon=True)
 
     def add(self, held: Held, begin: float) -> None:
         with self._lock:
             self._leases[held.token] = _Lease(held, begin)
-            begun, self._begun = self._begun, True
-        if not begun:
-            threading.Thread(target=self._run, name="crewboard-leases", daemon=True).start()
+            # Not started yet.
+            if self._renewer.ident is None:
+                self._renewer.start()
 
     def drop(self, held: Held) -> None:
         with self._lock:
@@ -146,11 +146,10 @@ class LeaseKeeper:
             lease = self._leases.get(held.token)
             if lease is not None:
                 lease.lost = lost
-            watching, self._watching = self._watching, True
+            if self._watcher.ident is None:
+                self._watcher.start()
         if lease is None:
             lost()
-        if not watching:
-            threading.Thread(target=self._watch, name="crewboard-lease", daemon=True).start()
 
     def _run(self) -> None:
         soon = min(_RETRY_INTERVAL, RENEW_AFTER * self._ttl())
