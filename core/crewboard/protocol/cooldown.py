@@ -49,17 +49,16 @@ def _of(whole: Cooldown | None, address: str) -> Cooldown | None:
     return next(iter(found), None)
 
 
-def _change(agent: AgentDirectory, address: str, edit: Callable[[Cooldown | None], Cooldown]) -> Cooldown:
-    """Replace the cooldown of a server by what `edit` returns for it; return it."""
+def _change(agent: AgentDirectory, address: str, edit: Callable[[Cooldown | None, float], Cooldown]) -> Cooldown:
+    """Replace the cooldown of a server by what `edit` returns for it and for the time; return it."""
     new = Cooldown()
 
     def edit_all(whole: Cooldown | None) -> Cooldown:
         nonlocal new
-        old = _of(whole, address)
-        new = edit(old)
+        old, now = _of(whole, address), hosts.now(agent.team)
+        new = edit(old, now)
         if whole is not None and new is old:
             return whole
-        now = hosts.now(agent.team)
         others = [each for each in (whole, *whole.others) if each.address not in (address, "")] if whole else []
         kept = [
             each.replace(others=[])
@@ -90,26 +89,23 @@ def left(pause: Cooldown, now: float) -> float:
 def extend(agent: AgentDirectory, address: str, seconds: float, error: str) -> None:
     """Extend the team's cooldown of a server to `seconds` from now, unless it lasts longer already."""
 
-    def edit(old: Cooldown | None) -> Cooldown:
-        now = hosts.now(agent.team)
+    def edit(old: Cooldown | None, now: float) -> Cooldown:
         if old is not None and left(old, now) >= seconds:
             return old
         outage = old if old is not None and is_outage(old, now) else Cooldown()
-        return _from_now(agent, seconds, error, since=outage.since, failures=outage.failures)
+        return _lasting(agent, seconds, error, now).replace(since=outage.since, failures=outage.failures)
 
     _change(agent, address, edit)
 
 
-def _from_now(agent: AgentDirectory, seconds: float, error: str, *, since: float, failures: int) -> Cooldown:
-    """Return a cooldown that lasts `seconds` from now."""
+def _lasting(agent: AgentDirectory, seconds: float, error: str, now: float) -> Cooldown:
+    """Return a cooldown that lasts `seconds` from now, and is no outage."""
     return Cooldown(
-        until=hosts.now(agent.team) + seconds,
+        until=now + seconds,
         until_monotonic=time.monotonic() + seconds,
         boot_id=process.boot_id(),
         by=agent.name,
         error=error,
-        since=since,
-        failures=failures,
     )
 
 
@@ -133,8 +129,7 @@ def extend_outage(agent: AgentDirectory, address: str, wait: float, error: str, 
     Attempts that fail at the same time count once.
     """
 
-    def edit(old: Cooldown | None) -> Cooldown:
-        now = hosts.now(agent.team)
+    def edit(old: Cooldown | None, now: float) -> Cooldown:
         outage = old if old is not None and is_outage(old, now) else Cooldown(since=since)
         at_once = left(outage, now)
         if at_once > 0 and at_once >= wait:
@@ -142,7 +137,7 @@ def extend_outage(agent: AgentDirectory, address: str, wait: float, error: str, 
         # An attempt that fails during a pause was started before the pause.
         seconds = wait if at_once > 0 else outage_pause(outage.failures + 1, wait)
         failures = max(1, outage.failures) if at_once > 0 else outage.failures + 1
-        return _from_now(agent, seconds, error, since=outage.since, failures=failures)
+        return _lasting(agent, seconds, error, now).replace(since=outage.since, failures=failures)
 
     return left(_change(agent, address, edit), hosts.now(agent.team))
 
@@ -154,9 +149,8 @@ def may_try(agent: AgentDirectory, address: str) -> bool:
     """
     may = False
 
-    def edit(old: Cooldown | None) -> Cooldown:
+    def edit(old: Cooldown | None, now: float) -> Cooldown:
         nonlocal may
-        now = hosts.now(agent.team)
         # A clock may have been set back.
         may = old is None or not 0 <= now - old.tried < TRY_INTERVAL
         return (old or Cooldown()).replace(tried=now) if may else old or Cooldown()
@@ -168,8 +162,8 @@ def may_try(agent: AgentDirectory, address: str) -> bool:
 def end_outage(agent: AgentDirectory, address: str) -> None:
     """Record that the API is available again. A pause that goes on is over."""
 
-    def edit(old: Cooldown | None) -> Cooldown:
-        return _from_now(agent, 0, old.error if old else "", since=0.0, failures=0)
+    def edit(old: Cooldown | None, now: float) -> Cooldown:
+        return _lasting(agent, 0, old.error if old else "", now)
 
     pause = current(agent, address)
     if pause is not None and pause.since:
@@ -179,9 +173,9 @@ def end_outage(agent: AgentDirectory, address: str) -> None:
 def note_refused(agent: AgentDirectory, address: str, field: str) -> None:
     """Record that a server refuses a field of requests, for all agents of the team."""
 
-    def edit(old: Cooldown | None) -> Cooldown:
+    def edit(old: Cooldown | None, now: float) -> Cooldown:
         known = old or Cooldown()
-        return known.replace(refuses={**known.refuses, field: hosts.now(agent.team)})
+        return known.replace(refuses={**known.refuses, field: now})
 
     _change(agent, address, edit)
 
@@ -196,8 +190,8 @@ def is_refused(agent: AgentDirectory, address: str, field: str) -> bool:
 def note_too_large(agent: AgentDirectory, address: str, size: int) -> None:
     """Record that a server takes no requests of `size` bytes, for all agents of the team; 0 if it takes any again."""
 
-    def edit(old: Cooldown | None) -> Cooldown:
-        return (old or Cooldown()).replace(too_large=size, too_large_at=hosts.now(agent.team))
+    def edit(old: Cooldown | None, now: float) -> Cooldown:
+        return (old or Cooldown()).replace(too_large=size, too_large_at=now)
 
     _change(agent, address, edit)
 
