@@ -7,7 +7,7 @@ from typing import Any
 
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
-from crewboard.readmodel.processes import ProcessNode, Usage
+from crewboard.readmodel.processes import KernelProbe, ProcessNode, Usage
 from crewboard.records.agents import Context, Cursor, HireOptions, Spec, State, Status, Tokens
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Answer, Intake, Reply, RunStarted, ToolResult, ToolStart
@@ -55,7 +55,7 @@ _CALL: dict[str, Any] = {"type": "tool_use", "id": "c", "name": "read_file", "in
 
 
 @dataclass
-class FrozenProbe:
+class FrozenProbe(KernelProbe):
     """A probe with fixed data in place of the kernel's."""
 
     held: dict[str, Usage] = field(default_factory=dict)
@@ -70,9 +70,6 @@ class FrozenProbe:
     def boot_id(self) -> str:
         return "boot"
 
-    def is_held(self, agent: AgentDirectory) -> bool:
-        return agent.name in self.held
-
     def lives(self, worker: Status) -> bool:
         return worker.pid not in self.gone
 
@@ -82,9 +79,10 @@ class FrozenProbe:
     def sees(self, host: Host) -> bool:
         return host.boot_id == "boot"
 
-    def is_locked(self, lease: Key) -> bool:
-        if lease.name.startswith("hosts/"):
-            return lease.name.split("/")[1] in self.hosts_up
+    def is_held(self, lease: Key) -> bool:
+        folder, _, name = lease.name.partition("/")
+        if folder in ("agents", "hosts"):
+            return name.partition("/")[0] in (self.held if folder == "agents" else self.hosts_up)
         return self.supervisor_pid is not None if lease.name == "supervisor.lock" else self.offline
 
     def supervisor(self, lease: Key) -> Supervisor | None:

@@ -23,7 +23,7 @@ from crewboard.records.messages import Message
 from crewboard.records.processes import Exit, Lease
 from crewboard.records.team import Member
 from crewboard.store import agents, codec, leases, mailbox, roster, tasks
-from crewboard.store.interface import Held
+from crewboard.store.interface import Held, Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.worker import __main__ as worker_main
 from tests.crash.scenarios import at_work, message, received
@@ -393,25 +393,28 @@ def taker_during_a_probe(team: TeamDirectory) -> None:
 class _Ending(KernelProbe):
     """A probe during which the worker ends."""
 
-    def __init__(self, held: int, record: Exit) -> None:
+    def __init__(self, agent: AgentDirectory, held: int, record: Exit) -> None:
         super().__init__()
+        self._agent = agent
         self._held: int | None = held
         self._record = record
 
-    def is_held(self, agent: AgentDirectory) -> bool:
-        if self._held is not None:
-            agents.write_exit(agent, self._record)
+    def is_held(self, lease: Key) -> bool:
+        if self._held is not None and lease == self._agent.lease:
+            agents.write_exit(self._agent, self._record)
             os.close(self._held)
             self._held = None
-        return super().is_held(agent)
+        return super().is_held(lease)
 
 
 def reader_during_an_end(team: TeamDirectory) -> None:
     """A worker that ends in order during a reading is never shown as vanished."""
     at_work(team, "scout")
-    held = leases.take(team.agent("scout").lease)
+    scout = team.agent("scout")
+    held = leases.take(scout.lease)
     assert held is not None
-    view = TeamReader(team, probe=_Ending(held.descriptor, Exit(run=1, code=0, reason="finished", at=1.0))).read()
+    ending = _Ending(scout, held.descriptor, Exit(run=1, code=0, reason="finished", at=1.0))
+    view = TeamReader(team, probe=ending).read()
     (agent,) = view.agents
     assert agent.state in ("stopping", "exited"), agent.state
     assert view.needs == ()

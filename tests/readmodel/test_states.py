@@ -8,7 +8,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.states import CAUSE_TIMEOUT, EXIT_TIMEOUT, Evidence, find_state
 from crewboard.records.agents import Spec, Status
 from crewboard.records.processes import VANISHED, Exit, describe_exit
-from crewboard.store.layout import AgentDirectory
+from crewboard.store.interface import Key
 from tests.frozen import NOW, FrozenProbe, make_empty
 
 
@@ -117,8 +117,8 @@ def test_who_begins_while_the_team_is_read_is_not_taken_for_dead(tmp_path: Path)
 
         asked = 0
 
-        def is_held(self, agent: AgentDirectory) -> bool:
-            self.asked += 1
+        def is_held(self, lease: Key) -> bool:
+            self.asked += lease.name.startswith("agents/")
             return self.asked > 1
 
     frozen = make_empty(tmp_path / "w")

@@ -18,6 +18,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import SupervisorView, TeamView
 from crewboard.store import agents
 from crewboard.store.file_store import FileStore
+from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard_tui import poller
 from crewboard_tui.poller import BURST, BURST_AT_KEYS, SWEPT, KeysFirst, Pace, TeamPoller, is_at_rest
@@ -340,9 +341,10 @@ def test_an_event_reads_the_files_of_its_agent_alone(frozen: Frozen, monkeypatch
     looked = []
     is_held = frozen.probe.is_held
 
-    def noted(agent: AgentDirectory) -> bool:
-        looked.append(agent.name)
-        return is_held(agent)
+    def noted(lease: Key) -> bool:
+        if lease.name.startswith("agents/"):
+            looked.append(lease.name.split("/")[1])
+        return is_held(lease)
 
     monkeypatch.setattr(frozen.probe, "is_held", noted)
     frozen.mail(99, "ui", "api", "message", "hello", 1)

@@ -42,7 +42,7 @@ from crewboard import (
 )
 from crewboard.names import check_new_team
 from crewboard.protocol import supervisor_client
-from crewboard.readmodel.processes import NoUsageProbe, Probe
+from crewboard.readmodel.processes import KernelProbe, NoUsageProbe
 from crewboard.readmodel.usage import bill_team
 from crewboard.records.messages import LastVisit
 from crewboard.store import leases, operators
@@ -122,7 +122,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         *,
         ascii_only: bool = False,
         read_only: bool = False,
-        probe: Probe | None = None,
+        probe: KernelProbe | None = None,
         settings: Settings | None = None,
         afterwards: Callable[[], None] = lambda: None,
     ) -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from crewboard import CrewboardError, StorageError, TeamReader, TeamView
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel import watcher
-from crewboard.readmodel.processes import KernelProbe, Probe
+from crewboard.readmodel.processes import KernelProbe
 from crewboard.records.agents import State
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
@@ -131,7 +131,7 @@ class TeamPoller:
         publish: Callable[[Snapshot], object],
         *,
         clock: Callable[[], float],
-        probe: Probe | None = None,
+        probe: KernelProbe | None = None,
         may_ring: bool = True,
         provide: Callable[[], object] = lambda: None,
     ) -> None:

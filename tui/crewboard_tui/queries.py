@@ -22,7 +22,7 @@ from crewboard.readmodel import mail
 from crewboard.readmodel import reader as readmodel_reader
 from crewboard.readmodel import usage as readmodel_usage
 from crewboard.readmodel.mail import MailboxTail, MailReader, MessageView, describe_message, display_name
-from crewboard.readmodel.processes import Probe, ProcessNode, Usage
+from crewboard.readmodel.processes import KernelProbe, ProcessNode, Usage
 from crewboard.readmodel.usage import MINUTES, WINDOW, Call, CallReader, Spending, SpendingReader
 from crewboard.records.team import Rule
 from crewboard.store import files, journal, roster
@@ -68,7 +68,7 @@ class ProcessHistory(Struct, frozen=True):
 class ProcessHistoryReader:
     """Keeps the reader's measurements and reads the process tree of the agent that is shown."""
 
-    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
+    def __init__(self, team: TeamDirectory, probe: KernelProbe) -> None:
         self._team = team
         self._probe = probe
         self._history: dict[str, tuple[int, deque[Usage]]] = {}
@@ -120,7 +120,7 @@ class Readers:
     What no shown view has asked for `UNUSED` seconds is dropped, and read again if it is asked for.
     """
 
-    def __init__(self, team: TeamDirectory, probe: Probe) -> None:
+    def __init__(self, team: TeamDirectory, probe: KernelProbe) -> None:
         self.team = team
         self._kept = _KEPT
         self._now = float("-inf")

@@ -1,11 +1,11 @@
 """The reader of a team's hosts: what each offers, which agents it runs, and which were lost with it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from crewboard.errors import StorageError
+from crewboard.readmodel.processes import KernelProbe
 from crewboard.readmodel.states import HostState, SeenHost
 from crewboard.readmodel.team import AgentView, HostView
 from crewboard.records.agents import Status
@@ -15,9 +15,6 @@ from crewboard.store.interface import Key, Version
 from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 
-if TYPE_CHECKING:
-    from crewboard.readmodel.processes import Probe
-
 FORGOTTEN_AFTER = 24 * 3600.0
 """Seconds after which a host that is gone is not shown any more: some names are never used again."""
 
@@ -25,7 +22,7 @@ FORGOTTEN_AFTER = 24 * 3600.0
 class HostReader:
     """A reader of the hosts of a team. On a team without hosts, it asks for one folder that does not exist."""
 
-    def __init__(self, team: TeamDirectory, probe: "Probe") -> None:
+    def __init__(self, team: TeamDirectory, probe: KernelProbe) -> None:
         self._team = team
         self._probe = probe
         self._folder: Version | None = None

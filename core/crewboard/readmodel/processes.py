@@ -2,7 +2,6 @@
 
 import os
 import time
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +11,6 @@ from crewboard.records.agents import Status
 from crewboard.records.processes import Host, Supervisor
 from crewboard.store import leases
 from crewboard.store.interface import Key
-from crewboard.store.layout import AgentDirectory
 from crewboard.unix import process
 
 _ProcessKey = tuple[int, int]
@@ -63,42 +61,11 @@ class _ChildUsage(Struct, frozen=True):
         return (was.pid, was.state, was.since) == (status.pid, status.state, status.since)
 
 
-class Probe(Protocol):
-    """A reader's questions to the kernel; tests and screenshots use a fixed one."""
-
-    def boot_id(self) -> str:
-        """Return the id of this boot of the machine."""
-
-    def is_held(self, agent: AgentDirectory) -> bool:
-        """Return True if a worker holds the agent's lease."""
-
-    def lives(self, worker: Status) -> bool:
-        """Return True if the process that wrote this status runs, or if that cannot be known."""
-
-    def is_stopped(self, worker: Status) -> bool:
-        """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
-
-    def sees(self, host: Host) -> bool:
-        """Return True if a host of the team runs where its processes can be looked at."""
-
-    def is_locked(self, lease: Key) -> bool:
-        """Return True if a process holds the lease at `path`."""
-
-    def supervisor(self, lease: Key) -> Supervisor | None:
-        """Return the holder of the supervisor's lease at `path`."""
-
-    def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
-        """Return what the running workers use, by agent."""
-
-    def shared_bytes(self, supervisor: int) -> int | None:
-        """Return the memory that workers share: that of the supervisor's prefork server; None if it has none."""
-
-    def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
-        """Return a worker and its descendants, each below its parent."""
-
-
 class KernelProbe:
-    """The probe of this machine. CPU is measured between two calls; at the first, since the process started."""
+    """A reader's questions to the kernel. CPU is measured between two calls; at the first, since the process started.
+
+    Tests and screenshots have answers of their own.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, dict[_ProcessKey, tuple[float, float]]] = {}
@@ -114,9 +81,9 @@ class KernelProbe:
         """Return the id of this boot of the machine."""
         return process.boot_id()
 
-    def is_held(self, agent: AgentDirectory) -> bool:
-        """Return True if a worker holds the agent's lease."""
-        return leases.is_held(agent.lease)
+    def is_held(self, lease: Key) -> bool:
+        """Return True if a process holds a lease."""
+        return leases.is_held(lease)
 
     def lives(self, worker: Status) -> bool:
         """Return True if the process that wrote this status runs, or if that cannot be known."""
@@ -135,10 +102,6 @@ class KernelProbe:
         """
         same_boot = host.boot_id == process.boot_id()
         return same_boot and host.pid > 0 and process.start_ticks(host.pid) == host.start_ticks
-
-    def is_locked(self, lease: Key) -> bool:
-        """Return True if a process holds a lease."""
-        return leases.is_held(lease)
 
     def supervisor(self, lease: Key) -> Supervisor | None:
         """Return the holder of the supervisor's lease."""

@@ -17,7 +17,7 @@ from crewboard.protocol.addressing import only_operator_answers, operator_mailbo
 from crewboard.readmodel.hosts import HostReader
 from crewboard.readmodel.mail import Unread, UnreadResults
 from crewboard.readmodel.needs import Damage, TeamEvidence, find_needs
-from crewboard.readmodel.processes import KernelProbe, Probe, Usage
+from crewboard.readmodel.processes import KernelProbe, Usage
 from crewboard.readmodel.states import Evidence, SeenHost, find_state, show
 from crewboard.readmodel.team import AgentView, Rest, SupervisorView, TeamView, answered_by_operator
 from crewboard.records.agents import Cursor, McpState, Spec, State, Status, Work
@@ -239,7 +239,7 @@ class TeamReader:
         team: TeamDirectory,
         *,
         clock: Callable[[], float] | None = None,
-        probe: Probe | None = None,
+        probe: KernelProbe | None = None,
         between: Callable[[], object] = lambda: None,
     ) -> None:
         self.team = team
@@ -567,16 +567,12 @@ class TeamReader:
             reader = self._agents.get(agent.name)
             status, ended = (reader.status.get(), reader.exit.get()) if reader is not None else (None, None)
             return store_agents.runs_elsewhere(status, ended, self._probe.boot_id(), self._probe.lives)
-        try:
-            return self._probe.is_held(agent)
-        except StorageError:
-            self._unreadable.add(agent.lease)
-            return False
+        return self._is_locked(agent.lease)
 
     def _is_locked(self, lease: Key) -> bool:
         """Return True if a process holds a lease; note one that cannot be examined."""
         try:
-            return self._probe.is_locked(lease)
+            return self._probe.is_held(lease)
         except StorageError:
             self._unreadable.add(lease)
             return False
