@@ -77,21 +77,15 @@ class AgentReader:
         is_gone = self.spec.last_good is None and not self.spec.damaged and not may_lack_spec
         # One that was removed since the roster was read has no folder either.
         if is_gone and (at := self.directory.folder.changed_at()):
-            files.append(self._missing_spec(at))
+            # Nothing can resume the agent without it. The damage is new once in each run: the folder changes again and
+            # again while the agent runs, and as it ends.
+            place, status = self.spec.key.name, self.status.last_good
+            mark, version = ("gone in run", status.run) if status is not None else ("gone", at)
+            files.append(Damage(place, name, 1, at, version=version, seen_as=f"{place} {mark}"))
         count = cursor.damaged + self.unread.damaged
         lines = [damaged_mail(self._team, f"mail or journal of {name}", name, count)] if count else []
         self.damage = [*files, *lines]
         return self.damage
-
-    def _missing_spec(self, at: float) -> Damage:
-        """Return the damage of a spec that is gone, from a folder that changed at `at`; it is new once in each run.
-
-        Nothing can resume the agent without it.
-        """
-        place, status = self.spec.key.name, self.status.last_good
-        # The folder changes again and again while the agent runs, and as it ends.
-        mark, version = ("gone in run", status.run) if status is not None else ("gone", at)
-        return Damage(place, self.directory.name, 1, at, version=version, seen_as=f"{place} {mark}")
 
 
 class _Common(Struct, frozen=True, dict=True):
@@ -107,7 +101,7 @@ class _Common(Struct, frozen=True, dict=True):
     supervised: bool
     hosts: Mapping[str, SeenHost]
 
-    def about(self, name: str) -> dict[str, Any]:
+    def about(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
         """Return the fields of `AgentFacts` that follow."""
         return {
             "member": self._members[name],
@@ -116,11 +110,6 @@ class _Common(Struct, frozen=True, dict=True):
             "asks": self._asks.get(name, ()),
             "failure_seen": self.operator.failures.get(name, 0),
             "unread_results": self._unread_results[name],
-        }
-
-    def around(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
-        """Return the fields of `Evidence` that follow."""
-        return {
             "supervised": self.supervised,
             "hosts": self.hosts,
             "queued": self.starts.describe(name, spec.run, now) if spec is not None else "",
@@ -150,11 +139,10 @@ class _Common(Struct, frozen=True, dict=True):
         return counts
 
 
-class AgentFacts(Struct, frozen=True):
-    """The facts read about one agent, before its state is decided; `seen` decides it."""
+class AgentFacts(Evidence, frozen=True, kw_only=True):
+    """The facts read about one agent, before its state is decided."""
 
     member: Member
-    seen: Evidence
     unread: int
     damaged: int
     acknowledged: int
@@ -168,13 +156,12 @@ class AgentFacts(Struct, frozen=True):
 
 def project_agent(facts: AgentFacts) -> AgentView:
     """Return the view that follows from the facts about one agent."""
-    seen, member = facts.seen, facts.member
-    found = find_state(seen)
-    status = seen.status or Status(run=0, pid=0, state="unknown", since=0)
-    run = max(status.run, seen.exit.run if seen.exit else 0)
-    acknowledged = not seen.held and 0 < run == facts.acknowledged
-    ended = seen.exit if seen.exit and seen.exit.run == run else None
-    was_at_rest = not seen.held and status.run == run and status.state in _RESTS
+    member, found = facts.member, find_state(facts)
+    status = facts.status or Status(run=0, pid=0, state="unknown", since=0)
+    run = max(status.run, facts.exit.run if facts.exit else 0)
+    acknowledged = not facts.held and 0 < run == facts.acknowledged
+    ended = facts.exit if facts.exit and facts.exit.run == run else None
+    was_at_rest = not facts.held and status.run == run and status.state in _RESTS
     return AgentView(
         **asdict(found),
         name=member.name,
@@ -183,21 +170,21 @@ def project_agent(facts: AgentFacts) -> AgentView:
         title=member.title,
         model=status.model or member.model,
         shown=show(found.state, list(facts.asks), ended, acknowledged=acknowledged),
-        doing=found.reason if found.state == "unknown" or not seen.held else status.doing,
-        run=run or (seen.spec.run if seen.spec else 0),
+        doing=found.reason if found.state == "unknown" or not facts.held else status.doing,
+        run=run or (facts.spec.run if facts.spec else 0),
         pid=status.pid or None,
-        alive=seen.held,
-        spec=seen.spec,
+        alive=facts.held,
+        spec=facts.spec,
         status=_shown_part(status, facts),
         exit=ended,
         acknowledged=acknowledged,
         unread=facts.unread,
         task=facts.task,
-        usage=facts.usage if seen.held else None,
+        usage=facts.usage if facts.held else None,
         damaged=facts.damaged,
         asks=facts.asks,
         rested=Rest(status.state, status.since) if was_at_rest else None,
-        unsafe=seen.held and status.unsafe,
+        unsafe=facts.held and status.unsafe,
         unread_results=facts.unread_results,
         is_here=facts.is_here,
     )
@@ -213,10 +200,10 @@ _NO_FAILURE = {"failed": None, "refused_by": None}
 
 def _shown_part(status: Status, facts: AgentFacts) -> Status:
     """Return a status without signs of life, and without what holds no more."""
-    ended = {} if facts.seen.held else _NOT_WAITING
+    ended = {} if facts.held else _NOT_WAITING
     acknowledged = {} if status.failed_at > facts.failure_seen else _NO_FAILURE
     # The operator may have closed the task, or given it to another agent.
-    rests_with = status.unreported if facts.seen.held and status.unreported == facts.task else None
+    rests_with = status.unreported if facts.held and status.unreported == facts.task else None
     return status.replace(**_SIGNS_OF_LIFE, **ended, **acknowledged, unreported=rests_with)
 
 
@@ -350,9 +337,7 @@ class TeamReader:
             is_offline = self._is_locked(self.team.model_lock) or self.team.has_model_mark() or config.offline
         present = store_operators.present(self.team)
         records = [record.key for record in (self._config, self._operator) if record.damaged]
-        broken = {
-            each.directory.lease for each in self._agents.values() if each.facts and each.facts.seen.lease_unreadable
-        }
+        broken = {each.directory.lease for each in self._agents.values() if each.facts and each.facts.lease_unreadable}
         leases = sorted(self._unreadable | broken, key=lambda lease: lease.name)
         broken_records = [*records, *leases, *self._tasks.damaged, *self._requests.damaged]
         boxes = self._mailboxes.items()
@@ -424,11 +409,10 @@ class TeamReader:
                 self._between()
                 facts = self._facts(reader, known, now, held=held[name])
             else:
-                seen = replace(reader.facts.seen, **known.around(name, reader.spec.last_good, now))
-                facts = replace(reader.facts, seen=seen, **known.about(name))
+                facts = replace(reader.facts, **known.about(name, reader.spec.last_good, now))
                 if facts == reader.facts:
                     continue
-                facts = replace(facts, seen=replace(seen, now=now, monotonic=time.monotonic()))
+                facts = replace(facts, now=now, monotonic=time.monotonic())
             reader.facts = facts
             view = project_agent(facts)
             # The same view stays the same object, so that the screen sees at once that nothing changed.
@@ -447,7 +431,7 @@ class TeamReader:
         is_here = status is None or self._hosts.is_here(status)
         # A mirror writes the spec of a new agent once it has read what that did; nothing here resumes the agent.
         is_attached = common.config.attached is not None
-        seen = Evidence(
+        return AgentFacts(
             held=held or self._has_just_started(reader, now),
             spec=spec,
             status=status,
@@ -459,15 +443,11 @@ class TeamReader:
             seen_alive=reader.seen_alive,
             seen_gone=reader.seen_gone,
             lease_unreadable=reader.directory.lease in self._unreadable,
-            **common.around(name, spec, now),
-        )
-        return AgentFacts(
-            seen=seen,
             unread=reader.unread.count(cursor.offset),
             damaged=sum(damage.count for damage in reader.find_damage(may_lack_spec=is_attached)),
             usage=self._usage.get(name),
             is_here=is_here,
-            **common.about(name),
+            **common.about(name, spec, now),
         )
 
     def _has_just_started(self, reader: AgentReader, now: float) -> bool:
