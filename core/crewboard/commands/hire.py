@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypedDict, Unpack
 
 from crewboard import agent_types, endpoint, engines, env, models, pricing, type_files
 from crewboard.agent_types import AgentType
@@ -621,15 +621,16 @@ def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
     roster.put(team.directory, member, below=team.by if hire.is_explorer else None)
 
 
-def resume(
-    team: Team,
-    name: str,
-    *,
-    model: str | None = None,
-    network: bool = False,
-    web: bool = False,
-    host: str | None = None,
-) -> int:
+class Resume(TypedDict, total=False):
+    """What changes with a resume: another model, another host, and whether it may use the network and the web now."""
+
+    model: str | None
+    network: bool
+    web: bool
+    host: str | None
+
+
+def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
     """Start a stopped or dead agent again, with its conversation; return the run once its worker is running or queued.
 
     An agent that is running is left alone; one that is about to end is started again once it has. If another command
@@ -645,7 +646,8 @@ def resume(
     """
     roster.require_own_agents(team.directory)
     agent = team.agent(name)
-    model = models.resolve(model, team.worker_environment) if model else None
+    if model := changes.get("model"):
+        changes["model"] = models.resolve(model, team.worker_environment)
     # Probed before the spec is read: a spec read earlier could name the run before.
     lives = _goes_on(team, agent)
     current = agent.spec.load()
@@ -657,14 +659,11 @@ def resume(
         raise LimitError(f"{name} was not resumed: {'; '.join(reached)}")
     if current is not None:
         # First, so that a resume that is refused makes no checkout.
-        placed = check_resume(team, name, current, model=model, web=web, host=host)
+        placed = check_resume(team, name, current, **changes)
         _prepare_again(team, name, current)
         if placed:
             team.tell(f"{name}: {placed}")
-    permits = {"network": network, "web": web}
-    spec = store_agents.change_spec(
-        agent, lambda old: _resumed(team, agent, old, model=model, permits=permits, host=host)
-    )
+    spec = store_agents.change_spec(agent, lambda old: _resumed(team, agent, old, changes))
     if current is None or spec.run != current.run:
         team.note("resume", name, f"run {spec.run}")
     hosts.start(team, agent, spec)
@@ -715,12 +714,13 @@ def _is_ending(team: Team, agent: AgentDirectory) -> bool:
     return any(each.status in since and each.created_at >= since[each.status] for each in asked[-1:])
 
 
-def check_resume(team: Team, name: str, spec: Spec, *, model: str | None, web: bool, host: str | None) -> str:
+def check_resume(team: Team, name: str, spec: Spec, **changes: Unpack[Resume]) -> str:
     """Check that an agent takes what its next run is given; return a note if no host that is up could run it.
 
     Raises:
         UsageError: It does not, or there is no such host.
     """
+    model, web, host = changes.get("model"), changes.get("web", False), changes.get("host")
     placed, known = "", team.directory.hosts.names()
     if host is not None or known:
         # An imported agent may be bound to a host that this team never had: it waits for that one.
@@ -795,43 +795,27 @@ def _prepare_again(team: Team, name: str, spec: Spec) -> None:
         checkout.prepare(team.directory, name, spec.worktree, None, team.config.worktree_copy or ())
 
 
-def _resumed(
-    team: Team,
-    agent: AgentDirectory,
-    old: Spec | None,
-    *,
-    model: str | None,
-    permits: dict[str, bool],
-    host: str | None,
-) -> Spec:
-    """Return the spec that asks for the next run; the same one if a run is under way or about to begin.
-
-    `permits` are hire options that are true from now on, if they are true here.
-    """
+def _resumed(team: Team, agent: AgentDirectory, old: Spec | None, changes: Resume) -> Spec:
+    """Return the spec that asks for the next run; the same one if a run is under way or about to begin."""
     old = require_spec(agent.name, old)
     if leases.is_held(agent.lease):
         return old
-    elsewhere = {"host": host} if host is not None else {}
+    model, host = changes.get("model") or old.model, changes.get("host") or old.flags.host
+    permits = {permit: True for permit in ("network", "web") if changes.get(permit)}
+    flags = old.flags.replace(host=host, **permits)
     last = store_agents.last_run(agent)
     # A host that was lost may have begun a run that it claimed without saying so: it is in the queue again.
     if is_starting(old, last, team.now()) or (last < old.run and hosts.queued(team, agent.name, old.run)):
-        if host not in (None, old.flags.host):
+        if host != old.flags.host:
             if store_hosts.find_queued(team.directory, agent.name, old.run) is None:
                 _refuse_start(agent, old)
             # No host has claimed this run, so it can be for another one.
-            old = old.replace(flags=old.flags.replace(**elsewhere))
-        if model not in (None, old.model) or any(on and not getattr(old.flags, name) for name, on in permits.items()):
+            old = old.replace(flags=old.flags.replace(host=host))
+        if (model, flags) != (old.model, old.flags):
             _refuse_start(agent, old)
         # The other command starts this run, and each run number is started once.
         return old
-    changes = {
-        "run": max(old.run, last) + 1,
-        "want": "running",
-        "flags": old.flags.replace(**{name: True for name, on in permits.items() if on}, **elsewhere),
-        "model": model or old.model,
-        "at": team.now(),
-    }
-    return old.replace(**changes)
+    return old.replace(run=max(old.run, last) + 1, want="running", flags=flags, model=model, at=team.now())
 
 
 def tell_lead(team: Team, text: str, flags: HireOptions | None = None, model: str | None = None) -> Assignment:
@@ -858,15 +842,7 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None, model: st
     return Assignment(lead, message.id, run, fresh=False)
 
 
-def resume_all(
-    team: Team,
-    names: Sequence[str] = (),
-    *,
-    model: str | None = None,
-    network: bool = False,
-    web: bool = False,
-    host: str | None = None,
-) -> tuple[list[str], list[str]]:
+def resume_all(team: Team, names: Sequence[str] = (), **changes: Unpack[Resume]) -> tuple[list[str], list[str]]:
     """Resume every agent that is not running, or those of these names, all at once.
 
     Return the agents that were resumed, and those that refused to end and continue. Without names, explorers are left
@@ -884,7 +860,7 @@ def resume_all(
     runs: dict[str, int] = {}
 
     def start(name: str) -> None:
-        runs[name] = resume(team, name, model=model, network=network, web=web, host=host)
+        runs[name] = resume(team, name, **changes)
 
     at_once(stopped, start)
     resumed = [name for name in stopped if runs[name] > before[name]]
