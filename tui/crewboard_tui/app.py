@@ -42,7 +42,7 @@ from crewboard import (
 )
 from crewboard.names import check_new_team
 from crewboard.protocol import supervisor_client
-from crewboard.readmodel.processes import KernelProbe, NoUsageProbe
+from crewboard.readmodel.processes import KernelProbe
 from crewboard.readmodel.usage import bill_team
 from crewboard.records.messages import LastVisit
 from crewboard.store import leases, operators
@@ -640,7 +640,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.call_later(self.turn_to, choice.team)
 
     def _look_at(self, team: TeamDirectory) -> TeamView:
-        return TeamReader(team, clock=self.context.team.now, probe=self._probe or NoUsageProbe()).read()
+        return TeamReader(team, clock=self.context.team.now, probe=self._probe).read(measured=0)
 
     @work
     async def action_team_create(self) -> None:

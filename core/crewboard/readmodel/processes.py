@@ -174,18 +174,6 @@ class KernelProbe:
         return round(100 * used / max(seconds, 0.01), 1), found.rss_bytes
 
 
-class NoUsageProbe(KernelProbe):
-    """A probe that measures no usage, because that takes time."""
-
-    def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:  # noqa: ARG002
-        """Return no usage."""
-        return {}
-
-    def shared_bytes(self, supervisor: int) -> int | None:  # noqa: ARG002
-        """Return None."""
-        return None
-
-
 def process_tree(pid: int) -> tuple[ProcessNode, ...]:
     """Return the process `pid` and its descendants, each below its parent; nothing if it is gone."""
     children = process.children_of(process.parents())

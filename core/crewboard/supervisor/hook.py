@@ -191,12 +191,10 @@ class HookRunner:
             return
         # Loaded here, because most supervisors need no read model.
         from crewboard.readmodel import as_json
-        from crewboard.readmodel.processes import NoUsageProbe
         from crewboard.readmodel.reader import TeamReader
 
-        probe = NoUsageProbe()
-        self._reader = self._reader or TeamReader(self._team, clock=self._clock, probe=probe)
-        view = self._reader.read()
+        self._reader = self._reader or TeamReader(self._team, clock=self._clock)
+        view = self._reader.read(measured=0)
         if view.problem is not None:
             return
         where = {"team": view.name, "root": str(view.root)}

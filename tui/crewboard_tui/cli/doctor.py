@@ -47,7 +47,6 @@ from crewboard.commands.context import FINDS_MODELS, check_credentials, command_
 from crewboard.errors import how_to_install
 from crewboard.readmodel import watcher as readmodel_watcher
 from crewboard.readmodel.needs import ways_to_begin
-from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.records.agents import Tokens
 from crewboard.records.base import convert, counted
 from crewboard.sandbox import git as sandbox_git
@@ -632,7 +631,7 @@ def database(team: TeamDirectory) -> list[Check]:
             return []
         _ = team.config.get()
         clock = hosts.compare_clocks(team)
-        view = core.TeamReader(team, probe=NoUsageProbe()).read()
+        view = core.TeamReader(team).read(measured=0)
     except core.CrewboardError as error:
         remedy = "start the server, or see PGPASSFILE and PGSERVICE for how to name a password"
         return [Check("store", "bad", str(error), remedy)]

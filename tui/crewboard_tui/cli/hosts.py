@@ -13,7 +13,6 @@ import click
 import crewboard as core
 from crewboard import TeamView, UsageError, env
 from crewboard.readmodel.hosts import no_hosts
-from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.records.team import Workspace
 from crewboard.store import roster
 from crewboard_tui.cli import common
@@ -43,7 +42,7 @@ def hosts(session: Session, as_json: bool) -> None:
     from crewboard.readmodel import as_json as readmodel_as_json
 
     directory = session.team.directory
-    view = core.TeamReader(directory, probe=NoUsageProbe()).read()
+    view = core.TeamReader(directory).read(measured=0)
     if as_json:
         say_json([readmodel_as_json.host(each) for each in view.hosts])
         return

@@ -7,7 +7,6 @@ import click
 from crewboard import AgentView, ExitCode, Need, Team, TeamReader, TeamView, env
 from crewboard.commands.context import CommandLine
 from crewboard.readmodel.needs import waiting_behind
-from crewboard.readmodel.processes import NoUsageProbe
 from crewboard.readmodel.team import describe_runner, describe_storage
 from crewboard.readmodel.usage import Bill, bill_agent, bill_team, hit_rate
 from crewboard_tui.cli.common import Session, age, as_json, columns, cut, note, revive, say, say_json, table
@@ -44,7 +43,7 @@ def status(session: Session, as_json: bool) -> None:
 
         recover(team)
     # Only JSON tells CPU and memory.
-    view = TeamReader(directory, probe=None if as_json else NoUsageProbe()).read()
+    view = TeamReader(directory).read(measured=None if as_json else 0)
     if as_json:
         with directory.store.glance():
             found = readmodel_as_json.status(view)
@@ -69,7 +68,7 @@ def cost(session: Session, as_json: bool) -> None:
 
     Agents that were removed count for the team. HIT is the part of the prompts that the prompt cache had.
     """
-    view = TeamReader(session.team.directory, probe=NoUsageProbe()).read()
+    view = TeamReader(session.team.directory).read(measured=0)
     bills = [*((agent.name, bill_agent(agent)) for agent in view.agents), ("TEAM", bill_team(view))]
     if as_json:
         limits = {agent.name: agent.spec.flags.budget for agent in view.agents if agent.spec is not None}
