@@ -73,8 +73,8 @@ class Damage(Struct, frozen=True):
 class TeamEvidence(Struct, frozen=True):
     """The facts about a team that may need the operator, apart from its agents.
 
-    `requests` are the open ones. `only_operator` are the recipients whose requests only the operator can answer,
-    `failure` is the supervisor's last, and `seen` is `OperatorState.needs`.
+    `requests` are the open ones, oldest first. `only_operator` are the recipients whose requests only the operator can
+    answer, `failure` is the supervisor's last, and `seen` is `OperatorState.needs`.
     """
 
     requests: tuple[Request, ...]
@@ -119,62 +119,31 @@ def find_needs(agents: tuple[AgentView, ...], evidence: TeamEvidence) -> tuple[N
     """Return what needs the operator, most urgent first. Every view, command and notification shows this list."""
     names = frozenset(agent.name for agent in agents)
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
-    deaths = [
-        Need(
-            "death",
-            agent.name,
-            agent.since,
-            _describe_death(agent),
-            code=agent.exit.code if agent.exit else None,
-            refused_by=agent.status.refused_by,
-        )
-        for agent in dead
-        if not agent.ended_with_host
-    ]
-    deaths += _lost_host_needs(dead)
-    asked = [
-        Need(
-            NEED_OF_REQUEST[request.type],
-            request.from_,
-            request.created_at,
-            summarise(request),
-            request.id,
-            answered_in=request.answered_in,
-            sha256=request.sha256,
-        )
-        for request in evidence.requests
-        # A lead reviews work while it runs, even if it reviews no plans.
-        if request.to in ({OPERATOR} if request.type == "task_review" else evidence.only_operator)
-        and request.type in NEED_OF_REQUEST
-    ]
-    stuck = [Need("stuck", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "stuck"]
-    loops = [Need("looping", agent.name, agent.since, agent.reason) for agent in agents if agent.state == "looping"]
-    failed = [Need("failed_start", agent.name, agent.since, agent.reason) for agent in agents if agent.failed_start]
-    stopped = [
-        _failed_assignment(agent) for agent in agents if agent.has_failed and agent.state not in ("stuck", "looping")
-    ]
-    deaths, stuck, loops, failed, stopped = (
-        sorted(group, key=lambda need: need.since) for group in (deaths, stuck, loops, failed, stopped)
-    )
+    deaths = [_death(agent) for agent in dead if not agent.ended_with_host]
+    stopped = [agent for agent in agents if agent.has_failed and agent.state not in ("stuck", "looping")]
     return (
         *_supervisor_needs(evidence.supervisor, evidence.failure),
-        *deaths,
-        *_plans_first(asked),
-        *stuck,
-        *loops,
-        *failed,
-        *_no_host_needs(agents),
-        *_orphan_needs(evidence),
-        *stopped,
-        *sorted(_left_needs(agents, evidence), key=lambda need: need.since),
+        *_by_age([*deaths, *_lost_host_needs(dead)]),
+        *_asked_needs(evidence),
+        *_by_age(Need("stuck", each.name, each.since, each.reason) for each in agents if each.state == "stuck"),
+        *_by_age(Need("looping", each.name, each.since, each.reason) for each in agents if each.state == "looping"),
+        *_by_age(Need("failed_start", each.name, each.since, each.reason) for each in agents if each.failed_start),
+        *_by_age(_no_host_needs(agents)),
+        *_by_age(_orphan_needs(evidence)),
+        *_by_age(map(_failed_assignment, stopped)),
+        *_by_age(_left_needs(agents, evidence)),
         *_collision_needs(evidence),
         *_outage_need(agents, evidence.seen),
-        *sorted(_damage_needs(evidence), key=lambda need: need.since),
-        *sorted(_task_needs(evidence, names), key=lambda need: need.since),
-        *sorted(_check_needs(evidence, names), key=lambda need: need.since),
-        *sorted(_mcp_needs(agents, evidence.seen), key=lambda need: need.since),
-        *sorted(_result_needs(evidence), key=lambda need: need.since),
+        *_by_age(_damage_needs(evidence)),
+        *_by_age(_task_needs(evidence, names)),
+        *_by_age(_check_needs(evidence, names)),
+        *_by_age(_mcp_needs(agents, evidence.seen)),
+        *_by_age(_result_needs(evidence)),
     )
+
+
+def _by_age(needs: Iterable[Need]) -> list[Need]:
+    return sorted(needs, key=lambda need: need.since)
 
 
 def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
@@ -200,29 +169,22 @@ def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
         yield Need("death", names[0], since, "; ".join(told), agents=names, host=host)
 
 
-def _no_host_needs(agents: Iterable[AgentView]) -> list[Need]:
-    """Return one need for all agents that wait for the same host or labels for the same reason, oldest first."""
+def _no_host_needs(agents: Iterable[AgentView]) -> Iterator[Need]:
+    """Yield one need for all agents that wait for the same host or labels for the same reason."""
     groups: dict[tuple[str, WantedHost], list[AgentView]] = {}
     for agent in agents:
         if agent.waits_for_host is not None:
             groups.setdefault((agent.reason, agent.waits_for_host), []).append(agent)
-    found = [
-        Need(
-            "no_host",
-            waiting[0].name,
-            min(agent.since for agent in waiting),
-            reason if len(waiting) == 1 else f"{reason} (and {counted(len(waiting) - 1, 'other')})",
-            agents=tuple(agent.name for agent in waiting),
-            wanted=wanted,
-        )
-        for (reason, wanted), waiting in groups.items()
-    ]
-    return sorted(found, key=lambda need: need.since)
+    for (reason, wanted), waiting in groups.items():
+        others = f" (and {counted(len(waiting) - 1, 'other')})" if len(waiting) > 1 else ""
+        names = tuple(agent.name for agent in waiting)
+        since = min(agent.since for agent in waiting)
+        yield Need("no_host", names[0], since, f"{reason}{others}", agents=names, wanted=wanted)
 
 
 def _orphan_needs(evidence: TeamEvidence) -> Iterator[Need]:
     """Yield one need for each lost host whose agents are alive: only its process was killed."""
-    for host in sorted(evidence.hosts, key=lambda host: host.seen):
+    for host in evidence.hosts:
         if host.state != "lost" or not host.agents or evidence.now - host.seen < ORPHANED_AFTER:
             continue
         one = len(host.agents) == 1
@@ -372,9 +334,10 @@ def _task_needs(evidence: TeamEvidence, names: frozenset[str]) -> Iterator[Need]
     for task in evidence.tasks:
         mark = task_mark(task.id)
         if task.status == "failed" and task.rev > evidence.seen.get(mark, -1):
-            owner = _owner(task, names)
             summary = f"task #{task.id} failed: {task.subject}"
-            yield Need("task_failed", owner, task.updated_at, summary, task=task.id, marks=((mark, task.rev),))
+            yield Need(
+                "task_failed", _owner(task, names), task.updated_at, summary, task=task.id, marks=((mark, task.rev),)
+            )
 
 
 def _check_needs(evidence: TeamEvidence, names: frozenset[str]) -> Iterator[Need]:
@@ -441,27 +404,38 @@ def to_acknowledge(view: TeamView, name: str) -> tuple[Need, ...]:
     return urgent or tuple(need for need in found if need.kind != "result") or tuple(found)
 
 
-def _plans_first(asked: list[Need]) -> list[Need]:
-    """Return the needs by age; among those asked within `BURST` of the first, plans come first.
+def _asked_needs(evidence: TeamEvidence) -> list[Need]:
+    """Return the needs of open requests, oldest first; among those asked within `BURST` of the first, plans come first.
 
     The order within a burst is chance, and a plan blocks more than a question.
     """
     first = float("-inf")
     bursts: dict[Need, float] = {}
-    for need in sorted(asked, key=lambda need: need.since):
-        first = first if need.since - first < BURST else need.since
-        bursts[need] = first
+    for each in evidence.requests:
+        # A lead reviews work while it runs, even if it reviews no plans.
+        answered_here = {OPERATOR} if each.type == "task_review" else evidence.only_operator
+        if each.to in answered_here and (kind := NEED_OF_REQUEST.get(each.type)) is not None:
+            first = first if each.created_at - first < BURST else each.created_at
+            need = Need(
+                kind, each.from_, each.created_at, summarise(each), each.id,
+                answered_in=each.answered_in, sha256=each.sha256,
+            )  # fmt: skip
+            bursts[need] = first
     return sorted(bursts, key=lambda need: (bursts[need], need.kind != "plan", need.since))
 
 
-def _describe_death(agent: AgentView) -> str:
+def _death(agent: AgentView) -> Need:
     """Return how an agent died, and with which error; without one, that it was at rest, else its last tool."""
-    told = f"died: {describe_exit(agent.exit) if agent.exit else agent.reason}"
-    if agent.exit and agent.exit.code and agent.status.last_error:
-        return f"{told}: {agent.status.last_error}"
-    if agent.rested is not None:
-        return f"{told}, {agent.rested.describe(agent.since)}"
-    return f"{told}, last tool {agent.status.last_tool}" if agent.status.last_tool else told
+    record, status = agent.exit, agent.status
+    told = f"died: {describe_exit(record) if record else agent.reason}"
+    if record and record.code and status.last_error:
+        told += f": {status.last_error}"
+    elif agent.rested is not None:
+        told += f", {agent.rested.describe(agent.since)}"
+    elif status.last_tool:
+        told += f", last tool {status.last_tool}"
+    code = record.code if record else None
+    return Need("death", agent.name, agent.since, told, code=code, refused_by=status.refused_by)
 
 
 def summarise(request: Request) -> str:
@@ -491,21 +465,22 @@ def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
     """
     if need.kind == "result":
         return ()
-    agent = view.agent(need.agent)
-    own = [task for task in view.tasks if agent is not None and task.id == agent.task]
     failed = view.task(need.task)
-    if need.kind == "outage":
-        tasks = {each.task for each in view.agents if each.waits_for_api}
-        own = [task for task in view.tasks if task.id in tasks]
-    dead = need.agents or (need.agent,)
-    found = [failed] if failed is not None else own
     if need.kind == "death":
-        found = [task for name in dead for task in view.freed_by(name)]
+        found = [task for name in need.agents or (need.agent,) for task in view.freed_by(name)]
+    elif failed is not None:
+        found = [failed]
+    else:
+        agents = (
+            [view.agent(need.agent)] if need.kind != "outage" else [each for each in view.agents if each.waits_for_api]
+        )
+        ids = {each.task for each in agents if each is not None}
+        found = [task for task in view.tasks if task.id in ids]
     # The list grows while it is read: tasks that wait for tasks that wait.
     for task in found:
-        ids = {each.id for each in found}
+        known = {each.id for each in found}
         waiting = (each for each in view.tasks if each.status == "pending" and task.id in each.blocked_by)
-        found += [each for each in waiting if each.id not in ids]
+        found += [each for each in waiting if each.id not in known]
     return tuple(task for task in found if task is not failed)
 
 
@@ -513,9 +488,9 @@ def waiting_behind(view: TeamView, need: Need) -> Waiting:
     """Return what waits behind a need: tasks, their owners, and agents that asked the agent something."""
     tasks = tasks_blocked_by(view, need)
     owners = [task.owner for task in tasks if task.owner]
-    asking = [request.from_ for request in view.requests if request.to in (need.agents or (need.agent,))]
-    held_up = [each.name for each in view.agents if need.kind == "outage" and each.waits_for_api]
     mine = need.agents or (need.agent,)
+    asking = [request.from_ for request in view.requests if request.to in mine]
+    held_up = [each.name for each in view.agents if need.kind == "outage" and each.waits_for_api]
     names = dict.fromkeys(name for name in (*held_up, *owners, *asking) if name not in mine)
     return Waiting(tuple(names), tasks)
 
