@@ -13,6 +13,7 @@ from crewboard import models, pricing, web
 from crewboard.agent_types import describe_powers
 from crewboard.attach import formats
 from crewboard.commands import hire, messages
+from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, UsageError
 from crewboard.offline.reply import Reply, seal
 from crewboard.offline.service import Fault
@@ -22,6 +23,7 @@ from crewboard.records.agents import HireOptions, Tokens
 from crewboard.records.events import BrokenReply, Event, Intake, Summary, ToolResult
 from crewboard.records.events import Reply as Kept
 from crewboard.store import roster
+from crewboard.store.layout import TeamDirectory
 from crewboard.type_files import find, find_all
 from crewboard.worker.conversation import replay
 from tests.api.rules import parse
@@ -318,15 +320,21 @@ def type_file(root: Path, lines: str) -> None:
     (folder / "seeker.md").write_text(f"---\nname: seeker\ndescription: looks\ntools: Read\n{lines}---\nLook.\n")
 
 
-def test_a_type_gives_its_agents_the_web_and_a_lead_takes_it_off(tmp_path: Path) -> None:
+def test_a_type_gives_its_agents_the_web_and_a_lead_takes_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     type_file(tmp_path, "web: true\nallowed_domains: docs.a.org, b.org\n")
     kind = find(tmp_path, "seeker")
     assert (kind.web, kind.allowed_domains) == (True, ("docs.a.org", "b.org"))
     assert "use the web on docs.a.org, b.org" in describe_powers(kind)
 
     def flags(asked: HireOptions, *given: str) -> tuple[bool, list[str]]:
-        found = hire._with_web_of_type(hire.Hire("x", "seeker", "go", flags=asked, given=frozenset(given)), kind).flags
+        hire.spawn(team, hire.Hire("x", "seeker", "go", flags=asked, given=frozenset(given)))
+        found = hired.pop().flags
         return found.web, found.allowed_domains
+
+    team, hired = Team(TeamDirectory(tmp_path / ".crewboard" / "t")), list[hire.Hire]()
+    monkeypatch.setattr(hire, "_start_fresh", lambda _, __, asked, ___: hired.append(asked))
 
     both = ["docs.a.org", "b.org"]
     assert flags(HireOptions()) == (True, both)

@@ -151,6 +151,16 @@ class Team(Struct, frozen=True):
         """Return the files of the agent called `name`, which must be on the roster."""
         return self.directory.agent(self.member(name).name)
 
+    def own_agent(self, name: str) -> AgentDirectory:
+        """Return the files of the agent called `name`, for what only an agent of crewboard does.
+
+        Raises:
+            UsageError: There is no such agent.
+            BadDataError: The agents of the team belong to another program.
+        """
+        roster.require_own_agents(self.directory)
+        return self.agent(name)
+
     def ensure(self) -> "Team":
         """Create the team if it does not exist yet."""
         if not self.directory.exists():

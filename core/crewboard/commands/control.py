@@ -1,5 +1,8 @@
 """Interrupt agents, let them try again, and change their limits and budgets."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from crewboard import models
 from crewboard.commands import hire, settings, stop
 from crewboard.commands.context import NONE, Team, command_for, require_price, require_spec
@@ -10,6 +13,7 @@ from crewboard.records.agents import Spec
 from crewboard.records.messages import GO_ON, RETRY, Message
 from crewboard.records.processes import LIMIT_REASONS
 from crewboard.store import agents, leases, mailbox, roster
+from crewboard.store.layout import AgentDirectory
 
 STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand, then go on."
 
@@ -22,9 +26,8 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
         TryLaterError: It is not running; nothing was sent.
     """
     require_alive(team, name)
-    agent = team.agent(name)
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
-    supervisor_client.wake_worker(agent.team, name)
+    supervisor_client.wake_worker(team.directory, name)
     team.note("interrupt", name)
     return message
 
@@ -54,8 +57,7 @@ def retry_with(
         TryLaterError: Its last run does not end.
         CrewboardError: It cannot be resumed; see `hire.resume`.
     """
-    roster.require_own_agents(team.directory)
-    agent = team.agent(name)
+    agent = team.own_agent(name)
     spec = agent.spec.load()
     if spec is not None:
         # While the need is there to be answered: it ends with the run.
@@ -76,8 +78,7 @@ def require_alive(team: Team, name: str) -> None:
         UsageError: There is no such agent.
         TryLaterError: It is not running.
     """
-    roster.require_own_agents(team.directory)
-    if not leases.is_held(team.agent(name).lease):
+    if not leases.is_held(team.own_agent(name).lease):
         raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` starts it again")
 
 
@@ -98,22 +99,11 @@ def change_limits(
     Raises:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
     """
-    roster.require_own_agents(team.directory)
-    agent = team.agent(name)
-    amount = None if budget == NONE else budget
-    changes: dict[str, str | int | None] = {}
-    if budget is not None:
-        changes["budget"] = amount
-    given = {"max_turns": max_turns, "window": window, "max_reply": max_reply}
-    changes |= {field: value for field, value in given.items() if value is not None}
-
-    def edit(old: Spec | None) -> Spec:
-        spec = require_spec(name, old)
-        require_price(team, amount, spec.model)
-        return spec.replace(flags=spec.flags.replace(**changes))
-
+    agent = team.own_agent(name)
+    given = {"budget": budget, "max_turns": max_turns, "window": window, "max_reply": max_reply}
+    changes = {field: None if value == NONE else value for field, value in given.items() if value is not None}
     if changes:
-        agents.change_spec(agent, edit)
+        _change_options(team, agent, changes)
         if budget is not None:
             team.note("budget", name, budget)
         if max_turns is not None:
@@ -127,14 +117,17 @@ def limit_memory(team: Team, name: str, most: int | None) -> None:
     Raises:
         UsageError: There is no such agent.
     """
-    roster.require_own_agents(team.directory)
-
-    def edit(old: Spec | None) -> Spec:
-        spec = require_spec(name, old)
-        return spec.replace(flags=spec.flags.replace(max_memory=most))
-
-    agents.change_spec(team.agent(name), edit)
+    _change_options(team, team.own_agent(name), {"max_memory": most})
     team.note("limit", name, f"memory {roster.format_size(most) if most else 'none'}")
+
+
+def _change_options(team: Team, agent: AgentDirectory, changes: Mapping[str, Any]) -> None:
+    def edit(old: Spec | None) -> Spec:
+        spec = require_spec(agent.name, old)
+        require_price(team, changes.get("budget"), spec.model)
+        return spec.replace(flags=spec.flags.replace(**changes))
+
+    agents.change_spec(agent, edit)
 
 
 def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> int | None:
@@ -144,7 +137,6 @@ def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
         CredentialsError: There is no API key to resume it with.
     """
-    roster.require_own_agents(team.directory)
     change_limits(team, name, budget=budget, max_turns=max_turns)
     return hire.resume(team, name) if stopped_by_limit(team, name) and _may_go_on(team, name) else None
 
@@ -156,7 +148,6 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
         UsageError: The amount has another form.
         CredentialsError: There is no API key to resume them with.
     """
-    roster.require_own_agents(team.directory)
     waiting = [name for name in team.config.names if stopped_by_limit(team, name) and not _may_go_on(team, name)]
     settings.set_budget(team, amount)
     resumed = [name for name in waiting if _may_go_on(team, name)]

@@ -114,18 +114,6 @@ def effective_terms(
     )
 
 
-def _with_web_of_type(hire: Hire, kind: AgentType) -> Hire:
-    """Return the hire with the web and the domains of its type, where the hire itself does not say.
-
-    Raises:
-        UsageError: A domain is none.
-    """
-    asked = hire.flags
-    explicit = hire.given is None or "web" in hire.given
-    domains = check_domains(asked.allowed_domains) or [*kind.allowed_domains]
-    return replace(hire, flags=asked.replace(web=asked.web if explicit else kind.web, allowed_domains=domains))
-
-
 def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
     """Return what an agent that hires may ask for; the operator may ask for everything.
 
@@ -216,7 +204,11 @@ def spawn(team: Team, hire: Hire) -> Assignment:
         raise LimitError(f"{hire.name} was not hired: {used_up}; `{command_for(team, 'budget')}` shows and raises it")
     kind = type_files.find(team.directory.root, hire.type)
     check_agent(hire.name, kind.name)
-    hire = _limit_to_hirer(team, _with_web_of_type(hire, kind), kind)
+    # The web and the domains are those of the type where the hire itself does not say.
+    domains = check_domains(hire.flags.allowed_domains) or [*kind.allowed_domains]
+    web = hire.flags.web if hire.given is None or "web" in hire.given else kind.web
+    hire = replace(hire, flags=hire.flags.replace(web=web, allowed_domains=domains))
+    hire = _limit_to_hirer(team, hire, kind)
     # What a project's own type requires: a plan, questions, a lower limit of model calls.
     flags, turns = hire.flags, min(hire.flags.max_turns, kind.max_turns or hire.flags.max_turns)
     narrower = flags.replace(plan=flags.plan or kind.plan, ask=flags.ask or kind.asks == "all", max_turns=turns)
@@ -484,13 +476,19 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
         )  # fmt: skip
 
     spec = store_agents.change_spec(agent, edit)
-    _add_to_roster(team, hire, model, now)
+    known, report_to = team.config.member(hire.name), OPERATOR if hire.name == LEAD else LEAD
+    member = Member(
+        name=hire.name, type=hire.type, role=hire.role, model=model, added_at=known.added_at if known else now,
+        report_to=team.by if hire.is_explorer else report_to, plan_required=flags.plan,
+        autoclaim=flags.autoclaim, title=known.title if known else "",
+    )  # fmt: skip
+    roster.put(team.directory, member, below=team.by if hire.is_explorer else None)
     team.note("hire", hire.name, f"{hire.type}, run {spec.run}")
     hosts.start(team, agent, spec)
     # On a host it has what that has.
-    known = engines.known(engine.name) if engine is not None and not on_hosts else None
-    missing = engines.lacks_access(known, team.environment) if known is not None else ""
-    cannot_work = f"{known.title} has {missing}" if known is not None and missing else ""
+    program = engines.known(engine.name) if engine is not None and not on_hosts else None
+    missing = engines.lacks_access(program, team.environment) if program is not None else ""
+    cannot_work = f"{program.title} has {missing}" if program is not None and missing else ""
     unread = _results_left(team, spec.mail_from) if hire.name == LEAD and spec.mail_from else ""
     note = "; ".join(text for text in (prepared.note, placed, cannot_work, unread) if text)
     return Assignment(hire.name, prompt_id, spec.run, fresh=True, note=note)
@@ -610,17 +608,6 @@ def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
     raise TryLaterError(f"another command is starting {agent.name} (run {spec.run}); wait, then try again")
 
 
-def _add_to_roster(team: Team, hire: Hire, model: str, now: float) -> None:
-    old = team.config.member(hire.name)
-    others = OPERATOR if hire.name == LEAD else LEAD
-    member = Member(
-        name=hire.name, type=hire.type, role=hire.role, model=model, added_at=old.added_at if old else now,
-        report_to=team.by if hire.is_explorer else others, plan_required=hire.flags.plan,
-        autoclaim=hire.flags.autoclaim, title=old.title if old else "",
-    )  # fmt: skip
-    roster.put(team.directory, member, below=team.by if hire.is_explorer else None)
-
-
 class Resume(TypedDict, total=False):
     """What changes with a resume: another model, another host, and whether it may use the network and the web now."""
 
@@ -644,8 +631,7 @@ def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for its type.
     """
-    roster.require_own_agents(team.directory)
-    agent = team.agent(name)
+    agent = team.own_agent(name)
     if model := changes.get("model"):
         changes["model"] = models.resolve(model, team.worker_environment)
     # Probed before the spec is read: a spec read earlier could name the run before.
@@ -660,7 +646,14 @@ def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
     if current is not None:
         # First, so that a resume that is refused makes no checkout.
         placed = check_resume(team, name, current, **changes)
-        _prepare_again(team, name, current)
+        _check_machine(team, agent_types.type_of(current.type, current.definition), current.flags, current.engine)
+        # Of an agent on hosts, its host makes it.
+        if current.worktree is not None and not current.worktree.carried:
+            # Imported here because commands that only read a team do not need it.
+            from crewboard.worktrees import checkout
+
+            copied = team.config.worktree_copy or ()
+            checkout.prepare(team.directory, name, current.worktree, None, copied)
         if placed:
             team.tell(f"{name}: {placed}")
     spec = store_agents.change_spec(agent, lambda old: _resumed(team, agent, old, changes))
@@ -782,17 +775,6 @@ def _used_up(team: Team, name: str) -> tuple[str, str] | None:
             )
             return text, raises
     return None
-
-
-def _prepare_again(team: Team, name: str, spec: Spec) -> None:
-    """Check that an agent can start again; make its checkout again from the last snapshot if that is gone."""
-    _check_machine(team, agent_types.type_of(spec.type, spec.definition), spec.flags, spec.engine)
-    # Of an agent on hosts, its host makes it.
-    if spec.worktree is not None and not spec.worktree.carried:
-        # Imported here because commands that only read a team do not need it.
-        from crewboard.worktrees import checkout
-
-        checkout.prepare(team.directory, name, spec.worktree, None, team.config.worktree_copy or ())
 
 
 def _resumed(team: Team, agent: AgentDirectory, old: Spec | None, changes: Resume) -> Spec:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from crewboard import env
 from crewboard.commands import hosts, messages
-from crewboard.commands.context import POLL_INTERVAL, Team, command_for
+from crewboard.commands.context import POLL_INTERVAL, Team, command_for, wait_until
 from crewboard.errors import BadDataError, StorageError, TryLaterError, UsageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import requests, supervisor_client
@@ -28,8 +28,7 @@ KILL_TIMEOUT = 10.0
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
     """Ask an agent to shut down and return the request, which will hold its answer; None if it is not running."""
-    roster.require_own_agents(team.directory)
-    return _ask(team, team.agent(name).name, reason)
+    return _ask(team, team.own_agent(name).name, reason)
 
 
 def _ask(team: Team, name: str, reason: str) -> Request | None:
@@ -100,9 +99,7 @@ def stop_now(team: Team, name: str) -> Ending:
         return _stop_ended(team, name)
     want_killed(team, name)
     team.note("stop", name, "now")
-    supervisor_client.wake_supervisor(team.directory)
-    _wait_for_leases(team, [name], _kill_timeout(team), keep_waking=True)
-    if leases.is_held(agent.lease):
+    if not _wait_for_kill(team, [name]):
         raise TryLaterError(hosts.still_running(team, [name]))
     return "ended"
 
@@ -127,9 +124,8 @@ def _stop_ended(team: Team, name: str) -> Ending:
     ):
         _cancel_starts(team, [name])
         team.note("stop", name, "queued")
-        supervisor_client.wake_supervisor(team.directory)
         # It may have begun meanwhile.
-        _wait_for_leases(team, [name], _kill_timeout(team), keep_waking=True)
+        _wait_for_kill(team, [name])
         return "unqueued"
     _acknowledge_ends(team, [name])
     team.note("acknowledge", name)
@@ -148,8 +144,7 @@ def remove(team: Team, name: str) -> Path:
     # Imported here, and below, because it loads sandbox and git, for which the first picture need not wait.
     from crewboard.commands import changes
 
-    roster.require_own_agents(team.directory)
-    agent = team.agent(name)
+    agent = team.own_agent(name)
     if leases.is_held(agent.lease):
         raise TryLaterError(f"{name} is alive; stop it first")
     changes.require_merged(team, [name])
@@ -259,19 +254,27 @@ def end_all(team: Team, names: list[str], *, now: bool = False) -> None:
     if not now:
         for name in names:
             _ask(team, name, "the team is being deleted")
-        _wait_for_leases(team, names, DELETE_TIMEOUT)
-    left = [name for name in names if leases.is_held(team.directory.agent(name).lease)]
+        wait_until(lambda: _have_ended(team, names), DELETE_TIMEOUT)
+    left = [name for name in names if not _have_ended(team, [name])]
     for name in left:
         want_killed(team, name)
-    if left:
-        supervisor_client.wake_supervisor(team.directory)
-    _wait_for_leases(team, left, _kill_timeout(team), keep_waking=True)
-    if alive := [name for name in left if leases.is_held(team.directory.agent(name).lease)]:
+    if left and not _wait_for_kill(team, left):
+        alive = [name for name in left if not _have_ended(team, [name])]
         raise TryLaterError(hosts.still_running(team, alive))
 
 
-def _kill_timeout(team: Team) -> float:
-    return hosts.LOST_TIMEOUT if store_hosts.exist(team.directory) else KILL_TIMEOUT
+def _have_ended(team: Team, names: list[str]) -> bool:
+    return not any(leases.is_held(team.directory.agent(name).lease) for name in names)
+
+
+def _wait_for_kill(team: Team, names: list[str]) -> bool:
+    """Wake the supervisor every second until no worker of `names` is running; return False if that takes too long."""
+    deadline = time.monotonic() + (hosts.LOST_TIMEOUT if store_hosts.exist(team.directory) else KILL_TIMEOUT)
+    while time.monotonic() < deadline:
+        supervisor_client.wake_supervisor(team.directory)
+        if wait_until(lambda: _have_ended(team, names), 1):
+            return True
+    return False
 
 
 def _cancel_starts(team: Team, names: list[str]) -> None:
@@ -301,19 +304,6 @@ def all_agents(team: Team) -> list[str]:
         names = []
     found = sorted(team.directory.agent_names())
     return list(dict.fromkeys([*names, *found]))
-
-
-def _wait_for_leases(team: Team, names: list[str], seconds: float, *, keep_waking: bool = False) -> None:
-    """Wait, at most `seconds`, until no worker of `names` is running; `keep_waking` wakes the supervisor meanwhile."""
-    deadline = time.monotonic() + seconds
-    next_wake = time.monotonic() + 1
-    while time.monotonic() < deadline:
-        if not any(leases.is_held(team.directory.agent(name).lease) for name in names):
-            return
-        if keep_waking and time.monotonic() > next_wake:
-            supervisor_client.wake_supervisor(team.directory)
-            next_wake = time.monotonic() + 1
-        time.sleep(POLL_INTERVAL)
 
 
 def want_killed(team: Team, name: str) -> None:

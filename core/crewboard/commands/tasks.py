@@ -209,8 +209,7 @@ def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Che
         NoSandboxError: No sandbox works here.
         StorageError: The output cannot be kept.
     """
-    roster.require_own_agents(team.directory)
-    agent = team.agent(name)
+    agent = team.own_agent(name)
     spec = require_spec(name, agent.spec.load())
     from crewboard import agent_types
 
