@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -78,8 +78,6 @@ class AgentType:
 
     name: str
     tools: tuple[str, ...]
-    writes: bool
-    executes: bool
     model: str
     summary: str
     prompt: str
@@ -102,6 +100,16 @@ class AgentType:
     file: str = ""
     sha256: str = ""
     root: str = ""
+
+    @property
+    def writes(self) -> bool:
+        """Return True if its agents may write files of the workspace."""
+        return not {*WRITE_TOOLS}.isdisjoint(self.tools)
+
+    @property
+    def executes(self) -> bool:
+        """Return True if its agents may run programs: commands, or MCP servers of the project."""
+        return "bash" in self.tools or bool(self.mcp)
 
 
 def nameable_tools(kind: AgentType, *, has_web: bool = False) -> tuple[str, ...]:
@@ -177,8 +185,6 @@ _ALL = (
     AgentType(
         "explore",
         READ_TOOLS,
-        writes=False,
-        executes=False,
         model=models.ALIASES["haiku"],
         summary="reads the workspace; writes and runs nothing",
         prompt="You survey code and answer questions about it. You cannot write files or run commands. "
@@ -190,8 +196,6 @@ _ALL = (
     AgentType(
         "plan",
         (*READ_TOOLS, "submit_plan"),
-        writes=False,
-        executes=False,
         model=models.ALIASES["opus"],
         summary="reads the workspace and submits plans for approval; writes and runs nothing",
         prompt="You design changes; you do not make them. Read what you need, then hand in a plan with submit_plan. "
@@ -203,8 +207,6 @@ _ALL = (
     AgentType(
         "code",
         ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "list_dir", "submit_plan"),
-        writes=True,
-        executes=True,
         model=models.ALIASES["sonnet"],
         summary="reads, writes and runs in the workspace; no network",
         prompt="You change code. Read before you write, keep changes small, and check them by running the tests. "
@@ -217,8 +219,6 @@ _ALL = (
     AgentType(
         "test",
         ("bash", *READ_TOOLS),
-        writes=False,
-        executes=True,
         model=models.ALIASES["sonnet"],
         summary="reads the workspace and runs commands; writes nothing in it",
         prompt="You run and judge tests. You do not change files of the workspace. "
@@ -231,8 +231,6 @@ _ALL = (
     AgentType(
         "lead",
         ("bash", "read_file", "write_file", "edit_file", "glob", "grep", "list_dir", "submit_plan", *LEAD_TOOLS),
-        writes=True,
-        executes=True,
         model=models.ALIASES["opus"],
         summary="runs the team: hires, assigns, reviews and ends agents; may do what code may",
         prompt="You lead a team of agents for the operator. Split the work, hire agents of the type that fits (explore "
@@ -287,10 +285,10 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
     """
     if carried is None:
         return agent_type(name)
-    made = make_type(name, tuple(carried.tools), carried.model, carried.summary, carried.prompt, tuple(carried.mcp))
-    return replace(
-        made, effort=carried.effort, thinking=carried.thinking, asks="commands" if carried.ask_commands else "",
-        skills=tuple(carried.skills), only=tuple(carried.only), denied=tuple(carried.denied),
+    return AgentType(
+        name, tuple(carried.tools), carried.model, carried.summary, carried.prompt,
+        effort=carried.effort, thinking=carried.thinking, asks="commands" if carried.ask_commands else "",
+        skills=tuple(carried.skills), only=tuple(carried.only), denied=tuple(carried.denied), mcp=tuple(carried.mcp),
         mcp_servers=carried.mcp_servers,
     )  # fmt: skip
 
@@ -352,20 +350,3 @@ def may_use_tool(patterns: Iterable[str], tool: str) -> bool:
     """Return True if these patterns (`AgentType.mcp`) allow a tool of an MCP server."""
     matching = [each for each in patterns if fnmatchcase(tool, each.removeprefix("!"))]
     return bool(matching) and not any(each.startswith("!") for each in matching)
-
-
-def make_type(
-    name: str, tools: tuple[str, ...], model: str, summary: str, prompt: str, mcp: tuple[str, ...] = ()
-) -> AgentType:
-    """Return a type of a project; what it may do follows from its tools."""
-    return AgentType(
-        name,
-        tools,
-        writes=bool({*WRITE_TOOLS} & {*tools}),
-        # A server of the project is a program, too.
-        executes="bash" in tools or bool(mcp),
-        model=model,
-        summary=" ".join(summary.split()),
-        prompt=prompt,
-        mcp=mcp,
-    )

@@ -37,7 +37,6 @@ from crewboard.agent_types import (
     AgentType,
     agent_type,
     describe_powers,
-    make_type,
 )
 from crewboard.errors import BadDataError, StorageError, UntrustedError, UsageError
 from crewboard.names import RESERVED_AGENTS, is_name
@@ -328,7 +327,6 @@ def _parse(data: bytes, file: str) -> AgentType:
     model = models.ALIASES.get(front.model or "", front.model) if front.model != "inherit" else None
     tools = _read_tools(front)
     mcp, body = _mcp_patterns(front), (found[2] or "").strip()
-    made = make_type(front.name, tools.names, model or TYPES["code"].model, front.description, body, mcp)
     without_effect = [f"{name}: {why}" for name, why in _NO_EFFECT.items() if name in fields]
     if front.engine:
         given = [name for name in _NOT_FOR_ENGINES if name in fields]
@@ -339,10 +337,11 @@ def _parse(data: bytes, file: str) -> AgentType:
     known = {*_Front.__struct_encode_fields__, *_NO_EFFECT, *_DECORATIVE}
     unknown = [f"{name[:_MOST_OF_NAME]}: there is no such field" for name in fields if name not in known]
     mode = [_NOT_OBEYED.format(front.mode)] if front.mode is not None and front.mode not in _MODES else []
-    return replace(
-        made, worktree=front.has_worktree, effort=front.effort, thinking=front.thinking,
+    return AgentType(
+        front.name, tools.names, model or TYPES["code"].model, " ".join(front.description.split()), body,
+        worktree=front.has_worktree, effort=front.effort, thinking=front.thinking,
         web=front.web == "true" and not tools.denies_web, allowed_domains=front.domains,
-        mcp_servers=front.inline_servers,
+        mcp=mcp, mcp_servers=front.inline_servers,
         max_turns=int(front.max_turns) if front.max_turns is not None else None, only=tools.only, denied=tools.denied,
         skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], engine=front.engine or "", left_out=tools.left_out,
         not_understood=(*mode, *tools.ignored, *without_effect, *unknown[:_MOST_NAMED]),
