@@ -94,34 +94,24 @@ def describe(event: Event, team: TeamDirectory | None = None) -> list[Activity]:
             why = requests.why_without_effect(team, letter) if team is not None else None
             read.append((letter.from_, describe_message(letter) + (f"\nchanges nothing: {why}" if why else "")))
         return [Activity(event.ts, "mail", f"{display_name(author)}: {text}") for author, text in read]
-    if isinstance(event, Opening | SnapshotTaken | FileKept | Offered | Taken):
-        # The view of changes shows what a snapshot is for, and the call itself what a kept file is for. What requests
-        # begin with is for the model, and which texts an engine has is shown as the mail itself.
-        return []
     if isinstance(event, Reply):
         return _describe_reply(event)
+    if (words := _words(event)) is None:
+        return []
+    line = Activity(event.ts, *words)
     if isinstance(event, RunStarted) and event.before is not None:
-        return [describe_end(event.before), Activity(event.ts, *_words(event))]
-    kind, text = _words(event)
+        return [describe_end(event.before), line]
     if isinstance(event, ToolStart):
         detail = elide_middle(_format_input(event.input), _MOST_DETAIL)
         task = str(event.input.get("task_id"))
         fails = event.name == "task_update" and event.input.get("status") == "failed" and task.isdecimal()
-        return [
-            Activity(
-                event.ts, kind, text, call=event.tool_use_id, detail=detail, tool=event.name,
-                fails_task=int(task) if fails else None,
-            )
-        ]  # fmt: skip
+        fails_task = int(task) if fails else None
+        return [replace(line, call=event.tool_use_id, detail=detail, tool=event.name, fails_task=fails_task)]
     if isinstance(event, ToolResult):
-        detail = elide_middle(event.content, _MOST_DETAIL)
-        return [
-            Activity(
-                event.ts, kind, text, event.seconds, event.tool_use_id, detail, tool=event.name,
-                is_error=event.is_error or bool(event.exit_code),
-            )
-        ]  # fmt: skip
-    return [Activity(event.ts, kind, text)]
+        detail, is_error = elide_middle(event.content, _MOST_DETAIL), event.is_error or bool(event.exit_code)
+        call = event.tool_use_id
+        return [replace(line, seconds=event.seconds, call=call, detail=detail, tool=event.name, is_error=is_error)]
+    return [line]
 
 
 def describe_end(record: Exit) -> Activity:
@@ -130,14 +120,8 @@ def describe_end(record: Exit) -> Activity:
     return Activity(record.at, kind, f"{describe_exit(record)}, run {record.run}")
 
 
-_OfOneLine = (
-    RunStarted | BrokenReply | ToolStart | ToolResult | Gate | Answer | Sent | Retry | Cleared | Summary | EngineSession
-    | RunEnded
-)  # fmt: skip
-"""The events that have one line each."""
-
-
-def _words(event: _OfOneLine) -> tuple[str, str]:  # noqa: PLR0911  one line for each kind of event
+def _words(event: Event) -> tuple[str, str] | None:  # noqa: PLR0911  one line for each kind of event
+    """Return kind and text of the line for an event; None if it has none, or more than one."""
     match event:
         case RunStarted():
             pid = f", pid {event.pid}" if event.pid else ""
@@ -169,6 +153,10 @@ def _words(event: _OfOneLine) -> tuple[str, str]:  # noqa: PLR0911  one line for
             return "start", f"{engines.title_of(event.engine, event.version) or 'the engine'} {begun}"
         case RunEnded():
             return "end", f"{EXIT_REASONS.get(event.reason, event.reason)}, code {event.code}"
+        # The view of changes shows what a snapshot is for, and the call itself what a kept file is for. What requests
+        # begin with is for the model, and which texts an engine has is shown as the mail itself.
+        case Intake() | Reply() | Opening() | SnapshotTaken() | FileKept() | Offered() | Taken():
+            return None
 
 
 def _describe_reply(event: Reply) -> list[Activity]:
