@@ -322,9 +322,9 @@ def choose(text: str, workspace: Path | None) -> Engine:
     Raises:
         UsageError: There is none of that name, or its program cannot be used here; the message says what to do.
     """
-    if text.startswith(OTHER) and workspace is None:
-        raise UsageError(f"the hosts of a team start no engine but these: {', '.join(KNOWN)}")
-    if workspace is not None and text.startswith(OTHER):
+    if text.startswith(OTHER):
+        if workspace is None:
+            raise UsageError(f"the hosts of a team start no engine but these: {', '.join(KNOWN)}")
         try:
             words = shlex.split(text.removeprefix(OTHER))
         except ValueError as error:

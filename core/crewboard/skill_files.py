@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -103,14 +104,13 @@ def _project_files(root: Path, left_out: list[str]) -> Iterator[ProjectSkill]:
             found.update(PROJECT_FILES)
             waiting += _new_imports(top.text, name, found)
             break
-    looked = 0
-    while waiting and looked < _MOST_FILES:
-        name, looked = waiting.pop(0), looked + 1
+    # The list grows while it is read.
+    for name in islice(waiting, _MOST_FILES):
         if (file := _file(root, f"@{name}")) is not None:
             yield file
             waiting += _new_imports(file.text, name, found)
-    if waiting:
-        left_out.append(f"{counted(len(waiting), 'more file')} that are told or imported as @PATH")
+    if more := len(waiting[_MOST_FILES:]):
+        left_out.append(f"{counted(more, 'more file')} that are told or imported as @PATH")
 
 
 def _new_imports(text: str, name: str, found: set[str]) -> list[str]:
@@ -121,9 +121,9 @@ def _new_imports(text: str, name: str, found: set[str]) -> list[str]:
 
 def _found_below(root: Path, left_out: list[str]) -> Iterator[str]:
     """Yield the paths of the project's files in folders below the root."""
-    waiting, seen = [""], 0
-    while waiting and seen < _MOST_FOLDERS:
-        folder, seen = waiting.pop(0), seen + 1
+    waiting = [""]
+    # The list grows while it is read.
+    for folder in islice(waiting, _MOST_FOLDERS):
         try:
             with open_folder(root, folder or ".") as opened, os.scandir(opened) as listing:
                 entries = sorted((each.name, each.is_dir(follow_symlinks=False)) for each in listing)
@@ -135,8 +135,8 @@ def _found_below(root: Path, left_out: list[str]) -> Iterator[str]:
                 yield path
             elif is_folder and not name.startswith(".") and name not in _NOT_SEARCHED:
                 waiting.append(path)
-    if waiting:
-        left_out.append(f"{counted(len(waiting), 'more folder')}, and what is in them")
+    if more := len(waiting[_MOST_FOLDERS:]):
+        left_out.append(f"{counted(more, 'more folder')}, and what is in them")
 
 
 def command_names(root: Path) -> list[str]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Unpack
 
 from crewboard import agent_types
+from crewboard.agent_types import AgentType
 from crewboard.commands.context import Team, command_for, join_reasons, require_price
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import OPERATOR
@@ -263,19 +264,19 @@ def words_of_terms(team: Team, request: Request) -> str:
     """Return the terms of an approval on one line; empty if it has none."""
     if request.terms is None:
         return ""
-    spec = team.directory.agent(request.from_).spec.load_or_none()
-    kind = agent_types.known_type(spec.type, spec.definition) if spec is not None else None
-    return agent_types.describe_terms(request.terms, kind)
+    return agent_types.describe_terms(request.terms, _asking_type(team, request))
 
 
 def tools_lacking(team: Team, request: Request) -> str:
     """Return a sentence about tools that an approved plan needs and its terms take; empty if there are none."""
+    kind, plan = _asking_type(team, request), request.payload
+    return agent_types.tools_a_plan_lacks(request.terms, kind, plan.get("files"), plan.get("commands")) if kind else ""
+
+
+def _asking_type(team: Team, request: Request) -> AgentType | None:
+    """Return the type of the agent that asks, if it is known."""
     spec = team.directory.agent(request.from_).spec.load_or_none()
-    kind = agent_types.known_type(spec.type, spec.definition) if spec is not None else None
-    if request.terms is None or kind is None:
-        return ""
-    plan = request.payload
-    return agent_types.tools_a_plan_lacks(request.terms, kind, plan.get("files"), plan.get("commands"))
+    return agent_types.known_type(spec.type, spec.definition) if spec is not None else None
 
 
 def reject(

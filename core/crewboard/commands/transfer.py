@@ -24,9 +24,6 @@ from crewboard.store.layout import TeamDirectory, record_of
 _FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed", "workspaces", "bundles")
 """Folders with records and logs. What is in others belongs to the machine: locks, worktrees, open dashboards."""
 
-_OWN_FOLDERS = ("kept",)
-"""Folders in that of an agent whose files are no records, but belong to its history."""
-
 _KINDS = (".json", ".jsonl", ".md", ".txt", ".diff", ".part")
 """Ends of the names of records and logs. A lease or a log of a process has none of them."""
 
@@ -222,13 +219,12 @@ def _has_records(name: str) -> bool:
 def _copy_files(source: Path, target: Path) -> int:
     """Copy what agents' tools kept, and the copies of results that are only on this machine."""
     count = 0
-    for agent in sorted((source / "agents").glob("*/")):
-        for name in _OWN_FOLDERS:
-            for file in sorted((agent / name).glob("*")):
-                place = target / file.relative_to(source)
-                with files.storage_errors(f"cannot copy {file}"):
-                    files.make_private_folders(place.parent)
-                    content = file.read_bytes()
-                files.replace_file(place, content)
-                count += 1
+    # They are no records, but belong to the history of an agent.
+    for file in sorted((source / "agents").glob("*/kept/*")):
+        place = target / file.relative_to(source)
+        with files.storage_errors(f"cannot copy {file}"):
+            files.make_private_folders(place.parent)
+            content = file.read_bytes()
+        files.replace_file(place, content)
+        count += 1
     return count
