@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from crewboard.errors import StorageError
 from crewboard.protocol.addressing import mailboxes
 from crewboard.readmodel.mail import MAX_HEADLINE, MailboxTail
-from crewboard.readmodel.needs import format_minute, summarise
+from crewboard.readmodel.needs import NEED_OF_REQUEST, format_minute, summarise
 from crewboard.readmodel.reader import TeamReader
 from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.readmodel.usage import bill_team
@@ -155,10 +155,6 @@ _COUNTED: dict[HappeningKind, tuple[str, str]] = {
 }
 """The words for one and for several, in the order in which they are told."""
 
-_KINDS_OF_REQUESTS: dict[str, HappeningKind] = {
-    "plan_approval": "plan", "permission": "permission", "question": "question", "task_review": "review",
-}  # fmt: skip
-
 _LEAST_COST = 0.005
 """Dollars below which a cost would be shown as $0.00."""
 
@@ -210,17 +206,16 @@ def read_absence(
     for agent in view.agents:
         found += _ends(team.agent(agent.name), agent, since)
     for request in view.asked:
-        kind = _KINDS_OF_REQUESTS.get(request.type)
+        kind = NEED_OF_REQUEST.get(request.type)
         if kind is not None and request.created_at > since:
             decided = "" if request.status == "pending" else f" · {describe_status(request)}"
             text = f"{summarise(request)}{decided}"
             found.append(Happening(request.created_at, kind, request.from_, text, request_id=request.id))
-    ends: dict[str, HappeningKind] = {"completed": "task_done", "failed": "task_failed"}
     for task in view.tasks:
-        kind = ends.get(task.status)
-        if kind is not None and task.updated_at > since:
+        if task.status in ("completed", "failed") and task.updated_at > since:
+            end: HappeningKind = "task_done" if task.status == "completed" else "task_failed"
             owner = task.owner or task.last_owner or ""
-            found.append(Happening(task.updated_at, kind, owner, f"#{task.id} {task.subject}", task.id))
+            found.append(Happening(task.updated_at, end, owner, f"#{task.id} {task.subject}", task.id))
     for act in operators.acts(team)[0] if team.audit.changed_at() > since else ():
         if act.ts > since and act.who != operator:
             words = " ".join(filter(None, (f"{act.who}:", act.act, act.target, act.detail)))

@@ -1,8 +1,8 @@
 """Needs: everything that waits for the operator, in order of urgency, with the tasks that it blocks."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ from crewboard.errors import ExitCode
 from crewboard.names import OPERATOR, SYSTEM
 from crewboard.protocol.collisions import Collision
 from crewboard.readmodel.mail import UnreadResults, plan_title
-from crewboard.readmodel.team import AgentView, HostView, Need, NeedKind, SupervisorView, TeamView
+from crewboard.readmodel.team import AgentView, Need, SupervisorView, TeamView
 from crewboard.records.agents import McpState
 from crewboard.records.base import counted
 from crewboard.records.processes import SupervisorFailure, describe_exit
@@ -30,7 +30,7 @@ from crewboard.untrusted import as_run
 if TYPE_CHECKING:
     from crewboard.readmodel.states import WantedHost
 
-NEED_OF_REQUEST: dict[str, NeedKind] = {
+NEED_OF_REQUEST: dict[str, Literal["plan", "permission", "question", "review"]] = {
     "plan_approval": "plan", "permission": "permission", "question": "question", "task_review": "review",
 }  # fmt: skip
 """The kind of need that an open request to the operator is."""
@@ -71,23 +71,18 @@ class Damage(Struct, frozen=True):
 
 
 class TeamEvidence(Struct, frozen=True):
-    """The facts about a team that may need the operator, apart from its agents.
+    """The facts about a team that may need the operator, apart from what its view shows.
 
-    `requests` are the open ones, oldest first. `only_operator` are the recipients whose requests only the operator can
-    answer, `failure` is the supervisor's last, and `seen` is `OperatorState.needs`.
+    `only_operator` are the recipients whose requests only the operator can answer, `failure` is the supervisor's last,
+    and `seen` is `OperatorState.needs`.
     """
 
-    requests: tuple[Request, ...]
     only_operator: frozenset[str]
-    supervisor: SupervisorView
     failure: SupervisorFailure | None
-    tasks: tuple[Task, ...]
     results: tuple[UnreadResults, ...]
     damage: tuple[Damage, ...]
     collisions: tuple[Collision, ...]
     seen: Mapping[str, float]
-    hosts: tuple[HostView, ...]
-    now: float
 
 
 class Waiting(Struct, frozen=True):
@@ -115,28 +110,28 @@ class ResponseTimes(Struct, frozen=True):
     median: float
 
 
-def find_needs(agents: tuple[AgentView, ...], evidence: TeamEvidence) -> tuple[Need, ...]:
+def find_needs(view: TeamView, evidence: TeamEvidence) -> tuple[Need, ...]:
     """Return what needs the operator, most urgent first. Every view, command and notification shows this list."""
-    names = frozenset(agent.name for agent in agents)
+    agents = view.agents
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
     deaths = [_death(agent) for agent in dead if not agent.ended_with_host]
     stopped = [agent for agent in agents if agent.has_failed and agent.state not in ("stuck", "looping")]
     return (
-        *_supervisor_needs(evidence.supervisor, evidence.failure),
+        *_supervisor_needs(view.supervisor, evidence.failure),
         *_by_age([*deaths, *_lost_host_needs(dead)]),
-        *_asked_needs(evidence),
+        *_asked_needs(view.requests, evidence.only_operator),
         *_by_age(Need("stuck", each.name, each.since, each.reason) for each in agents if each.state == "stuck"),
         *_by_age(Need("looping", each.name, each.since, each.reason) for each in agents if each.state == "looping"),
         *_by_age(Need("failed_start", each.name, each.since, each.reason) for each in agents if each.failed_start),
         *_by_age(_no_host_needs(agents)),
-        *_by_age(_orphan_needs(evidence)),
+        *_by_age(_orphan_needs(view)),
         *_by_age(map(_failed_assignment, stopped)),
-        *_by_age(_left_needs(agents, evidence)),
+        *_by_age(_left_needs(view, evidence.seen)),
         *_collision_needs(evidence),
         *_outage_need(agents, evidence.seen),
         *_by_age(_damage_needs(evidence)),
-        *_by_age(_task_needs(evidence, names)),
-        *_by_age(_check_needs(evidence, names)),
+        *_by_age(_task_needs(view, evidence.seen)),
+        *_by_age(_check_needs(view, evidence.seen)),
         *_by_age(_mcp_needs(agents, evidence.seen)),
         *_by_age(_result_needs(evidence)),
     )
@@ -182,10 +177,10 @@ def _no_host_needs(agents: Iterable[AgentView]) -> Iterator[Need]:
         yield Need("no_host", names[0], since, f"{reason}{others}", agents=names, wanted=wanted)
 
 
-def _orphan_needs(evidence: TeamEvidence) -> Iterator[Need]:
+def _orphan_needs(view: TeamView) -> Iterator[Need]:
     """Yield one need for each lost host whose agents are alive: only its process was killed."""
-    for host in evidence.hosts:
-        if host.state != "lost" or not host.agents or evidence.now - host.seen < ORPHANED_AFTER:
+    for host in view.hosts:
+        if host.state != "lost" or not host.agents or view.now - host.seen < ORPHANED_AFTER:
             continue
         one = len(host.agents) == 1
         who = "agent runs" if one else f"{len(host.agents)} agents run"
@@ -226,12 +221,11 @@ def _failed_assignment(agent: AgentView) -> Need:
     return Need("failed", agent.name, since, summary, code=code, limit=agent.limit, refused_by=agent.status.refused_by)
 
 
-def _left_needs(agents: Iterable[AgentView], evidence: TeamEvidence) -> Iterator[Need]:
+def _left_needs(view: TeamView, seen: Mapping[str, float]) -> Iterator[Need]:
     """Yield the need of each agent that rests while its task is in progress: no one else goes on with it."""
-    board = {task.id: task for task in evidence.tasks}
-    for agent in agents:
-        task = board.get(agent.status.unreported or 0)
-        if task is None or task.rev <= evidence.seen.get(mark := task_mark(task.id), -1):
+    for agent in view.agents:
+        task = view.task(agent.status.unreported) if agent.status.unreported is not None else None
+        if task is None or task.rev <= seen.get(mark := task_mark(task.id), -1):
             continue
         summary = f"{agent.left}: it did not report the outcome of {task.subject}"
         yield Need(
@@ -324,29 +318,29 @@ def _collision_needs(evidence: TeamEvidence) -> Iterator[Need]:
             )
 
 
-def _owner(task: Task, names: frozenset[str]) -> str:
-    """Return the agent that has or had a task; `system` if it is not on the roster `names` any more."""
-    owner = task.owner or task.last_owner
-    return owner if owner in names and owner is not None else SYSTEM
+def _owner(task: Task, view: TeamView) -> str:
+    """Return the agent that has or had a task; `system` if it is not on the roster any more."""
+    owner = view.agent(task.owner or task.last_owner or "")
+    return owner.name if owner is not None else SYSTEM
 
 
-def _task_needs(evidence: TeamEvidence, names: frozenset[str]) -> Iterator[Need]:
-    for task in evidence.tasks:
+def _task_needs(view: TeamView, seen: Mapping[str, float]) -> Iterator[Need]:
+    for task in view.tasks:
         mark = task_mark(task.id)
-        if task.status == "failed" and task.rev > evidence.seen.get(mark, -1):
+        if task.status == "failed" and task.rev > seen.get(mark, -1):
             summary = f"task #{task.id} failed: {task.subject}"
             yield Need(
-                "task_failed", _owner(task, names), task.updated_at, summary, task=task.id, marks=((mark, task.rev),)
+                "task_failed", _owner(task, view), task.updated_at, summary, task=task.id, marks=((mark, task.rev),)
             )
 
 
-def _check_needs(evidence: TeamEvidence, names: frozenset[str]) -> Iterator[Need]:
-    for task in evidence.tasks:
+def _check_needs(view: TeamView, seen: Mapping[str, float]) -> Iterator[Need]:
+    for task in view.tasks:
         mark, last = check_mark(task.id), task.checked
         if last is None or task.status not in _OPEN or task.check_failures < CHECK_FAILURES:
             continue
-        if last.at > evidence.seen.get(mark, 0):
-            owner = _owner(task, names)
+        if last.at > seen.get(mark, 0):
+            owner = _owner(task, view)
             summary = f"check of #{task.id} failed {task.check_failures} times: {as_run(last.command)}"
             marks = ((mark, last.at),)
             yield Need("check_failed", owner, last.at, summary, task=task.id, file=last.result, marks=marks)
@@ -404,16 +398,16 @@ def to_acknowledge(view: TeamView, name: str) -> tuple[Need, ...]:
     return urgent or tuple(need for need in found if need.kind != "result") or tuple(found)
 
 
-def _asked_needs(evidence: TeamEvidence) -> list[Need]:
+def _asked_needs(requests: Iterable[Request], only_operator: Collection[str]) -> list[Need]:
     """Return the needs of open requests, oldest first; among those asked within `BURST` of the first, plans come first.
 
     The order within a burst is chance, and a plan blocks more than a question.
     """
     first = float("-inf")
     bursts: dict[Need, float] = {}
-    for each in evidence.requests:
+    for each in requests:
         # A lead reviews work while it runs, even if it reviews no plans.
-        answered_here = {OPERATOR} if each.type == "task_review" else evidence.only_operator
+        answered_here = {OPERATOR} if each.type == "task_review" else only_operator
         if each.to in answered_here and (kind := NEED_OF_REQUEST.get(each.type)) is not None:
             first = first if each.created_at - first < BURST else each.created_at
             need = Need(

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -347,22 +347,21 @@ class TeamReader:
             *(damage for reader in self._agents.values() for damage in reader.damage),
         )
         evidence = TeamEvidence(
-            requests=pending, only_operator=only_operator, supervisor=supervisor, failure=self._failure.get(),
-            tasks=board, results=results if config.result_needs else (), damage=damage, collisions=collisions,
-            seen=operator.needs, hosts=shown_hosts, now=now,
+            only_operator=only_operator, failure=self._failure.get(),
+            results=results if config.result_needs else (), damage=damage, collisions=collisions, seen=operator.needs,
         )  # fmt: skip
         shown = "its last good state" if listed else "the agents that have files"
-        return TeamView(
+        view = TeamView(
             name=config.name, path=self.team.path, root=self.team.root, description=config.description,
             plan_approver=config.plan_approver, model_backend="offline" if is_offline else "api",
             supervisor=replace(supervisor, shared_bytes=self._shared), agents=agents, requests=pending, tasks=board,
-            needs=find_needs(agents, evidence), asked=asked,
-            unread={agent.name: agent.unread for agent in agents} | to_operator, budget=config.budget,
+            asked=asked, unread={agent.name: agent.unread for agent in agents} | to_operator, budget=config.budget,
             removed=config.removed_total, damage={each.place: each.count for each in damage},
             problem=f"{self.team.config} is damaged; showing {shown}" if self._config.damaged else None,
             storage=store_files.disk_state(self.team.path), present=present, attached=config.attached,
             hosts=shown_hosts, unprovided=any(not each.provided for each in starts.held), now=now,
         )  # fmt: skip
+        return replace(view, needs=find_needs(view, evidence))
 
     def _read_operator_mail(
         self, config: Config, operator: OperatorState, answered: Collection[str]
@@ -374,19 +373,16 @@ class TeamReader:
             mailbox = self._mailboxes.setdefault(name, Unread(self.team, name, cursor))
             unread[name] = mailbox.count_for_operator(cursor, answered)
             results += mailbox.results(operator.needs)
-        return unread, (*results, *self._results_before_lead(operator))
-
-    def _results_before_lead(self, operator: OperatorState) -> Iterator[UnreadResults]:
-        """Yield the unread results that were the operator's when the lead was hired, behind which it began to read."""
+        # Those that were the operator's when the lead was hired, behind which it began to read. Where that was stays.
         lead = self._agents.get(LEAD)
-        # Where its reading began stays as it is.
         spec = (lead.spec.last_good or lead.spec.get()) if lead is not None else None
-        if spec is None or not spec.mail_from:
-            return
-        if self._before_lead is None or self._before_lead.until != spec.mail_from:
-            self._before_lead = Unread(self.team, LEAD, operator.read.get(LEAD, 0), spec.mail_from)
-        self._before_lead.count(operator.read.get(LEAD, 0))
-        yield from self._before_lead.results(operator.needs)
+        if spec is not None and spec.mail_from:
+            cursor = operator.read.get(LEAD, 0)
+            if self._before_lead is None or self._before_lead.until != spec.mail_from:
+                self._before_lead = Unread(self.team, LEAD, cursor, spec.mail_from)
+            self._before_lead.count(cursor)
+            results += self._before_lead.results(operator.needs)
+        return unread, tuple(results)
 
     def _roster_from_files(self) -> Config:
         """Return a roster of the agents that have files, so that a damaged roster does not hide running agents."""
@@ -429,16 +425,22 @@ class TeamReader:
         work = protocol_collisions.without_undone(work, reader.undone.get())
         reader.work = protocol_collisions.AgentWork(name, work, has_worktree)
         is_here = status is None or self._hosts.is_here(status)
+        lives = held
+        if not held and status is not None and ((ended := reader.exit.get()) is None or ended.run < status.run):
+            # A worker may have taken the lease since that was looked at: it does so before it writes its status.
+            lives = self._is_held(reader.directory)
+            if lives:
+                reader.note_lease(lives, now)
         # A mirror writes the spec of a new agent once it has read what that did; nothing here resumes the agent.
         is_attached = common.config.attached is not None
         return AgentFacts(
-            held=held or self._has_just_started(reader, now),
+            held=lives,
             spec=spec,
             status=status,
             exit=reader.exit.get(),
             boot_id=self._probe.boot_id(),
             now=now,
-            pid_gone=held and is_here and self._pid_is_gone(reader),
+            pid_gone=held and is_here and status is not None and self._pid_is_gone(status, reader.directory),
             is_stopped=held and is_here and status is not None and self._probe.is_stopped(status),
             seen_alive=reader.seen_alive,
             seen_gone=reader.seen_gone,
@@ -450,21 +452,12 @@ class TeamReader:
             **common.about(name, spec, now),
         )
 
-    def _has_just_started(self, reader: AgentReader, now: float) -> bool:
-        """Return True if a worker took the lease since it was first read: it does so before it writes its status."""
-        status, ended = reader.status.get(), reader.exit.get()
-        if status is None or (ended is not None and ended.run >= status.run):
-            return False
-        held = self._is_held(reader.directory)
-        return held and reader.note_lease(held, now)
-
-    def _pid_is_gone(self, reader: AgentReader) -> bool:
+    def _pid_is_gone(self, status: Status, agent: AgentDirectory) -> bool:
         """Return True if the lease is still held but its process is gone: a worker frees the lease before it ends."""
-        status = reader.status.last_good
-        if status is None or self._probe.lives(status):
+        if self._probe.lives(status):
             return False
         with self.team.store.glance():
-            return self._is_held(reader.directory)
+            return self._is_held(agent)
 
     def _measure(self, held: dict[str, bool], now: float, most: int | None, supervisor: int | None) -> None:
         if most == 0 or abs(now - self._measured_at) < MEASURE_EVERY:
