@@ -1,7 +1,6 @@
 """The readers of a team's files and of each agent's: a read returns a `TeamView`, and parses only what changed."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
@@ -104,39 +103,36 @@ class _Common(Struct, frozen=True, dict=True):
     def about(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
         """Return the fields of `AgentFacts` that follow."""
         return {
-            "member": self._members[name],
-            "acknowledged": self.operator.acknowledged.get(name, 0),
-            "task": self._tasks.get(name),
-            "asks": self._asks.get(name, ()),
-            "failure_seen": self.operator.failures.get(name, 0),
-            "unread_results": self._unread_results[name],
+            **self._by_agent[name],
             "supervised": self.supervised,
             "hosts": self.hosts,
             "queued": self.starts.describe(name, spec.run, now) if spec is not None else "",
         }
 
     @cached_property
-    def _members(self) -> dict[str, Member]:
-        return {member.name: member for member in reversed(self.config.members)}
-
-    @cached_property
-    def _tasks(self) -> dict[str | None, int]:
-        return {task.owner: task.id for task in self.board if task.status == "in_progress"}
-
-    @cached_property
-    def _asks(self) -> dict[str, tuple[Request, ...]]:
-        asks: dict[str, tuple[Request, ...]] = {}
+    def _by_agent(self) -> dict[str | None, dict[str, Any]]:
+        operator = self.operator
+        found: dict[str | None, dict[str, Any]] = {
+            member.name: {
+                "member": member,
+                "acknowledged": operator.acknowledged.get(member.name, 0),
+                "task": None,
+                "asks": (),
+                "failure_seen": operator.failures.get(member.name, 0),
+                "unread_results": 0,
+            }
+            for member in reversed(self.config.members)
+        }
+        for task in self.board:
+            if task.status == "in_progress" and task.owner in found:
+                found[task.owner]["task"] = task.id
         for request in self.pending:
-            if request.to in self.only_operator:
-                asks[request.from_] = (*asks.get(request.from_, ()), request)
-        return asks
-
-    @cached_property
-    def _unread_results(self) -> Counter[str]:
-        counts = Counter[str]()
-        for found in self.results:
-            counts[found.author] += found.count
-        return counts
+            if request.to in self.only_operator and request.from_ in found:
+                found[request.from_]["asks"] += (request,)
+        for each in self.results:
+            if each.author in found:
+                found[each.author]["unread_results"] += each.count
+        return found
 
 
 class AgentFacts(Evidence, frozen=True, kw_only=True):
