@@ -155,7 +155,7 @@ class _Front(Struct, kw_only=True):
         if self.worktree == "never" and self.isolation is not None:
             raise ValueError("isolation: worktree contradicts worktree: never; remove one of them")
         try:
-            _ = self.domains
+            self.allowed_domains = check_domains(_listed(self.allowed_domains) or ())
         except UsageError as error:
             raise ValueError(f"allowed_domains: {error}") from error
 
@@ -163,15 +163,6 @@ class _Front(Struct, kw_only=True):
     def has_worktree(self) -> bool | None:
         """Return whether its agents get checkouts of their own; None if the file does not say."""
         return True if self.isolation is not None else None if self.worktree is None else self.worktree == "always"
-
-    @property
-    def domains(self) -> tuple[str, ...]:
-        """Return the domains that the file names.
-
-        Raises:
-            UsageError: One of them is not a domain.
-        """
-        return tuple(check_domains(_listed(self.allowed_domains) or ()))
 
     @property
     def servers(self) -> list[str | dict[str, dict[str, Any]]] | None:
@@ -340,7 +331,7 @@ def _parse(data: bytes, file: str) -> AgentType:
     return AgentType(
         front.name, tools.names, model or TYPES["code"].model, " ".join(front.description.split()), body,
         worktree=front.has_worktree, effort=front.effort, thinking=front.thinking,
-        web=front.web == "true" and not tools.denies_web, allowed_domains=front.domains,
+        web=front.web == "true" and not tools.denies_web, allowed_domains=tuple(front.allowed_domains or ()),
         mcp=mcp, mcp_servers=front.inline_servers,
         max_turns=int(front.max_turns) if front.max_turns is not None else None, only=tools.only, denied=tools.denied,
         skills=tuple(_listed(front.skills) or ())[:_MOST_NAMED], engine=front.engine or "", left_out=tools.left_out,

@@ -446,16 +446,8 @@ class LaneReader:
 
         The journal is looked at only if the agent's status is another one: a worker writes both, the journal first.
         """
-        status = (
-            view.run,
-            view.alive,
-            view.state,
-            view.since,
-            view.status.turn,
-            view.doing,
-            view.status.last_tool,
-            view.status.tokens,
-        )
+        said = view.status
+        status = (view.run, view.alive, view.state, view.since, said.turn, view.doing, said.last_tool, said.tokens)
         if status != self._read_for:
             self._read_for = status
             if self._tail.restarted():
@@ -468,19 +460,14 @@ class LaneReader:
             # An end that a run could not journal itself is in the journal from the next start on, which may be queued.
             if view.exit is not None and view.exit.run >= self._open_run:
                 self._put_end(view.exit)
-            self._note_pause(view)
+            # The last pause is in no journal. A status that still says `paused` was left by a dead run.
+            is_left = said.state == "paused" and not view.alive
+            pause = (said.since, view.since) if is_left else (said.paused_at, said.unpaused_at)
+            if pause[1] and pause not in self._pauses:
+                self._pauses = (*self._pauses, pause)[-_KEPT_PAUSES:]
         if (self._slots, asks, self._pauses) != (self._lane.slots, self._lane.asks, self._lane.pauses):
             self._lane = Lane(dict(self._slots), asks, self._pauses)
         return self._lane
-
-    def _note_pause(self, view: AgentView) -> None:
-        """Keep the last pause, which is in no journal. A status that still says `paused` was left by a dead run."""
-        said = view.status
-        pause = said.paused_at, said.unpaused_at
-        if said.state == "paused" and not view.alive:
-            pause = said.since, view.since
-        if pause[1] and pause not in self._pauses:
-            self._pauses = (*self._pauses, pause)[-_KEPT_PAUSES:]
 
     def _put_end(self, record: Exit) -> None:
         self._put(record.at, after="none", died=not is_orderly(record))

@@ -61,7 +61,13 @@ class ChangeReader:
         """Return everything that changed since the last read, and set `view` to the present state."""
         before, self.view = self.view, self._reader.read()
         now = self.view.now
-        found = [*_roster(before, self.view), *self._mail()]
+        found = list(_roster(before, self.view))
+        for name in mailboxes(self.view.names):
+            tail = self._mailboxes.setdefault(name, MailboxTail(self._team, name, 0))
+            tail.restarted()
+            new = tail.read_new(self._known).messages
+            self._known.update(message.id for message in new)
+            found += [Change(message.ts, "message", name, _without(message, "v", "ts")) for message in new]
         asked, self._asked = self._asked, self._read_requests()
         for ident, request in self._asked.items():
             if ident not in asked or asked[ident].status != request.status:
@@ -86,15 +92,6 @@ class ChangeReader:
                 what = {**_without(agent.exit, "at", "buried"), "how": describe_exit(agent.exit)}
                 found.append(Change(agent.exit.at, "exit", agent.name, what))
         return found
-
-    def _mail(self) -> Iterator[Change]:
-        for name in mailboxes(self.view.names):
-            tail = self._mailboxes.setdefault(name, MailboxTail(self._team, name, 0))
-            tail.restarted()
-            batch = tail.read_new(self._known)
-            self._known.update(message.id for message in batch.messages)
-            for message in batch.messages:
-                yield Change(message.ts, "message", name, _without(message, "v", "ts"))
 
     def _read_requests(self) -> dict[str, Request]:
         return {request.id: request for request in self._requests.all()}

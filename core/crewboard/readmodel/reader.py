@@ -150,6 +150,14 @@ class AgentFacts(Evidence, frozen=True, kw_only=True):
     unread_results: int
 
 
+_SIGNS_OF_LIFE = {"beat": 0, "deadline": None, "deadline_monotonic": None, "repeats": 0, "private_bytes": 0}
+"""Fields of a status that change while all that is shown of an agent stays; a view has these values in their place."""
+
+_NOT_WAITING = {"waiting_for": None, "retry_at": None}
+
+_NO_FAILURE = {"failed": None, "refused_by": None}
+
+
 def project_agent(facts: AgentFacts) -> AgentView:
     """Return the view that follows from the facts about one agent."""
     member, found = facts.member, find_state(facts)
@@ -158,6 +166,13 @@ def project_agent(facts: AgentFacts) -> AgentView:
     acknowledged = not facts.held and 0 < run == facts.acknowledged
     ended = facts.exit if facts.exit and facts.exit.run == run else None
     was_at_rest = not facts.held and status.run == run and status.state in _RESTS
+    said = status.replace(
+        **_SIGNS_OF_LIFE,
+        **({} if facts.held else _NOT_WAITING),
+        **({} if status.failed_at > facts.failure_seen else _NO_FAILURE),
+        # The operator may have closed the task, or given it to another agent.
+        unreported=status.unreported if facts.held and status.unreported == facts.task else None,
+    )
     return AgentView(
         **asdict(found),
         name=member.name,
@@ -171,7 +186,7 @@ def project_agent(facts: AgentFacts) -> AgentView:
         pid=status.pid or None,
         alive=facts.held,
         spec=facts.spec,
-        status=_shown_part(status, facts),
+        status=said,
         exit=ended,
         acknowledged=acknowledged,
         unread=facts.unread,
@@ -184,23 +199,6 @@ def project_agent(facts: AgentFacts) -> AgentView:
         unread_results=facts.unread_results,
         is_here=facts.is_here,
     )
-
-
-_SIGNS_OF_LIFE = {"beat": 0, "deadline": None, "deadline_monotonic": None, "repeats": 0, "private_bytes": 0}
-"""Fields of a status that change while all that is shown of an agent stays; a view has these values in their place."""
-
-_NOT_WAITING = {"waiting_for": None, "retry_at": None}
-
-_NO_FAILURE = {"failed": None, "refused_by": None}
-
-
-def _shown_part(status: Status, facts: AgentFacts) -> Status:
-    """Return a status without signs of life, and without what holds no more."""
-    ended = {} if facts.held else _NOT_WAITING
-    acknowledged = {} if status.failed_at > facts.failure_seen else _NO_FAILURE
-    # The operator may have closed the task, or given it to another agent.
-    rests_with = status.unreported if facts.held and status.unreported == facts.task else None
-    return status.replace(**_SIGNS_OF_LIFE, **ended, **acknowledged, unreported=rests_with)
 
 
 def damaged_file(record: Key, agent: str = SYSTEM) -> Damage:
