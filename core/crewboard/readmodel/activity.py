@@ -271,11 +271,6 @@ class ActivityReader:
         self._exit = agent.exit.watch()
         self._tail = JournalTail(agent.journal, TAIL)
 
-    @property
-    def damaged(self) -> int:
-        """Return the number of unreadable lines."""
-        return self._tail.damaged
-
     def read(self) -> tuple[Activity, ...]:
         """Return the newest lines, newest last; the same tuple while nothing changes."""
         # Read before the journal, to which a worker writes first how it ends.

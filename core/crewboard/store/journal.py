@@ -93,7 +93,7 @@ class ReplacementDetector:
 class JournalTail:
     """The last `length` bytes of a journal, or all of it, and what is appended.
 
-    `offset` is the end of what was read, `whole` says that nothing was left out, `damaged` counts unreadable lines.
+    `offset` is the end of what was read, `whole` says that nothing was left out.
     """
 
     def __init__(self, journal: Key, length: int | None) -> None:
@@ -105,7 +105,6 @@ class JournalTail:
     def _begin(self) -> None:
         self.offset = 0 if self.length is None else self.journal.tail_offset(self.length)
         self.whole = self.offset == 0
-        self.damaged = 0
 
     def restarted(self) -> bool:
         """Return True if the journal was replaced by another one, so that events read before must be dropped."""
@@ -118,9 +117,7 @@ class JournalTail:
         """Yield the events appended since the last call; skip damaged lines, and with `marks` those that have none."""
         for event, end in read(self.journal, self.offset, *marks):
             self.offset = end
-            if event is None:
-                self.damaged += 1
-            else:
+            if event is not None:
                 yield event
 
 
