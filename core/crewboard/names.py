@@ -58,7 +58,7 @@ def check_agent(name: str, agent_type: str) -> str:
     return name
 
 
-def check_team(name: str) -> str:
+def check_team(name: str, reserved: frozenset[str] = RESERVED_TEAMS) -> str:
     """Return `name` if a team may have it.
 
     Raises:
@@ -66,7 +66,7 @@ def check_team(name: str) -> str:
     """
     if not is_name(name):
         raise UsageError(f"{name!r} cannot name a team: {NAME_RULE}")
-    if name in RESERVED_TEAMS:
+    if name in reserved:
         raise UsageError(f"{name!r} is reserved; choose another name for the team")
     return name
 
@@ -77,6 +77,4 @@ def check_new_team(name: str) -> str:
     Raises:
         UsageError: The name breaks the rule or is reserved.
     """
-    if name in RESERVED_AGENTS:
-        raise UsageError(f"{name!r} is reserved; choose another name for the team")
-    return check_team(name)
+    return check_team(name, RESERVED_TEAMS | RESERVED_AGENTS)

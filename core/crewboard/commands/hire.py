@@ -458,9 +458,9 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
     def edit(old: Spec | None) -> Spec:
         if leases.is_held(agent.lease):
             raise TryLaterError(f"another command has just started {hire.name}; run this one again")
-        if old is not None and hosts.queued(team, agent.name, old.run):
+        if old is not None and (waits := hosts.queued(team, agent.name, old.run)):
             again = f"`{command_for(team, f'stop {agent.name}')}` takes it out of the queue"
-            raise TryLaterError(f"{agent.name} is {hosts.queued(team, agent.name, old.run)}; {again}")
+            raise TryLaterError(f"{agent.name} is {waits}; {again}")
         if old is not None and is_starting(old, store_agents.last_run(agent), now):
             _refuse_start(agent, old)
         # A run number is never used again, so that no result is overwritten and no message id comes twice.
@@ -556,13 +556,13 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
     if hire.is_explorer:
         # It reads that of its agent.
         return checkout.Prepared(None)
+    explicit = hire.given is None or "worktree" in hire.given
     if store_hosts.exist(team.directory):
         # Imported here because it loads what compares and merges checkouts.
         from crewboard.commands import workspace
 
         prepared = checkout.Prepared(*workspace.worktree_on_hosts(team, hire.name, hire.flags))
-        is_told = hire.given is None or "worktree" in hire.given
-        if prepared.worktree is None and own_tools and kind.writes and not is_told:
+        if prepared.worktree is None and own_tools and kind.writes and not explicit:
             raise UsageError(
                 f"{hire.name} was not hired: an engine that may write needs a checkout of its own, and no workspace "
                 f"was pushed; `{command_for(team, 'workspace push')}` does that"
@@ -570,7 +570,6 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
         return prepared
     if hire.flags.start_from is not None:
         raise UsageError(f"--from needs a team with hosts; hire {hire.name} with --base and a commit instead")
-    explicit = hire.given is None or "worktree" in hire.given
     asked = hire.flags.worktree or hire.flags.base is not None
     wanted = asked or (not explicit and has_worktree_by_default(team.config, kind, own_tools=own_tools))
     if hire.flags.base is not None or (hire.flags.worktree and explicit):

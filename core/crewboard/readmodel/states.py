@@ -171,7 +171,7 @@ def find_state(seen: Evidence) -> Finding:
         return Finding("unknown", since, "its lease cannot be read" if seen.lease_unreadable else "no usable spec.json")
     last_run = max(seen.status.run if seen.status else 0, seen.exit.run if seen.exit else 0)
     if seen.held:
-        return _alive(seen, last_run)
+        return _alive(seen, seen.spec, last_run)
     if seen.spec.run > last_run:
         return _not_begun(seen, seen.spec, last_run)
     if seen.exit is not None and seen.exit.run == last_run:
@@ -180,14 +180,13 @@ def find_state(seen: Evidence) -> Finding:
         state: State = "vanished" if has_vanished(seen.exit) else "exited" if is_orderly(seen.exit) else "crashed"
         ended_with_host = was_cut_off(seen.exit) or (seen.exit.reason == "lost" and bool(seen.exit.evidence))
         return Finding(state, seen.exit.at, describe_exit(seen.exit), ended_with_host=ended_with_host)
-    return _gone(seen)
+    return _gone(seen, seen.spec)
 
 
-def _alive(seen: Evidence, last_run: int) -> Finding:
+def _alive(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     status = seen.status
-    asked_at = seen.spec.at if seen.spec else 0
-    if status is None or (seen.spec is not None and seen.spec.run > last_run):
-        return Finding("starting", asked_at, "process is up, not ready yet")
+    if status is None or spec.run > last_run:
+        return Finding("starting", spec.at, "process is up, not ready yet")
     if seen.exit is not None and seen.exit.run >= status.run:
         # A worker writes its exit record a moment before it ends.
         if seen.now - seen.exit.at > EXIT_TIMEOUT:
@@ -241,14 +240,14 @@ def _not_begun(seen: Evidence, spec: Spec, last_run: int) -> Finding:
     return Finding("starting", spec.at, reason, failed_start=late, is_starting=starting)
 
 
-def _gone(seen: Evidence) -> Finding:
+def _gone(seen: Evidence, spec: Spec) -> Finding:
     since = seen.status.beat if seen.status else 0
     if seen.host is not None and not seen.host.is_up:
         since = max(since, seen.host.seen)
         return Finding("vanished", since, f"its {seen.host.describe_end()}", ended_with_host=True)
     if seen.status and seen.status.boot_id and seen.status.boot_id != seen.machine_boot_id:
         return Finding("exited", since, EXIT_REASONS["reboot"])
-    if seen.spec and seen.status and seen.spec.run == seen.status.run and seen.spec.want in ("killed", "stopped"):
+    if seen.status and spec.run == seen.status.run and spec.want in ("killed", "stopped"):
         # It was asked to end; the supervisor is about to record that it did.
         return Finding("exited", since, EXIT_REASONS["killed"])
     since = max(since, seen.seen_alive or 0)
