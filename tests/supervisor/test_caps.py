@@ -25,7 +25,7 @@ from crewboard.records.team import Config
 from crewboard.store import agents, leases, roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.store.roster import Load
-from crewboard.supervisor.starts import Candidate, StartQueue, restart_delay
+from crewboard.supervisor.starts import StartQueue, restart_delay
 from crewboard.unix import process
 from tests.cli.shell import Inside
 from tests.crew import Crew, eventually
@@ -68,7 +68,7 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_places_in_the_queue_are_told_in_order(directory: TeamDirectory) -> None:
     queue = StartQueue(directory)
     names = [f"a{number}" for number in range(1, 13)]
-    queue.hold([Candidate(at, name, 1) for at, name in enumerate(names)], "max_agents 1 reached")
+    queue.hold([HeldStart(name=name, run=1, since=at) for at, name in enumerate(names)], "max_agents 1 reached")
     held = agents.held_starts(directory)
     told = [held.describe(name, 1, 0) for name in ("a1", "a2", "a3", "a4", "a11", "a12")]
     assert [text.split(":")[0].split()[1] for text in told] == ["1st", "2nd", "3rd", "4th", "11th", "12th"]
@@ -77,11 +77,14 @@ def test_places_in_the_queue_are_told_in_order(directory: TeamDirectory) -> None
 
 
 def test_a_successor_keeps_the_queue_and_says_what_is_missing(directory: TeamDirectory) -> None:
-    StartQueue(directory).hold([Candidate(1, "a", 1), Candidate(2, "b", 4)], "max_agents 1 reached")
+    starts = [HeldStart(name="a", run=1, since=1), HeldStart(name="b", run=4, since=2)]
+    StartQueue(directory).hold(starts, "max_agents 1 reached")
     successor = StartQueue(directory)
-    assert successor.find("b", 4)
+    first, second = successor.find("a", 1), successor.find("b", 4)
+    assert first is not None
+    assert second is not None
     assert not successor.find("b", 5)
-    successor.hold([Candidate(1, "a", 1), Candidate(2, "b", 4, provided=False)], None)
+    successor.hold([first, second.replace(provided=False)], None)
     text = agents.held_starts(directory).describe("b", 4, 0)
     assert text.startswith("queued 2nd: max_agents 1 reached; resume it")
 
@@ -91,7 +94,7 @@ def test_a_damaged_queue_is_written_anew(directory: TeamDirectory) -> None:
     assert agents.held_starts(directory).held == []
     queue = StartQueue(directory)
     assert queue.find("a", 1) is None
-    queue.hold([Candidate(1, "a", 1)], "max_agents 1 reached")
+    queue.hold([HeldStart(name="a", run=1, since=1)], "max_agents 1 reached")
     assert agents.held_starts(directory).place("a", 1) == 1
 
 

@@ -19,6 +19,7 @@ from crewboard.records.agents import Spec, Status
 from crewboard.records.processes import (
     MOST_RESTARTS,
     Exit,
+    HeldStart,
     Lease,
     SupervisorFailure,
     describe_exit,
@@ -32,7 +33,7 @@ from crewboard.supervisor import finalizer
 from crewboard.supervisor.hook import HookRunner
 from crewboard.supervisor.launcher import Ended, MemoryGroups, OfflineModel, PreforkLauncher, Ref
 from crewboard.supervisor.notifier import ChangeNotifier
-from crewboard.supervisor.starts import RESTARTED, Candidate, StartQueue
+from crewboard.supervisor.starts import RESTARTED, StartQueue
 from crewboard.unix import process
 
 SWEEP_INTERVAL = 2.0
@@ -473,14 +474,14 @@ class Supervisor:
                 self._forget_worker(watched)
         with self.noting_failures(""):
             self._placement.look_around()
-        candidates: list[Candidate] = []
+        candidates: list[HeldStart] = []
         # After the reaping, so that what ended workers wrote last is seen.
         with self.noting_failures(""), self._team.store.glance():
             self._ended = []
             # Once for all agents: what this pass notes is forgotten by the next one at the earliest.
             self._failure.get()
             shown_at = time.monotonic()
-            wanted: list[Candidate] = []
+            wanted: list[HeldStart] = []
             for name in self._placement.names():
                 with self.noting_failures(name):
                     candidate = self._reconcile(self.watch(name))
@@ -493,15 +494,14 @@ class Supervisor:
             candidates = wanted + self._finalize_ended()
         with self.noting_failures(""):
             living = {name for name, watched in self.watched.items() if watched.ref}
-            waiting: list[Candidate] = []
+            waiting: list[HeldStart] = []
             reason: str | None = None
-            for each in sorted(candidates):
+            for each in sorted(candidates, key=lambda each: (each.since, each.name)):
                 if each.attempt:
                     self.pass_again_in(each.due - hosts.now(self._team))
-                    waiting.append(each)
-                    continue
-                reason = reason or (self._placement.queue.cap_reached(living, each.name) if each.provided else None)
-                if reason is not None or not each.provided:
+                elif each.provided:
+                    reason = reason or self._placement.queue.cap_reached(living, each.name)
+                if each.attempt or reason is not None or not each.provided:
                     waiting.append(each)
                     continue
                 living.add(each.name)
@@ -532,7 +532,7 @@ class Supervisor:
             if agent:
                 self._forget_failure(agent)
 
-    def _reconcile(self, watched: Watched) -> Candidate | None:
+    def _reconcile(self, watched: Watched) -> HeldStart | None:
         """Act on the difference between the wanted and the actual state; return the run that should begin, if any."""
         spec = watched.spec.get()
         if spec is None:
@@ -631,7 +631,7 @@ class Supervisor:
 
     # What begins.
 
-    def _candidate(self, watched: Watched, spec: Spec) -> Candidate | None:
+    def _candidate(self, watched: Watched, spec: Spec) -> HeldStart | None:
         """Return the wanted run if it has not begun and was requested from this or an earlier supervisor."""
         watched.start = self._placement.start_request(watched)
         drop_obsolete_request(watched, spec)
@@ -641,10 +641,9 @@ class Supervisor:
         provided = request is not None and request.run == spec.run
         held = self._placement.queue.find(watched.agent.name, spec.run)
         if held is None:
-            return Candidate(spec.at, watched.agent.name, spec.run) if provided else None
-        is_put_off = held.due > hosts.now(self._team)
-        due, attempt = (held.due, held.attempt) if is_put_off else (0, 0)
-        return Candidate(spec.at, watched.agent.name, spec.run, provided, due, attempt)
+            return HeldStart(name=watched.agent.name, run=spec.run, since=spec.at) if provided else None
+        held = held.replace(provided=provided)
+        return held if held.due > hosts.now(self._team) else held.replace(due=0, attempt=0)
 
     async def _start(self, watched: Watched, run: int) -> None:
         """Start a run exactly once, with the environment of its start request."""
@@ -696,7 +695,7 @@ class Supervisor:
             finalizer.record_exit(watched.agent, run, ended, now, finalizer.Why(self._reason(watched, run)))
         watched.ended.clear()
 
-    def _finalize_ended(self) -> list[Candidate]:
+    def _finalize_ended(self) -> list[HeldStart]:
         """Finalize the runs that ended, unless others were just now; return the runs that should begin next."""
         if not self._ended:
             return []

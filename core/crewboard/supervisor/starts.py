@@ -1,7 +1,6 @@
 """Starts that the supervisor holds back, kept in `starts.json`: over a cap of the team, or until a restart is due."""
 
 import logging
-from dataclasses import dataclass
 
 from crewboard.errors import CrewboardError
 from crewboard.records.processes import MOST_RESTARTS, HeldStart, HeldStarts
@@ -37,21 +36,6 @@ def restart_delay(times: list[float], now: float) -> tuple[float | None, int]:
             break
         chain, later = chain + 1, at
     return min(LONGEST_DELAY, 2.0**chain), len(recent) + 1
-
-
-@dataclass(frozen=True, order=True)
-class Candidate:
-    """A run that should begin, requested at `at`; ordered by that. `provided` is True if its environment is known.
-
-    `due` and `attempt` are as in `HeldStart`.
-    """
-
-    at: float
-    name: str
-    run: int
-    provided: bool = True
-    due: float = 0
-    attempt: int = 0
 
 
 class StartQueue:
@@ -95,7 +79,7 @@ class StartQueue:
         config = roster.load(self._team)
         return roster.cap_reached(config, roster.load_of(self._team, living, name)) if roster.has_caps(config) else None
 
-    def hold(self, candidates: list[Candidate], reason: str | None) -> list[Candidate]:
+    def hold(self, starts: list[HeldStart], reason: str | None) -> list[HeldStart]:
         """Record which runs wait, in this order, and why; the reason of those that only lack their environment stays.
 
         Return what waits: on a host also the runs that a cap of the team keeps in the queue of all hosts. If the file
@@ -103,22 +87,15 @@ class StartQueue:
         """
         if self.cap:
             reason = self.cap
-            candidates = candidates + [Candidate(run.at, run.agent, run.run) for run in hosts.wanted(self._team)]
+            starts = starts + [HeldStart(name=run.agent, run=run.run, since=run.at) for run in hosts.wanted(self._team)]
         before = self._state()
-        held = []
-        for each in candidates:
-            known = before.find(each.name, each.run)
-            why = reason or (known.reason if known is not None else "")
-            if each.attempt and known is not None:
-                held.append(known.replace(provided=each.provided))
-                continue
-            held.append(HeldStart(name=each.name, run=each.run, since=each.at, reason=why, provided=each.provided))
+        held = [each.replace(reason=reason) if reason and not each.attempt else each for each in starts]
         try:
             if held != before.held:
                 self._place.save(before.replace(held=held))
         except CrewboardError as error:
             log.warning("the queue is not recorded: %s", error)
-        return candidates
+        return held
 
     def _state(self) -> HeldStarts:
         return self._held.get() or HeldStarts()
