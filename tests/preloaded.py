@@ -257,14 +257,12 @@ def _fork_modules(control: socket.socket, spawner: int) -> None:
     interpreter, as users have there, is what the fixture `new_interpreters` starts.
     """
     from crewboard import env
-    from crewboard.supervisor.launcher import PopenLauncher, Ref, can_prefork
+    from crewboard.supervisor.launcher import Launcher, Ref, can_prefork
 
-    run = PopenLauncher.run
+    run = Launcher.run
     python = [sys.executable, "-I", "-m"]
 
-    def run_or_fork(
-        self: PopenLauncher, command: list[str], environment: Mapping[str, str], log: int, stdin: int
-    ) -> Ref:
+    def run_or_fork(self: Launcher, command: list[str], environment: Mapping[str, str], log: int, stdin: int) -> Ref:
         # Else it would be killed as an orphan that a worker left.
         self.adopt(spawner)
         module = command[3] if command[:3] == python else ""
@@ -281,7 +279,7 @@ def _fork_modules(control: socket.socket, spawner: int) -> None:
                 os.close(null)
         return self.adopt(pid)
 
-    mock.patch.object(PopenLauncher, "run", run_or_fork).start()
+    mock.patch.object(Launcher, "run", run_or_fork).start()
 
 
 class Preloaded:

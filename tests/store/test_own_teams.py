@@ -20,7 +20,7 @@ from crewboard.store import files, leases, mailbox, roster
 from crewboard.store import layout as layout_module
 from crewboard.store.layout import TeamDirectory, find_root, key_of, record_of, team_directories
 from crewboard.store.roster import find_team
-from crewboard.supervisor.launcher import PopenLauncher
+from crewboard.supervisor.launcher import Launcher
 from crewboard.worker.tools.file_server import plan_edit, read_file
 from crewboard.worker.tools.workspace import RefusedError, Workspace
 from crewboard_tui.queries import read_live
@@ -152,7 +152,7 @@ def test_logs_and_live_text_never_go_through_a_link(team: TeamDirectory, private
     for path in (agent.log, agent.live):
         path.symlink_to(private / "secret")
     with pytest.raises(OSError, match="symbolic links"):
-        PopenLauncher().start_worker(agent, {})
+        Launcher(team).start_worker(agent, {})
     assert log_end(agent) == ()
     assert read_live(agent) == ""
     assert (private / "secret").read_text() == "secret\n"

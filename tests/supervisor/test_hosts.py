@@ -32,7 +32,7 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.finalizer import LostRun, Why
 from crewboard.supervisor.host import LocalHost, Outage, describe
-from crewboard.supervisor.launcher import Ended, OfflineModel, PreforkLauncher, Ref
+from crewboard.supervisor.launcher import Ended, Ref
 from crewboard.supervisor.reconciler import Supervisor, Watched
 from crewboard.unix import process
 from tests import postgres, system
@@ -406,9 +406,8 @@ def test_a_supervisor_records_no_end_of_a_run_of_a_host(directory: TeamDirectory
 
 def unstarted(directory: TeamDirectory, host: LocalHost | None = None) -> Supervisor:
     """Return a supervisor that has not begun to run, of that host if one is given."""
-    launcher = PreforkLauncher(directory)
     lock = Held(directory.store, "supervisor.lock", 0, -1)
-    return Supervisor(directory, launcher, OfflineModel(directory, launcher), lock, lambda: None, host)
+    return Supervisor(directory, lock, lambda: None, host)
 
 
 def watch(agent: AgentDirectory) -> Watched:

@@ -4,7 +4,7 @@ import os
 import signal
 
 from crewboard.store.layout import TeamDirectory
-from crewboard.supervisor.launcher import OfflineModel, PopenLauncher
+from crewboard.supervisor.launcher import Launcher, OfflineModel
 from tests.crew import WAIT_TIMEOUT, eventually
 
 OFFLINE = {"PATH": os.environ["PATH"], "CREWBOARD_OFFLINE": "1", "ANTHROPIC_API_KEY": "key"}
@@ -12,11 +12,11 @@ OFFLINE = {"PATH": os.environ["PATH"], "CREWBOARD_OFFLINE": "1", "ANTHROPIC_API_
 
 def test_a_worker_with_a_key_gets_its_own_environment(directory: TeamDirectory) -> None:
     environment = {"ANTHROPIC_API_KEY": "key"}
-    assert OfflineModel(directory, PopenLauncher()).worker_environment(environment) == environment
+    assert OfflineModel(directory, Launcher(directory)).worker_environment(environment) == environment
 
 
 def test_the_server_starts_without_blocking(directory: TeamDirectory) -> None:
-    launcher = PopenLauncher()
+    launcher = Launcher(directory)
     model = OfflineModel(directory, launcher)
     # Had it waited for the server, it would know its address.
     assert model.worker_environment(OFFLINE) is None

@@ -33,7 +33,7 @@ from crewboard.store.interface import Held, Key
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import __main__ as supervisor_main
 from crewboard.supervisor import finalizer, reconciler
-from crewboard.supervisor.launcher import Ended, OfflineModel, PopenLauncher, PreforkLauncher, Ref
+from crewboard.supervisor.launcher import Ended, Launcher, Ref
 from crewboard.supervisor.reconciler import Watched, drop_obsolete_request
 from crewboard.unix import process
 from tests.cli.shell import Inside
@@ -365,8 +365,7 @@ def test_a_bug_that_one_agent_meets_leaves_the_others_supervised(
 
     lock = leases.take(directory.supervisor_lock)
     assert lock is not None
-    launcher = PreforkLauncher(directory)
-    supervisor = reconciler.Supervisor(directory, launcher, OfflineModel(directory, launcher), lock, lambda: None)
+    supervisor = reconciler.Supervisor(directory, lock, lambda: None)
     monkeypatch.setattr(supervisor, "_record_end", adopt)
     for _ in range(2):
         asyncio.run(supervisor._reconcile_all())
@@ -382,8 +381,7 @@ def unstarted(directory: TeamDirectory) -> reconciler.Supervisor:
     """Return a supervisor that holds the team's lock and has not begun to run."""
     lock = leases.take(directory.supervisor_lock)
     assert lock is not None
-    launcher = PreforkLauncher(directory)
-    return reconciler.Supervisor(directory, launcher, OfflineModel(directory, launcher), lock, lambda: None)
+    return reconciler.Supervisor(directory, lock, lambda: None)
 
 
 async def test_a_supervisor_looks_often_unless_events_tell_all(directory: TeamDirectory) -> None:
@@ -676,8 +674,8 @@ def test_the_notice_of_a_second_end_comes_a_moment_later(
     os.close(supervisor._lock.descriptor)
 
 
-def test_the_end_of_a_child_kills_what_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    launcher = PopenLauncher()
+def test_the_end_of_a_child_kills_what_it_left(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = Launcher(directory)
     launcher.adopt(12)
     me = os.getpid()
     ends = iter([(12, 0), (0, 0)])
@@ -695,7 +693,7 @@ def test_a_signal_for_a_tree_reaches_all_descendants(monkeypatch: pytest.MonkeyP
     sent: list[tuple[int, ...]] = []
     monkeypatch.setattr(process, "descendants", lambda pid: {5: [6, 7]}[pid])
     monkeypatch.setattr(process, "send_signal", lambda *given: sent.append(given))
-    PopenLauncher.signal(Ref(5, 99), signal.SIGSTOP, tree=True)
+    Launcher.signal(Ref(5, 99), signal.SIGSTOP, tree=True)
     assert sent == [(5, signal.SIGSTOP, 99), (6, signal.SIGSTOP), (7, signal.SIGSTOP)]
-    PopenLauncher.signal(Ref(5, 99), signal.SIGCONT)
+    Launcher.signal(Ref(5, 99), signal.SIGCONT)
     assert sent[3:] == [(5, signal.SIGCONT, 99)]

@@ -38,7 +38,6 @@ from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
 from crewboard.supervisor import host as hosts
 from crewboard.supervisor.host import LocalHost, Outage
-from crewboard.supervisor.launcher import OfflineModel, PreforkLauncher
 from crewboard.supervisor.reconciler import Supervisor, note_failure
 from crewboard.unix import process
 
@@ -113,9 +112,7 @@ async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = No
         if leases.holder(team.supervisor_lock, SupervisorInfo) != me:
             leases.sign(lock, me)
 
-    launcher = PreforkLauncher(team)
-    model = OfflineModel(team, launcher)
-    supervisor = Supervisor(team, launcher, model, lock, stay_reachable, host)
+    supervisor = Supervisor(team, lock, stay_reachable, host)
     if host is not None and held is not None:
         leases.fence(held, None, b"", lambda: _begin_again("it lost its lease", host.outage, host))
     # Hosts find what they start in the store.
@@ -136,7 +133,7 @@ async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = No
         # The lock of a lost directory may name the model server of its successor. Workers that a supervisor leaves
         # behind need theirs.
         if leases.has(lock) and not supervisor.has_workers:
-            model.end()
+            supervisor.model.end()
         path.unlink(missing_ok=True)
         # asyncio closes the descriptor before it takes its handlers away. The prefork server ends just then, and Python
         # would complain that it cannot write the signal of that.

@@ -19,7 +19,7 @@ from crewboard.records.team import ToldNeed, ToldNeeds
 from crewboard.redaction import is_secret, redact_values
 from crewboard.store import files, hosts
 from crewboard.store.layout import TeamDirectory
-from crewboard.supervisor.launcher import PopenLauncher, Ref
+from crewboard.supervisor.launcher import Launcher, Ref
 from crewboard.unix import process, programs
 from crewboard.untrusted import visible
 
@@ -147,7 +147,7 @@ class HookRunner:
     event is reported twice, and a hook that was started continues.
     """
 
-    def __init__(self, team: TeamDirectory, launcher: PopenLauncher, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, team: TeamDirectory, launcher: Launcher, clock: Callable[[], float] | None = None) -> None:
         self._team = team
         self._launcher = launcher
         self._clock = clock if clock is not None else partial(hosts.now, team)

@@ -31,7 +31,7 @@ from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.supervisor import finalizer
 from crewboard.supervisor.hook import HookRunner
-from crewboard.supervisor.launcher import Ended, MemoryGroups, OfflineModel, PreforkLauncher, Ref
+from crewboard.supervisor.launcher import Ended, Launcher, MemoryGroups, OfflineModel, Ref
 from crewboard.supervisor.notifier import ChangeNotifier
 from crewboard.supervisor.starts import RESTARTED, StartQueue
 from crewboard.unix import process
@@ -282,8 +282,6 @@ class Supervisor:
     def __init__(
         self,
         team: TeamDirectory,
-        launcher: PreforkLauncher,
-        model: OfflineModel,
         lock: Held,
         stay_reachable: Callable[[], None],
         placement: Placement | None = None,
@@ -293,8 +291,8 @@ class Supervisor:
         self._team = team
         self._lock = lock
         self._stay_reachable = stay_reachable
-        self._launcher = launcher
-        self._model = model
+        self._launcher = Launcher(team)
+        self.model = OfflineModel(team, self._launcher)
         self._placement = placement or Here(team)
         self._placement.supervisor = self
         self._has_waiting = False
@@ -305,7 +303,7 @@ class Supervisor:
         self._wake = asyncio.Event()
         self._board_timer: asyncio.TimerHandle | None = None
         self._notifier = ChangeNotifier(team, self)
-        self._hook = HookRunner(team, launcher)
+        self._hook = HookRunner(team, self._launcher)
         self._memory_groups = MemoryGroups(team)
         self._leaving = False
         self._is_lost = False
@@ -650,7 +648,7 @@ class Supervisor:
         request = watched.start
         if request is None:
             return
-        environment = self._model.worker_environment(request.environment)
+        environment = self.model.worker_environment(request.environment)
         if environment is None:
             self.pass_again_in(_MODEL_POLL)
             return
