@@ -317,7 +317,7 @@ def test_what_the_setup_leaves_is_no_work_of_the_agent(made: Made) -> None:
 def test_an_agent_that_merges_the_users_branch_keeps_the_setup_out_of_its_work(home: Home) -> None:
     work = home.hire("bob")
     work.write("made.txt", "built\n")
-    home.git("update-ref", snapshot.setup_ref_of(home.directory, "bob"), work.snap())
+    home.git("update-ref", snapshot.ref_of(home.directory, "bob", "setup"), work.snap())
     home.write("README", "user\n")
     theirs = home.commit("user")
     work.write("README", "user\n")

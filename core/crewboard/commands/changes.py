@@ -33,7 +33,6 @@ from crewboard.worktrees.changes import (
     diff_of,
     is_ancestor,
     merge_base,
-    merged_ref_of,
     name_some,
 )
 from crewboard.worktrees.repository import NoRepositoryError, Repository, find_gh, open_workspace
@@ -658,9 +657,9 @@ def forget(team: Team, name: str, *, base: bool) -> str | None:
     with merging.open_mover(team.directory, repository) as mover:
         mover.discard(name)
     last = repository.ref(snapshot.ref_of(team.directory, name))
-    refs = [each(team.directory, name) for each in (snapshot.ref_of, snapshot.setup_ref_of, merged_ref_of)]
+    refs = [snapshot.ref_of(team.directory, name, kind) for kind in ("", "setup", "merged")]
     if base:
-        refs.append(snapshot.base_ref_of(team.directory, name))
+        refs.append(snapshot.ref_of(team.directory, name, "base"))
     for ref in refs:
         repository.git("update-ref", "-d", ref)
     workspaces.remove_branch(team.directory, repository, name)
@@ -759,7 +758,7 @@ def read_changes(
     )
     head = tip or repository.commit("HEAD")
     branch = snapshot.branch_of(team.directory, name)
-    setup = repository.ref(snapshot.setup_ref_of(team.directory, name))
+    setup = repository.ref(snapshot.ref_of(team.directory, name, "setup"))
     accepted = merging.accepted_base(team.directory, repository, name, head, taken, setup)
     merges = merging.merges_of(team.directory, name)
     known = [
@@ -787,7 +786,7 @@ def _base(team: Team, repository: Repository, name: str) -> str:
     worktree = worktree_of(team, name)
     if worktree is not None:
         return worktree.base
-    kept = repository.ref(snapshot.base_ref_of(team.directory, name))
+    kept = repository.ref(snapshot.ref_of(team.directory, name, "base"))
     if kept is not None:
         return kept
     # A commit of the agent must not be taken for one that it began at: its work would count as merged.

@@ -9,19 +9,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from crewboard.errors import CrewboardError
 from crewboard.executed_files import runs_on_your_machine
 from crewboard.records.agents import Spec
 from crewboard.records.team import Checked, Reviewed, Shown
 from crewboard.redaction import hidden_lines
+from crewboard.store.layout import TeamDirectory
 from crewboard.untrusted import as_run
 from crewboard.worktrees.repository import GitFailedError, Repository, open_repository, repository_of
-from crewboard.worktrees.snapshot import Snapshot, ref_of, take
-
-if TYPE_CHECKING:
-    from crewboard.store.layout import TeamDirectory
+from crewboard.worktrees.snapshot import Snapshot, take
 
 FileStatus = Literal["added", "modified", "deleted", "renamed", "type"]
 
@@ -333,7 +331,7 @@ def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
             yield line
 
 
-def diff_since(team: "TeamDirectory", name: str, spec: Spec, since: str | None) -> tuple[str, Shown]:
+def diff_since(team: TeamDirectory, name: str, spec: Spec, since: str | None) -> tuple[str, Shown]:
     """Return what an agent changed in its checkout since a snapshot, or since its begin, as a unified diff.
 
     With it come the trees between which it is.
@@ -348,7 +346,7 @@ def diff_since(team: "TeamDirectory", name: str, spec: Spec, since: str | None) 
     return f"{diff}\n" if diff else "", Shown(since=repository.tree(begin), tree=taken.tree)
 
 
-def tree_of(team: "TeamDirectory", name: str, spec: Spec) -> str:
+def tree_of(team: TeamDirectory, name: str, spec: Spec) -> str:
     """Return the tree of an agent's checkout as it is now; empty if it has none, or if it cannot be read."""
     if spec.worktree is None:
         return ""
@@ -378,11 +376,6 @@ def name_some(paths: Sequence[str]) -> str:
     """Return the first of these paths, and how many more there are."""
     more = len(paths) - _NAMED
     return as_run(", ".join(paths[:_NAMED])) + (f" and {more} more" if more > 0 else "")
-
-
-def merged_ref_of(team: "TeamDirectory", name: str) -> str:
-    """Return the full name of the ref that keeps the last accepted snapshot of an agent."""
-    return f"refs/crew/+merged/{ref_of(team, name).removeprefix('refs/crew/')}"
 
 
 @lru_cache(maxsize=256)

@@ -27,7 +27,7 @@ from crewboard.worktrees.repository import (
     initialize,
     open_repository,
 )
-from crewboard.worktrees.snapshot import Snapshot, base_ref_of, branch_of, exclude_of, index_of, kept, missing_of
+from crewboard.worktrees.snapshot import Snapshot, branch_of, exclude_of, index_of, kept, missing_of, ref_of
 
 REMOVAL_TIMEOUT = 120.0
 """Seconds for removing a checkout. Of a huge one, the rest is removed with the next."""
@@ -145,7 +145,7 @@ def make_of(
             remove_unfinished(target)
             # Before anything refers to the commit, so that no garbage collection removes it.
             if first:
-                repository.keep(base_ref_of(team, name), place.head)
+                repository.keep(ref_of(team, name, "base"), place.head)
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
                 branch = branch_of(team, name)

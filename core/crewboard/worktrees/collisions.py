@@ -15,7 +15,7 @@ from crewboard.store import files as store_files
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import merging, snapshot
-from crewboard.worktrees.changes import begin_of, merge_base, merged, merged_ref_of
+from crewboard.worktrees.changes import begin_of, merge_base, merged
 from crewboard.worktrees.repository import Repository, open_repository
 
 MAX_FILES = 2000
@@ -45,8 +45,8 @@ def update(team: TeamDirectory, now: float) -> Collisions:
             commit = refs.get(snapshot.ref_of(team, name))
             if spec is None or spec.worktree is None or commit is None:
                 continue
-            setup = refs.get(snapshot.setup_ref_of(team, name))
-            last_merged = refs.get(merged_ref_of(team, name))
+            setup = refs.get(snapshot.ref_of(team, name, "setup"))
+            last_merged = refs.get(snapshot.ref_of(team, name, "merged"))
             mine = (f"{each.id}:{each.undone or ''}:{each.discarded:d}" for each in accepted if each.agent == name)
             state = " ".join((commit, head, setup or "-", last_merged or "-", *mine))
             before = known.unmerged.get(name)

@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from crewboard.errors import BadDataError, CrewboardError, TryLaterError, UsageError
 from crewboard.records.team import Acceptance, Acceptances, How, Move
@@ -41,15 +40,12 @@ from crewboard.worktrees.changes import (
     is_ancestor,
     lacks_base,
     merged,
-    merged_ref_of,
     name_some,
     synthetic_commit,
 )
 from crewboard.worktrees.put_back import Tree
-
-if TYPE_CHECKING:
-    from crewboard.worktrees.repository import Repository
-    from crewboard.worktrees.snapshot import Snapshot
+from crewboard.worktrees.repository import Repository
+from crewboard.worktrees.snapshot import Snapshot, ref_of
 
 _UNDER_WAY = {
     "MERGE_HEAD": "a merge", "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert",
@@ -105,7 +101,7 @@ def load(team: TeamDirectory) -> Acceptances:
 
 
 def accepted_base(
-    team: TeamDirectory, repository: "Repository", name: str, tip: str, snapshot: "Snapshot", setup: str | None
+    team: TeamDirectory, repository: Repository, name: str, tip: str, snapshot: Snapshot, setup: str | None
 ) -> str | None:
     """Return the commit that the agent's work is compared with after a merge into a branch with this `tip`.
 
@@ -127,7 +123,7 @@ def accepted_base(
     return None
 
 
-def _merges_in(team: TeamDirectory, repository: "Repository", name: str, tip: str) -> list[Acceptance]:
+def _merges_in(team: TeamDirectory, repository: Repository, name: str, tip: str) -> list[Acceptance]:
     """Return the merges of an agent's work that a branch with this `tip` has in its history, oldest first."""
     return [
         each
@@ -136,17 +132,17 @@ def _merges_in(team: TeamDirectory, repository: "Repository", name: str, tip: st
     ]
 
 
-def last_merge_at(team: TeamDirectory, repository: "Repository", name: str, tip: str) -> float:
+def last_merge_at(team: TeamDirectory, repository: Repository, name: str, tip: str) -> float:
     """Return when work of an agent was last merged into a branch with this `tip`; 0 if it never was."""
     merges = (each.at for each in _merges_in(team, repository, name, tip) if each.undone is None)
     return max(merges, default=0)
 
 
-def _is_here(repository: "Repository", commit: str) -> bool:
+def _is_here(repository: Repository, commit: str) -> bool:
     return repository.ref(f"{commit}^{{commit}}") is not None
 
 
-def _merged_elsewhere(repository: "Repository", begin: str, known: list[Acceptance]) -> str | None:
+def _merged_elsewhere(repository: Repository, begin: str, known: list[Acceptance]) -> str | None:
     """Return a commit like the last merged snapshot, which is in another clone: what merges changed, upon the begin."""
     commit = begin
     for each in known:
@@ -165,7 +161,7 @@ def merges_of(team: TeamDirectory, name: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def full_name(repository: "Repository", branch: str) -> str:
+def full_name(repository: Repository, branch: str) -> str:
     """Return the full name of a branch; where it is a symbolic ref, that of the ref which it stands for."""
     ref = f"refs/heads/{branch}"
     try:
@@ -174,7 +170,7 @@ def full_name(repository: "Repository", branch: str) -> str:
         return ref
 
 
-def find_target(repository: "Repository", into: str | None) -> Target:
+def find_target(repository: Repository, into: str | None) -> Target:
     """Return the branch called `into`, or what is checked out.
 
     Raises:
@@ -200,10 +196,10 @@ def find_target(repository: "Repository", into: str | None) -> Target:
 
 
 def make_commit(
-    repository: "Repository",
+    repository: Repository,
     target: Target,
     changes: Changes,
-    snapshot: "Snapshot",
+    snapshot: Snapshot,
     how: How,
     message: str | None = None,
 ) -> str | None:
@@ -248,9 +244,9 @@ def make_commit(
     return _commit(repository, merge.tree, [target.tip], said, by)
 
 
-def is_elsewhere(team: TeamDirectory, repository: "Repository", name: str, snapshot: "Snapshot") -> bool:
+def is_elsewhere(team: TeamDirectory, repository: Repository, name: str, snapshot: Snapshot) -> bool:
     """Return True if exactly this work was merged into a branch that still has it, checked out or not."""
-    if repository.ref(merged_ref_of(team, name)) is None:
+    if repository.ref(ref_of(team, name, "merged")) is None:
         return False
     for each in load(team).acceptances:
         mine = each.agent == name and each.undone is None and not each.discarded
@@ -264,7 +260,7 @@ def is_elsewhere(team: TeamDirectory, repository: "Repository", name: str, snaps
 
 
 def _replayed(
-    repository: "Repository", target: Target, changes: Changes, snapshot: "Snapshot", commits: list[str], tree: str,
+    repository: Repository, target: Target, changes: Changes, snapshot: Snapshot, commits: list[str], tree: str,
     message: str | None,
 ) -> str:  # fmt: skip
     """Return the agent's commits, one by one on the branch; what is left to reach `tree` is a last commit."""
@@ -288,7 +284,7 @@ def _replayed(
     return target.tip
 
 
-def make_revert(repository: "Repository", target: Target, old: Acceptance) -> str | None:
+def make_revert(repository: Repository, target: Target, old: Acceptance) -> str | None:
     """Return a commit on the branch that takes a merge back; None if nothing of it is left.
 
     Raises:
@@ -306,7 +302,7 @@ def make_revert(repository: "Repository", target: Target, old: Acceptance) -> st
     return _commit(repository, merge.tree, [target.tip], f"Revert {what}\n\nTakes back what {old.agent} did:\n\n{said}")
 
 
-def _subject_of(repository: "Repository", agent: str, commits: list[str]) -> str:
+def _subject_of(repository: Repository, agent: str, commits: list[str]) -> str:
     """Return the message of a squash or a merge: the agent's own if it made one commit, else a list of its commits."""
     if len(commits) == 1:
         return quoted(repository.git("log", "-1", "--format=%B", commits[0]))
@@ -314,7 +310,7 @@ def _subject_of(repository: "Repository", agent: str, commits: list[str]) -> str
     return "\n".join([f"Add the work of {agent}", *([""] if subjects else []), *(f"* {s}" for s in subjects)])
 
 
-def _commit(repository: "Repository", tree: str, parents: list[str], message: str, by: str | None = None) -> str:
+def _commit(repository: Repository, tree: str, parents: list[str], message: str, by: str | None = None) -> str:
     """Commit as the user, together with the agent `by` if there is one."""
     trailer = f"\nCo-authored-by: {by} (crewboard) <{by}@crewboard.invalid>\n" if by else ""
     ours = [word for parent in parents for word in ("-p", parent)]
@@ -338,7 +334,7 @@ def _clean(text: str) -> str:
     return _CONTROL.sub("?", text.replace("\r\n", "\n")).strip() or "No message"
 
 
-def _locked(repository: "Repository", lock: Path) -> str:
+def _locked(repository: Repository, lock: Path) -> str:
     """Describe an index or a branch that another git has locked, and what to do."""
     return f"git is at work in {repository.top}; try again when it has ended, or remove {lock} if no git runs there"
 
@@ -351,7 +347,7 @@ def _require_allowed(agent: str, paths: Iterable[str]) -> None:
 
 
 @contextmanager
-def open_mover(team: TeamDirectory, repository: "Repository") -> Iterator["Mover"]:
+def open_mover(team: TeamDirectory, repository: Repository) -> Iterator["Mover"]:
     """Let this process move branches, as the only one of the team, after an interrupted move was ended.
 
     Raises:
@@ -372,7 +368,7 @@ def open_mover(team: TeamDirectory, repository: "Repository") -> Iterator["Mover
 class Mover:
     """Moves a branch from one commit to another, with the working tree and the index if it is checked out."""
 
-    def __init__(self, team: TeamDirectory, repository: "Repository", lease: Held) -> None:
+    def __init__(self, team: TeamDirectory, repository: Repository, lease: Held) -> None:
         self._team = team
         self._repository = repository
         self._lease = lease
@@ -584,7 +580,7 @@ class Mover:
         if not each.discarded:
             mine = [other for other in _with(self.record.acceptances, each) if other.agent == each.agent]
             own = [other for other in mine if other.undone is None and not other.discarded]
-            keep, ref = own[-1].commit if own else each.base, merged_ref_of(self._team, each.agent)
+            keep, ref = own[-1].commit if own else each.base, ref_of(self._team, each.agent, "merged")
             # What another clone merged is kept there.
             self._repository.git("update-ref", *((ref, keep) if _is_here(self._repository, keep) else ("-d", ref)))
         self._record(each)

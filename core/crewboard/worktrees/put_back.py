@@ -16,11 +16,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records.base import counted
 from crewboard.store import files as store_files
+from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.changes import (
     ABSENT,
     SUBMODULE,
@@ -34,9 +35,6 @@ from crewboard.worktrees.changes import (
 )
 from crewboard.worktrees.checkout import remove_unfinished
 from crewboard.worktrees.repository import UNTOUCHED, Repository, copy_settings, initialize
-
-if TYPE_CHECKING:
-    from crewboard.store.layout import TeamDirectory
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -308,7 +306,7 @@ def _is_in_the_way(files: Tree, path: str, gone: set[str]) -> bool:
     return found is not None and not (stat.S_ISDIR(found.st_mode) and files.is_folder_with(path, gone))
 
 
-def write(team: "TeamDirectory", repository: Repository, name: str, planned: Plan, folder: str = "") -> None:
+def write(team: TeamDirectory, repository: Repository, name: str, planned: Plan, folder: str = "") -> None:
     """Change files of a checkout as planned. Call it under the lock of the worktree. The agent works in its `folder`.
 
     Raises:
@@ -330,7 +328,7 @@ def write(team: "TeamDirectory", repository: Repository, name: str, planned: Pla
             remove_unfinished(staging.with_name(name))
 
 
-def _stage(team: "TeamDirectory", repository: Repository, name: str, planned: Plan) -> Path:
+def _stage(team: TeamDirectory, repository: Repository, name: str, planned: Plan) -> Path:
     """Return a new folder with the files that go into the checkout, as git writes them into a new one."""
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     remove_unfinished(target)

@@ -91,19 +91,17 @@ def branch_of(team: TeamDirectory, name: str) -> str:
     return f"crew/{name}" if team.path.name == DEFAULT_TEAM else f"crew/@{team.path.name}/{name}"
 
 
-def ref_of(team: TeamDirectory, name: str) -> str:
-    """Return the full name of the ref that keeps the newest snapshot of an agent."""
-    return f"refs/{branch_of(team, name)}"
+def ref_of(team: TeamDirectory, name: str, kind: str = "") -> str:
+    """Return the full name of a ref of an agent: the one that keeps its newest snapshot, or the one of a `kind`.
 
-
-def base_ref_of(team: TeamDirectory, name: str) -> str:
-    """Return the full name of the ref that keeps the commit at which an agent's worktree began."""
-    return f"refs/crew/+base/{branch_of(team, name).removeprefix('crew/')}"
-
-
-def setup_ref_of(team: TeamDirectory, name: str) -> str:
-    """Return the full name of the ref that keeps the snapshot of a new checkout after its setup."""
-    return f"refs/crew/+setup/{branch_of(team, name).removeprefix('crew/')}"
+    - `base`: the commit at which its worktree began.
+    - `setup`: the snapshot of a new checkout after its setup.
+    - `merged`: the last accepted snapshot.
+    - `carried`: the snapshot that its worker puts into the store.
+    - `fetched`: the commit at which `crewboard worktree fetch` left the user's branch of its work.
+    """
+    of_agent = branch_of(team, name).removeprefix("crew/")
+    return f"refs/crew/+{kind}/{of_agent}" if kind else f"refs/crew/{of_agent}"
 
 
 def index_of(team: TeamDirectory, name: str) -> Path:
@@ -185,7 +183,7 @@ def take_after_setup(team: TeamDirectory, name: str, spec: Spec) -> None:
         return
     repository = repository_of(team, spec.worktree)
     if kept(team, repository, name, spec.worktree.base) is None:
-        repository.keep(setup_ref_of(team, name), take(team, name, spec).commit)
+        repository.keep(ref_of(team, name, "setup"), take(team, name, spec).commit)
 
 
 class _Taking:

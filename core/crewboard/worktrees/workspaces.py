@@ -34,12 +34,10 @@ from crewboard.worktrees.repository import (
 )
 from crewboard.worktrees.snapshot import (
     Snapshot,
-    base_ref_of,
     branch_of,
     kept,
     note_missing,
     ref_of,
-    setup_ref_of,
     take,
 )
 
@@ -53,9 +51,6 @@ _MOST_LOOSE = 6700
 """Objects in files of their own, in the repository of a host, after which they are packed; as git's `gc.auto`."""
 
 _REMOTE = "refs/crew/+remote/*"
-
-_CARRIED = "refs/crew/+carried/"
-"""Refs of the snapshots that a worker puts into the store."""
 
 
 def load(team: TeamDirectory) -> Workspace | None:
@@ -265,8 +260,8 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
         if is_on_host and _is_here(team, name, agents.last_run(team.agent(name))):
             return Fetched(before or found.commit, tuple(found.missing), found.at, changed=False)
         found = _bring_work(team, repository, name, found)
-        if repository.ref(base_ref_of(team, name)) != worktree.base:
-            repository.keep(base_ref_of(team, name), worktree.base)
+        if repository.ref(ref_of(team, name, "base")) != worktree.base:
+            repository.keep(ref_of(team, name, "base"), worktree.base)
         note_missing(team, name, found.missing)
     return Fetched(found.commit, tuple(found.missing), found.at, before != found.commit)
 
@@ -277,14 +272,9 @@ def branch_at_home(team: TeamDirectory, name: str) -> str:
     return f"crewboard/{branch_of(team, name).removeprefix('crew/')}"
 
 
-def _fetched_ref_of(team: TeamDirectory, name: str) -> str:
-    """Return the ref of the commit at which `fetch` left that branch."""
-    return f"refs/crew/+fetched/{branch_of(team, name).removeprefix('crew/')}"
-
-
 def move_branch(team: TeamDirectory, repository: Repository, name: str, commit: str) -> str:
     """Let the branch of an agent name a commit; return why it does not. What the user did in it is never lost."""
-    branch, ours = branch_at_home(team, name), _fetched_ref_of(team, name)
+    branch, ours = branch_at_home(team, name), ref_of(team, name, "fetched")
     tip = repository.ref(f"refs/heads/{branch}")
     if tip == commit:
         return ""
@@ -301,13 +291,13 @@ def move_branch(team: TeamDirectory, repository: Repository, name: str, commit: 
 
 def has_branch(team: TeamDirectory, repository: Repository, name: str) -> bool:
     """Return True if the branch that `fetch` made of the work of an agent is still there."""
-    is_ours = repository.ref(_fetched_ref_of(team, name)) is not None
+    is_ours = repository.ref(ref_of(team, name, "fetched")) is not None
     return is_ours and repository.ref(f"refs/heads/{branch_at_home(team, name)}") is not None
 
 
 def remove_branch(team: TeamDirectory, repository: Repository, name: str) -> None:
     """Remove the branch that `fetch` made of the work of an agent, unless commits of the user are in it alone."""
-    branch, ours = branch_at_home(team, name), _fetched_ref_of(team, name)
+    branch, ours = branch_at_home(team, name), ref_of(team, name, "fetched")
     fetched, tip = repository.ref(ours), repository.ref(f"refs/heads/{branch}")
     if fetched is None:
         return
@@ -340,14 +330,14 @@ def forget(team: TeamDirectory, name: str) -> None:
 
 def _bring_work(team: TeamDirectory, repository: Repository, name: str, found: Carried) -> Carried:
     """Take in the work of an agent, and let the refs of its snapshots keep it. Return what was the newest then."""
-    has_setup = repository.ref(setup_ref_of(team, name)) == (found.setup or None)
+    has_setup = repository.ref(ref_of(team, name, "setup")) == (found.setup or None)
     if has_setup and repository.ref(ref_of(team, name)) == found.commit:
         return found
     found = _bring_objects(team, repository, name, found)
     if found.setup:
-        repository.keep(setup_ref_of(team, name), found.setup)
-    elif repository.ref(setup_ref_of(team, name)) is not None:
-        repository.git("update-ref", "-d", setup_ref_of(team, name))
+        repository.keep(ref_of(team, name, "setup"), found.setup)
+    else:
+        repository.git("update-ref", "-d", ref_of(team, name, "setup"))
     repository.keep(ref_of(team, name), found.commit)
     return found
 
@@ -457,9 +447,8 @@ def _open(team: TeamDirectory) -> Repository:
 
 
 def _forget_refs(team: TeamDirectory, repository: Repository, name: str) -> None:
-    for ref in (ref_of(team, name), setup_ref_of(team, name)):
-        if repository.ref(ref) is not None:
-            repository.git("update-ref", "-d", ref)
+    for kind in ("", "setup"):
+        repository.git("update-ref", "-d", ref_of(team, name, kind))
 
 
 def _is_here(team: TeamDirectory, name: str, before: int) -> bool:
@@ -479,7 +468,7 @@ def _beginning(
     begin = worktree.base
     if source is not None and (found := newest(team, source)) is not None:
         begin = _bring_objects(team, repository, source, found).commit
-        repository.keep(setup_ref_of(team, name), begin)
+        repository.keep(ref_of(team, name, "setup"), begin)
     return Snapshot(begin, begin, repository.tree(begin), worktree.base)
 
 
@@ -524,11 +513,11 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
     with files.locked(team.local_lock("workspace")):
         repository = _open(team)
         found = newest(team, source)
-        began = repository.ref(setup_ref_of(team, name)) or worktree.base
+        began = repository.ref(ref_of(team, name, "setup")) or worktree.base
         if found is None:
             return f"{source} has no work yet: your checkout begins with what the user pushed."
         # The commit that the checkout was made of, if its setup changed nothing since.
-        started = repository.ref(f"{setup_ref_of(team, name)}^1")
+        started = repository.ref(f"{ref_of(team, name, 'setup')}^1")
         if found.commit in (began, started):
             return ""
         mine = take(team, name, spec)
@@ -567,7 +556,7 @@ class Carrier:
             self._known, self._is_known = newest(self._team, self._name), True
         known = self._known
         repository = open_workspace(self._team)
-        setup = repository.ref(setup_ref_of(self._team, self._name)) or ""
+        setup = repository.ref(ref_of(self._team, self._name, "setup")) or ""
         if known is not None and (known.commit, known.setup) == (taken.commit, setup):
             return
         self._is_known = False
@@ -575,9 +564,9 @@ class Carrier:
         if len(listed) >= bundles.MOST_BUNDLES or (known is not None and known.base != self._worktree.base):
             listed = []
         # Another process may move the ref of the snapshot meanwhile.
-        own = f"{_CARRIED}{branch_of(self._team, self._name).removeprefix('crew/')}"
+        own = ref_of(self._team, self._name, "carried")
         repository.keep(own, taken.commit)
-        refs = [own, *([setup_ref_of(self._team, self._name)] if setup else [])]
+        refs = [own, *([ref_of(self._team, self._name, "setup")] if setup else [])]
         there = listed[-1].commits if listed else []
         made = bundles.write(self._team, self._name, repository, refs, [self._worktree.base, *there])
         new = Carried(
