@@ -758,8 +758,7 @@ def read_changes(
     )
     head = tip or repository.commit("HEAD")
     branch = snapshot.branch_of(team.directory, name)
-    setup = repository.ref(snapshot.ref_of(team.directory, name, "setup"))
-    accepted = merging.accepted_base(team.directory, repository, name, head, taken, setup)
+    accepted = merging.accepted_base(team.directory, repository, name, head, taken)
     merges = merging.merges_of(team.directory, name)
     known = [
         (task.id, task.reviewed)
@@ -768,9 +767,7 @@ def read_changes(
     ]
     since = merging.last_merge_at(team.directory, repository, name, head) if known else 0
     reviews = sorted((each for each in known if each[1].at > since), key=lambda each: each[1].at)
-    changes = changes_of(
-        repository, taken, name, branch, head=head, accepted=accepted, setup=setup, merges=merges, reviews=reviews
-    )
+    changes = changes_of(repository, taken, name, branch, head=head, accepted=accepted, merges=merges, reviews=reviews)
     return changes, taken
 
 

@@ -151,33 +151,31 @@ class MergedTree:
     conflicts: tuple[str, ...]
 
 
-def changes_of(  # noqa: PLR0913  the parts of one comparison
+def changes_of(
     repository: Repository,
     snapshot: Snapshot,
     agent: str,
     branch: str,
     *,
-    head: str | None,
+    head: str,
     accepted: str | None,
-    setup: str | None,
     merges: tuple[tuple[str, str], ...],
     reviews: Sequence[tuple[int, Reviewed]],
 ) -> Changes:
-    """Return what an agent changed, compared with the commit `head`, or with the one that the user has checked out.
+    """Return what an agent changed, compared with the commit `head`.
 
-    `accepted` is the last snapshot that was merged: what it contained is no change any more. `setup` is the snapshot
-    after the setup of the checkout. `merges` are the tips of a branch before and after each merge of this agent's work.
-    `reviews` are the approvals of work that is not merged, oldest first, each with its task.
+    `accepted` is the last snapshot that was merged: what it contained is no change any more. `merges` are the tips of a
+    branch before and after each merge of this agent's work. `reviews` are the approvals of work that is not merged,
+    oldest first, each with its task.
 
     Raises:
         GitFailedError: An object is missing.
     """
-    head = head or repository.commit("HEAD")
-    base = accepted or begin_of(repository, head, snapshot, setup)
+    base = accepted or begin_of(repository, head, snapshot)
     merge = merged(repository, head, snapshot.commit, base)
     files = files_between(repository, base, snapshot.commit)
     # A diff from where the checkout began has all of it, unless what was merged since is missing in that.
-    begins = (base,) if accepted else (base, setup or snapshot.base)
+    begins = (base,) if accepted else (base, snapshot.begin)
     of_head, *of_begins = trees_of(repository, head, *(begins if reviews else ()))
     is_merged = not merge.conflicts and merge.tree == of_head
     lacking = _commits(repository, snapshot.commit, head)
@@ -230,7 +228,7 @@ def trees_of(repository: Repository, *commits: str) -> tuple[str, ...]:
     return tuple(repository.git("rev-parse", *(f"{each}^{{tree}}" for each in commits)).split())
 
 
-def begin_of(repository: Repository, head: str, snapshot: Snapshot, setup: str | None) -> str:
+def begin_of(repository: Repository, head: str, snapshot: Snapshot) -> str:
     """Return the commit with which work that was never merged is compared: the one at which both parted.
 
     What the checkout began with is no change of the agent: neither its base, also where `head` does not have that any
@@ -240,10 +238,10 @@ def begin_of(repository: Repository, head: str, snapshot: Snapshot, setup: str |
     parted, base = merge_base(repository, head, snapshot.commit) or snapshot.base, snapshot.base
     common = base if not lacks_base(repository, snapshot, parted) else merge_base(repository, parted, base) or base
     if common == parted:
-        return setup or base
-    if setup is None and common == base:
+        return snapshot.begin
+    if not snapshot.setup and common == base:
         return parted
-    both = merged(repository, parted, setup or base, common)
+    both = merged(repository, parted, snapshot.begin, common)
     return parted if both.conflicts else synthetic_commit(repository, both.tree, "-p", parted)
 
 

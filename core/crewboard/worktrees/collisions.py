@@ -53,7 +53,7 @@ def update(team: TeamDirectory, now: float) -> Collisions:
             unmerged[name] = (
                 before
                 if before is not None and (before.commit, before.state) == (commit, state)
-                else _unmerged(team, repository, name, spec.worktree, head, setup, state)
+                else _unmerged(team, repository, name, spec.worktree, head, state)
             )
         pairs = [_merge(repository, names, unmerged, known, now) for names in combinations(sorted(unmerged), 2)]
         found = Collisions(unmerged=unmerged, pairs=[pair for pair in pairs if pair is not None])
@@ -77,14 +77,12 @@ def _unmerged(
     name: str,
     worktree: Worktree,
     head: str,
-    setup: str | None,
     state: str,
 ) -> Unmerged:
     taken = snapshot.kept(team, repository, name, worktree.base)
     if taken is None:
         return Unmerged(commit="", state=state)
-    accepted = merging.accepted_base(team, repository, name, head, taken, setup)
-    base = accepted or begin_of(repository, head, taken, setup)
+    base = merging.accepted_base(team, repository, name, head, taken) or begin_of(repository, head, taken)
     answer = repository.git("diff-tree", "-r", "-z", "--no-renames", "--numstat", base, taken.commit)
     changed = [each.split("\t", 2) for each in answer.split("\0") if each]
     return Unmerged(

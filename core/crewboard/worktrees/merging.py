@@ -100,13 +100,10 @@ def load(team: TeamDirectory) -> Acceptances:
     return record.replace(move=own.move)
 
 
-def accepted_base(
-    team: TeamDirectory, repository: Repository, name: str, tip: str, snapshot: Snapshot, setup: str | None
-) -> str | None:
+def accepted_base(team: TeamDirectory, repository: Repository, name: str, tip: str, snapshot: Snapshot) -> str | None:
     """Return the commit that the agent's work is compared with after a merge into a branch with this `tip`.
 
     None if nothing of it is in the branch, or if the agent merged the result, so that git's own answer is right.
-    `setup` is the snapshot after the setup of its checkout, if it had one.
     """
     known = _merges_in(team, repository, name, tip)
     for each in reversed(known):
@@ -119,7 +116,7 @@ def accepted_base(
             return None
         if _is_here(repository, each.commit):
             return each.commit
-        return _merged_elsewhere(repository, setup or snapshot.base, known[: known.index(each) + 1])
+        return _merged_elsewhere(repository, snapshot.begin, known[: known.index(each) + 1])
     return None
 
 

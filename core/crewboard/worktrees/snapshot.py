@@ -70,15 +70,22 @@ printf '%s\\n' "$commit" "^$base" "^$before" | git pack-objects --quiet --revs -
 class Snapshot:
     """A checkout at one moment. `commit` has its whole tree, committed or not, and the one parent `head`.
 
-    `head` is the commit that the agent itself has checked out, `base` the one at which its worktree began. `missing`
-    describes what could not be taken in, such as files that cannot be read.
+    `head` is the commit that the agent itself has checked out, `base` the one at which its worktree began. `setup` is
+    the snapshot after the setup of the checkout, empty if it had none. `missing` describes what could not be taken in,
+    such as files that cannot be read.
     """
 
     commit: str
     head: str
     tree: str
     base: str
+    setup: str = ""
     missing: tuple[str, ...] = ()
+
+    @property
+    def begin(self) -> str:
+        """Return the commit with the files that the agent began with."""
+        return self.setup or self.base
 
     @property
     def sha256(self) -> str:
@@ -127,15 +134,16 @@ def exists(team: TeamDirectory, repository: Repository, name: str) -> bool:
 def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> Snapshot | None:
     """Return the newest snapshot of an agent, or None if there is none yet."""
     ref = ref_of(team, name)
-    try:
-        # At once, because a worker asks this after each tool.
-        found, head, tree = repository.git("rev-parse", f"{ref}^{{commit}}", f"{ref}^1", f"{ref}^{{tree}}").split()
-    except GitFailedError:
+    asked = (f"{ref}^{{commit}}", f"{ref}^1", f"{ref}^{{tree}}", ref_of(team, name, "setup"))
+    # At once, because a worker asks this after each tool.
+    said = repository.git("cat-file", "--batch-check=%(objectname)", stdin="\n".join(asked)).splitlines()
+    commit, head, tree, setup = ("" if line.endswith(" missing") else line for line in said)
+    if not (commit and head and tree):
         return None
     missing: tuple[str, ...] = ()
     with contextlib.suppress(OSError):
         missing = tuple(filter(None, os.fsdecode(missing_of(team, name).read_bytes()).split("\0")))
-    return Snapshot(found, head, tree, base, missing)
+    return Snapshot(commit, head, tree, base, setup, missing)
 
 
 def note_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None:
@@ -304,7 +312,9 @@ class _Taking:
             self._repository.keep(self._ref, commit, old)
         except GitFailedError as error:
             raise BadDataError(f"the snapshot of {self._name} was refused: {error}") from error
-        return Snapshot(commit, head, tree, self._worktree.base)
+        before = self._before
+        setup = before.setup if before else self._repository.ref(ref_of(self._team, self._name, "setup")) or ""
+        return Snapshot(commit, head, tree, self._worktree.base, setup)
 
 
 @lru_cache(maxsize=64)

@@ -556,8 +556,7 @@ class Carrier:
             self._known, self._is_known = newest(self._team, self._name), True
         known = self._known
         repository = open_workspace(self._team)
-        setup = repository.ref(ref_of(self._team, self._name, "setup")) or ""
-        if known is not None and (known.commit, known.setup) == (taken.commit, setup):
+        if known is not None and (known.commit, known.setup) == (taken.commit, taken.setup):
             return
         self._is_known = False
         listed = known.bundles if known is not None else []
@@ -566,11 +565,11 @@ class Carrier:
         # Another process may move the ref of the snapshot meanwhile.
         own = ref_of(self._team, self._name, "carried")
         repository.keep(own, taken.commit)
-        refs = [own, *([ref_of(self._team, self._name, "setup")] if setup else [])]
+        refs = [own, *([ref_of(self._team, self._name, "setup")] if taken.setup else [])]
         there = listed[-1].commits if listed else []
         made = bundles.write(self._team, self._name, repository, refs, [self._worktree.base, *there])
         new = Carried(
-            commit=taken.commit, base=self._worktree.base, setup=setup, run=run, at=now,
+            commit=taken.commit, base=self._worktree.base, setup=taken.setup, run=run, at=now,
             bundles=[*listed, *([made] if made else [])], missing=list(taken.missing),
         )  # fmt: skip
         self._team.carried(self._name).save(new, durable=True)
