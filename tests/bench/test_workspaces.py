@@ -11,7 +11,7 @@ from crewboard.records.agents import HireOptions, Spec
 from crewboard.records.team import Member
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
-from crewboard.worktrees import bundles, snapshot, workspaces
+from crewboard.worktrees import snapshot, workspaces
 from crewboard.worktrees.repository import open_repository
 from tests.bench.figures import ROOT, Figures, median, median_ms
 
@@ -37,7 +37,7 @@ def test_files_to_a_host_and_back(figures: Figures, tmp_path: Path) -> None:
     team.make_folder("agents/bob")
     team.agent("bob").spec.save(spec)
     figures.add("pushing this repository", pushing, "ms")
-    figures.add("the bundle of this repository", bundles.total(pushed.bundles) / 2**20, "MiB")
+    figures.add("the bundle of this repository", sum(each.size for each in pushed.bundles) / 2**20, "MiB")
     figures.add("a checkout on a new host", median_ms(lambda: workspaces.prepare(team, "bob", spec, 0), 1), "ms")
 
     carrier, note = workspaces.Carrier(team, "bob", worktree), team.worktree("bob") / "NOTE"

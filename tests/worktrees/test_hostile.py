@@ -15,7 +15,7 @@ from crewboard.records.team import Member
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees import checkout, snapshot
-from crewboard.worktrees.repository import GitFailedError, open_repository
+from crewboard.worktrees.repository import PACK_HEADER, GitFailedError, open_repository
 from tests.cli.shell import Inside
 from tests.worktrees.conftest import Hired, git, write
 from tests.worktrees.home import Home
@@ -286,13 +286,14 @@ def _pack_of_copies(size: int, copies: int) -> bytes:
     return pack + hashlib.sha1(pack, usedforsecurity=False).digest()
 
 
-@pytest.mark.parametrize("count", [2, 1000], ids=["unpacked", "kept as a pack"])
+@pytest.mark.parametrize("loose", [2, 1], ids=["unpacked", "kept as a pack"])
 def test_a_pack_that_grows_in_memory_is_refused(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loose: int
 ) -> None:
     repository = open_repository(home.root)
     (tmp_path / "pack").write_bytes(_pack_of_copies(8 << 20, 60))
     assert (tmp_path / "pack").stat().st_size < 1 << 20
     monkeypatch.setattr("crewboard.worktrees.repository.MAX_MEMORY", 200 << 20)
-    with (tmp_path / "pack").open("rb") as pack, pytest.raises(GitFailedError, match=r"(?i)memory"):
-        repository.take_in(pack.fileno(), count, seconds=60)
+    monkeypatch.setattr("crewboard.worktrees.repository._LOOSE", loose)
+    with (tmp_path / "pack").open("rb", buffering=0) as pack, pytest.raises(GitFailedError, match=r"(?i)memory"):
+        repository.take_in(pack.fileno(), pack.read(PACK_HEADER), 1 << 20, seconds=60)

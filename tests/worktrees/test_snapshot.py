@@ -16,7 +16,7 @@ from crewboard.records.agents import Spec
 from crewboard.store.layout import TeamDirectory
 from crewboard.unix import process
 from crewboard.worktrees import checkout, snapshot
-from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, copy_settings, initialize, open_repository
+from crewboard.worktrees.repository import GitFailedError, NoRepositoryError, make_borrower, open_repository
 from tests.crew import eventually
 from tests.matrix import default
 from tests.system import need_program
@@ -419,8 +419,7 @@ def test_settings_that_decide_about_files_are_copied(root: Path, tmp_path_factor
     with (root / ".git/config").open("a") as settings:
         settings.write("[core]\n\tignoreCase\n")
     repository = open_repository(root)
-    own = initialize(repository, tmp_path_factory.mktemp("own"), "--bare")
-    copy_settings(repository, own)
+    own = make_borrower(repository, tmp_path_factory.mktemp("own"), [], "--bare")
     assert [own.git("config", "--type=bool", name) for name in ("core.autocrlf", "core.ignorecase")] == ["true", "true"]
     with pytest.raises(GitFailedError):
         own.git("config", "core.eol")

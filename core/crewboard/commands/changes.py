@@ -753,9 +753,7 @@ def read_changes(
 ) -> tuple[Changes, snapshot.Snapshot]:
     """Return what an agent changed, compared with `tip` or HEAD, and the snapshot that has it."""
     # Before the first snapshot, nothing is known to have changed.
-    taken = snapshot.kept(team.directory, repository, name, base) or snapshot.Snapshot(
-        base, base, repository.tree(base), base
-    )
+    taken = snapshot.kept(team.directory, repository, name, base) or snapshot.beginning(repository, base)
     head = tip or repository.commit("HEAD")
     branch = snapshot.branch_of(team.directory, name)
     accepted = merging.accepted_base(team.directory, repository, name, head, taken)

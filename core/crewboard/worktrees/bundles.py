@@ -9,7 +9,7 @@ import contextlib
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -17,7 +17,7 @@ from typing import IO
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records.team import Bundle
 from crewboard.store.layout import TeamDirectory
-from crewboard.worktrees.repository import TIMEOUT, GitFailedError, Repository
+from crewboard.worktrees.repository import PACK_HEADER, TIMEOUT, GitFailedError, Repository
 
 PART = 4 << 20
 """Bytes of a bundle in one record."""
@@ -31,7 +31,6 @@ MOST_BUNDLES = 8
 _ATTEMPTS = 5
 """Readings of a list of bundles that its writer replaces meanwhile."""
 
-_PACK_HEADER = 12
 _LONGEST_LINE = 4096
 
 
@@ -130,16 +129,14 @@ def bring(
                     while (line := file.readline(_LONGEST_LINE)) != b"\n":
                         if not line:
                             raise BadDataError(f"the bundle {each.id} is damaged: it has no objects")
-                    start = file.tell()
-                    head = file.read(_PACK_HEADER)
-                    if len(head) < _PACK_HEADER or head[:4] != b"PACK":
+                    head = file.read(PACK_HEADER)
+                    if len(head) < PACK_HEADER or head[:4] != b"PACK":
                         raise BadDataError(f"the bundle {each.id} is damaged: it has no objects")
                     # git gets the descriptor, of which more was read here. It checks the objects of a bundle itself
                     # only in its newest versions.
-                    os.lseek(file.fileno(), start, os.SEEK_SET)
-                    limit = f"--max-input-size={LIMIT}"
+                    os.lseek(file.fileno(), file.tell(), os.SEEK_SET)
                     try:
-                        repository.take_in(file.fileno(), int.from_bytes(head[8:], "big"), limit, seconds=TIMEOUT)
+                        repository.take_in(file.fileno(), head, LIMIT, seconds=TIMEOUT)
                     except GitFailedError as error:
                         raise BadDataError(f"the bundle {each.id} was refused: {error}") from error
         except _GoneError:
@@ -164,8 +161,3 @@ def _read(team: TeamDirectory, bundle: Bundle) -> Iterator[IO[bytes]]:
 
 def _part(ident: str, number: int) -> str:
     return f"{ident}.{number}.part"
-
-
-def total(bundles: Collection[Bundle]) -> int:
-    """Return the bytes of all these bundles."""
-    return sum(each.size for each in bundles)

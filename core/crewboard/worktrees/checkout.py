@@ -23,11 +23,10 @@ from crewboard.worktrees.repository import (
     UNTOUCHED,
     NoRepositoryError,
     Repository,
-    copy_settings,
-    initialize,
+    make_borrower,
     open_repository,
 )
-from crewboard.worktrees.snapshot import Snapshot, branch_of, exclude_of, index_of, kept, missing_of, ref_of
+from crewboard.worktrees.snapshot import Snapshot, beginning, branch_of, exclude_of, index_of, kept, missing_of, ref_of
 
 REMOVAL_TIMEOUT = 120.0
 """Seconds for removing a checkout. Of a huge one, the rest is removed with the next."""
@@ -108,33 +107,24 @@ def make(
         StorageError: It cannot be written.
     """
     repository = open_repository(team.root)
-    start = saved.head if saved else repository.commit(base or "HEAD")
+    begin = saved or beginning(repository, repository.commit(base or "HEAD"))
     # The root may be a folder of the repository.
     below = Path(os.path.realpath(team.root)).relative_to(repository.top)
-    objects = make_of(
-        team, repository, name, Place(start, saved.tree if saved else start, below), copy, first=saved is None
-    )
+    objects = make_of(team, repository, name, begin, below, copy, first=saved is None)
     # Relative, so that it holds after the whole folder was moved.
     borrowed = os.path.relpath(objects, os.path.realpath(team.root)) if objects else ""
     folder = "" if below == Path() else str(below)
-    return Worktree(branch=branch_of(team, name), base=start, objects=borrowed, folder=folder)
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of a new checkout: its branch is at `head`, its files are of `tree`, its agent works `below`."""
-
-    head: str
-    tree: str
-    below: Path
+    return Worktree(branch=branch_of(team, name), base=begin.head, objects=borrowed, folder=folder)
 
 
 def make_of(
-    team: TeamDirectory, repository: Repository, name: str, place: Place, copy: Sequence[str], *, first: bool
-) -> Path | None:
+    team: TeamDirectory, repository: Repository, name: str, begin: Snapshot, below: Path, copy: Sequence[str], *,
+    first: bool,
+) -> Path | None:  # fmt: skip
     """Make a checkout of a repository's objects; return the folder of objects that it borrows, as `make` does.
 
-    The `first` one of an agent begins at its base, which a ref then keeps.
+    Its branch and files are those of `begin`, and its agent works in the folder `below` of it. The `first` one of an
+    agent begins at its base, which a ref then keeps.
     """
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     with store_files.storage_errors(f"cannot make the worktree {target}"):
@@ -145,28 +135,25 @@ def make_of(
             remove_unfinished(target)
             # Before anything refers to the commit, so that no garbage collection removes it.
             if first:
-                repository.keep(ref_of(team, name, "base"), place.head)
+                repository.keep(ref_of(team, name, "base"), begin.head)
             new = target.with_name(f".{name}.{secrets.token_hex(4)}")
             try:
                 branch = branch_of(team, name)
-                own = initialize(repository, new, "--initial-branch", branch)
                 objects = None if repository.borrows else repository.objects
+                borrowed = [os.path.relpath(objects, target / ".git/objects")] if objects else []
+                own = make_borrower(repository, new, borrowed, "--initial-branch", branch)
                 if objects is None:
                     # The folders that a repository borrows from are not shown to agents: one could have named any
                     # folder there.
-                    into, wanted = str(own.objects / "pack/pack"), f"{place.head}\n{place.tree}\n"
+                    into, wanted = str(own.objects / "pack/pack"), f"{begin.head}\n{begin.tree}\n"
                     repository.git("pack-objects", "--quiet", "--revs", into, stdin=wanted)
-                else:
-                    path = os.path.relpath(objects, target / ".git/objects")
-                    (own.objects / "info/alternates").write_bytes(os.fsencode(path) + b"\n")
-                copy_settings(repository, own)
-                own.git("update-ref", f"refs/heads/{branch}", place.head)
-                own.in_working_tree("read-tree", "-m", "-u", place.tree, environment=UNTOUCHED)
+                own.git("update-ref", f"refs/heads/{branch}", begin.head)
+                own.in_working_tree("read-tree", "-m", "-u", begin.tree, environment=UNTOUCHED)
                 # A link in the place of the folder, which a snapshot could contain, is left.
-                if (below := new / place.below).resolve() == below:
+                if (inside := new / below).resolve() == inside:
                     with contextlib.suppress(FileExistsError):
-                        below.mkdir(parents=True)
-                _copy(team.root, new, place.below, copy)
+                        inside.mkdir(parents=True)
+                _copy(team.root, new, below, copy)
                 team.worktree_ready(name).unlink(missing_ok=True)
                 index_of(team, name).unlink(missing_ok=True)
                 shutil.copyfile(new / ".git/index", index_of(team, name))

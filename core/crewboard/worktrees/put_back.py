@@ -34,7 +34,7 @@ from crewboard.worktrees.changes import (
     name_some,
 )
 from crewboard.worktrees.checkout import remove_unfinished
-from crewboard.worktrees.repository import UNTOUCHED, Repository, copy_settings, initialize
+from crewboard.worktrees.repository import UNTOUCHED, Repository, make_borrower
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -333,9 +333,7 @@ def _stage(team: TeamDirectory, repository: Repository, name: str, planned: Plan
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     remove_unfinished(target)
     staging = target.with_name(f".{name}.{secrets.token_hex(4)}")
-    own = initialize(repository, staging)
-    (own.objects / "info/alternates").write_bytes(os.fsencode(repository.objects) + b"\n")
-    copy_settings(repository, own)
+    own = make_borrower(repository, staging, [repository.objects])
     own.git("config", "core.sparseCheckout", "false")
     # By their attributes files get their line ends.
     listed = repository.git("ls-tree", "-r", "-z", "--full-tree", "--name-only", planned.tree).split("\0")

@@ -8,11 +8,10 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
 
 from crewboard.errors import BadDataError, CrewboardError, ExitCode, UsageError
 from crewboard.records.agents import Worktree
@@ -48,6 +47,9 @@ COPIED_SETTINGS = ("core.autocrlf", "core.eol", "core.ignorecase", "core.sparseC
 UNTOUCHED = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_LFS_SKIP_SMUDGE": "1"}
 """Variables that switch off the filters of the user: files are checked out as they are stored."""
 
+
+PACK_HEADER = 12
+"""Bytes with which a pack begins."""
 
 _LOOSE = 100
 """Objects up to which they are stored one by one, and not as one more pack; as git's own `fetch.unpackLimit`."""
@@ -216,26 +218,17 @@ class Repository:
         """Return True if it borrows objects of another repository."""
         return (self.objects / "info/alternates").exists()
 
-    def start(self, *arguments: str, stdin: IO[bytes] | int) -> "subprocess.Popen[bytes]":
-        """Start git on the objects and refs, with `stdin`; its output and complaints can be read from pipes."""
-        return subprocess.Popen(
-            self._command(("-c", "core.bare=true", *arguments)),
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self.directory,
-            env=self._environment(None),
-        )
+    def take_in(self, pack: int, header: bytes, limit: int, *, seconds: float) -> None:
+        """Take in a pack from a descriptor, after all of its objects were checked as those of a stranger.
 
-    def take_in(self, pack: int, count: int, *options: str, seconds: float) -> None:
-        """Take in a pack of `count` objects from a descriptor, after all of them were checked as those of a stranger.
-
-        `options` are for `git index-pack`.
+        The `header`, of `PACK_HEADER` bytes, was read already. The pack may have as many bytes as the `limit`.
 
         Raises:
             GitFailedError: git refused it, or it took longer.
         """
         deadline = time.monotonic() + seconds
+        version, count = int.from_bytes(header[4:8], "big"), int.from_bytes(header[8:], "big")
+        options = (f"--max-input-size={limit}", f"--pack_header={version},{count}")
         check = ("index-pack", "--stdin", "--fix-thin", "--strict", *options)
         if count > _LOOSE:
             self._receive(*check, stdin=pack, deadline=deadline)
@@ -247,7 +240,10 @@ class Repository:
                 self._receive("unpack-objects", "-q", stdin=checked.fileno(), deadline=deadline)
 
     def _receive(self, *arguments: str, stdin: int, deadline: float) -> None:
-        receiver = self.start(*arguments, stdin=stdin)
+        receiver = subprocess.Popen(
+            [str(self.program), *_OPTIONS, f"--git-dir={self.directory}", "-c", "core.bare=true", *arguments],
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.directory, env=git_environment(),
+        )  # fmt: skip
         # A pack of some kilobytes can describe objects of any size, which git makes in memory.
         with contextlib.suppress(ProcessLookupError, AttributeError):
             # AttributeError: only Linux limits another process.
@@ -262,12 +258,6 @@ class Repository:
             lines = said.decode("utf-8", "replace").strip().splitlines()
             raise GitFailedError("; ".join(line.removeprefix("fatal: ") for line in lines), receiver.returncode)
 
-    def _command(self, arguments: tuple[str, ...]) -> list[str]:
-        return [str(self.program), *_OPTIONS, f"--git-dir={self.directory}", *arguments]
-
-    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        return {**git_environment(), **(more or {})}
-
     def _text(
         self,
         arguments: tuple[str, ...],
@@ -277,9 +267,8 @@ class Repository:
         place: Path | None = None,
     ) -> str:
         # File names need not be UTF-8.
-        done = _run(
-            self._command(arguments), place or self.top, self._environment(environment), os.fsencode(stdin), keep
-        )
+        arguments = (f"--git-dir={self.directory}", *arguments)
+        done = _run(self.program, arguments, place or self.top, environment, os.fsencode(stdin), keep)
         return os.fsdecode(done).removesuffix("\n")
 
 
@@ -323,7 +312,7 @@ def open_repository(root: Path) -> Repository:
     ask = ("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir",
            "--show-object-format", "--verify", "--quiet", "HEAD^{commit}")  # fmt: skip
     try:
-        lines = os.fsdecode(_run([str(program), *_OPTIONS, *ask], root, git_environment())).splitlines()
+        lines = os.fsdecode(_run(program, ask, root)).splitlines()
     except GitFailedError as error:
         if "not a git repository" in str(error):
             raise NoRepositoryError(
@@ -351,30 +340,25 @@ def open_workspace(team: TeamDirectory) -> Repository:
     return _workspace_at(path, path.stat().st_ino, _find_git(team.root))
 
 
+@lru_cache(maxsize=4)
+def _workspace_at(path: Path, _inode: int, program: Path) -> Repository:
+    said = _run(program, (f"--git-dir={path}", "rev-parse", "--show-object-format"), path)
+    return Repository(path, path, path, os.fsdecode(said).strip(), program)
+
+
 def make_workspace(team: TeamDirectory, hash_name: str) -> Repository:
-    """Return that repository; make it if it is missing. Call this under a lock.
+    """Make that repository, which is missing, and return it. Call this under a lock.
 
     Raises:
         NoRepositoryError: git is missing or too old.
         GitFailedError: It cannot be made.
     """
     path = Path(os.path.realpath(team.path)) / team.workspace_repository.name
-    program = _find_git(team.root)
-    if not path.is_dir():
-        new = path.with_name(f".{path.name}.new")
-        shutil.rmtree(new, ignore_errors=True)
-        command = [str(program), *_OPTIONS, "init", "--quiet", "--bare", "--template=", f"--object-format={hash_name}"]
-        _run([*command, "--initial-branch=base", str(new)], path.parent, {**git_environment(), **UNTOUCHED})
-        (new / "info").mkdir(exist_ok=True)
-        new.rename(path)
-    return _workspace_at(path, path.stat().st_ino, program)
-
-
-@lru_cache(maxsize=4)
-def _workspace_at(path: Path, _inode: int, program: Path) -> Repository:
-    said = _run([str(program), *_OPTIONS, f"--git-dir={path}", "rev-parse", "--show-object-format"], path,
-                git_environment())  # fmt: skip
-    return Repository(path, path, path, os.fsdecode(said).strip(), program)
+    new = path.with_name(f".{path.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    _initialize(_find_git(team.root), hash_name, new, "--bare", "--initial-branch=base")
+    new.rename(path)
+    return open_workspace(team)
 
 
 def repository_of(team: TeamDirectory, worktree: Worktree) -> Repository:
@@ -387,16 +371,17 @@ def repository_of(team: TeamDirectory, worktree: Worktree) -> Repository:
 
 
 def _run(
-    command: list[str],
+    program: Path,
+    arguments: Iterable[str],
     folder: Path,
-    environment: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
     keep: tuple[int, ...] = (),
 ) -> bytes:
     try:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, cwd=folder, env=environment, timeout=TIMEOUT, check=False,
-            pass_fds=keep,
+            [str(program), *_OPTIONS, *arguments], input=stdin, capture_output=True, cwd=folder,
+            env={**git_environment(), **(environment or {})}, timeout=TIMEOUT, check=False, pass_fds=keep,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GitFailedError(f"git cannot be run: {error}", -1) from error
@@ -411,23 +396,30 @@ def _run(
 
 @lru_cache
 def _version(program: Path) -> tuple[int, ...]:
-    said = _run([str(program), "--version"], Path("/"), git_environment()).decode("utf-8", "replace")
+    said = _run(program, ["--version"], Path("/")).decode("utf-8", "replace")
     found = re.search(r"(\d+)\.(\d+)", said)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def initialize(repository: Repository, folder: Path, *options: str) -> Repository:
-    """Make an empty repository with hashes as `repository` has them, without templates of the user."""
-    hashes = f"--object-format={repository.hash_name}"
-    command = [str(repository.program), *_OPTIONS, "init", "--quiet", "--template=", hashes, *options, str(folder)]
-    _run(command, repository.directory, {**git_environment(), **UNTOUCHED})
+def _initialize(program: Path, hash_name: str, folder: Path, *options: str) -> Repository:
+    """Make an empty repository, without templates of the user."""
+    command = ("init", "--quiet", "--template=", f"--object-format={hash_name}", *options, str(folder))
+    _run(program, command, folder.parent, UNTOUCHED)
     directory = folder if "--bare" in options else folder / ".git"
     (directory / "info").mkdir(exist_ok=True)
-    return Repository(folder, directory, directory, repository.hash_name, repository.program)
+    return Repository(folder, directory, directory, hash_name, program)
 
 
-def copy_settings(repository: Repository, own: Repository) -> None:
-    """Copy what decides about the files of a checkout: line endings, the sparse patterns, where history ends."""
+def make_borrower(
+    repository: Repository, folder: Path, borrowed: Iterable[str | os.PathLike[str]], *options: str
+) -> Repository:
+    """Make an empty repository for the files of `repository`, which borrows the objects in the folders `borrowed`.
+
+    What decides about the files of a checkout is copied: line endings, the sparse patterns, where history ends.
+    """
+    own = _initialize(repository.program, repository.hash_name, folder, *options)
+    if lines := b"".join(os.fsencode(path) + b"\n" for path in borrowed):
+        (own.objects / "info/alternates").write_bytes(lines)
     pattern = f"^({'|'.join(map(re.escape, COPIED_SETTINGS))})$".lower()
     with contextlib.suppress(GitFailedError):
         listed = repository.in_working_tree("config", "--null", "--get-regexp", pattern)
@@ -441,3 +433,4 @@ def copy_settings(repository: Repository, own: Repository) -> None:
                          (repository.common, "shallow")):  # fmt: skip
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(source / file, own.directory / file)
+    return own

@@ -27,7 +27,7 @@ from crewboard.sandbox.sandbox import Sandbox, open_reader
 from crewboard.store import files
 from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory
 from crewboard.unix import programs
-from crewboard.worktrees.repository import GitFailedError, Repository, copy_settings, initialize, repository_of
+from crewboard.worktrees.repository import PACK_HEADER, GitFailedError, Repository, make_borrower, repository_of
 
 if TYPE_CHECKING:
     from crewboard.sandbox.process import Child
@@ -38,7 +38,6 @@ TIMEOUT = 600.0
 MAX_PACK = 4 << 30
 """Bytes of new objects in one snapshot."""
 
-_PACK_HEADER = 12
 _LONGEST_LINE = 300
 _MAX_INDEX = 256 << 20
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -146,6 +145,11 @@ def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> S
     return Snapshot(commit, head, tree, base, setup, missing)
 
 
+def beginning(repository: Repository, commit: str, base: str = "") -> Snapshot:
+    """Return what a checkout is like that begins with the files of a commit, and its work at `base` or there too."""
+    return Snapshot(commit, commit, repository.tree(commit), base or commit)
+
+
 def note_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None:
     """Keep for later what the newest snapshot of an agent could not take in."""
     path = missing_of(team, name)
@@ -213,16 +217,14 @@ class _Taking:
         self._scratch = sandbox.policy.scratch or sandbox.policy.root
 
     def run(self) -> Snapshot:
-        own = initialize(self._repository, self._scratch / "snapshot.git", "--bare")
-        copy_settings(self._repository, own)
+        borrowed = [self._sandbox.policy.root / ".git/objects", *self._sandbox.policy.borrowed]
+        own = make_borrower(self._repository, self._scratch / "snapshot.git", borrowed, "--bare")
         with (own.directory / "config").open("a", encoding="ascii") as settings:
             # They only repeat what objects and packs say, and those of the agent may be damaged.
             settings.write("[core]\n\tcommitGraph = false\n\tmultiPackIndex = false\n")
-        borrowed = [self._sandbox.policy.root / ".git/objects", *self._sandbox.policy.borrowed]
         no_git = self._scratch / "no-git"
         no_git.mkdir()
         (no_git / "git").symlink_to(programs.system_program("true", self._sandbox.policy.root))
-        (own.objects / "info/alternates").write_bytes(b"".join(os.fsencode(path) + b"\n" for path in borrowed))
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(self._exclude, own.directory / "info/exclude")
         _copy_index(self._index, own.directory / "index")
@@ -296,13 +298,11 @@ class _Taking:
         if len(header) != 3 or not all(map(_ID.fullmatch, header)):  # noqa: PLR2004  commit, head, tree
             raise BadDataError(f"no snapshot of {self._name}: git printed something unexpected")
         commit = header[0]
-        start = self._read(output, _PACK_HEADER)
-        if len(start) < _PACK_HEADER or start[:4] != b"PACK":
+        start = self._read(output, PACK_HEADER)
+        if len(start) < PACK_HEADER or start[:4] != b"PACK":
             raise BadDataError(f"no snapshot of {self._name}: its objects did not arrive")
-        version, count = int.from_bytes(start[4:8], "big"), int.from_bytes(start[8:], "big")
-        options = (f"--max-input-size={MAX_PACK}", f"--pack_header={version},{count}")
         try:
-            self._repository.take_in(output, count, *options, seconds=self._deadline - time.monotonic())
+            self._repository.take_in(output, start, MAX_PACK, seconds=self._deadline - time.monotonic())
             # The repository must have every object of its history and its tree.
             known = [self._worktree.base, *([self._before.commit] if self._before else [])]
             self._repository.git("rev-list", "--objects", "--quiet", commit, "--not", *known)

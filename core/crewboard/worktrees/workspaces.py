@@ -34,6 +34,7 @@ from crewboard.worktrees.repository import (
 )
 from crewboard.worktrees.snapshot import (
     Snapshot,
+    beginning,
     branch_of,
     kept,
     note_missing,
@@ -456,9 +457,8 @@ def _is_here(team: TeamDirectory, name: str, before: int) -> bool:
 
 
 def _check_out(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree, saved: Snapshot) -> None:
-    place = checkout.Place(saved.head, saved.tree, Path(worktree.folder))
     copy = roster.load(team).worktree_copy or ()
-    checkout.make_of(team, repository, name, place, copy, first=False)
+    checkout.make_of(team, repository, name, saved, Path(worktree.folder), copy, first=False)
 
 
 def _beginning(
@@ -469,7 +469,7 @@ def _beginning(
     if source is not None and (found := newest(team, source)) is not None:
         begin = _bring_objects(team, repository, source, found).commit
         repository.keep(ref_of(team, name, "setup"), begin)
-    return Snapshot(begin, begin, repository.tree(begin), worktree.base)
+    return beginning(repository, begin, worktree.base)
 
 
 def bring_newest_base(team: TeamDirectory) -> None:
