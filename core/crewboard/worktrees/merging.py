@@ -696,18 +696,13 @@ class Mover:
 
     def _unlink(self, paths: Iterable[str]) -> None:
         """Remove files, and the folders that are empty then."""
-        for path in paths:
-            there = self._repository.top / path
-            if there.parent.resolve() != there.parent:
-                continue
-            with contextlib.suppress(OSError):
-                # What is left of a repository in the working tree is an empty folder.
-                there.rmdir() if _is_folder(there) else there.unlink()
-            for parent in there.parents:
-                if parent == self._repository.top:
-                    break
-                with contextlib.suppress(OSError):
-                    parent.rmdir()
+        top = self._repository.top
+        with store_files.storage_errors(f"cannot write the files of {top}"), Tree(top) as files:
+            for path in paths:
+                # Behind a link, or in a folder with other files, nothing is removed. What is left of a repository in
+                # the working tree is an empty folder.
+                with contextlib.suppress(BadDataError, OSError):
+                    files.remove(path)
 
 
 def _with(known: list[Acceptance], each: Acceptance) -> list[Acceptance]:

@@ -126,14 +126,15 @@ class Tree:
                     raise
                 source.unlink()
 
-    def remove(self, path: str, folders: int, keep: str = "") -> None:
-        """Remove a file or link, and at most this many of the folders above it that are empty then, but not `keep`.
+    def remove(self, path: str, folders: int = _ALL, keep: str = "") -> None:
+        """Remove a file, a link or an empty folder, and this many of the folders above that are empty then, but `keep`.
 
         Raises:
             BadDataError: Something on the way is no folder.
         """
         with self._folder(path) as folder, contextlib.suppress(FileNotFoundError):
-            os.unlink(_name(path), dir_fd=folder)
+            found = os.stat(_name(path), dir_fd=folder, follow_symlinks=False)
+            (os.rmdir if stat.S_ISDIR(found.st_mode) else os.unlink)(_name(path), dir_fd=folder)
         for _ in range(min(folders, path.count("/"))):
             path = path.rpartition("/")[0]
             if path == keep:
@@ -320,7 +321,7 @@ def write(team: TeamDirectory, repository: Repository, name: str, planned: Plan,
             with Tree(checkout) as files:
                 for path, (_, new) in planned.entries.items():
                     if new[0] == ABSENT:
-                        files.remove(path, _ALL, folder)
+                        files.remove(path, keep=folder)
                 for path, (_, new) in planned.entries.items():
                     if new[0] != ABSENT:
                         files.put(path, staging / path)
