@@ -518,7 +518,7 @@ def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Accep
     with merging.open_mover(team.directory, repository) as mover:
         known = [each for each in reversed(mover.record.acceptances) if not each.undone and name in (None, each.agent)]
         # Merges of a team on several machines may be in other clones.
-        last = next((each for each in known if repository.ref(f"{each.result}^{{commit}}") is not None), None)
+        last = next((each for each in known if repository.has(each.result)), None)
         if last is None and known:
             raise UsageError(
                 f"the merge of {known[0].agent} into {known[0].ref.removeprefix('refs/heads/')} "

@@ -40,7 +40,7 @@ class _GoneError(Exception):
 
 def is_complete(repository: Repository, commit: str, known: Iterable[str]) -> bool:
     """Return True if a repository has a commit with its whole history and files. It has all of the `known` ones."""
-    if repository.ref(f"{commit}^{{commit}}") is None:
+    if not repository.has(commit):
         return False
     without = [f"^{each}" for each in known]
     with contextlib.suppress(GitFailedError):

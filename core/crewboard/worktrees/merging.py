@@ -109,12 +109,12 @@ def accepted_base(team: TeamDirectory, repository: Repository, name: str, tip: s
     for each in reversed(known):
         if each.undone is not None:
             # After a revert, commits that were merged are in the branch, and yet their changes are not.
-            if each.how == "merge" and _is_here(repository, each.base):
+            if each.how == "merge" and repository.has(each.base):
                 return each.base
             continue
         if is_ancestor(repository, each.result, snapshot.commit):
             return None
-        if _is_here(repository, each.commit):
+        if repository.has(each.commit):
             return each.commit
         return _merged_elsewhere(repository, snapshot.begin, known[: known.index(each) + 1])
     return None
@@ -133,10 +133,6 @@ def last_merge_at(team: TeamDirectory, repository: Repository, name: str, tip: s
     """Return when work of an agent was last merged into a branch with this `tip`; 0 if it never was."""
     merges = (each.at for each in _merges_in(team, repository, name, tip) if each.undone is None)
     return max(merges, default=0)
-
-
-def _is_here(repository: Repository, commit: str) -> bool:
-    return repository.ref(f"{commit}^{{commit}}") is not None
 
 
 def _merged_elsewhere(repository: Repository, begin: str, known: list[Acceptance]) -> str | None:
@@ -579,7 +575,7 @@ class Mover:
             own = [other for other in mine if other.undone is None and not other.discarded]
             keep, ref = own[-1].commit if own else each.base, ref_of(self._team, each.agent, "merged")
             # What another clone merged is kept there.
-            self._repository.git("update-ref", *((ref, keep) if _is_here(self._repository, keep) else ("-d", ref)))
+            self._repository.git("update-ref", *((ref, keep) if self._repository.has(keep) else ("-d", ref)))
         self._record(each)
         self._save(move=None)
 

@@ -158,6 +158,10 @@ class Repository:
         except GitFailedError:
             return None
 
+    def has(self, commit: str) -> bool:
+        """Return True if it has a commit, perhaps without its history."""
+        return self.ref(f"{commit}^{{commit}}") is not None
+
     def keep(self, ref: str, commit: str, before: str = "") -> None:
         """Let a ref of crewboard's own, below `refs/crew/`, name a commit. Call this under a lock for that ref.
 

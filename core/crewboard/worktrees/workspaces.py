@@ -106,7 +106,7 @@ def why_unrelated(team: TeamDirectory, repository: Repository, name: str, worktr
 
     With a part of the history, as in a shallow clone, that is unknown.
     """
-    known = worktree.carried and repository.ref(f"{worktree.base}^{{commit}}") is not None
+    known = worktree.carried and repository.has(worktree.base)
     if not known or merge_base(repository, repository.commit(tip), worktree.base) is not None:
         return ""
     if repository.git("rev-parse", "--is-shallow-repository") == "true":
@@ -159,8 +159,7 @@ def _require_related(team: TeamDirectory, repository: Repository) -> None:
     if before is None:
         return
     # The answer of `merge_base` is kept, also after a fetch of what was missing.
-    is_here = repository.ref(f"{before.head}^{{commit}}") is not None
-    if is_here and merge_base(repository, repository.commit("HEAD"), before.head) is not None:
+    if repository.has(before.head) and merge_base(repository, repository.commit("HEAD"), before.head) is not None:
         return
     raise UsageError(
         f"{repository.top} has no history in common with {before.head[:12]}, which was pushed before: push from a "
