@@ -169,11 +169,7 @@ class Letters:
             box.size = batch.offset
             for message, end in batch.entries:
                 box.order.append(_Known(message, end, None, picked=True, entered=True))
-                event = Intake(
-                    ts=message.ts, run=self._journals.run_of(name), messages=[message], entered=[message.id],
-                    cursor=self._move_cursor(name),
-                )  # fmt: skip
-                self._journals.append(name, event, f"entered:{message.id}")
+                self._take_in(name, message.ts, f"entered:{message.id}", [message], [message.id])
 
     def see(self, author: str, to: str, letter: formats.Letter) -> None:
         """Import a letter that is in its author's transcript or in an inbox file."""
@@ -202,13 +198,8 @@ class Letters:
             return
         for known in picked:
             known.picked = True
-        event = Intake(
-            ts=self._clock(),
-            run=self._journals.run_of(to),
-            messages=[known.message for known in picked],
-            cursor=self._move_cursor(to),
-        )
-        self._journals.append(to, event, f"picked:{picked[0].message.id}")
+        messages = [known.message for known in picked]
+        self._take_in(to, self._clock(), f"picked:{messages[0].id}", messages, [])
 
     def enter(self, author: str, to: str, letter: formats.Letter) -> None:
         """Note that a letter entered its recipient's conversation; import it if it was not seen before."""
@@ -218,14 +209,7 @@ class Letters:
         known = next((each for each in same if not each.entered), None) or self._import(author, to, letter, None)
         new = [] if known.picked else [known.message]
         known.picked = known.entered = True
-        event = Intake(
-            ts=letter.ts,
-            run=self._journals.run_of(to),
-            messages=new,
-            entered=[known.message.id],
-            cursor=self._move_cursor(to),
-        )
-        self._journals.append(to, event, f"entered:{letter.mark}")
+        self._take_in(to, letter.ts, f"entered:{letter.mark}", new, [known.message.id])
 
     def _import(self, author: str, to: str, letter: formats.Letter, mark: str | None) -> _Known:
         frame = formats.frame(letter.text)
@@ -261,8 +245,8 @@ class Letters:
             for each in requests.load_all(self._team)
         )
 
-    def _move_cursor(self, to: str) -> int:
-        """Write up to where a mailbox was read: up to the first message that was not picked up. Return the offset."""
+    def _take_in(self, to: str, ts: float, source: str, messages: list[Message], entered: list[str]) -> None:
+        """Journal what became of letters; write up to where the mailbox was read: to the first one not picked up."""
         box = self._boxes[to]
         before = box.first_unread
         while box.first_unread < len(box.order) and box.order[box.first_unread].picked:
@@ -271,7 +255,8 @@ class Letters:
         agent = self._team.agent(to)
         if box.first_unread != before and agent.path.exists():
             agent.cursor.save(Cursor(offset=offset))
-        return offset
+        event = Intake(ts=ts, run=self._journals.run_of(to), messages=messages, entered=entered, cursor=offset)
+        self._journals.append(to, event, source)
 
 
 _REQUEST_TEXT = {
