@@ -9,7 +9,6 @@ by entry, without the team's files: an agent cannot make new entries in the root
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -79,21 +78,11 @@ def _restricted(policy: Policy, start: Start) -> "subprocess.Popen[bytes]":
 
 def _in_thread(work: Callable[[], T]) -> T:
     """Return the result of `work`, run in a thread of its own, so that nothing else inherits its restrictions."""
-    results: list[T] = []
-    errors: list[BaseException] = []
+    # Imported here because it loads much, and where bubblewrap works nothing needs it.
+    from concurrent.futures import ThreadPoolExecutor
 
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:  # noqa: BLE001  raised again in the thread that waits
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="restricted")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="restricted") as pool:
+        return pool.submit(work).result()
 
 
 def filters(policy: Policy) -> dict[str, list[seccomp.Rule]]:
