@@ -7,7 +7,7 @@ import shlex
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,10 @@ class Sandbox:
             ValueError: It holds a NUL or half of a surrogate pair.
         """
         bash = programs.system_program("bash", self.policy.root)
-        inner = [bash, "-c", f"{self._limits()}; {self._enter()}{text}"]
+        inner = [bash, "-c", f"{self._beginning()}{text}"]
         # The name that bash has in its own messages.
         inner += [handle] if handle else []
         return self._start(inner, self._guarded(guard), subprocess.DEVNULL, stdout, subprocess.STDOUT)
-
-    def _enter(self) -> str:
-        # In the sandbox, where a link that an agent put in place of the folder leads to nothing more.
-        return f"cd -- {shlex.quote(self.policy.folder)}; " if self.policy.folder else ""
 
     def _guarded(self, guard: GitGuard | None) -> Policy:
         return replace(self.policy, git=guard.files, commits=guard.commits) if guard else self.policy
@@ -93,7 +89,7 @@ class Sandbox:
         # Under their own names, variables such as LD_PRELOAD would be read by bubblewrap, outside of the sandbox.
         carriers = {f"{env.PREFIX}PASSED_{number}": key for number, key in enumerate(variables)}
         export = "".join(f'export {key}="${carrier}"; unset {carrier}; ' for carrier, key in carriers.items())
-        text = f'{self._limits()}; {self._enter()}{export}{bubblewrap.FOUND}exec "$@"'
+        text = f'{self._beginning()}{export}{bubblewrap.FOUND}exec "$@"'
         bash = programs.system_program("bash", self.policy.root)
         passed = {carrier: variables[key] for carrier, key in carriers.items()}
         return self._start([bash, "-c", text, label, *arguments], self._guarded(guard), stdio, stdio, log, passed)
@@ -137,11 +133,14 @@ class Sandbox:
         """Return True if the kernel ends all processes of a command with it."""
         return self.level == "bubblewrap"
 
-    def _limits(self) -> str:
+    def _beginning(self) -> str:
+        """Return the beginning of a script: it sets limits, and enters the agent's folder. `command_of` cuts it off."""
         limits = ["-c 0", f"-f {_at_most(resource.RLIMIT_FSIZE, LARGEST_FILE) // 1024}"]
         if self.level == "bubblewrap":
             limits.append(f"-u {_at_most(resource.RLIMIT_NPROC, MOST_PROCESSES)}")
-        return f"ulimit {' '.join(limits)}"
+        # In the sandbox, where a link that an agent put in place of the folder leads to nothing more.
+        enter = f"cd -- {shlex.quote(self.policy.folder)}; " if self.policy.folder else ""
+        return f"ulimit {' '.join(limits)}; {enter}"
 
     def _start(
         self, inner: list[str], policy: Policy, stdin: int, stdout: int, stderr: int | None,
@@ -227,16 +226,13 @@ def open_reader(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]
         UsageError: The environment asks for a level that does not exist.
     """
     policy = replace(policy_of(team, name, spec), writes=False, network=False)
-    scratch = _prepared(name, policy.root)
-    try:
+    with _scratch_folder(name, policy.root) as scratch:
         key = policy.root, os.environ.get(env.SANDBOX)
         level = _levels.get(key) or find(policy, os.environ).level
         if level != "none":
             # Else one that is installed later is used at once.
             _levels[key] = level
-        yield Sandbox(level, replace(policy, scratch=scratch.path), Path(os.path.realpath(team.results)))
-    finally:
-        scratch.remove()
+        yield Sandbox(level, replace(policy, scratch=scratch), Path(os.path.realpath(team.results)))
 
 
 def harden() -> None:
@@ -271,24 +267,22 @@ def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox
     chosen: Level = "none" if spec.engine is not None and found.level != "bubblewrap" else found.level
     team.require_adopted()
     results = Path(os.path.realpath(team.path)) / team.results.name
-    if not kind.executes and spec.engine is None:
-        yield Sandbox(chosen, policy, results, description, spec.flags.allow_hardlinks)
-        return
-    scratch = _prepared(name, policy.root)
-    try:
-        prepared = replace(policy, scratch=scratch.path)
+    with _scratch_folder(name, policy.root) if kind.executes or spec.engine else nullcontext() as scratch:
+        prepared = replace(policy, scratch=scratch)
         yield Sandbox(chosen, prepared, results, description, spec.flags.allow_hardlinks)
-    finally:
-        scratch.remove()
 
 
-def _prepared(name: str, workspace: Path) -> Scratch:
+@contextmanager
+def _scratch_folder(name: str, workspace: Path) -> Iterator[Path]:
     try:
         scratch = Scratch.make()
         write_git_settings(scratch.path / GIT_SETTINGS, name, workspace)
     except OSError as error:
         raise StorageError(f"cannot make a private folder for commands: {error}") from error
-    return scratch
+    try:
+        yield scratch.path
+    finally:
+        scratch.remove()
 
 
 # ----------------------------------------------------------------------------------------- environment of commands

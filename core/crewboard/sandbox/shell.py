@@ -83,6 +83,8 @@ class CommandResult:
     """Minus the number of the signal that ended the command."""
     ending: str = ""
     """The words for its end, which are the end of `content`."""
+    ran: bool = True
+    """False if its sandbox could not be set up."""
 
 
 Show = Callable[[str], None]
@@ -153,13 +155,13 @@ async def run(
     `commits` can write in git directories. `handle` names it in the list of processes.
     """
     start: Begin = partial(sandbox.command, command, handle=handle)
-    outcome, ran = await _try(start, sandbox, seconds, keep, Output(show), commits=commits)
-    for _ in range(_TRIES - 1):
-        if not ran:
-            outcome, ran = await _try(start, sandbox, seconds, keep, Output(show), commits=commits)
-    if ran:
-        return outcome
-    return CommandResult(f"the command was not run, its sandbox could not be set up: {outcome.content}", is_error=True)
+    reason = ""
+    for _ in range(_TRIES):
+        result = await _try(start, sandbox, seconds, keep, Output(show), commits=commits)
+        if result.ran:
+            return result
+        reason = result.content
+    return CommandResult(f"the command was not run, its sandbox could not be set up: {reason}", is_error=True)
 
 
 class BackgroundCommand:
@@ -277,8 +279,8 @@ class Service:
             return "[ended]"
         if (error := self._task.exception()) is not None:
             return f"[ended: {error!r}]"
-        result, ran = self._task.result()
-        return (result.ending or result.content) if ran else "its sandbox could not be set up"
+        result = self._task.result()
+        return (result.ending or result.content) if result.ran else "its sandbox could not be set up"
 
     async def wait(self, seconds: float) -> None:
         """Wait until it ends by itself, at most `seconds`."""
@@ -390,8 +392,8 @@ class _CheckRecord:
 
 async def _try(
     start: Begin, sandbox: Sandbox, seconds: float, keep: set[int], output: Output, *, commits: bool
-) -> tuple[CommandResult, bool]:
-    """Return the result of a command, and whether it ran at all."""
+) -> CommandResult:
+    """Start a command, and return its result."""
     if not sandbox.contains_processes:
         # A lead may have started a supervisor, for example.
         keep = {*keep, *process.descendants(os.getpid())}
@@ -403,7 +405,7 @@ async def _try(
             child = start(target, guard)
         except (OSError, ValueError) as error:
             os.close(source)
-            return CommandResult(f"the command could not be started: {error}", is_error=True), True
+            return CommandResult(f"the command could not be started: {error}", is_error=True)
         finally:
             os.close(target)
         reading = asyncio.ensure_future(_read(source, output))
@@ -422,9 +424,9 @@ async def _try(
         if guard and (aside := guard.put_aside()):
             ending += f"\n[renamed {', '.join(aside)}: used outside the sandbox, by git or as the project's file]"
     text = f"{output.text.rstrip()}\n{ending}".lstrip("\n")
-    exit_code = child.code if why is None else None
-    result = CommandResult(text, is_error=why is not None, exit_code=exit_code, ending=ending)
-    return result, why is not None or not child.never_ran
+    if why is not None:
+        return CommandResult(text, is_error=True, ending=ending)
+    return CommandResult(text, exit_code=child.code, ending=ending, ran=not child.never_ran)
 
 
 async def _watch(
