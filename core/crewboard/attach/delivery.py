@@ -210,8 +210,7 @@ def _socket_of(here: places.Places, attached: AttachedTeam) -> Path | None:
         TryLaterError: The session does not run.
         UntrustedError: Another user could listen there.
     """
-    files = sorted(here.sessions.glob("*.json")) if here.sessions.is_dir() else []
-    for path in files:
+    for path in formats.files_in(here.sessions, "*.json"):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             session = json.loads(path.read_bytes())
             if isinstance(session, dict) and session.get("sessionId") in attached.session_ids:

@@ -4,12 +4,15 @@ A field that is missing or has an unexpected type gets its default. A file that 
 None, and again later.
 """
 
+import fnmatch
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from crewboard.records.agents import Tokens
@@ -98,6 +101,14 @@ class BoardTask:
     status: str
     owner: str
     blocked_by: tuple[int, ...]
+
+
+def files_in(folder: Path, pattern: str) -> list[Path]:
+    """Return the files in a folder whose names match a pattern, sorted; none if the folder cannot be read."""
+    try:
+        return sorted(folder / name for name in fnmatch.filter(os.listdir(folder), pattern))  # noqa: PTH208  for its time
+    except OSError:
+        return []
 
 
 def roster(data: bytes) -> Roster | None:

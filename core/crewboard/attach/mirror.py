@@ -235,12 +235,7 @@ class Mirror:
         self._read_roster()
         self._find_transcripts()
         self._letters.take_answers([agent.name for agent in self._state.agents.values()])
-        try:
-            with os.scandir(self._places.inboxes(self._attached.team)) as entries:
-                found = sorted(Path(entry.path) for entry in entries if entry.name.endswith(".json"))
-        except OSError:
-            found = []
-        for path in found:
+        for path in formats.files_in(self._places.inboxes(self._attached.team), "*.json"):
             letters = self._read_changed(path, formats.inbox)
             if letters is not None:
                 self._letters.see_inbox(
@@ -522,11 +517,7 @@ class Mirror:
             self._asks.note_session(session, lead, self._state.agents.values())
 
     def _refresh_sessions(self) -> None:
-        try:
-            with os.scandir(self._places.sessions) as entries:
-                found = {Path(entry.path) for entry in entries if entry.name.endswith(".json")}
-        except OSError:
-            found = set()
+        found = formats.files_in(self._places.sessions, "*.json")
         self._sessions = {path: session for path, session in self._sessions.items() if path in found}
         for path in found:
             session = self._read_changed(path, formats.session)

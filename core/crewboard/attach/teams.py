@@ -101,7 +101,7 @@ def read_file(path: Path) -> bytes | None:
 
 def read_sessions(folder: Path) -> list[formats.Session]:
     """Return the sessions that have a file. It stays if the process was killed."""
-    found = (formats.session(read_file(path) or b"") for path in folder.glob("*.json"))
+    found = (formats.session(read_file(path) or b"") for path in formats.files_in(folder, "*.json"))
     return [session for session in found if session is not None]
 
 

@@ -117,25 +117,16 @@ def find_session(projects: Path, cwd: str, session: str) -> Path | None:
 def find_teammate(projects: Path, cwd: str, team: str, name: str, known: Iterable[str]) -> Path | None:
     """Return the transcript of a teammate with a process of its own, which only its records name."""
     skipped = set(known)
-    try:
-        with os.scandir(projects / folder_of(cwd)) as entries:
-            found = sorted(entry.path for entry in entries if entry.name.endswith(".jsonl"))
-    except OSError:
-        return None
     marks = [f'"{key}":{json.dumps(value)}'.encode() for key, value in (("teamName", team), ("agentName", name))]
-    for path in found:
-        if path not in skipped and all(mark in _head(Path(path)) for mark in marks):
-            return Path(path)
+    for path in formats.files_in(projects / folder_of(cwd), "*.jsonl"):
+        if str(path) not in skipped and all(mark in _head(path) for mark in marks):
+            return path
     return None
 
 
 def sub_agents(transcript: Path) -> list[Path]:
     """Return the transcripts of the agents that run in the process of a session."""
-    try:
-        with os.scandir(transcript.with_suffix("") / "subagents") as entries:
-            return sorted(Path(e.path) for e in entries if e.name.startswith("agent-") and e.name.endswith(".jsonl"))
-    except OSError:
-        return []
+    return formats.files_in(transcript.with_suffix("") / "subagents", "agent-*.jsonl")
 
 
 def meta_of(transcript: Path) -> dict[str, Any]:
