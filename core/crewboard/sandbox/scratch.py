@@ -6,9 +6,9 @@ the processes that these left.
 
 import contextlib
 import fcntl
-import itertools
 import os
 import re
+import secrets
 import stat
 import tempfile
 import time
@@ -20,6 +20,7 @@ from crewboard.unix import process
 _PREFIX = "crewboard-run-"
 _NAME = re.compile(_PREFIX + r"(\d+)-(\d+)-")
 _MOVED = "crewboard-moved-"
+"""Before a name that no other folder has."""
 
 REMOVAL_TIMEOUT = 5.0
 """Seconds for removing one folder. What is left then is removed by a later sweep: no start waits for it for long."""
@@ -82,12 +83,12 @@ def remove_tree(path: Path, timeout: float | None = None) -> None:
     deadline = time.monotonic() + (REMOVAL_TIMEOUT if timeout is None else timeout)
     top = _open(path)
     try:
-        waiting = _folders_left(top, top, count := itertools.count())
+        waiting = _folders_left(top, top)
         while waiting and time.monotonic() < deadline:
             name = waiting.pop()
             below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
             try:
-                waiting += _folders_left(below, top, count)
+                waiting += _folders_left(below, top)
             finally:
                 os.close(below)
             os.rmdir(name, dir_fd=top)
@@ -115,30 +116,19 @@ def _open(path: Path) -> int:
         os.close(found)
 
 
-def _folders_left(folder: int, top: int, count: "itertools.count[int]") -> list[str]:
+def _folders_left(folder: int, top: int) -> list[str]:
     """Remove what is in the open `folder` but its folders; move those to `top`, and return their names there."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
+            name = entry.name
             if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.name, dir_fd=folder)
+                os.unlink(name, dir_fd=folder)
                 continue
             # A folder without its owner's permissions can be neither moved nor listed.
-            os.chmod(entry.name, 0o700, dir_fd=folder)
-            name = f"{_MOVED}{next(count)}"
-            while folder != top and _exists(name, top):
-                name = f"{_MOVED}{next(count)}"
-            if folder == top:
-                name = entry.name
-            else:
+            os.chmod(name, 0o700, dir_fd=folder)
+            if folder != top:
+                name = f"{_MOVED}{secrets.token_hex(8)}"
                 os.rename(entry.name, name, src_dir_fd=folder, dst_dir_fd=top)
             found.append(name)
     return found
-
-
-def _exists(name: str, folder: int) -> bool:
-    try:
-        os.lstat(name, dir_fd=folder)
-    except FileNotFoundError:
-        return False
-    return True
