@@ -162,8 +162,10 @@ def _read_report(about: int, said: bytes) -> dict[str, int]:
 
 async def _reap(pid: int) -> None:
     """End and reap a process that became our child when bubblewrap ended."""
-    if not _is_ours(pid):
-        # Another process reaps it, and it ends with bubblewrap (--die-with-parent).
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222  it does not wait
+    except ChildProcessError:
+        # It is not ours: another process reaps it, and it ends with bubblewrap (--die-with-parent).
         return
     import asyncio
 
@@ -179,16 +181,6 @@ def reap(pid: int) -> None:
     """Reap a process if it is our child and has ended."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-
-
-def _is_ours(pid: int) -> bool:
-    if not hasattr(os, "waitid"):
-        return unix_process.parents().get(pid) == os.getpid()
-    try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 async def _ended(pid: int) -> None:
