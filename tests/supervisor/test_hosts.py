@@ -680,7 +680,7 @@ def test_a_host_that_lost_its_lease_kills_its_workers_and_begins_again(team: Hos
 
 def test_a_host_kills_a_worker_that_lost_its_lease(directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor = unstarted(directory, seen_by(directory, "build1"))
-    monkeypatch.setattr(supervisor, "wake_worker", lambda _: None)
+    monkeypatch.setattr(supervisor, "wake_one", lambda _: None)
     supervisor._launcher = launcher = mock.Mock()
     with left_behind(directory, is_ending=False) as (watched, worker):
         watched.ref = Ref(worker.pid, process.start_ticks(worker.pid))
@@ -748,8 +748,8 @@ def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
     for agent, error in (("", away), ("scout", away), ("", StorageError("disk full")), ("", away)):
         with supervisor.noting_failures(agent):
             fail(error)
-    host.tell({})
-    host.tell({})
+    host.tell()
+    host.tell()
     told = [re.sub(r"\d", "0", message) for message in caplog.messages]
     assert told == ["database away since 00:00:00: connection refused; waiting", "disk full", "database back after 0 s"]
 

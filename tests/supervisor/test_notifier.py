@@ -44,7 +44,7 @@ class Listener:
     def on_board(self) -> None:
         self.told.put_nowait("board")
 
-    def on_team(self) -> None:
+    def wake(self) -> None:
         self.told.put_nowait("team")
 
     def on_spec(self, name: str) -> None:

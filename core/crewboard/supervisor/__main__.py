@@ -121,7 +121,7 @@ async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = No
     stay_reachable()
     try:
         if host is not None:
-            host.tell({})
+            host.tell()
             labels = ", ".join(host.record.labels) or "none"
             log.info(
                 "host %s of team %s is up: %d slots, labels: %s", host.name, team.path.name, host.record.slots, labels
@@ -132,7 +132,7 @@ async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = No
         server.close()
         # The lock of a lost directory may name the model server of its successor. Workers that a supervisor leaves
         # behind need theirs.
-        if leases.has(lock) and not supervisor.has_workers:
+        if leases.has(lock) and not supervisor.workers:
             supervisor.model.end()
         path.unlink(missing_ok=True)
         # asyncio closes the descriptor before it takes its handlers away. The prefork server ends just then, and Python

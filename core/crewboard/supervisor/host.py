@@ -223,18 +223,19 @@ class LocalHost:
 
     def _continue_drain(self, until: float) -> None:
         """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
-        running = {name: each for name, each in self.supervisor.watched.items() if each.ref is not None}
+        running = self.supervisor.workers
         store_hosts.give_back(self._team, self.name, but=running)
         for name in self._claims.keys() - running.keys():
             self.supervisor.watched[name].start = None
         self._claims = {name: run for name, run in self._claims.items() if name in running}
-        for name, agent in running.items():
+        for name in running:
+            agent = self.supervisor.watched[name]
             if name not in self._asked:
                 self._asked.add(name)
                 ident = f"shutdown-{mailbox.new_id()[:12]}"
                 payload: dict[str, JsonValue] = {"reason": f"because the host {self.name} ends"}
                 requests.ask(self._team, ident, "shutdown", OPERATOR, name, payload, store_hosts.now(self._team))
-                self.supervisor.wake_worker(agent)
+                self.supervisor.wake_one(name)
             if time.monotonic() >= until and agent.term_at is None:
                 self._drained.add((name, agent.run))
                 self.supervisor.terminate(agent)
@@ -264,7 +265,7 @@ class LocalHost:
 
     def _used(self) -> int:
         """Return how many slots are taken."""
-        return len(self._claims.keys() | {name for name, each in self.supervisor.watched.items() if each.ref})
+        return len(self._claims.keys() | self.supervisor.workers.keys())
 
     def _claim(self, used: int) -> bool:
         """Claim a part of the runs that can begin here, `used` slots are taken. Return True if more may be claimed."""
@@ -452,11 +453,10 @@ class LocalHost:
         self._look_for_lost()
 
     def _tell_now(self) -> None:
-        workers = {name: each.ref for name, each in self.supervisor.watched.items() if each.ref is not None}
         with self.supervisor.noting_failures(""):
-            self.tell(workers)
+            self.tell()
 
-    def tell(self, workers: Mapping[str, "Ref"]) -> None:
+    def tell(self) -> None:
         """Write what this machine and the workers use.
 
         Raises:
@@ -470,7 +470,7 @@ class LocalHost:
             load=round(os.getloadavg()[0], 2),
             clock_offset=ahead,
             at=time.time(),
-            usage=self._meter.measure(workers),
+            usage=self._meter.measure(self.supervisor.workers),
         )
         store_hosts.save(self._team, self.record)
         self.outage.end()
@@ -499,7 +499,7 @@ class LocalHost:
 
     def _drain(self) -> None:
         """Begin to end this host: claim nothing more, and ask the workers to shut down. The second time, kill them."""
-        running = {name: each for name, each in self.supervisor.watched.items() if each.ref is not None}
+        running = {name: self.supervisor.watched[name] for name in self.supervisor.workers}
         if self._drain_until is not None:
             log.warning("asked to end again: ends all agents at once")
             self._drain_until = time.monotonic()

@@ -44,8 +44,8 @@ class ChangeHandler(Protocol):
     def on_board(self) -> None:
         """Note a change of a request or a task."""
 
-    def on_team(self) -> None:
-        """Note a change of the settings, of the team's folders or of a folder above them."""
+    def wake(self) -> None:
+        """Start a pass after a change of the settings, of the team's folders or of a folder above them."""
 
     def on_spec(self, name: str) -> None:
         """Note a change of an agent's spec."""
@@ -127,11 +127,11 @@ class ChangeNotifier:
             self._handler.on_board()
         if "agents" in folders or team.supervisor_lock.name in names:
             self._handler.wake_all()
-            self._handler.on_team()
+            self._handler.wake()
         if team.config.name in names and (settings := self._read_settings()) != self._settings:
             self._settings = settings
             self._handler.wake_all()
-            self._handler.on_team()
+            self._handler.wake()
         if team.starts_queue.name in folders:
             self._handler.on_start()
         for name in [folder.removeprefix("agents/") for folder in folders if folder.startswith("agents/")]:
@@ -157,7 +157,7 @@ class ChangeNotifier:
         if self.is_working:
             # What changed while nothing was watched is told by no hint.
             self._handler.wake_all()
-        self._handler.on_team()
+        self._handler.wake()
 
     def _read_settings(self) -> dict[str, Any]:
         return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}

@@ -366,9 +366,9 @@ class Supervisor:
         return self.watched[name]
 
     @property
-    def has_workers(self) -> bool:
-        """Return True if a worker is running."""
-        return any(watched.ref for watched in self.watched.values())
+    def workers(self) -> dict[str, Ref]:
+        """Return the running workers by agent. Safe to call in any thread."""
+        return {name: watched.ref for name, watched in list(self.watched.items()) if watched.ref is not None}
 
     def lose_workers(self) -> None:
         """Kill all workers, of which this process must record nothing more. Safe to call in any thread."""
@@ -377,9 +377,8 @@ class Supervisor:
 
     def kill_workers(self) -> None:
         """Kill all workers and all that they started. Safe to call in any thread."""
-        for watched in list(self.watched.values()):
-            if (ref := watched.ref) is not None:
-                self._launcher.signal(ref, signal.SIGKILL, tree=True)
+        for ref in self.workers.values():
+            self._launcher.signal(ref, signal.SIGKILL, tree=True)
 
     def terminate(self, watched: Watched) -> None:
         """Make a worker end now; it is killed `KILL_GRACE` later."""
@@ -413,7 +412,7 @@ class Supervisor:
                 leases.free(lease, ref.pid, ref.ticks)
 
     def _is_needed(self) -> bool:
-        if self.has_workers or self._ended or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
+        if self.workers or self._ended or ((self._has_queue or self._hook.is_waiting) and not self._leaving):
             self._idle_since = time.monotonic()
             return True
         return not self._leaving and time.monotonic() - self._idle_since < self._placement.idle_timeout
@@ -426,10 +425,6 @@ class Supervisor:
         if self._board_timer is None or self._board_timer.when() <= loop.time():
             self._board_timer = loop.call_later(BOARD_DELAY, self.wake)
 
-    def on_team(self) -> None:
-        """Start a pass after a change of the team's settings or folders."""
-        self.wake()
-
     def on_spec(self, name: str) -> None:
         """Start a pass after a change of the spec of an agent of this supervisor."""
         if name in self.watched:
@@ -441,17 +436,13 @@ class Supervisor:
 
     def wake_all(self) -> None:
         """Make every worker look at its files."""
-        for watched in self.watched.values():
-            self.wake_worker(watched)
+        for ref in self.workers.values():
+            self._launcher.signal(ref, supervisor_client.WAKE_SIGNAL)
 
     def wake_one(self, name: str) -> None:
         """Make an agent's worker look at its files, if this supervisor has it."""
-        if name in self.watched:
-            self.wake_worker(self.watched[name])
-
-    def wake_worker(self, watched: Watched) -> None:
-        """Make the worker, if there is one, look at its files."""
-        if watched.ref is not None:
+        watched = self.watched.get(name)
+        if watched is not None and watched.ref is not None:
             self._launcher.signal(watched.ref, supervisor_client.WAKE_SIGNAL)
 
     def claims_tasks(self, name: str) -> bool:
@@ -491,7 +482,7 @@ class Supervisor:
                     shown_at = time.monotonic()
             candidates = wanted + self._finalize_ended()
         with self.noting_failures(""):
-            living = {name for name, watched in self.watched.items() if watched.ref}
+            living = set(self.workers)
             waiting: list[HeldStart] = []
             reason: str | None = None
             for each in sorted(candidates, key=lambda each: (each.since, each.name)):
@@ -584,7 +575,7 @@ class Supervisor:
         # lease it must end within 10 s, and by itself it looks every 15 s while it rests.
         watched.status.get()
         if watched.told is not spec or watched.status.damaged or not leases.is_held(watched.agent.lease):
-            self.wake_worker(watched)
+            self.wake_one(watched.agent.name)
         watched.told = spec
         if self._placement.has_lost_lease(watched):
             log.error("%s run %d lost its lease, so it is killed", watched.agent.name, watched.run)
