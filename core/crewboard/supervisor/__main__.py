@@ -151,6 +151,9 @@ def main() -> int:
 def begin(arguments: Sequence[str]) -> int:
     """Be a supervisor or a host in this process. Return the exit code."""
     team = TeamDirectory(Path(arguments[0]))
+    os.umask(0o077)
+    # Start requests, and the environment of a host, contain the API key.
+    process.keep_memory_private()
     if arguments[1:2] != [_HOST]:
         return run(team)
     name, slots, *labels = arguments[2:]
@@ -160,18 +163,11 @@ def begin(arguments: Sequence[str]) -> int:
 def run(team: TeamDirectory) -> int:
     """Take the team's lock and supervise it in this process. Return the exit code, 0 at once if the lock is held."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    os.umask(0o077)
-    # Start requests carry the API key.
-    process.keep_memory_private()
     try:
         team.require_adopted()
-        roster.require_own_agents(team)
-        lock = leases.take(team.supervisor_lock)
+        lock = _take_lock(team)
         if lock is None:
             return 0
-        files.require_before_writing(lambda: leases.require(lock))
-        process.adopt_orphans()
-        files.remove_stale_files(team.path)
         asyncio.run(supervise(team, lock))
     except (BadDataError, UntrustedError) as error:
         log.error("%s", error)  # noqa: TRY400  an expected error: the message is enough
@@ -182,15 +178,23 @@ def run(team: TeamDirectory) -> int:
     return 0
 
 
+def _take_lock(team: TeamDirectory) -> Held | None:
+    """Take the team's lock, without which this process changes no file; return None if another process holds it."""
+    roster.require_own_agents(team)
+    lock = leases.take(team.supervisor_lock)
+    if lock is not None:
+        files.require_before_writing(lambda: leases.require(lock))
+        process.adopt_orphans()
+        files.remove_stale_files(team.path)
+    return lock
+
+
 def run_host(team: TeamDirectory, record: Host) -> int:
     """Be a host of a team in this process until it is asked to end. Return the exit code."""
     os.environ[env.HOST] = record.name
     # Set if this process began again during an outage.
     away_since = os.environ.pop(env.AWAY_SINCE, "")
     outage = Outage(float(away_since), is_on=True) if away_since else Outage()
-    os.umask(0o077)
-    # The environment contains the API key.
-    process.keep_memory_private()
     # The first process of a container has no default for this signal. Once it is up, the host drains instead.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if not team.path.is_dir():
@@ -204,17 +208,13 @@ def run_host(team: TeamDirectory, record: Host) -> int:
         away = _wait_for_store(team, outage)
         if not team.config.exists():
             raise UsageError(f"the team {team.path.name} was removed from its database; the host ends")
-        roster.require_own_agents(team)
-        lock = leases.take(team.supervisor_lock)
+        lock = _take_lock(team)
         if lock is None:
             holder = leases.holder(team.supervisor_lock, SupervisorInfo)
             who = f"process {holder.pid}" if holder is not None else "another process"
             raise TryLaterError(
                 f"{who} is the supervisor or a host of {team.path} already; use another --root, or stop it"
             )
-        files.require_before_writing(lambda: leases.require(lock))
-        process.adopt_orphans()
-        files.remove_stale_files(team.path)
         store_hosts.make(team, record.name)
         held = _take_name(team, record)
         me = Lease(pid=record.pid, boot_id=record.boot_id, start_ticks=record.start_ticks, host=record.name)
