@@ -411,12 +411,12 @@ class Mirror:
         """Return the agent whose transcript this is; one that is no member gets a place on the roster."""
         meta = transcripts.meta_of(path)
         name = meta.get("name")
-        members = {member.name: member for member in self._roster.members} if self._roster else {}
+        members = self._roster.members if self._roster else ()
         if isinstance(name, str) and name in self._state.agents:
             return name
         first = transcripts.first_letter(path)
         if first:
-            return next((each.name for each in members.values() if each.prompt.strip() == first.strip()), None)
+            return next((each.name for each in members if each.prompt.strip() == first.strip()), None)
         if not meta or meta.get("taskKind") == "in_process_teammate":
             # It was not written yet, or the roster was not.
             return None
