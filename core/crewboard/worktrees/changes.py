@@ -35,7 +35,9 @@ LINK = "120000"
 _NAMED = 5
 """Files that a refusal names."""
 
-_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+"""The head of a hunk: where it is in the old and in the new file, and how many lines it has there."""
+
 _ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 _ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
@@ -306,18 +308,18 @@ def added_keys(repository: Repository, changes: Changes) -> tuple[KeyLine, ...]:
         if raw.startswith("+++ "):
             # Behind a name with blanks git writes a tab.
             path = unquoted(raw.removeprefix("+++ ").removesuffix("\t")).removeprefix("b/")
-        elif head := _HUNK.match(raw):
+        elif head := HUNK.match(raw):
             new = list(_new_lines(lines, head))
             # Together, because a key may have several lines.
             for at, redacted in hidden_lines("\n".join(line[1:] for line in new)).items():
                 if new[at].startswith("+"):
-                    found.append(KeyLine(path, int(head[2]) + at, new[at][1:], redacted))
+                    found.append(KeyLine(path, int(head[3]) + at, new[at][1:], redacted))
     return tuple(found)
 
 
 def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
     """Read a hunk; yield its lines that are in the file now, each behind its sign."""
-    old, new = (int(count or 1) for count in (head[1], head[3]))
+    old, new = (int(count or 1) for count in (head[2], head[4]))
     while old > 0 or new > 0:
         line = next(lines, None)
         if line is None:

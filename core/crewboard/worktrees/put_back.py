@@ -7,7 +7,6 @@ moved to their places from there by a `Tree`, with no link followed on the way.
 import contextlib
 import errno
 import os
-import re
 import secrets
 import stat
 import tempfile
@@ -24,6 +23,7 @@ from crewboard.store import files as store_files
 from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.changes import (
     ABSENT,
+    HUNK,
     SUBMODULE,
     Entry,
     diff_between,
@@ -39,8 +39,6 @@ from crewboard.worktrees.repository import UNTOUCHED, Repository, make_borrower
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 _ALL = 1 << 16
 """More folders than a path has: all that are empty are removed."""
@@ -239,7 +237,7 @@ def _without_hunk(
 ) -> dict[str, Entry] | None:
     """Return the file with one hunk as it was before; None if that is the whole file, which is new or deleted."""
     diff = diff_between(repository, old, new, {path, old_path}).split("\n")
-    hunks = [found for line in diff if (found := _HUNK.match(line))]
+    hunks = [found for line in diff if (found := HUNK.match(line))]
     if not 1 <= hunk <= len(hunks):
         count = counted(len(hunks), "hunk")
         raise UsageError(f"there is no hunk {hunk} of {path}: its change has {count}")

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from crewboard.errors import BadDataError, StorageError, UsageError
 from crewboard.records.agents import Spec, Worktree
@@ -28,9 +28,6 @@ from crewboard.store import files
 from crewboard.store.layout import DEFAULT_TEAM, TeamDirectory
 from crewboard.unix import programs
 from crewboard.worktrees.repository import PACK_HEADER, GitFailedError, Repository, make_borrower, repository_of
-
-if TYPE_CHECKING:
-    from crewboard.sandbox.process import Child
 
 TIMEOUT = 600.0
 """Seconds that a snapshot may take. The first one of a huge checkout reads all of its files."""
@@ -256,17 +253,14 @@ class _Taking:
             f"{before.tree} {before.head}" if before else "", self._name,
         ]  # fmt: skip
         output, into = os.pipe()
-        child: Child | None = None
-        try:
-            child = self._sandbox.start_program(arguments, into, complaints.fileno())
-            os.close(into)
-            into = -1
-            yield output
-        finally:
-            os.close(output)
-            if into >= 0:
+        with os.fdopen(output, "rb", buffering=0):
+            try:
+                child = self._sandbox.start_program(arguments, into, complaints.fileno())
+            finally:
                 os.close(into)
-            if child is not None:
+            try:
+                yield output
+            finally:
                 asyncio.run(child.end())
 
     def _line(self, output: int) -> str:
