@@ -534,9 +534,7 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
 ) -> None:
     # What concerns this whole process is left out.
     monkeypatch.setattr(files, "_ownership_checks", [])
-    monkeypatch.setattr(os, "umask", lambda _: 0)
-    for name in ("keep_memory_private", "adopt_orphans"):
-        monkeypatch.setattr(process, name, lambda: None)
+    monkeypatch.setattr(process, "adopt_orphans", lambda: None)
 
     async def supervise(team: TeamDirectory, lock: Held) -> None:
         team.agent("scout").status.save(STATUS)
