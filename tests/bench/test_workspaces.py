@@ -29,7 +29,7 @@ def test_files_to_a_host_and_back(figures: Figures, tmp_path: Path) -> None:
     team.make()
     roster.create(team, "", 1.0)
     pushing = median_ms(lambda: workspaces.push(team, "kim", 1.0), 1)
-    pushed = workspaces.load(team)
+    pushed = team.workspace.load()
     assert pushed is not None
     worktree = workspaces.worktree_on_hosts(team, "bob", pushed)
     spec = Spec(prompt="work", prompt_id="bob", type="code", flags=HireOptions(worktree=True), worktree=worktree)
@@ -51,7 +51,7 @@ def test_files_to_a_host_and_back(figures: Figures, tmp_path: Path) -> None:
         changed.append(median_ms(lambda: snapshot.take(team, "bob", spec), 1))
         taken = snapshot.take(team, "bob", spec)
         carried.append(median_ms(partial(carrier.carry, taken, 1, 1.0), 1))
-    found = workspaces.newest(team, "bob")
+    found = team.carried("bob").load()
     assert found is not None
     base = ("git add, commit", median(plain))
     shown = [

@@ -68,7 +68,7 @@ def test_work_survives_its_host_and_comes_home(team: Hosts) -> None:
     prompt = crew.hire("fixer", "code", "work", unsafe_no_sandbox=True)
     eventually(lambda: "sleep" in crew.see("fixer").doing, "the command")
     (written,) = results_of(crew, "fixer")
-    found = workspaces.newest(crew.directory, "fixer")
+    found = crew.directory.carried("fixer").load()
     assert found is not None
     assert written.snapshot == found.commit
     team.kill("one")
@@ -130,7 +130,7 @@ def test_a_result_is_journalled_after_its_files_are_safe(team: Hosts) -> None:
         connection.rollback()
     eventually(lambda: results_of(crew, "fixer"), "the result")
     (written,) = results_of(crew, "fixer")
-    found = workspaces.newest(crew.directory, "fixer")
+    found = crew.directory.carried("fixer").load()
     assert found is not None
     assert found.commit == written.snapshot
 
@@ -198,7 +198,7 @@ def test_files_that_a_conversation_believes_in_are_there_after_any_kill(team: Ho
         hiring.resume(crew.team, "fixer")
     assert crew.answer(prompt).code == 0
     crew.wait_for("fixer", "idle")
-    found = workspaces.newest(crew.directory, "fixer")
+    found = crew.directory.carried("fixer").load()
     assert found is not None
     changes.take_snapshot(crew.team, "fixer")
     there = set(git(crew.root, "ls-tree", "--name-only", found.commit).splitlines())

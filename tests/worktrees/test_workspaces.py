@@ -77,7 +77,7 @@ def home(machine: Machine) -> TeamDirectory:
 
 
 def hire(team: TeamDirectory, name: str, **flags: object) -> Spec:
-    pushed = workspaces.load(team)
+    pushed = team.workspace.load()
     assert pushed is not None
     spec = Spec(
         prompt="work", prompt_id=name, type="code", flags=HireOptions(worktree=True, **flags),  # type: ignore[arg-type]
@@ -265,7 +265,7 @@ def test_a_push_from_an_unrelated_repository_is_refused(machine: Machine, home: 
     git(other.root, "commit", "-q", "-m", "unrelated")
     with pytest.raises(UsageError, match=f"no history in common with {pushed.head[:12]}.*--force"):
         workspaces.push(other, "pat", 2.0)
-    assert workspaces.load(home) == pushed
+    assert home.workspace.load() == pushed
     git(home.root, "commit", "-q", "--allow-empty", "-m", "next")
     again = workspaces.push(home, "kim", 3.0)
     assert again.head == git(home.root, "rev-parse", "HEAD")
@@ -322,7 +322,7 @@ def test_many_snapshots_and_pushes_do_not_grow_without_bound(
         carry(host, "bob", spec, a_py=f"a = {number}\n")
         write(home.root, {"more.py": f"m = {number}\n"})
         pushed = workspaces.push(home, "kim", 1.0)
-        found = workspaces.newest(home, "bob")
+        found = home.carried("bob").load()
         assert found is not None
         assert len(found.bundles) <= 3
         assert len(pushed.bundles) <= 3
@@ -346,7 +346,7 @@ def test_a_writer_that_is_killed_leaves_nothing_half(
         patch.setattr(RecordKey, "save", killed)
         with pytest.raises(SystemExit):
             carry(host, "bob", spec, a_py="a = 2\n")
-    found = workspaces.newest(home, "bob")
+    found = home.carried("bob").load()
     assert found is not None
     assert found.commit == first
     run(machine("other"), "bob", spec, 2)
@@ -357,7 +357,7 @@ def test_a_writer_that_is_killed_leaves_nothing_half(
 def test_a_damaged_bundle_is_refused(machine: Machine, home: TeamDirectory) -> None:
     host, spec = begun(machine, home)
     carry(host, "bob", spec, a_py="a = 1\n")
-    found = workspaces.newest(home, "bob")
+    found = home.carried("bob").load()
     assert found is not None
     part = home.bundles.below(f"{found.bundles[0].id}.0.part")
     whole = part.get() or b""
@@ -595,7 +595,7 @@ def test_a_workspace_that_is_too_large_is_refused(
     monkeypatch.setattr(bundles, "LIMIT", 100)
     with pytest.raises(UsageError, match="--git URL"):
         workspaces.push(home, "kim", 1.0)
-    assert workspaces.load(home) is None
+    assert home.workspace.load() is None
     assert home.bundles.names() == []
 
 
@@ -790,7 +790,7 @@ def test_a_replaced_worker_puts_nothing_into_the_store(database: str, tmp_path: 
     with pytest.raises(LostLeaseError):
         carry(host, "bob", spec, a_py="a = 2\n")
     close_connections()
-    found = workspaces.newest(home, "bob")
+    found = home.carried("bob").load()
     assert found is not None
     assert found.commit == first
     assert sorted(home.bundles.names()) == sorted(before)

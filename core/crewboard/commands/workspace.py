@@ -54,7 +54,7 @@ def push(team: Team, url: str | None = None, *, force: bool = False) -> Workspac
 
 def pushed(team: Team) -> Workspace | None:
     """Return what was pushed last, None if nothing was."""
-    return workspaces.load(team.directory)
+    return team.directory.workspace.load()
 
 
 def describe_unpushed(team: Team, pushed: Workspace) -> str:
@@ -124,7 +124,7 @@ def worktree_on_hosts(team: Team, name: str, flags: HireOptions) -> tuple[Worktr
         raise UsageError(f"{name} cannot start from {source}: there is no such other agent")
     if flags.base is not None:
         raise UsageError("hosts know the commits that were pushed: check it out, and `crewboard workspace push` it")
-    pushed = workspaces.load(team.directory)
+    pushed = team.directory.workspace.load()
     if pushed is None:
         push = f"`{command_for(team, 'workspace push')}`"
         if source is not None or flags.worktree:
@@ -132,9 +132,9 @@ def worktree_on_hosts(team: Team, name: str, flags: HireOptions) -> tuple[Worktr
         note = f"agents work in the roots of their hosts; {push} gives them your files"
         return None, "" if team.config.members else note
     old = worktree_of(team, name)
-    if old is not None and old.carried and workspaces.newest(team.directory, name) is not None:
+    if old is not None and old.carried and team.directory.carried(name).load() is not None:
         return old, ""
-    has_begun = source is not None and workspaces.newest(team.directory, source) is not None
+    has_begun = source is not None and team.directory.carried(source).load() is not None
     notes = [] if has_begun else [describe_unpushed(team, pushed)]
     if source is not None and not has_begun:
         notes.insert(0, f"{source} has changed nothing yet: {name} begins with the pushed workspace")

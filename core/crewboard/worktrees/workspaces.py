@@ -54,26 +54,6 @@ _MOST_LOOSE = 6700
 _REMOTE = "refs/crew/+remote/*"
 
 
-def load(team: TeamDirectory) -> Workspace | None:
-    """Return what was pushed last, None if nothing was.
-
-    Raises:
-        BadDataError: The record is damaged.
-        StorageError: It cannot be read.
-    """
-    return team.workspace.load()
-
-
-def newest(team: TeamDirectory, name: str) -> Carried | None:
-    """Return the newest snapshot of an agent in the store, None if there is none.
-
-    Raises:
-        BadDataError: The record is damaged.
-        StorageError: It cannot be read.
-    """
-    return team.carried(name).load()
-
-
 def worktree_on_hosts(team: TeamDirectory, name: str, pushed: Workspace) -> Worktree:
     """Return the worktree of an agent that begins, on any host, with what was pushed."""
     objects = f"{HOME}/{team.path.name}/{team.workspace_repository.name}/objects"
@@ -94,7 +74,7 @@ def open_home(team: TeamDirectory) -> Repository:
     try:
         return open_repository(team.root)
     except NoRepositoryError as error:
-        if not error.missing or load(team) is None:
+        if not error.missing or team.workspace.load() is None:
             raise
         raise NoRepositoryError(
             f"{team.root} is not in a git repository of the project: {_where_the_project_is(team)}"
@@ -155,7 +135,7 @@ def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, fo
 
 def _require_related(team: TeamDirectory, repository: Repository) -> None:
     """Refuse to replace what was pushed by another project."""
-    before = load(team)
+    before = team.workspace.load()
     if before is None:
         return
     # The answer of `merge_base` is kept, also after a fetch of what was missing.
@@ -188,7 +168,7 @@ def _push(team: TeamDirectory, repository: Repository, by: str, now: float, url:
     repository.keep(f"{_BASES}{commit}", commit)
     if url is not None:
         _require_at(repository, url, head)
-    before = load(team)
+    before = team.workspace.load()
     listed = before.bundles if before is not None and before.url == (url or "") else []
     # Where agents began, here and at the users who pushed that.
     specs = (team.agent(name).spec.load_or_none() for name in roster.load(team).names)
@@ -251,7 +231,7 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
         BadDataError: Its objects were refused.
         StorageError: The store failed.
     """
-    found = newest(team, name)
+    found = team.carried(name).load()
     if found is None:
         return None
     with files.locked(team.local_lock(f"worktree-{name}")):
@@ -349,7 +329,7 @@ def _bring_objects(team: TeamDirectory, repository: Repository, name: str, found
 
     def listed() -> list[Bundle]:
         nonlocal latest
-        latest = newest(team, name) or found
+        latest = team.carried(name).load() or found
         return latest.bundles
 
     if not bundles.is_complete(repository, found.commit, [found.base]):
@@ -370,7 +350,7 @@ def _bring_base(team: TeamDirectory, repository: Repository, base: str) -> None:
     """
     if repository.ref(f"{_BASES}{base}") is not None:
         return
-    pushed = load(team)
+    pushed = team.workspace.load()
     if pushed is None:
         raise UsageError("no workspace was pushed: run `crewboard workspace push` where your files are")
     if pushed.hash_name != repository.hash_name:
@@ -382,7 +362,7 @@ def _bring_base(team: TeamDirectory, repository: Repository, base: str) -> None:
         )  # fmt: skip
 
     def listed() -> list[Bundle]:
-        latest = load(team)
+        latest = team.workspace.load()
         return latest.bundles if latest is not None else []
 
     bundles.bring(team, repository, listed, lambda commit: repository.ref(f"{_BASES}{commit}") is not None)
@@ -425,7 +405,7 @@ def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
             # One of 256 folders, as git estimates. Objects that no ref keeps stay: a checkout may borrow them.
             if sum(1 for _ in (repository.objects / "17").glob("*")) > _MOST_LOOSE // 256:
                 repository.git("repack", "-d", "-l", "--quiet")
-            found = newest(team, name)
+            found = team.carried(name).load()
             if found is not None and not (mine := _is_here(team, name, before)):
                 _bring_work(team, repository, name, found)
         if found is None or not mine:
@@ -442,7 +422,7 @@ def _open(team: TeamDirectory) -> Repository:
     try:
         return open_workspace(team)
     except NoRepositoryError:
-        pushed = load(team)
+        pushed = team.workspace.load()
         return make_workspace(team, pushed.hash_name if pushed is not None else "sha1")
 
 
@@ -465,7 +445,7 @@ def _beginning(
 ) -> Snapshot:
     """Return the beginning of an agent's work: the newest snapshot of the agent `source`, or what was pushed."""
     begin = worktree.base
-    if source is not None and (found := newest(team, source)) is not None:
+    if source is not None and (found := team.carried(source).load()) is not None:
         begin = _bring_objects(team, repository, source, found).commit
         repository.keep(ref_of(team, name, "setup"), begin)
     return beginning(repository, begin, worktree.base)
@@ -477,7 +457,7 @@ def bring_newest_base(team: TeamDirectory) -> None:
     Raises:
         CrewboardError: It cannot be brought.
     """
-    pushed = load(team)
+    pushed = team.workspace.load()
     if pushed is not None:
         with files.locked(team.local_lock("workspace")):
             _bring_base(team, _open(team), pushed.commit)
@@ -485,7 +465,7 @@ def bring_newest_base(team: TeamDirectory) -> None:
 
 def has_pushed(team: TeamDirectory, repository: Repository, commit: str) -> bool:
     """Return True if hosts can have a commit of the user's repository."""
-    pushed = load(team)
+    pushed = team.workspace.load()
     return pushed is not None and is_ancestor(repository, commit, pushed.commit)
 
 
@@ -511,7 +491,7 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
         return ""
     with files.locked(team.local_lock("workspace")):
         repository = _open(team)
-        found = newest(team, source)
+        found = team.carried(source).load()
         began = repository.ref(ref_of(team, name, "setup")) or worktree.base
         if found is None:
             return f"{source} has no work yet: your checkout begins with what the user pushed."
@@ -552,7 +532,7 @@ class Carrier:
             LostLeaseError: Another run has begun.
         """
         if not self._is_known:
-            self._known, self._is_known = newest(self._team, self._name), True
+            self._known, self._is_known = self._team.carried(self._name).load(), True
         known = self._known
         repository = open_workspace(self._team)
         if known is not None and (known.commit, known.setup) == (taken.commit, taken.setup):
