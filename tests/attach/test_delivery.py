@@ -72,7 +72,7 @@ def test_letters_are_off_until_they_are_allowed(mirrored: TeamDirectory) -> None
 
 
 def test_a_broadcast_reaches_each_agent(mirrored: TeamDirectory, claude: Path) -> None:
-    (claude / "sessions" / "1.json").write_text(json.dumps({"sessionId": SESSION}))
+    (claude / "sessions" / "1.json").write_text(json.dumps({"pid": 1, "sessionId": SESSION}))
     messages.broadcast(Team(mirrored), "all hands")
     assert [letters(inbox(claude, name))[0]["text"] for name in ("team-lead", "alpha")] == ["all hands"] * 2
 
@@ -137,7 +137,7 @@ def listener(claude: Path) -> Iterator[socket.socket]:
         made.listen()
         made.settimeout(WAIT_TIMEOUT)
         (claude / "sessions" / "7.json").write_text(
-            json.dumps({"sessionId": SESSION, "messagingSocketPath": str(path)})
+            json.dumps({"pid": 1, "sessionId": SESSION, "messagingSocketPath": str(path)})
         )
         yield made
 

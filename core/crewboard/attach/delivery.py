@@ -210,15 +210,11 @@ def _socket_of(here: places.Places, attached: AttachedTeam) -> Path | None:
         TryLaterError: The session does not run.
         UntrustedError: Another user could listen there.
     """
-    for path in formats.files_in(here.sessions, "*.json"):
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            session = json.loads(path.read_bytes())
-            if isinstance(session, dict) and session.get("sessionId") in attached.session_ids:
-                break
-    else:
+    session = next((s for s in teams.read_sessions(here.sessions) if s.ident in attached.session_ids), None)
+    if session is None:
         raise TryLaterError(f"the session of the lead of {attached.team} does not run; nothing was sent")
-    address = session.get("messagingSocketPath")
-    if not isinstance(address, str) or not address:
+    address = session.socket
+    if not address:
         return None
     try:
         found = os.lstat(address)

@@ -67,7 +67,8 @@ class Roster:
 class Session:
     """A file in `sessions/`: an interactive process. `ticks` is its start time, field 22 of /proc/PID/stat.
 
-    `started_at` is when the session began, a moment after its process.
+    `started_at` is when the session began, a moment after its process. `socket` is where it takes messages; older
+    versions have none.
     """
 
     pid: int
@@ -79,6 +80,7 @@ class Session:
     waiting_for: str
     since: float
     started_at: float
+    socket: str
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def session(data: bytes) -> Session | None:
         waiting_for=_text(found.get("waitingFor")),
         since=_milliseconds(found.get("statusUpdatedAt")),
         started_at=_milliseconds(found.get("startedAt")),
+        socket=_text(found.get("messagingSocketPath")),
     )
 
 
