@@ -257,24 +257,24 @@ def _replayed(
     message: str | None,
 ) -> str:  # fmt: skip
     """Return the agent's commits, one by one on the branch; what is left to reach `tree` is a last commit."""
-    by = changes.agent
+    by, tip = changes.agent, target.tip
     # Of an earlier merge, `base` is a snapshot, and its parent the last commit of the agent that it contained.
     for commit in commits:
         parent = repository.ref(f"{commit}^1") or snapshot.base
-        new = merged(repository, target.tip, commit, parent)
+        new = merged(repository, tip, commit, parent)
         if new.conflicts:
             subject = _clean(repository.git("log", "-1", "--format=%s", commit))
             raise BadDataError(
                 f"the commit {commit[:12]} ({subject}) of {changes.agent} conflicts with {target.name} in "
                 f"{name_some(new.conflicts)}, although all of its work together does not; use --squash or --merge"
             )
-        if new.tree != repository.tree(target.tip):
+        if new.tree != repository.tree(tip):
             said = message or quoted(repository.git("log", "-1", "--format=%B", commit))
-            target = Target(target.ref, _commit(repository, new.tree, [target.tip], said, by), target.checked_out)
-    if tree != repository.tree(target.tip):
+            tip = _commit(repository, new.tree, [tip], said, by)
+    if tree != repository.tree(tip):
         said = message or f"Uncommitted work of {changes.agent}"
-        return _commit(repository, tree, [target.tip], said, by)
-    return target.tip
+        return _commit(repository, tree, [tip], said, by)
+    return tip
 
 
 def make_revert(repository: Repository, target: Target, old: Acceptance) -> str | None:
