@@ -30,7 +30,7 @@ class Listener:
         self._claiming = claiming
         self._probes: list[str] = []
         self.notifier = ChangeNotifier(directory, self)
-        self.notifier.start(asyncio.get_running_loop())
+        self.notifier.start()
 
     def wake_all(self) -> None:
         self.told.put_nowait("all")
@@ -52,6 +52,11 @@ class Listener:
 
     def on_start(self) -> None:
         pass
+
+    def loses_events(self) -> None:
+        """Do what the thread of the hints does when it cannot say what has changed."""
+        self.notifier._changed.put("")
+        asyncio.get_running_loop().call_soon(self.notifier._tell)
 
     async def hears(self, *expected: str) -> set[str]:
         """Wait until all of `expected` were told; return all that was told."""
@@ -153,7 +158,7 @@ async def test_all_look_once_it_listens_again(
     notifier, listened = listener.notifier, list[bool]()
     monkeypatch.setattr(listener, "wake_all", lambda: listened.append(notifier.is_working))
     if because == "events were lost":
-        notifier._note("")
+        listener.loses_events()
     else:
         monkeypatch.setattr(module, "RETRY_INTERVAL", 0)
         notifier.stop()
@@ -174,7 +179,7 @@ async def test_no_one_is_woken_by_hints_that_are_refused_again(
 
 
 async def test_lost_events_make_all_look(listener: Listener) -> None:
-    listener.notifier._note("")
+    listener.loses_events()
     await listener.hears("all", "team")
     assert listener.workers_rely_on_it
     await listener.hears_of_mail()

@@ -387,7 +387,7 @@ def unstarted(directory: TeamDirectory) -> reconciler.Supervisor:
 async def test_a_supervisor_looks_often_unless_events_tell_all(directory: TeamDirectory) -> None:
     supervisor = unstarted(directory)
     assert not supervisor._is_calm(), "no file events"
-    supervisor._notifier.start(asyncio.get_running_loop())
+    supervisor._notifier.start()
     assert supervisor._is_calm()
     supervisor._has_waiting = True
     assert not supervisor._is_calm(), "a start waits"

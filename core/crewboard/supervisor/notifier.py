@@ -63,7 +63,6 @@ class ChangeNotifier:
     def __init__(self, team: TeamDirectory, handler: ChangeHandler) -> None:
         self._team = team
         self._handler = handler
-        self._loop: asyncio.AbstractEventLoop | None = None
         # The thread of the hints puts names in, the event loop takes them out. "" means that anything may be changed.
         self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._listener: Listener | None = None
@@ -76,12 +75,19 @@ class ChangeNotifier:
         """Return True if hints arrive, and workers rely on them."""
         return self._lease is not None
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to watch. If the store gives no hints, log that: workers then look for mail by themselves."""
-        self._loop, self._tried = loop, time.monotonic()
+    def start(self) -> None:
+        """Start to watch, in the running loop. If the store gives no hints, log that: workers look for mail then."""
+        loop, self._tried = asyncio.get_running_loop(), time.monotonic()
         self._settings = self._read_settings()
+
+        def note(name: str) -> None:
+            self._changed.put(name)
+            # The loop is closed when the supervisor ends.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._tell)
+
         try:
-            self._listener = self._team.listen(self._note)
+            self._listener = self._team.listen(note)
             self._lease = leases.take(self._team.notifier_lock)
         except StorageError as error:
             log.warning("no file events, so workers look for mail themselves: %s", error)
@@ -101,15 +107,8 @@ class ChangeNotifier:
         if self.is_working and (self._listener is None or not self._listener.is_alive()):
             log.warning("file events ended, so workers look for mail themselves")
             self.stop()
-        if not self.is_working and self._loop is not None and time.monotonic() - self._tried > RETRY_INTERVAL:
+        if not self.is_working and time.monotonic() - self._tried > RETRY_INTERVAL:
             self._begin_again()
-
-    def _note(self, name: str) -> None:
-        self._changed.put(name)
-        # The loop is closed when the supervisor ends.
-        with contextlib.suppress(RuntimeError):
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
         """Wake those that the changes so far concern."""
@@ -152,8 +151,7 @@ class ChangeNotifier:
     def _begin_again(self) -> None:
         """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""
         self.stop()
-        if self._loop is not None:
-            self.start(self._loop)
+        self.start()
         if self.is_working:
             # What changed while nothing was watched is told by no hint.
             self._handler.wake_all()

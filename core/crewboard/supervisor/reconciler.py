@@ -335,7 +335,7 @@ class Supervisor:
         """Reconcile until the last worker has been gone for `idle_timeout`, or, if asked to leave, at once."""
         loop, started = asyncio.get_running_loop(), time.monotonic()
         loop.add_signal_handler(signal.SIGCHLD, self.wake)
-        self._notifier.start(loop)
+        self._notifier.start()
         self._launcher.open(self.wake)
         while self._is_needed():
             with contextlib.suppress(TimeoutError):
