@@ -4,6 +4,7 @@ import hashlib
 import os
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from crewboard.errors import BadDataError, UsageError
 from crewboard.records.team import Member
 from crewboard.store import roster
 from crewboard.store.layout import TeamDirectory
-from crewboard.worktrees import checkout, snapshot
+from crewboard.worktrees import checkout, merging, snapshot
 from crewboard.worktrees.repository import PACK_HEADER, GitFailedError, open_repository
 from tests.cli.shell import Inside
 from tests.worktrees.conftest import Hired, git, write
@@ -134,6 +135,25 @@ def test_no_commit_of_an_agent_has_files_of_a_team(home: Home) -> None:
             changes.merge(home.team, "bob", how=how)
     assert home.git("rev-parse", "HEAD") == before
     assert changes.merge(home.team, "bob")
+
+
+def test_a_merge_removes_nothing_behind_a_new_link(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"outside/core.py": "mine\n"})
+    home.write("pkg/core.py", "x\n")
+    home.commit("pkg")
+    bob = home.hire("bob")
+    bob.delete("pkg/core.py")
+    bob.snap()
+    remove = merging.Mover._unlink
+
+    def replaced(self: merging.Mover, paths: Iterable[str]) -> None:
+        (home.root / "pkg").rename(home.root / "moved")
+        (home.root / "pkg").symlink_to(tmp_path / "outside")
+        remove(self, paths)
+
+    monkeypatch.setattr(merging.Mover, "_unlink", replaced)
+    changes.merge(home.team, "bob")
+    assert (tmp_path / "outside/core.py").read_text() == "mine\n"
 
 
 def test_a_link_that_becomes_a_folder_is_not_written_through(home: Home, tmp_path: Path) -> None:
