@@ -924,7 +924,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         if need is None:
             return
         self.context.visited = key
-        request = self.context.view.request(need.request_id) if need.request_id else None
+        request = self.context.view.request(need.request_id)
         if request is not None:
             for below in self.screen_stack:
                 if isinstance(below, BaseScreen) and below.MODE == _NEEDS:  # Esc leads back to the same need

@@ -352,9 +352,9 @@ class TeamView(Struct, frozen=True, dict=True):
         names = sorted(up | {agent.status.host for agent in self.agents if agent.status.host})
         return names if len(names) > 1 else []
 
-    def agent(self, name: str) -> AgentView | None:
-        """Return the agent called `name`."""
-        return self._by_name.get(name)
+    def agent(self, name: str | None) -> AgentView | None:
+        """Return the agent called `name`; None if there is none, or no name."""
+        return self._by_name.get(name or "")
 
     @cached_property
     def _by_name(self) -> dict[str, AgentView]:
@@ -373,8 +373,8 @@ class TeamView(Struct, frozen=True, dict=True):
         """Return the ids of the requests that the operator has answered."""
         return answered_by_operator(self.asked)
 
-    def request(self, request_id: str) -> Request | None:
-        """Return the open request with this id."""
+    def request(self, request_id: str | None) -> Request | None:
+        """Return the open request with this id, if there is one."""
         return next((request for request in self.requests if request.id == request_id), None)
 
     def freed_by(self, name: str) -> tuple[Task, ...]:

@@ -60,7 +60,7 @@ class Selection(Struct, frozen=True):
 
 def select(view: TeamView, name: str | None) -> Selection:
     """Return the selection of one agent, or of none."""
-    agent = view.agent(name) if name else None
+    agent = view.agent(name)
     return Selection((name,) if name else (), (agent,) if agent is not None else (), agent)
 
 
@@ -92,7 +92,7 @@ def select_in(view: TeamView, rows: LineList, agent_of: Callable[[str], str | No
     return Selection(
         targets=targets,
         agents=tuple(agent for name in targets if (agent := view.agent(name)) is not None),
-        agent=view.agent(name) if name else None,
+        agent=view.agent(name),
         marked=names(rows.shown_marks),
         unmark=unmark,
     )
@@ -254,10 +254,6 @@ def aimed(label: str, names: Sequence[str]) -> str:
     return f"{label} ✓{shown}"
 
 
-def marks_layer(rows: Callable[[], LineList]) -> Layer:
+def marks_layer(rows: LineList) -> Layer:
     """Return what Esc closes first in a list: its marks."""
-
-    def close() -> None:
-        rows().unmark(rows().shown_marks)
-
-    return Layer(lambda: bool(rows().shown_marks), close, "unmark")
+    return Layer(lambda: bool(rows.shown_marks), lambda: rows.unmark(rows.shown_marks), "unmark")

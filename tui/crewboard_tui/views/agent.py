@@ -103,6 +103,11 @@ class AgentPage(BaseScreen):
         self.agent_name = name
         self._at = NAMES.index(tab)
         self._mail = MailRows()
+        self._tabs, self._vitals, self._need = (StaticLines(id=each) for each in ("tabs", "vitals", "need"))
+        self._page = LineView(id="page", classes="pane")
+        self._facts = LineView(id="facts", classes="pane", follows=False)
+        self._folds = CollapsibleList(id="folds", classes="pane")
+        self._waits = StaticLines(id="foreground")
         self._foreground = Foreground(context, name, since) if since is not None else None
         self.search = Search(context, self.narrow, "words on this tab, also of what is folded")
         self._messaging = Messaging(context, partial(shown_composer, self))
@@ -138,15 +143,10 @@ class AgentPage(BaseScreen):
         return spread((*name, *state), (), width)
 
     def body(self) -> Iterable[Widget]:
-        yield StaticLines(id="tabs")
-        yield StaticLines(id="vitals")
-        yield StaticLines(id="need")
-        yield LineView(id="page", classes="pane")
-        yield LineView(id="facts", classes="pane", follows=False)
-        yield CollapsibleList(id="folds", classes="pane")
+        yield from (self._tabs, self._vitals, self._need, self._page, self._facts, self._folds)
         yield Composer(self.context)
         if self._foreground is not None:
-            yield StaticLines(id="foreground")
+            yield self._waits
 
     def on_mount(self) -> None:
         self._open_pane()
@@ -162,15 +162,15 @@ class AgentPage(BaseScreen):
 
     def paint(self, snapshot: Snapshot) -> None:
         agent = snapshot.view.agent(self.agent_name)
-        self.query_one("#tabs", StaticLines).show(self._tab_lines(agent))
+        self._tabs.show(self._tab_lines(agent))
         if agent is None:
             vitals = []
         else:
             board, assign = self.context.key("app.tasks"), self.context.key("task.assign")
             no_task = "none" if self.context.read_only else f"none · {board} {assign} assigns one"
-            vitals = vital_lines(self._page(agent, snapshot, self.size.width), self._vital_rows, no_task)
-        self.query_one("#vitals", StaticLines).show(vitals)
-        self.query_one("#need", StaticLines).show(self._need_lines(agent, snapshot))
+            vitals = vital_lines(self._page_of(agent, snapshot, self.size.width), self._vital_rows, no_task)
+        self._vitals.show(vitals)
+        self._need.show(self._need_lines(agent, snapshot))
         self._messaging.follow(self.selection())
         if agent is None:
             self._paint_absent(snapshot)
@@ -180,7 +180,7 @@ class AgentPage(BaseScreen):
             if self._foreground.outcome is None:
                 self._foreground.read(snapshot)
                 self.refresh_bindings()
-            self.query_one("#foreground", StaticLines).show([self._foreground.line])
+            self._waits.show([self._foreground.line])
 
     def after_paint(self) -> None:
         super().after_paint()
@@ -200,9 +200,7 @@ class AgentPage(BaseScreen):
                 self.context.note_read(partial(messages.acknowledge_answers, self.context.team, self.agent_name, end))
 
     def _pane(self) -> LineView | CollapsibleList:
-        if self.tab.folds:
-            return self.query_one("#folds", CollapsibleList)
-        return self.query_one(f"#{self.tab.pane}", LineView)
+        return self._folds if self.tab.folds else self._page if self.tab.follows else self._facts
 
     def _paint_absent(self, snapshot: Snapshot) -> None:
         pane = self._pane()
@@ -239,10 +237,10 @@ class AgentPage(BaseScreen):
             self._fill(pane, [], [], "")
             return
         width = pane.row_width if isinstance(pane, CollapsibleList) else pane.line_width
-        page = self._page(agent, snapshot, width)
+        page = self._page_of(agent, snapshot, width)
         self._fill(pane, tab.lines(page) if tab.lines else [], tab.folds(page) if tab.folds else [], tab.nothing)
 
-    def _page(self, agent: AgentView, snapshot: Snapshot, width: int) -> Page:
+    def _page_of(self, agent: AgentView, snapshot: Snapshot, width: int) -> Page:
         context = self.context
         return Page(
             agent, snapshot, context.now, width, CommandLine.of(context.team), self._mail,
@@ -330,9 +328,9 @@ class AgentPage(BaseScreen):
 
     def _open_pane(self) -> None:
         """Show the pane of this tab, from its beginning, and no other."""
-        for pane in self.query("#body .pane"):
-            pane.display = pane.id == self.tab.pane
         pane = self._pane()
+        for each in (self._page, self._facts, self._folds):
+            each.display = each is pane
         if isinstance(pane, CollapsibleList):
             pane.begin(follows=self.tab.follows)
         else:

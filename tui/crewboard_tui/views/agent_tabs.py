@@ -147,11 +147,6 @@ class Tab(Struct, frozen=True):
     nothing: str = ""
     below: str = ""
 
-    @property
-    def pane(self) -> str:
-        """Return the id of the widget that shows the tab."""
-        return "folds" if self.folds else "page" if self.follows else "facts"
-
 
 def _now(page: Page) -> list[Line]:
     agent, snapshot = page.agent, page.snapshot

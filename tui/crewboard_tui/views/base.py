@@ -130,8 +130,16 @@ class BaseScreen(Screen[None]):
     IS_FORM: ClassVar[bool] = False
     """True if leaving it loses the input."""
 
+    rows: LineList
+    """The list that the screen is about, if it is about one: it has the focus first."""
+
+    detail: LineView
+    """The pane that tells of the selected row, if there is one."""
+
     def __init__(self, context: AppContext) -> None:
         super().__init__()
+        if self.DETAIL:
+            self.detail = LineView(id=self.DETAIL, classes="pane", follows=False)
         self.context = context
         self.subject: Subject | None = None
         """The request that its keys answer."""
@@ -211,16 +219,6 @@ class BaseScreen(Screen[None]):
     def take(self, character: str) -> None:
         """Handle a character that was typed before this screen was shown and that no widget handled."""
 
-    @property
-    def rows(self) -> LineList:
-        """Return the list that this screen is about: it has the focus first."""
-        return self.query_one(str(self.AUTO_FOCUS), LineList)
-
-    @property
-    def detail(self) -> LineView:
-        """Return the pane that tells of the selected row."""
-        return self.query_one(f"#{self.DETAIL}", LineView)
-
     def paint_detail(self, snapshot: Snapshot) -> None:
         """Show in that pane what there is to say of the selected row."""
 
@@ -235,15 +233,15 @@ class BaseScreen(Screen[None]):
     @property
     def selected(self) -> str | None:
         """Return the key of the row under the cursor of that list; None if there is none yet."""
-        return (self.rows.selected or None) if self.is_mounted else None
+        return self.rows.selected or None
 
     def go_to(self, key: str) -> None:
         """Put the cursor on the row `key` of the list that this screen is about, as soon as it is there.
 
         A form is about no list, and stays as it is.
         """
-        if self.AUTO_FOCUS and isinstance(rows := self.query_one(self.AUTO_FOCUS), LineList):
-            rows.want(key)
+        if not self.IS_FORM:
+            self.rows.want(key)
 
     def selection(self) -> Selection:
         """Return what the keys act on."""
@@ -255,8 +253,8 @@ class BaseScreen(Screen[None]):
         return self.subject is not None and self.subject.is_over
 
     def body(self) -> Iterable[Widget]:
-        """Yield the widgets between heading and alert line."""
-        return ()
+        """Yield the widgets between heading and alert line, but for the pane of the selected row."""
+        yield self.rows
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
         """Return the line below the status bar: on a numbered view, the tabs of all views."""
@@ -344,7 +342,7 @@ class BaseScreen(Screen[None]):
         with Container(id="body"):
             yield from self.body()
             if self.DETAIL:
-                yield LineView(id=self.DETAIL, classes="pane", follows=False)
+                yield self.detail
         yield StaticLines(id="alert")
         yield StaticLines(id="keys")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from textual import on, work
@@ -63,8 +63,6 @@ _INDENT = 3
 _MOST_OF_ONE = 4
 """Lines that one thing may take which a newcomer reads."""
 
-_LISTS_BESIDE = frozenset({"board-needs", "board-cost"})
-
 _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
 
@@ -106,21 +104,27 @@ class BoardScreen(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
+        self.rows: Roster = Roster(context.key, ascii_only=context.ascii_only, id="roster", classes="pane")
+        self._peek = LineView(id="peek", classes="pane")
+        self._inbox = MessageList(id="board-inbox", classes="pane")
+        self._tasks = LineList(id="board-tasks", classes="pane")
+        self._panes, self._work = Container(id="panes", classes="-table"), Container(id="board-work")
+        self._beside_roster, self._lists = (ResizingColumn(self.refresh_soon, id=each) for each in ("detail", "lists"))
+        self._facts, self._pulse = StaticLines(id="agent-facts"), StaticLines(id="board-pulse", classes="-low")
+        self._needs = LineList(id="board-needs", classes="pane")
+        self._cost: CostRows | None = None
+        """Of these panes, the last four are mounted when they are first shown."""
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self._messaging = Messaging(context, partial(shown_composer, self))
         self._shown: Snapshot | None = None
         """The snapshot that all parts show; None if something else may have changed."""
         self._peeked = (Work(), 0, list[Line]())
         """The work of the selected agent, the width, and the lines that follow from them."""
-        marks = Layer(lambda: bool(self._marked), lambda: self.query_one(Roster).unmark(self._marked), "unmark")
+        marks = Layer(lambda: bool(self._marked), lambda: self.rows.unmark(self._marked), "unmark")
         away = Layer(lambda: bool(context.absence) and not context.absence_seen, self._forget_absence, "seen")
         coach = Layer(lambda: context.coach is not None, self._leave_coach, "hide tip")
         self.back_layers = (marks, self.panes.layer, self.search.layer, away, coach)
         self._tree, self._done = TaskTree(), DoneTasks()
-        self._facts: StaticLines | None = None
-        self._needs: LineList | None = None
-        self._pulse: StaticLines | None = None
-        """Panes that are made when they are first shown; None before."""
         self._pulse_rows = 0
         """Lines that the bars of the team's pulse have room for; 0 where it is not shown."""
         self._pulsed: tuple[tuple[object, ...], list[Line]] = ((), [])
@@ -148,28 +152,25 @@ class BoardScreen(BaseScreen):
         self.refresh_all()
 
     def body(self) -> Iterable[Widget]:
-        with Container(id="panes", classes="-table"):
-            yield Roster(self.context.key, ascii_only=self.context.ascii_only, id="roster", classes="pane")
-            with ResizingColumn(self.refresh_soon, id="detail"):
+        with self._panes:
+            yield self.rows
+            with self._beside_roster:
                 if self._has_room_beside:
-                    self._facts = StaticLines(id="agent-facts")
                     yield self._facts
-                yield LineView(id="peek", classes="pane")
-                yield MessageList(id="board-inbox", classes="pane")
-            with ResizingColumn(self.refresh_soon, id="lists"):
-                with Container(id="board-work"):
-                    yield LineList(id="board-tasks", classes="pane")
+                yield self._peek
+                yield self._inbox
+            with self._lists:
+                with self._work:
+                    yield self._tasks
                 if _needs_beside(self.context.view):
-                    self._needs = LineList(id="board-needs", classes="pane")
                     yield self._needs
                 if self._tells_cost:
-                    yield _cost_rows()
+                    yield self._make_cost()
         yield Composer(self.context)
 
     def queries(self) -> Iterable[Query[object]]:
-        seen = self.query_one(Roster).seen_keys if self.is_mounted else []
-        self.context.reading.shown = seen
-        if seen and self.query_one(Roster).has_lanes:
+        seen = self.context.reading.shown = self.rows.seen_keys
+        if seen and self.rows.has_lanes:
             yield Lanes(tuple(sorted(filter(None, seen))))
         name = self.selected
         if name:
@@ -185,7 +186,7 @@ class BoardScreen(BaseScreen):
         return self.app.size.width >= HUGE and self.app.size.height >= HIGH
 
     def tells(self, need: Need) -> bool:
-        is_beside = need.agent == self.selected and bool(self.query_one("#peek", LineView).size)
+        is_beside = need.agent == self.selected and bool(self._peek.size)
         return is_beside and is_told_by_row(need, self.context.view.agent(need.agent))
 
     @property
@@ -197,13 +198,12 @@ class BoardScreen(BaseScreen):
     def _shows_beside(self) -> bool:
         """Return True if the selected agent stands beside the roster, in the full height."""
         has_agents = bool(self.context.view.agents)
-        return self._has_room_beside and not self.query_one(Roster).wide and has_agents
+        return self._has_room_beside and not self.rows.wide and has_agents
 
     def _arrange(self) -> None:
         """Give the roster its rows, and the lists below it those that are free, if it stands beside the agent."""
-        panes, roster = self.query_one("#panes"), self.query_one(Roster)
-        is_beside, one = self._shows_beside, self.panes.zoomed is not None
-        height, wanted = panes.size.height, len(roster.rows) + 1
+        panes, is_beside, one = self._panes, self._shows_beside, self.panes.zoomed is not None
+        height, wanted = panes.size.height, len(self.rows.rows) + 1
         width = max(_LEAST_ROSTER, self.size.width - max(_LEAST_DETAIL, self.size.width * 36 // 100))
         columns = f"{width} 1fr" if is_beside else "6fr 5fr"
         rows = min(wanted, height) if is_beside else min(max(5, wanted), height * 62 // 100)
@@ -216,7 +216,7 @@ class BoardScreen(BaseScreen):
         # At once: each change of a class computes the styles of all panes.
         panes.update_classes({"-beside": is_beside, "-table": not is_beside, "-one": one})
         panes.styles.grid_columns, panes.styles.grid_rows = layout[2], layout[3]
-        self.query_one("#lists").set_class(is_low, "-low")
+        self._lists.set_class(is_low, "-low")
 
     def _welcome(self, snapshot: Snapshot, width: int) -> list[Line]:
         if (gone := why_gone(self.context)) is not None:
@@ -315,31 +315,28 @@ class BoardScreen(BaseScreen):
     @property
     def _marked(self) -> list[str]:
         """The marked agents, unless the keys act on a list next to the roster."""
-        return self.query_one(Roster).shown_marks if self.is_mounted and self._beside() is None else []
+        return self.rows.shown_marks if self._beside() is None else []
 
     def go_to(self, key: str) -> None:
         # A new agent is shown whatever the list was narrowed to.
         if self.search.is_narrowed:
             self.search.clear()
-        self.query_one(Roster).want(key)
+        super().go_to(key)
         self.panes.begin()
 
     def selection(self) -> Selection:
-        if not self.is_mounted:
-            return Selection()
-        view, roster, beside = self.context.view, self.query_one(Roster), self._beside()
+        view, roster, beside = self.context.view, self.rows, self._beside()
         found = select_in(view, roster) if beside is None else select(view, beside)
-        if self.focused is not None and self.focused.id == "board-tasks":
+        if self.focused is self._tasks:
             # With the cursor on a task, no key may end an agent that stands elsewhere.
             found = replace(found, agents=())
-        in_needs = self.focused is not None and self.focused.id == "board-needs"
-        need = view.need(self._needs.selected) if in_needs and self._needs is not None else None
+        need = view.need(self._needs.selected) if self.focused is self._needs else None
         if need is not None:
             found = select_needs(view, [need], found)
         return replace(found, unmark=roster.unmark, show_agent=roster.want)
 
     def what_decides_keys(self) -> object:
-        if not self.query_one(Roster).has_focus:
+        if not self.rows.has_focus:
             return None
         view, found = self.context.view, self.selection()
         # Of agents that are not selected and of needs, no key asks for more.
@@ -354,13 +351,10 @@ class BoardScreen(BaseScreen):
 
     def _beside(self) -> str | None:
         """The agent of the row under the cursor, in a list next to the roster; empty if the row has none."""
-        rows = self.focused if isinstance(self.focused, LineList) else None
-        if rows is None or rows.id not in _LISTS_BESIDE:
-            return None
-        if rows.id == "board-needs":
-            need = self.context.view.need(rows.selected)
+        if self.focused is self._needs:
+            need = self.context.view.need(self._needs.selected)
             return need.agent if need else ""
-        return rows.selected or ""
+        return self._cost.selected or "" if self._cost is not None and self.focused is self._cost else None
 
     # ----------------------------------------------------------------------------------------------- painting
 
@@ -377,13 +371,13 @@ class BoardScreen(BaseScreen):
         # Only answers are new, as after each move of the cursor: the team looks the same.
         self.ask()
         self.paint_times(snapshot)
-        if self.query_one(Roster).note_lanes(snapshot):
-            self.query_one(Roster).tick(self.context.now)
+        if self.rows.note_lanes(snapshot):
+            self.rows.tick(self.context.now)
         self._paint_peek(snapshot)
         self._paint_inbox(snapshot)
         self._paint_cost(snapshot)
         self._paint_pulse(snapshot)
-        if not self.query_one(Roster).has_focus:
+        if not self.rows.has_focus:
             self.paint_keys_soon()
 
     def paint(self, snapshot: Snapshot) -> None:
@@ -397,7 +391,7 @@ class BoardScreen(BaseScreen):
         self._messaging.follow(self.selection())
 
     def tick(self) -> None:
-        self.query_one(Roster).tick(self.context.now)
+        self.rows.tick(self.context.now)
         # Other rows may have come into sight, with lanes that are not read yet.
         self.ask()
         self._paint_tasks(self.context.snapshot)
@@ -405,7 +399,7 @@ class BoardScreen(BaseScreen):
         self._paint_pulse(self.context.snapshot)
 
     def _paint_roster(self, snapshot: Snapshot) -> None:
-        roster = self.query_one(Roster)
+        roster = self.rows
         roster.note_lanes(snapshot)
         roster.read(snapshot.view, self.context.now)
         count = len(snapshot.view.agents)
@@ -414,9 +408,7 @@ class BoardScreen(BaseScreen):
         self._arrange()
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
-        peek = self.query_one("#peek", LineView)
-        name = self.selected
-        agent = snapshot.view.agent(name) if name else None
+        peek, agent = self._peek, snapshot.view.agent(self.selected)
         self._paint_facts(snapshot)
         if agent is None:
             title(peek, "Welcome" if not snapshot.view.agents else "Peek", "")
@@ -439,22 +431,19 @@ class BoardScreen(BaseScreen):
 
     def _paint_facts(self, snapshot: Snapshot) -> None:
         """Show of the selected agent what has no room in its row, while it stands beside the roster."""
-        facts = self._facts
-        if facts is None:
+        facts, width, agent = self._facts, self._facts.size.width, snapshot.view.agent(self.selected)
+        if not facts.is_attached:
             if self._shows_beside:
-                self._facts = StaticLines(id="agent-facts")
-                self.query_one("#detail").mount(self._facts, before="#peek")
+                self._beside_roster.mount(facts, before=self._peek)
                 self.refresh_soon()  # how wide it is
             return
-        agent = snapshot.view.agent(self.selected or "")
-        width = facts.size.width
         if not self._shows_beside or agent is None or not width:
             facts.show([])
             return
         facts.show(agent_facts(agent, snapshot.view, self.context.now, width))
 
     def _paint_tasks(self, snapshot: Snapshot) -> None:
-        rows = self.query_one("#board-tasks", LineList)
+        rows = self._tasks
         if not rows.display or not rows.size.width:
             return
         tasks = tally(snapshot.view.tasks)
@@ -469,9 +458,7 @@ class BoardScreen(BaseScreen):
         rows.note_glyphs(self._tree.glyphs)
 
     def _paint_inbox(self, snapshot: Snapshot) -> None:
-        inbox = self.query_one("#board-inbox", MessageList)
-        name = self.selected
-        agent = snapshot.view.agent(name) if name else None
+        inbox, agent = self._inbox, snapshot.view.agent(self.selected)
         if not inbox.size.width:
             return
         if agent is None:
@@ -494,11 +481,10 @@ class BoardScreen(BaseScreen):
     def _paint_needs(self, snapshot: Snapshot) -> None:
         rows, view = self._needs, snapshot.view
         needs = _needs_beside(view)
-        if rows is None:
+        if not rows.is_attached:
             # Beside a pane that fills the screen it would be seen.
             if needs and self.panes.zoomed is None:
-                self._needs = LineList(id="board-needs", classes="pane")
-                self.query_one("#lists").mount(self._needs, after="#board-work")
+                self._lists.mount(rows, after=self._work)
                 self.refresh_soon()
             return
         rows.set_class(not needs, "-low")
@@ -509,13 +495,19 @@ class BoardScreen(BaseScreen):
             shown = [row.key for row in rows.rows] if rows.has_focus else []
             rows.show([found[key] for key in keep_order(shown, list(found))])
 
+    def _make_cost(self) -> CostRows:
+        """Return the pane of costs. It is loaded only where there is room for it."""
+        from crewboard_tui.views.cost import CostRows
+
+        self._cost = CostRows(id="board-cost", classes="pane")
+        return self._cost
+
     def _paint_cost(self, snapshot: Snapshot) -> None:
-        lists = self.query_one("#lists")
-        rows = cast("CostRows | None", next((each for each in lists.children if each.id == "board-cost"), None))
+        rows = self._cost
         if rows is None:
             # Beside a pane that fills the screen it would be seen.
             if self._tells_cost and self.panes.zoomed is None:
-                lists.mount(_cost_rows())
+                self._lists.mount(self._make_cost())
                 self.refresh_soon()
         elif rows.has_class("-low") == self._tells_cost:
             rows.set_class(not self._tells_cost, "-low")
@@ -528,18 +520,18 @@ class BoardScreen(BaseScreen):
 
     def _paint_pulse(self, snapshot: Snapshot) -> None:
         """Show the tokens of each minute beside the tasks, or below them in lines that are free."""
-        lists, tasks, needs = self.query_one("#lists"), self.query_one("#board-tasks", LineList), self._needs
+        lists, tasks, needs, pane = self._lists, self._tasks, self._needs, self._pulse
         # The costs follow at once: what is free stands below them.
         is_ended = self._tells_cost and self.panes.zoomed is None
         most = max(len(tasks.rows) + 1, _MOST_PULSE + 2)
-        work, limit = self.query_one("#board-work").styles, most if is_ended else None
+        work, limit = self._work.styles, most if is_ended else None
         # Setting it lays out the screen, also where it is the same.
         if (work.max_height and work.max_height.value) != limit:
             work.max_height = limit
         if self.size.width >= HUGE:
             height, width = tasks.size.height, lists.size.width // 2 - 1
         else:
-            below = 0 if needs is None or needs.has_class("-low") else len(needs.rows) + 1
+            below = 0 if not needs.is_attached or needs.has_class("-low") else len(needs.rows) + 1
             height, width = lists.size.height - len(tasks.rows) - 1 - below, lists.size.width
         before, rows = self._pulse_rows, min(_MOST_PULSE, height - 2)
         self._pulse_rows = rows if rows >= _LEAST_PULSE and self.panes.zoomed is None else 0
@@ -558,11 +550,10 @@ class BoardScreen(BaseScreen):
                 from crewboard_tui.views.cost import pulse
 
                 self._pulsed = decides, pulse(found, self.context.now, width, rows)
-            if (pane := self._pulse) is None:
+            if not pane.is_attached:
                 if not self._pulsed[1]:
                     return
-                pane = self._pulse = StaticLines(id="board-pulse", classes="-low")
-                self.query_one("#board-work").mount(pane)
+                self._work.mount(pane)
             if pane.has_class("-low") == bool(self._pulsed[1]):
                 pane.set_class(not self._pulsed[1], "-low")
                 self.refresh_soon()  # the tasks have other room
@@ -573,8 +564,8 @@ class BoardScreen(BaseScreen):
     @on(LineList.Moved, "#roster")
     def _look_at_selected(self) -> None:
         self.ask()
-        self.query_one("#peek", LineView).restart()
-        self.query_one("#board-inbox", MessageList).restart()
+        self._peek.restart()
+        self._inbox.restart()
         self._paint_peek(self.context.snapshot)
         self._paint_inbox(self.context.snapshot)
         self._messaging.follow(self.selection())
@@ -617,8 +608,7 @@ class BoardScreen(BaseScreen):
         self._paint_peek(self.context.snapshot)
 
     def narrow(self) -> None:
-        roster = self.query_one(Roster)
-        roster.narrow(self.search.words, self.search.group)
+        self.rows.narrow(self.search.words, self.search.group)
         self._paint_roster(self.context.snapshot)
         self.refresh_bindings()
 
@@ -631,13 +621,6 @@ class BoardScreen(BaseScreen):
 def _needs_beside(view: TeamView) -> tuple[Need, ...]:
     """Return the needs that are not in the rows of their agents."""
     return tuple(need for need in view.needs if not is_told_by_row(need, view.agent(need.agent)))
-
-
-def _cost_rows() -> CostRows:
-    """Return the pane of costs. It is loaded only where there is room for it."""
-    from crewboard_tui.views.cost import CostRows
-
-    return CostRows(id="board-cost", classes="pane")
 
 
 def agent_facts(agent: AgentView, view: TeamView, now: float, width: int) -> list[Line]:

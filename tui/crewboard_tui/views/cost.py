@@ -272,14 +272,16 @@ class CostScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._priced = ""
+        self.rows: CostRows = CostRows(marks=True, sorts=tuple(SORTS), id="cost", classes="pane")
+        self._spent, self._team_cost = StaticLines(id="spent"), StaticLines(id="team-cost")
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
-        self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
+        self.back_layers = (marks_layer(self.rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
     def body(self) -> Iterable[Widget]:
-        yield StaticLines(id="spent")
-        yield CostRows(marks=True, sorts=tuple(SORTS), id="cost", classes="pane")
-        yield StaticLines(id="team-cost")
+        yield self._spent
+        yield self.rows
+        yield self._team_cost
 
     def on_screen_resume(self) -> None:
         # A project's own table may have changed meanwhile; nothing else here depends on it.
@@ -292,18 +294,14 @@ class CostScreen(BaseScreen):
         return (SpendingRate(), SpendingByMinute())
 
     def selection(self) -> Selection:
-        return select_in(self.context.view, self.rows) if self.is_mounted else Selection()
-
-    @property
-    def rows(self) -> CostRows:
-        return self.query_one("#cost", CostRows)
+        return select_in(self.context.view, self.rows)
 
     def paint(self, snapshot: Snapshot) -> None:
         rows, view, width = self.rows, snapshot.view, self.size.width
         spent = format_spending(view, snapshot.get(SpendingRate()))
         high = next((lines for least, lines in _ROWS if self.size.height >= least), 0)
         above = chart(snapshot.get(SpendingByMinute()) or Spending({}), spent, width, high)
-        self.query_one("#spent", StaticLines).show(above)
+        self._spent.show(above)
         total = rows.read(view, self.search.words, self.search.group)
         # So that the total stands below the last row, also where there is room for more.
         rows.styles.max_height = len(rows.rows) + 1
@@ -311,7 +309,7 @@ class CostScreen(BaseScreen):
         missing = "+ no price for some of the tokens" if bill.usd is not None else why_no_money(view)
         known = " · ".join(filter(None, ("" if above else spent, missing if bill.partial else "", self._priced)))
         told: list[Line] = [(Span("    "), Span(each, "dim")) for each in wrap(known, max(10, width - 5))]
-        self.query_one("#team-cost", StaticLines).show([(Span(" "), *total), *told] if view.agents else told)
+        self._team_cost.show([(Span(" "), *total), *told] if view.agents else told)
         title(rows, f"Cost{rows.state}{self.search.narrowed_to}")
 
     @on(LineList.Moved, "#cost")

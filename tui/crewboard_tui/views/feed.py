@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from textual import on
-from textual.widget import Widget
 
 from crewboard.readmodel.changes import Absence, Happening, HappeningKind
 from crewboard_tui.actions.agents import AgentActions
@@ -38,22 +37,19 @@ class FeedScreen(BaseScreen):
         super().__init__(context)
         self._most = PAGE
         self._read: tuple[tuple[FeedLine, ...], int] = ((), 0)
-        self._rows = FeedRows()
+        self.rows: CollapsibleList = CollapsibleList(id="feed", classes="pane")
+        self._made = FeedRows()
         self.search = Search(context, self.narrow, groups=())
         self.back_layers = (self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
 
-    def body(self) -> Iterable[Widget]:
-        yield CollapsibleList(id="feed", classes="pane")
-
     def on_mount(self) -> None:
-        self.query_one("#feed", CollapsibleList).begin(follows=True)
+        self.rows.begin(follows=True)
 
     def queries(self) -> Iterable[Query[object]]:
         return (Feed(self._most),)
 
     def paint(self, snapshot: Snapshot) -> None:
-        pane = self.query_one("#feed", CollapsibleList)
         # While older lines are loaded, the present ones stay.
         self._read = snapshot.get(Feed(self._most)) or self._read
         lines, older = self._read
@@ -61,30 +57,29 @@ class FeedScreen(BaseScreen):
         if words := self.search.words:
             shown = [each for each in lines if matches(f"{each.agent} {each.what.kind} {each.what.text}", words)]
         nothing = "nothing yet; what agents do will appear here" if snapshot.view.agents else first_hire(self.context)
-        rows = self._rows.read(shown, self.context.now, pane.row_width)
+        rows = self._made.read(shown, self.context.now, self.rows.row_width)
         if older:
             says = f"{older} older lines are not loaded · {self.context.key('list.top')} loads {min(older, PAGE)}"
             rows.insert(0, CollapsibleRow(_OLDER, (Span(says, "warning"),)))
-        pane.read(rows, self.search.nothing(nothing))
+        self.rows.read(rows, self.search.nothing(nothing))
         self._say_whether_it_follows()
 
     def _say_whether_it_follows(self) -> None:
-        pane = self.query_one("#feed", CollapsibleList)
         lines, older = self._read
         newest = f" · newest {len(lines)} of {len(lines) + older}" if older else ""
-        title(pane, f"Feed{newest}{self.search.narrowed_to}", follow_words(pane, self.context.key("fold.follow")))
+        follow = follow_words(self.rows, self.context.key("fold.follow"))
+        title(self.rows, f"Feed{newest}{self.search.narrowed_to}", follow)
 
     def tick(self) -> None:
         """Nothing here has an age."""
 
     @on(LineList.Moved, "#feed")
     def _moved(self) -> None:
-        pane = self.query_one("#feed", CollapsibleList)
         # Else the lines before are not there yet.
-        if pane.selected == _OLDER and self._most <= len(self._read[0]):
+        if self.selected == _OLDER and self._most <= len(self._read[0]):
             self._most += PAGE
             # The cursor stays where they begin.
-            pane.select(next((row.key for row in pane.rows if row.key != _OLDER), None))
+            self.rows.select(next((key for key in self.rows.keys if key != _OLDER), None))
             self.ask()
         self._say_whether_it_follows()
         self.paint_keys()
@@ -117,12 +112,10 @@ class AbsencePage(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._absence = context.absence or Absence(context.now)
+        self.rows = LineList(id="absence", classes="pane")
         self.search = Search(context, self.narrow)
         self.back_layers = (self.search.layer,)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions)
-
-    def body(self) -> Iterable[Widget]:
-        yield LineList(id="absence", classes="pane")
 
     @property
     def _selected(self) -> Happening | None:
@@ -134,7 +127,6 @@ class AbsencePage(BaseScreen):
         return select(self.context.view, here.agent if here else None)
 
     def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002  it tells of the past
-        rows = self.query_one("#absence", LineList)
         found = []
         for at, each in enumerate(self._absence.happenings):
             look = _LOOKS[each.kind]
@@ -146,9 +138,9 @@ class AbsencePage(BaseScreen):
             )
             if matches(f"{each.agent} {each.kind} {each.text}", self.search.words):
                 found.append(Row(str(at), line))
-        rows.show(found or rows.empty_rows(self.search.nothing("only money was spent")))
+        self.rows.show(found or self.rows.empty_rows(self.search.nothing("only money was spent")))
         said = self._absence.describe(self.context.now)
-        title(rows, f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
+        title(self.rows, f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
 
     def tick(self) -> None:
         """Nothing here has an age."""
@@ -162,7 +154,7 @@ class AbsencePage(BaseScreen):
         here, view = self._selected, self.context.view
         if here is None:
             return
-        request = view.request(here.request_id) if here.request_id else None
+        request = view.request(here.request_id)
         if request is not None:
             self.context.navigator.open_request(request)
         elif here.task is not None:

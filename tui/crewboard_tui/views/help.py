@@ -56,12 +56,12 @@ class HelpScreen(ModalScreen[None]):
         super().__init__()
         self._behind = behind
         self._parts = help_parts(behind)
+        self._log = LineView(id="help", classes="dialog", follows=False)
         self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
 
     def compose(self) -> ComposeResult:
-        log = LineView(id="help", classes="dialog", follows=False)
-        title(log, "Keys that work here", self._foot)
-        yield log
+        title(self._log, "Keys that work here", self._foot)
+        yield self._log
 
     def on_mount(self) -> None:
         # How wide a line may be is known once it is laid out; a key that is pressed before that finds lines.
@@ -70,10 +70,10 @@ class HelpScreen(ModalScreen[None]):
             self._behind.paint_keys_of(self)
 
     def on_resize(self) -> None:
-        self.call_after_refresh(lambda: self._paint(self.query_one(LineView).line_width))
+        self.call_after_refresh(lambda: self._paint(self._log.line_width))
 
     def _paint(self, width: int) -> None:
-        self.query_one(LineView).show(lay_out(self._parts, width))
+        self._log.show(lay_out(self._parts, width))
 
 
 def lay_out(parts: Sequence[Sequence[Line]], width: int) -> list[Line]:

@@ -57,6 +57,8 @@ class HireScreen(BaseScreen):
         self._types, self._skipped = type_files.find_all(context.team.directory.root)
         self._shown_type = ""
         """The hash of the project's own type of which the user saw all that it may do; sending again accepts it."""
+        self.form = HireForm(self._first[0], self._types, context.view, context.team, context.key)
+        self._word = StaticLines(id="hire-word")
         self._busy = False
         self._awaited: tuple[str, int, float] | None = None
         """The name of the agent that is being hired, its last run before, and since when it is."""
@@ -74,11 +76,6 @@ class HireScreen(BaseScreen):
         )
 
     @property
-    def form(self) -> HireForm:
-        """The fields."""
-        return self.query_one(HireForm)
-
-    @property
     def focus_chain(self) -> list[Widget]:
         """Return the fields in the order of the form: Textual puts one that has no place yet before all others."""
         order = {field: at for at, field in enumerate(self.walk_children(Widget))}
@@ -88,8 +85,8 @@ class HireScreen(BaseScreen):
         return crumbs_line([snapshot.view.name, "Hire an agent"], "", width)
 
     def body(self) -> Iterable[Widget]:
-        yield HireForm(self._first[0], self._types, self.context.view, self.context.team, self.context.key)
-        yield StaticLines(id="hire-word")
+        yield self.form
+        yield self._word
 
     def on_mount(self) -> None:
         self._fill(*self._first, is_new=self._is_new)
@@ -113,14 +110,14 @@ class HireScreen(BaseScreen):
         wrong = self.problems()
         marked = self.form.mark(wrong)
         width = max(10, self.size.width - 2)
-        word = hang((Span("  "), *self._word(wrong, marked)), width, 2, 2)
+        word = hang((Span("  "), *self._status(wrong, marked)), width, 2, 2)
         is_tall = self.size.height >= TALL
         command = hang((Span("  $ ", "dim"), say(self.command(), "dim")), width, 4, 2 if is_tall else 1)
         told = [piece for text in self.form.consequences() for piece in hang((Span("  "), say(text)), width, 2, 2)]
-        self.query_one("#hire-word", StaticLines).show([*told, *command, *word] if is_tall else [*word, *command])
+        self._word.show([*told, *command, *word] if is_tall else [*word, *command])
         self.refresh_bindings()
 
-    def _word(self, wrong: list[Problem], marked: list[str]) -> Line:
+    def _status(self, wrong: list[Problem], marked: list[str]) -> Line:
         """Return the form's status: starting, refused, ready, or the first problem that no `marked` field shows."""
         send = Span(self.context.key("hire.send"), "key")
         if self._busy:

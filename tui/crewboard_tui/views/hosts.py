@@ -1,11 +1,10 @@
 """`H` Hosts: the machines that run the agents of a team in PostgreSQL."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 from textual import on
-from textual.widget import Widget
 
 from crewboard import StorageError, TeamView
 from crewboard.readmodel.hosts import no_hosts
@@ -108,13 +107,11 @@ class HostsPage(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
+        self.rows = LineList(id="hosts", classes="pane")
         self.search = Search(context, self.narrow, "words of a host: its name, state, label, machine or agents")
         self.back_layers = (self.search.layer,)
         lost = [action for action in AgentActions(context).actions if action.id in _LOST_KEYS]
         self.offer((Action("agent.hire", self._hire),), lost, self.search.actions)
-
-    def body(self) -> Iterable[Widget]:
-        yield LineList(id="hosts", classes="pane")
 
     @property
     def _selected(self) -> HostView | None:

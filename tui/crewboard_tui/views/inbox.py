@@ -48,6 +48,9 @@ class InboxScreen(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
+        self.rows = LineList(id="boxes", classes="pane")
+        self._mail = MessageList(marks=True, sorts=tuple(SORTS), id="mail", classes="pane")
+        self._letter = LineView(id="letter", classes="pane", follows=False)
         self._unread_only = False
         self._most = readmodel_mail.MOST
         """The messages of the open mailbox that are loaded at most: more once the user has scrolled to the first."""
@@ -60,10 +63,10 @@ class InboxScreen(BaseScreen):
         self.search = Search(context, self.narrow, "words of a message, its author or its type", MAIL_GROUPS)
         self._messaging = Messaging(context)
         self.back_layers = (
-            marks_layer(lambda: self.query_one("#mail", MessageList)),
+            marks_layer(self._mail),
             self.panes.layer,
             self.search.layer,
-            Layer(lambda: self.focused is not None and self.focused.id in ("mail", "letter"), self._leave_mail),
+            Layer(lambda: self.focused in (self._mail, self._letter), self._leave_mail),
         )
         own = (
             Action(
@@ -78,37 +81,34 @@ class InboxScreen(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         with Horizontal():
-            yield LineList(id="boxes", classes="pane")
-            yield MessageList(marks=True, sorts=tuple(SORTS), id="mail", classes="pane")
-        letter = LineView(id="letter", classes="pane", follows=False)
-        yield letter
+            yield self.rows
+            yield self._mail
+        yield self._letter
 
     def queries(self) -> Iterable[Query[object]]:
-        name = self._box_name()
-        return (MailTo(name, self._most),) if name else ()
+        return (MailTo(self._box_name, self._most),)
 
     @property
     def orders(self) -> dict[str, str]:
         """Return nothing: in a sorted mailbox no mail is noted as read, so the order ends with the dashboard."""
         return {}
 
-    def _box_name(self) -> str | None:
-        return (self.query_one("#boxes", LineList).selected or OPERATOR) if self.is_mounted else None
+    @property
+    def _box_name(self) -> str:
+        return self.selected or OPERATOR
 
     def go_to(self, key: str) -> None:
         self._is_sent = True
-        self.query_one("#boxes", LineList).want(key)
+        super().go_to(key)
 
     def selection(self) -> Selection:
-        name = self._box_name()
-        view = self.context.view
-        return select(view, name if name and view.agent(name) else None)
+        view, name = self.context.view, self._box_name
+        return select(view, name if view.agent(name) else None)
 
     # ----------------------------------------------------------------------------------------------- painting
 
     def paint(self, snapshot: Snapshot) -> None:
-        boxes = self.query_one("#boxes", LineList)
-        view, width = snapshot.view, boxes.row_width
+        boxes, view, width = self.rows, snapshot.view, self.rows.row_width
         rows = []
         for name in mailboxes(view.names):
             agent, count, mine = view.agent(name), view.unread.get(name, 0), is_operator_mailbox(name, view.names)
@@ -125,7 +125,7 @@ class InboxScreen(BaseScreen):
         self._paint_mail(snapshot)
 
     def _box(self, view: TeamView) -> MailboxInfo:
-        name = self._box_name() or OPERATOR
+        name = self._box_name
         mine = is_operator_mailbox(name, view.names)
         unread = view.unread.get(name, 0)
         return MailboxInfo(name, operators=mine, unread=unread, now=self.context.now, answered=view.answered)
@@ -157,9 +157,8 @@ class InboxScreen(BaseScreen):
         return self._shown_of[1]
 
     def _paint_mail(self, snapshot: Snapshot) -> None:
-        pane = self.query_one("#mail", MessageList)
-        box = self._box(snapshot.view)
-        if self.query_one("#letter") in (self.focused, self.panes.zoomed):
+        pane, below, box = self._mail, self._letter, self._box(snapshot.view)
+        if below in (self.focused, self.panes.zoomed):
             # A message that is being read stays.
             pane.follow = False
         # While more of the mailbox is loaded, what was loaded before stays.
@@ -184,7 +183,7 @@ class InboxScreen(BaseScreen):
         whose = _whose(box, pane.size.width - 5, snapshot.view.lead)
         title(pane, f"{whose}{pane.state}", " · ".join(filter(None, (narrowed, pane.below, follow))))
         self._note_seen()
-        below, thread, letter = self.query_one("#letter", LineView), pane.thread, pane.letter
+        thread, letter = pane.thread, pane.letter
         title(below, "Thread" if thread else "Message")
         if thread is not None:
             below.show(story_lines(thread, self.context.now, below.line_width, self.context.team.operator))
@@ -194,13 +193,12 @@ class InboxScreen(BaseScreen):
 
     def _note_seen(self) -> None:
         """Note how far the operator's own mail was in sight; what a filter leaves out was not."""
-        snapshot, pane = self.context.snapshot, self.query_one("#mail", MessageList)
-        name = self._box_name()
+        snapshot, pane, name = self.context.snapshot, self._mail, self._box_name
         in_sight = (
             self.is_current and self.panes.zoomed in (None, pane) and not self.search.is_narrowed and not pane.is_sorted
         )
-        mailbox = snapshot.get(MailTo(name, self._most)) if name else None
-        if not in_sight or not name or name not in operator_mailboxes(snapshot.view.names) or mailbox is None:
+        mailbox = snapshot.get(MailTo(name, self._most))
+        if not in_sight or name not in operator_mailboxes(snapshot.view.names) or mailbox is None:
             return
         seen = pane.shown_to(self._seen.get(name, 0))
         last = next((each.end for each in reversed(mailbox.letters) if not is_notice(each.message)), 0)
@@ -211,9 +209,9 @@ class InboxScreen(BaseScreen):
 
     @on(LineList.Moved, "#boxes")
     def _other_box(self) -> None:
-        self._note_read(keep=self._box_name())
+        self._note_read(keep=self._box_name)
         self._came_at = monotonic()
-        self.query_one("#mail", MessageList).restart()
+        self._mail.restart()
         self._load_newest()
         self.ask()
         self._paint_mail(self.context.snapshot)
@@ -228,25 +226,24 @@ class InboxScreen(BaseScreen):
         if not self.is_in_front:
             # Forgetting what was read leaves no letter; it stays forgotten.
             return
-        mail = self.query_one("#mail", MessageList)
-        if mail.selected == OLDER:
+        if self._mail.selected == OLDER:
             # Twice as many messages are loaded; the cursor stays where they begin.
-            mailbox = self.context.snapshot.get(MailTo(self._box_name() or OPERATOR, self._most))
-            mail.select(next((key for key in mail.keys if key != OLDER), None))
+            mailbox = self.context.snapshot.get(MailTo(self._box_name, self._most))
+            self._mail.select(next((key for key in self._mail.keys if key != OLDER), None))
             # Else those before are not there yet.
             if mailbox is not None and mailbox.has_older:
                 self._most *= 2
                 self.ask()
-        self.query_one("#letter", LineView).restart()
+        self._letter.restart()
         self._paint_mail(self.context.snapshot)
 
     @on(LineList.Opened, "#boxes")
     def _into_box(self) -> None:
-        self.query_one("#mail").focus()
+        self._mail.focus()
 
     @on(LineList.Opened, "#mail")
     def _into_letter(self) -> None:
-        self.panes.read_in(self.query_one("#letter"))
+        self.panes.read_in(self._letter)
 
     def on_screen_resume(self) -> None:
         if self._seen:  # it was not left, but only covered
@@ -255,12 +252,11 @@ class InboxScreen(BaseScreen):
         if self._is_sent:
             return
         # The operator's mailbox that has something new, if the selected one is another of theirs with nothing new.
-        boxes, view = self.query_one("#boxes", LineList), self.context.view
+        view = self.context.view
         own = [name for name in mailboxes(view.names) if is_operator_mailbox(name, view.names)]
         new = [name for name in own if view.unread.get(name)]
-        selected = boxes.selected or OPERATOR
-        if new and selected not in new and selected in own:
-            boxes.want(new[0])
+        if new and self._box_name not in new and self._box_name in own:
+            self.rows.want(new[0])
 
     def on_screen_suspend(self, event: events.ScreenSuspend) -> None:  # noqa: ARG002
         # A palette or a help page on top still shows the mail behind it.
@@ -270,12 +266,12 @@ class InboxScreen(BaseScreen):
             if self._most != readmodel_mail.MOST:
                 self._load_newest()
             # It opens at what is new. If nothing is, the rows are still right.
-            self.query_one("#mail", MessageList).restart()
+            self._mail.restart()
 
     def forget(self) -> None:
         super().forget()
         self._load_newest()
-        self.query_one("#mail", MessageList).read([], self._box(self.context.view))
+        self._mail.read([], self._box(self.context.view))
 
     def on_unmount(self) -> None:
         self._note_read(keep=None)
@@ -297,27 +293,22 @@ class InboxScreen(BaseScreen):
         agent = self.selection().agent
         if agent is not None:
             return [agent.name]
-        if not self.is_mounted:
-            return []
-        mail = self.query_one("#mail", MessageList)
-        authors = (letter.message.from_ for letter in mail.marked_letters or ([mail.letter] if mail.letter else []))
+        letters = self._mail.marked_letters or ([self._mail.letter] if self._mail.letter else [])
+        authors = (letter.message.from_ for letter in letters)
         return [name for name in dict.fromkeys(authors) if self.context.view.agent(name)]
 
     def _reply(self, _: Selection) -> None:
-        mail = self.query_one("#mail", MessageList)
         if names := self._writes_to():
-            self._messaging.write_to(names, lambda _: mail.unmark(mail.shown_marks))
+            self._messaging.write_to(names, lambda _: self._mail.unmark(self._mail.shown_marks))
 
     def _leave_mail(self) -> None:
         """Give the focus back: from a message to its mailbox, from there to the mailboxes."""
-        in_letter = self.focused is not None and self.focused.id == "letter"
-        self.query_one("#mail" if in_letter else "#boxes").focus()
+        (self._mail if self.focused is self._letter else self.rows).focus()
 
     @property
     def copied(self) -> str:
-        mail = self.query_one("#mail", MessageList)
-        reads_one = self.focused is not None and self.focused.id == "letter" and mail.thread is None
-        return mail.copied if reads_one else super().copied
+        reads_one = self.focused is self._letter and self._mail.thread is None
+        return self._mail.copied if reads_one else super().copied
 
 
 def _whose(box: MailboxInfo, width: int, lead: str) -> str:

@@ -56,9 +56,11 @@ class NeedsScreen(BaseScreen):
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
         self._order: list[str] = []
+        self.rows = LineList(marks=True, sorts=tuple(SORTS), chosen_by_key="unblocks", id="needs", classes="pane")
+        self._why = LineView(id="why", classes="pane", follows=False)
         self.search = Search(context, self.narrow, "words of a need, its agent or its kind", NEED_GROUPS)
-        self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
-        self._marked = ReadText(context, self, "#why")
+        self.back_layers = (marks_layer(self.rows), self.panes.layer, self.search.layer)
+        self._marked = ReadText(context, self._why)
 
         def holds_back(count: int) -> bool:
             """Return True if part of the marked permissions is unread, so that the key does not act yet."""
@@ -79,13 +81,13 @@ class NeedsScreen(BaseScreen):
             self.panes.actions,
         )
 
+    def body(self) -> Iterable[Widget]:
+        yield self.rows
+        yield self._why
+
     @cached_property
     def _typed(self) -> CommandLine:
         return CommandLine.of(self.context.team)
-
-    def body(self) -> Iterable[Widget]:
-        yield LineList(marks=True, sorts=tuple(SORTS), chosen_by_key="unblocks", id="needs", classes="pane")
-        yield LineView(id="why", classes="pane", follows=False)
 
     def queries(self) -> Iterable[Query[object]]:
         need = self.selected_need()
@@ -104,8 +106,6 @@ class NeedsScreen(BaseScreen):
         return self.selected
 
     def selection(self) -> Selection:
-        if not self.is_mounted:
-            return Selection()
         view = self.context.view
         needs = [need for key in self.rows.targets if (need := view.need(key)) is not None]
         agents = {need.key: need.agent for need in view.needs}
@@ -156,8 +156,7 @@ class NeedsScreen(BaseScreen):
         self.paint_times(snapshot)
 
     def _paint_why(self, snapshot: Snapshot) -> None:
-        pane = self.query_one("#why", LineView)
-        need = self.selected_need()
+        pane, need = self._why, self.selected_need()
         self.panes.show_below(pane, shown=need is not None or bool(self._permissions.requests))
         if marked := self._permissions.requests:
             before, self._marked_before = self._marked_before, tuple(request.sha256 for request in marked)
@@ -171,7 +170,7 @@ class NeedsScreen(BaseScreen):
             title(pane, "Why")
             pane.show([])
             return
-        opens = bool(need.request_id or need.task or need.mailbox or need.other) and self.query_one("#needs").has_focus
+        opens = bool(need.request_id or need.task or need.mailbox or need.other) and self.rows.has_focus
         about = f"#{need.task}" if need.task else need.agent
         title(pane, f"{about} · why", f"{self.context.key('list.open')} open" if opens else "")
         pane.show(explanation_lines(need, snapshot, self.context.now, pane.line_width, self._typed))
@@ -180,7 +179,7 @@ class NeedsScreen(BaseScreen):
     def _explain(self) -> None:
         self.ask()
         if not self._permissions.requests:
-            self.query_one("#why", LineView).restart()
+            self._why.restart()
         self._paint_why(self.context.snapshot)
         self.paint_times(self.context.snapshot)
         self.paint_keys()
@@ -193,7 +192,7 @@ class NeedsScreen(BaseScreen):
             return
         if need.kind == "result" and not self.context.read_only:
             self.context.note_read(partial(messages.acknowledge_marks, self.context.team, dict(need.marks)))
-        request = view.request(need.request_id) if need.request_id else None
+        request = view.request(need.request_id)
         if request is not None:
             self.context.navigator.open_request(request)
         elif need.in_worktrees:
@@ -235,14 +234,12 @@ class RulesPage(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
+        self.rows = LineList(id="rules", classes="pane")
         self.search = Search(context, self.narrow, "words of a rule")
         self.back_layers = (self.search.layer,)
         why = "select a rule first"
         revoke = Action("rule.revoke", self._revoke, lambda _: None if self._selected is not None else why)
         self.offer((revoke,), self.search.actions)
-
-    def body(self) -> Iterable[Widget]:
-        yield LineList(id="rules", classes="pane")
 
     def queries(self) -> Iterable[Query[object]]:
         return (Rules(),)

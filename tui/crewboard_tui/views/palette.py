@@ -243,21 +243,21 @@ class Menu(ModalScreen[str | None]):
         super().__init__()
         self._behind = behind
         selection = behind.selection()
+        self._rows = LineList(id="verbs", classes="dialog")
         self._about = selection.identity
         self._row = _row_of(behind)
         self._names = _names(selection)
         self._verbs = dict(_verbs(behind, selection))
 
     def compose(self) -> ComposeResult:
-        rows = LineList(id="verbs", classes="dialog")
         key, names = self._behind.context.key, list(self._names)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         about = ", ".join(names[:_NAMED]) + more
-        title(rows, about or "What can be done here", f"{key('list.open')} does it · {key('menu.leave')} back")
-        yield rows
+        title(self._rows, about or "What can be done here", f"{key('list.open')} does it · {key('menu.leave')} back")
+        yield self._rows
 
     def on_mount(self) -> None:
-        self.query_one(LineList).show([Row(ident, line) for ident, line in self._verbs.items()])
+        self._rows.show([Row(ident, line) for ident, line in self._verbs.items()])
         self._place()
         self._behind.paint_keys_of(self)
 
@@ -266,7 +266,7 @@ class Menu(ModalScreen[str | None]):
 
     def _place(self) -> None:
         """Put the list beside the selected row, or in the corner if no row is selected."""
-        rows, (width, height) = self.query_one(LineList), self.app.size
+        rows, (width, height) = self._rows, self.app.size
         lines = min(len(self._verbs) + 2, max(2, height - _ABOVE - _BELOW))
         wide = min(width, _EDGES + max(map(width_of, self._verbs.values()), default=0))
         at, behind = Offset(0, height), self._behind.focused
@@ -289,7 +289,7 @@ class Menu(ModalScreen[str | None]):
         self.dismiss(event.key)
 
     def on_click(self, event: events.Click) -> None:
-        rows = self.query_one(LineList)
+        rows = self._rows
         if not rows.region.contains(event.screen_x, event.screen_y):
             self.dismiss(None)
         elif event.get_content_offset(rows) is not None:

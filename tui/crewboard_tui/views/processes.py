@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec import Struct
 from textual import on
-from textual.widget import Widget
 
 from crewboard.readmodel.processes import Usage
 from crewboard.readmodel.team import AgentView, describe_runner
@@ -91,22 +90,20 @@ class ProcessesScreen(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
+        self.rows = LineList(marks=True, sorts=tuple(SORTS), id="processes", classes="pane")
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self._measured: Mapping[str, tuple[Usage, ...]] = {}
         """Measurements of the agents whose rows were shown last."""
-        self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
+        self.back_layers = (marks_layer(self.rows), self.panes.layer, self.search.layer)
         self.offer(AgentActions(context).actions, Messaging(context).actions, self.search.actions, self.panes.actions)
-
-    def body(self) -> Iterable[Widget]:
-        yield LineList(marks=True, sorts=tuple(SORTS), id="processes", classes="pane")
 
     def queries(self) -> Iterable[Query[object]]:
         name = self.selected
-        shown = tuple(sorted(filter(None, self.rows.seen_keys))) if self.is_mounted else ()
+        shown = tuple(sorted(filter(None, self.rows.seen_keys)))
         return (*((CrashOf(name), ProcessOf(name)) if name else ()), *((Usages(shown),) if shown else ()))
 
     def selection(self) -> Selection:
-        return select_in(self.context.view, self.rows) if self.is_mounted else Selection()
+        return select_in(self.context.view, self.rows)
 
     def paint(self, snapshot: Snapshot) -> None:
         rows = self.rows
@@ -163,8 +160,7 @@ class ProcessesScreen(BaseScreen):
         self.paint_detail(snapshot)
 
     def paint_detail(self, snapshot: Snapshot) -> None:
-        pane, name = self.detail, self.selected
-        agent = snapshot.view.agent(name) if name else None
+        pane, agent = self.detail, snapshot.view.agent(self.selected)
         title(pane, agent.name if agent else "Process")
         self.panes.show_below(pane, shown=agent is not None)
         pane.show(process_lines(agent, snapshot, self.context.now, pane.line_width) if agent else [])

@@ -120,7 +120,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
         return [*lines, *fact_lines(facts, width)]
     if need.kind == "death" and report is not None and report.agent == need.agent:
         return crash_lines(report, now, width)
-    request = view.request(need.request_id) if need.request_id else None
+    request = view.request(need.request_id)
     if request is not None:
         payload = request.payload
         reasons = [(name, str(payload.get(name) or "")) for name in ("risk", "why")]
@@ -484,7 +484,7 @@ def _orphaned(task: Task, view: TeamView | None = None) -> str:
     words = f"{TASK_LOOKS['orphaned'].word} by {task.last_owner}"
     if view is None:
         return words
-    agent = view.agent(task.last_owner) if task.last_owner else None
+    agent = view.agent(task.last_owner)
     if agent is None:
         return f"{words}, who is gone"
     if agent.alive:

@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec.structs import replace
 from textual import on
-from textual.widget import Widget
 
 from crewboard import Task
 from crewboard_tui.actions.agents import AgentActions, TaskActions
@@ -62,9 +61,10 @@ class TasksScreen(BaseScreen):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__(context)
+        self.rows = LineList(marks=True, sorts=tuple(SORTS), id="tasks", classes="pane")
         self.search = Search(context, self.narrow, FINDS_TASKS, TASK_GROUPS)
         self._tree, self._done = TaskTree(), DoneTasks()
-        self.back_layers = (marks_layer(lambda: self.rows), self.panes.layer, self.search.layer)
+        self.back_layers = (marks_layer(self.rows), self.panes.layer, self.search.layer)
         self.offer(
             TaskActions(context).actions,
             unavailable(lambda: "not on the task board", *_ABOUT_THE_OWNER),
@@ -73,9 +73,6 @@ class TasksScreen(BaseScreen):
             self.search.actions,
             self.panes.actions,
         )
-
-    def body(self) -> Iterable[Widget]:
-        yield LineList(marks=True, sorts=tuple(SORTS), id="tasks", classes="pane")
 
     def selected_task(self) -> Task | None:
         selected = self.selected
@@ -88,8 +85,6 @@ class TasksScreen(BaseScreen):
 
     def selection(self) -> Selection:
         """Return the tasks and their owners, or the agents that had them and may come back."""
-        if not self.is_mounted:
-            return Selection()
         rows, view = self.rows, self.context.view
         owners = {str(task.id): task.last_owner if is_orphan(task) else task.owner for task in view.tasks}
         targets = set(rows.targets)

@@ -63,6 +63,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         `is_empty` says that the team `here` has no agents.
         """
         super().__init__()
+        self._rows = LineList(id="teams", classes="dialog")
         self._is_empty = is_empty
         self._found = dict(found or {})
         offered = [TeamDirectory(here.path.with_name(name)) for name in self._found]
@@ -74,18 +75,17 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         self._seen: dict[str, Line] = {}
 
     def compose(self) -> ComposeResult:
-        rows = LineList(id="teams", classes="dialog")
         title(
-            rows,
+            self._rows,
             f"Teams · {len(self._teams)}",
             f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay",
         )
-        yield rows
+        yield self._rows
 
     def on_mount(self) -> None:
         self.bindings_updated_signal.subscribe(self, lambda _: self._paint_keys())
         # A team without agents is left for one that works.
-        self.query_one(LineList).want(next(iter(self._found), self._here) if self._is_empty else self._here)
+        self._rows.want(next(iter(self._found), self._here) if self._is_empty else self._here)
         self._paint()
         threading.Thread(target=self._look_at_all, name="crewboard-teams", daemon=True).start()
 
@@ -124,7 +124,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         self._paint()
 
     def _paint(self) -> None:
-        rows, longest, found = self.query_one(LineList), max(map(len, self._teams)), []
+        rows, longest, found = self._rows, max(map(len, self._teams)), []
         for name in self._teams:
             here = "  here" if name == self._here else ""
             left = (Span(pad(name, longest) + "  ", "bold"), *self._seen.get(name, (Span("…", "dim"),)))
@@ -144,5 +144,5 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         self.dismiss(TeamChoice("create", self._teams[self._here]))
 
     def action_delete(self) -> None:
-        if (name := self.query_one(LineList).selected) is not None and name not in self._found:
+        if (name := self._rows.selected) is not None and name not in self._found:
             self.dismiss(TeamChoice("delete", self._teams[name]))

@@ -12,8 +12,6 @@ from crewboard_tui.render.lines import Line, plain, width_of
 from crewboard_tui.render.sanitize import has_hidden, revealing
 
 if TYPE_CHECKING:
-    from textual.screen import Screen
-
     from crewboard import Request
     from crewboard_tui.context import AppContext
     from crewboard_tui.widgets.line_view import LineView
@@ -60,17 +58,16 @@ class _Place(Struct, frozen=True):
 
 
 class ReadText:
-    """The text in the pane `pane` of a screen, and which of it stood on the screen.
+    """The text in a pane of a screen, and which of it stood on the screen.
 
     That is kept by character, not by line, because other widths break the text at other places; blanks do not count.
     The context keeps it as long as the dashboard runs, also for the page of the same request that is opened again.
     What is redacted in it is unread until the text was shown while it `reveals`.
     """
 
-    def __init__(self, context: "AppContext", screen: "Screen[None]", pane: str) -> None:
+    def __init__(self, context: "AppContext", pane: "LineView") -> None:
         self._context = context
-        self._screen = screen
-        self._selector = pane
+        self._pane = pane
         self._lines: list[Line] = []
         self._places: list[_Place] = []
         self._widths: list[int] = []
@@ -90,10 +87,6 @@ class ReadText:
         """True if something in the text is redacted."""
         self.places: list[range] = []
         """The place of each line of the pane in the text, as that of its passage."""
-
-    @property
-    def _pane(self) -> "LineView":
-        return self._screen.query_one(self._selector)  # type: ignore[return-value]
 
     # ------------------------------------------------------------------------------------------- what was shown
 
@@ -219,7 +212,7 @@ class ReadText:
             self._context.say(f"{missing}; {press}", "warning", AGAIN_WITHIN)
         if unread:
             # A pane that was hidden must be laid out first.
-            self._screen.call_after_refresh(self._go_to, unread[0] if line is None else line)
+            self._pane.screen.call_after_refresh(self._go_to, unread[0] if line is None else line)
         return True
 
     def _go_to(self, line: int) -> None:

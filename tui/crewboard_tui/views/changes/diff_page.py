@@ -54,6 +54,9 @@ class ChangesPage(BaseScreen):
 
     def __init__(self, context: AppContext, reader: "ChangesReader", name: str) -> None:
         super().__init__(context)
+        self.rows = LineList(id="files", classes="pane")
+        # The signs of folds are no plus and minus here, which are those of lines.
+        self._pane = CollapsibleList(("▾", "▹"), id="diff", classes="pane")
         self._reader = reader
         self._agent = name
         self._path = ""
@@ -67,7 +70,7 @@ class ChangesPage(BaseScreen):
         self._noted: dict[tuple[int, int], LineNote] = {}
         """The notes on the file that is shown, by the place of their line: the hunk, and the line in it."""
         self.search = Search(context, self.narrow, "words of a path")
-        leave = Layer(self._is_in_diff, lambda: self.query_one("#files").focus())
+        leave = Layer(lambda: self.focused is self._pane, self.rows.focus)
         self.back_layers = (self.panes.layer, self.search.layer, leave)
         own = (
             Action("changes.next", lambda _: self._go(1), self._why_no_file),
@@ -101,9 +104,8 @@ class ChangesPage(BaseScreen):
 
     def body(self) -> Iterable[Widget]:
         with Container(id="review"):
-            yield LineList(id="files", classes="pane")
-            # The signs of folds are no plus and minus here, which are those of lines.
-            yield CollapsibleList(("▾", "▹"), id="diff", classes="pane")
+            yield self.rows
+            yield self._pane
 
     def on_screen_resume(self) -> None:
         self._reader.show = self.refresh_all
@@ -196,7 +198,7 @@ class ChangesPage(BaseScreen):
         return [row.key for row in self.rows.rows if row.key]
 
     def _paint_diff(self) -> None:
-        pane = self.query_one("#diff", CollapsibleList)
+        pane = self._pane
         path = self.rows.selected or ""
         is_other, self._path = path != self._path, path
         if not pane.size:
@@ -259,8 +261,7 @@ class ChangesPage(BaseScreen):
     @property
     def _note(self) -> LineNote | None:
         """Return the note on the line under the cursor, whether it is written or not; None if there is no line."""
-        pane = self.query_one("#diff", CollapsibleList)
-        key, _, row = (pane.selected or "").partition("\n")
+        key, _, row = (self._pane.selected or "").partition("\n")
         lost = next((note for note in self._notes_here if note.draft == key), None)
         found = self._file
         if lost is not None or found is None or not row or key not in self._lines:
@@ -272,7 +273,7 @@ class ChangesPage(BaseScreen):
     @property
     def _noted_line(self) -> LineNote | None:
         """Return the note on the line under the cursor, if the diff has the focus."""
-        return self._note if self.is_ready and self._is_in_diff() else None
+        return self._note if self.focused is self._pane else None
 
     def _write_note(self, _: Selection) -> None:
         note = self._note
@@ -317,8 +318,8 @@ class ChangesPage(BaseScreen):
         changes = self._changes
         if not self.is_ready or changes is None or not self._path:
             return None
-        key = (self.query_one("#diff", CollapsibleList).selected or "").partition("\n")[0]
-        hunk = int(key) + 1 if self._is_in_diff() and key in self._lines else None
+        key = (self._pane.selected or "").partition("\n")[0]
+        hunk = int(key) + 1 if self.focused is self._pane and key in self._lines else None
         return Part(self._path, hunk, changes.commit)
 
     # ---------------------------------------------------------------------------------------------- moving
@@ -332,16 +333,13 @@ class ChangesPage(BaseScreen):
         if self._path in paths:
             self.rows.select(paths[(paths.index(self._path) + by) % len(paths)])
 
-    def _is_in_diff(self) -> bool:
-        return self.focused is not None and self.focused.id == "diff"
-
     @on(LineList.Moved, "#files")
     def _other_file(self) -> None:
         self._paint_diff()
 
     @on(LineList.Opened, "#files")
     def _into_diff(self) -> None:
-        self.query_one("#diff").focus()
+        self._pane.focus()
 
     @on(LineList.Moved, "#diff")
     def _other_line(self) -> None:

@@ -199,6 +199,7 @@ class MergePage(BaseScreen):
         note_merge: Callable[[Acceptance], None],
     ) -> None:
         super().__init__(context)
+        self._pane = LineView(id="preview", classes="pane", follows=False)
         self._agent = name
         self._note_merge = note_merge
         self._draft = for_merge(name)
@@ -214,7 +215,7 @@ class MergePage(BaseScreen):
         self._branch = ""
         """The branch that the work goes to; empty while it is not known."""
         self._is_checking = False
-        self._asked = ReadText(context, self, "#preview")
+        self._asked = ReadText(context, self._pane)
         self.texts = (self._asked,)
         self.back_layers = (self.panes.layer,)
         own = (
@@ -231,7 +232,7 @@ class MergePage(BaseScreen):
         return crumbs_line(["Changes", self._agent, "merge"], "", width)
 
     def body(self) -> Iterable[Widget]:
-        yield LineView(id="preview", classes="pane", follows=False)
+        yield self._pane
 
     def on_mount(self) -> None:
         self._check(self._terms)
@@ -291,11 +292,9 @@ class MergePage(BaseScreen):
         )  # fmt: skip
 
     def paint(self, snapshot: Snapshot) -> None:  # noqa: ARG002
-        pane = self.query_one("#preview", LineView)
-        if not pane.size:
-            return
-        self._asked.show(self._whole(pane.line_width))
-        self._show_progress()
+        if self._pane.size:
+            self._asked.show(self._whole(self._pane.line_width))
+            self._show_progress()
 
     def _whole(self, width: int) -> Iterator[Passage]:
         terms = self._terms
@@ -326,13 +325,13 @@ class MergePage(BaseScreen):
     @property
     def copied(self) -> str:
         """Return the text to copy: the page, in which keys stay redacted also while they are shown."""
-        width = self.query_one("#preview", LineView).line_width
-        return "\n".join(plain(line).rstrip() for passage in self._whole(width) for line in passage.lines)
+        passages = self._whole(self._pane.line_width)
+        return "\n".join(plain(line).rstrip() for passage in passages for line in passage.lines)
 
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
         state = "checking …" if self._is_checking else self._asked.progress
-        title(self.query_one("#preview", LineView), f"Merge the work of {self._agent}", state)
+        title(self._pane, f"Merge the work of {self._agent}", state)
 
     def _changed_by(self, ident: str) -> Line:
         return (Span(self.context.key(ident), "key", ident), Span(" changes it", "dim"))

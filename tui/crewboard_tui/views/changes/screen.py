@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from textual import on
-from textual.widget import Widget
 
 from crewboard.records.base import counted
 from crewboard_tui.actions.agents import AgentActions, PuttingBack
@@ -59,6 +58,7 @@ class ChangesScreen(BaseScreen):
         """The agent whose diff was asked for last."""
         self._painted: tuple[object, ...] = ()
         """The values that the pane of the work was painted from."""
+        self.rows = LineList(sorts=SORTS, id="changes", classes="pane")
         self.search = Search(context, self.narrow, FINDS_AGENTS)
         self.back_layers = (self.panes.layer, self.search.layer)
         own = (
@@ -70,9 +70,6 @@ class ChangesScreen(BaseScreen):
         agent = (AgentActions(context).actions, Messaging(context).actions)
         merging = Merging(context, self._reader, self.app.push_screen)
         self.offer(own, merging.actions, *agent, self.search.actions, self.panes.actions)
-
-    def body(self) -> Iterable[Widget]:
-        yield LineList(sorts=SORTS, id="changes", classes="pane")
 
     def on_screen_resume(self) -> None:
         self._reader.show = self.refresh_all

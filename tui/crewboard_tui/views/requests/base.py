@@ -49,6 +49,8 @@ class RequestPage:
         self._screen = screen
         self._context = screen.context
         self._word = word
+        self.facts = StaticLines(id="facts")
+        """The lines above the pane in which the facts stand."""
         self.commands = RequestActions(screen.context, request)
         """The commands that answer it."""
         self.outcome: str | None = self._outcome(request, self._context.view)
@@ -143,9 +145,7 @@ class RequestPage:
             fewest, self._screen.size.height - (_BELOW_FACTS if self._screen.size.height >= TALL else _BELOW_FACTS_LOW)
         )
         most = next((most for most in (4, 3, 2) if len(hang_facts(facts, width, most)) <= room), 1)
-        self._screen.query_one("#facts", StaticLines).show(
-            [(Span(" "), *piece) for piece in hang_facts(facts, width, most)[:room]]
-        )
+        self.facts.show([(Span(" "), *piece) for piece in hang_facts(facts, width, most)[:room]])
 
     def head_lines(self) -> list[Line]:
         """Return who asks, since when, and under which hash; below it for which task."""

@@ -257,6 +257,10 @@ class ReviewScreen(BaseScreen):
         super().__init__(context)
         self.subject = self.page = RequestPage(self, request, self._title_word)
         carried = [] if self.page.is_over or context.read_only else [*versions_before(request, context.view)]
+        self._text, self._plan, self._meter = Horizontal(id="text"), PlanText(self), StaticLines(id="meter")
+        self._impact = LineView(id="impact", classes="pane", follows=False)
+        # It only stands there whole, so that there is nothing to scroll.
+        self._impact.can_focus = False
         self._carried = carry_over_notes(request, carried, context.drafts)
         """The number of notes on versions before that were not sent."""
         self._editing = False
@@ -265,10 +269,10 @@ class ReviewScreen(BaseScreen):
         """True while the terms are shown in the place of the plan."""
         self._other_place = 0
         """The scroll position of the plan while revisions are compared, and the other way round."""
-        self._asked = ReadText(context, self, "#plan")
+        self._asked = ReadText(context, self._plan)
         """The text that is asked about. The comparison of two revisions is shown in the same pane."""
-        self._compared = ReadText(context, self, "#plan")
-        self._beside = ReadText(context, self, "#impact")
+        self._compared = ReadText(context, self._plan)
+        self._beside = ReadText(context, self._impact)
         """The facts that are not in the text of what is asked, because they stand beside it."""
         self._is_apart = False
         """True while the text of what is asked is without the facts, so that these must be read, too."""
@@ -313,17 +317,11 @@ class ReviewScreen(BaseScreen):
         self.offer(own, self.page.actions, self.panes.actions)
 
     def body(self) -> Iterable[Widget]:
-        yield StaticLines(id="facts")
-        with Horizontal(id="text"):
-            yield PlanText(self)
-            yield self.terms
-            yield self.editor
-            impact = LineView(id="impact", classes="pane", follows=False)
-            # It only stands there whole, so that there is nothing to scroll.
-            impact.can_focus = False
-            impact.styles.width = self._impact_width
-            yield impact
-        yield StaticLines(id="meter")
+        self._impact.styles.width = self._impact_width
+        yield self.page.facts
+        with self._text:
+            yield from (self._plan, self.terms, self.editor, self._impact)
+        yield self._meter
         yield self.feedback
 
     def compose(self) -> ComposeResult:
@@ -384,7 +382,7 @@ class ReviewScreen(BaseScreen):
     def copied(self) -> str:
         """Return the text to copy: the difference while revisions are compared, else what is asked, as it is shown."""
         if self._comparing:
-            return self.query_one("#plan", LineView).copied
+            return self._plan.copied
         return self._shown.plan if self._is_plan else super().copied
 
     def _title_word(self) -> str:
@@ -427,7 +425,7 @@ class ReviewScreen(BaseScreen):
         if self._choosing:
             self.terms.paint()
         is_beside = self._show_beside()
-        plan = self.query_one("#plan", PlanText)
+        plan = self._plan
         if plan.size:  # hidden, or not laid out again yet, it has no width to break lines at
             if self._comparing and (pair := self._pair):
                 names = [f"v{revision_of(each, snapshot.view)}" for each in pair]
@@ -456,12 +454,12 @@ class ReviewScreen(BaseScreen):
                 Passage(named(request, "who"), who),
                 *(
                     Passage(named(request, f"{plain(fact)} beside"), hang_facts([fact], width, _WHOLE))
-                    for fact in [*self._answer_before(), *self._notes_line(), *self._impact(lists=True)]
+                    for fact in [*self._answer_before(), *self._notes_line(), *self._impact_facts(lists=True)]
                 ),
                 *plan_lists(request, self._touches, self.context.now, width),
                 Passage(named(request, "binding"), [(), *binding]),
             ]
-        room = self.query_one("#text").size.height - 1
+        room = self._text.size.height - 1
         more = [piece for fact in self._context_facts() for piece in hang_facts([fact], self._impact_width - 3, _WHOLE)]
         if passages and more and sum(len(passage.lines) for passage in passages) + 1 + len(more) <= room:
             # Named without its numbers: a cost that grows is no news to read.
@@ -470,10 +468,9 @@ class ReviewScreen(BaseScreen):
         if fits != self.has_class("-beside") and room > 0:
             self.set_class(fits, "-beside")
             self.refresh_soon()
-        impact = self.query_one("#impact", LineView)
-        impact.styles.width = self._impact_width
-        if fits and impact.size:
-            title(impact, "Facts")
+        self._impact.styles.width = self._impact_width
+        if fits and self._impact.size:
+            title(self._impact, "Facts")
             self._beside.show(passages)
         return fits
 
@@ -545,7 +542,7 @@ class ReviewScreen(BaseScreen):
         known = found is not None and (found.plan == self.page.seen.id or not self.page.outcome)
         return found if known else None
 
-    def _impact(self, *, lists: bool = False) -> list[Line]:
+    def _impact_facts(self, *, lists: bool = False) -> list[Line]:
         """Return what it touches, one line each; the whole lists are below the plan, or with `lists` below these."""
         found = plan_impact_lines(self.page.seen, self._touches, self.context.now, lists=lists)
         found += overlap_lines(self.page.seen, self.context.view)
@@ -596,7 +593,7 @@ class ReviewScreen(BaseScreen):
             yield Passage("", [(), (Span(f" {_END} ".center(width, "╌"), "dim"),)])
             return
         yield Passage(named(request, "head"), hang_facts(self.page.head_lines(), width, _FACT_LINES))
-        for fact in [*self._answer_before(), *self._notes_line(), *self._impact()]:
+        for fact in [*self._answer_before(), *self._notes_line(), *self._impact_facts()]:
             # Named by its words, so that a new one must be read.
             yield Passage(named(request, plain(fact)), hang_facts([fact], width, _FACT_LINES))
         yield Passage("", [()])
@@ -628,7 +625,7 @@ class ReviewScreen(BaseScreen):
             to_one, turn = self.context.key("log.down"), self.context.key("plan.step")
             what = f"Plan · {steps} steps: {to_one} to one, {turn} holds it"
         title(
-            self.query_one("#plan", LineView),
+            self._plan,
             what,
             "" if self._has_meter else f"{'plan ' * self._comparing}{self._asked.progress}",
         )
@@ -653,7 +650,7 @@ class ReviewScreen(BaseScreen):
                 longer = (*keys, Span("  "), *piece)
                 keys = longer if width_of(longer) < self.size.width else keys
             lines = [rule_line(name, f"{bar} {words}", (), 0, self.size.width, is_focused=False), keys]
-        self.query_one("#meter", StaticLines).show(lines)
+        self._meter.show(lines)
 
     def paint_keys(self) -> None:
         super().paint_keys()
@@ -668,7 +665,7 @@ class ReviewScreen(BaseScreen):
     def _show_mode(self) -> None:
         """Plan, editor and feedback box, as they are used now."""
         self.panes.unzoom()
-        self.query_one("#plan").set_class(self._editing or self._choosing, "-hidden")
+        self._plan.set_class(self._editing or self._choosing, "-hidden")
         self.terms.set_class(not self._choosing, "-hidden")
         key = self.context.key
         self.terms.rule.entitle(f"Terms · {key('tick.turn')} changes one, {key('request.approve')} approves with them")
@@ -681,7 +678,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def key_labels(self) -> Mapping[str, str]:
-        return {**super().key_labels, "list.open": "change", "plan.step": self.query_one("#plan", PlanText).turns or ""}
+        return {**super().key_labels, "list.open": "change", "plan.step": self._plan.turns or ""}
 
     # ------------------------------------------------------------------------------------------------ answers
 
@@ -867,7 +864,7 @@ class ReviewScreen(BaseScreen):
         """Ask for a note on lines of the plan; it is a draft from the first letter on."""
         self._numbers = True
         # The lines under the cursor, as a note begins, with the note that they have; empty without a cursor.
-        chosen = self.query_one("#plan", PlanText).chosen
+        chosen = self._plan.chosen
         if not chosen:
             written = ""
         else:
@@ -907,12 +904,11 @@ class ReviewScreen(BaseScreen):
         self.context.navigator.ask(prompt, done, lambda: done(None))
 
     def _compare(self) -> None:
-        plan = self.query_one("#plan", LineView)
-        here, self._other_place = self._other_place, plan.scroll_offset.y
+        here, self._other_place = self._other_place, self._plan.scroll_offset.y
         self._comparing = not self._comparing
         self._show_mode()
         self.paint(self.context.snapshot)
-        plan.scroll_to(y=here, animate=False, force=True)
+        self._plan.scroll_to(y=here, animate=False, force=True)
 
     def _edit(self) -> None:
         self._editing, self._choosing = True, False
@@ -1000,7 +996,7 @@ class ReviewScreen(BaseScreen):
             kept = f"your edit is kept, not sent: {edit} continues with it, {yes} approves what is shown"
             self.context.say(_EDIT_NOT_SENT if self.page.outcome else kept, "warning")
         self._show_mode()
-        self.query_one("#plan", LineView).focus()
+        self._plan.focus()
 
     def _leave_feedback(self) -> None:
         """Back to what it was written beside: the plan, or the edit of it."""

@@ -19,7 +19,7 @@ from crewboard_tui.render.sanitize import revealing, safe_line
 from crewboard_tui.views.activity import paired, shown
 from crewboard_tui.views.base import ONLY_LOOKING, TALL, AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
-from crewboard_tui.widgets.bars import StaticLines, title
+from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.painter import Frame
@@ -50,16 +50,25 @@ class QuestionScreen(BaseScreen):
         self.subject = self.page = RequestPage(self, request, lambda: "QUESTION")
         options = request.payload.get("options")
         self.options = [str(option) for option in options] if isinstance(options, list) else []
+        self._question = LineView(id="question", classes="pane", follows=False)
+        self._choices = Choices(id="choices", classes="pane")
+        self._frame = Frame(id="answer-frame", classes="pane")
+        self._why = LineView(id="why", classes="pane", follows=False)
         self._warned = False
-        self._asked = ReadText(context, self, "#question")
+        self._asked = ReadText(context, self._question)
         self.texts = (self._asked,)
+        kept = context.drafts.get(request.id, "")
+        self._answer = DraftInput(kept, prose=Prose.of(context), id="answer")
+        # On every change, because the input is removed before the page.
+        self._answer.keep = partial(context.drafts.put, request.id)
+        self._answer.refuse = partial(context.say, tone="error")
         words = Action(
             "request.words",
             lambda _: self._write(),
             lambda _: self.page.why_over,
             lambda _: None if self.options else "answer",
         )
-        writing = Layer(lambda: self.query_one("#answer").has_focus, self._stop_writing)
+        writing = Layer(lambda: self._answer.has_focus, self._stop_writing)
         self.back_layers = (writing, self.panes.layer)
         self.offer(
             (words,),
@@ -69,23 +78,16 @@ class QuestionScreen(BaseScreen):
         )
 
     def body(self) -> Iterable[Widget]:
-        yield StaticLines(id="facts")
-        question = LineView(id="question", classes="pane", follows=False)
-        yield question
-        choices = Choices(id="choices", classes="pane")
-        choices.set_class(not self.options, "-hidden")
-        yield choices
-        frame = Frame(id="answer-frame", classes="pane")
-        frame.set_class(bool(self.options) and not self._kept, "-hidden")
-        with frame:
-            hint = self._how_to_write() if self.app.size.height < TALL else ""
-            kept = self.context.drafts.get(self.page.seen.id, "")
-            answer = DraftInput(kept, prose=Prose.of(self.context), id="answer", placeholder=hint)
-            # On every change, because the input is removed before the page.
-            answer.keep = partial(self.context.drafts.put, self.page.seen.id)
-            answer.refuse = partial(self.context.say, tone="error")
-            yield answer
-        yield LineView(id="why", classes="pane", follows=False)
+        yield self.page.facts
+        yield self._question
+        self._choices.set_class(not self.options, "-hidden")
+        yield self._choices
+        self._frame.set_class(bool(self.options) and not self._kept, "-hidden")
+        with self._frame:
+            if self.app.size.height < TALL:
+                self._answer.placeholder = self._how_to_write()
+            yield self._answer
+        yield self._why
 
     def queries(self) -> Iterable[Query[object]]:
         yield WorkOf(self.page.seen.from_)
@@ -94,7 +96,7 @@ class QuestionScreen(BaseScreen):
         if not self.may_answer:
             return NOT_SENT if self.page.outcome and self._kept else "In your own words"
         words, send = self.context.key("request.words"), self.context.key("draft.send")
-        if self._kept and not self.query_one("#answer").has_focus:
+        if self._kept and not self._answer.has_focus:
             return f"In your own words · kept, not sent · {words} continues with them"
         return f"In your own words · {words} writes, {send} sends"
 
@@ -108,23 +110,21 @@ class QuestionScreen(BaseScreen):
 
     def _rest(self) -> None:
         """Give the keys to the page: a key that is meant for it must not be taken for an answer."""
-        self.query_one("#choices" if self.options else "#question").focus()
+        (self._choices if self.options else self._question).focus()
 
     def paint(self, snapshot: Snapshot) -> None:
         self.page.read(snapshot)
         self.page.show_facts([*self.page.head_lines(), *self.page.outcome_lines()], 2 if self.page.outcome else 1)
-        question = self.query_one("#question", LineView)
-        choices = self.query_one("#choices", LineList)
+        question, choices, why = self._question, self._choices, self._why
         down, up, answers = map(self.context.key, ("list.down", "list.up", "request.choose"))
         how = f" · {down} {up} move, {answers} answers with the marked one" if self.may_answer else ""
         title(choices, f"Choices{how}")
-        title(self.query_one("#answer-frame", Frame), self._how_to_write())
+        title(self._frame, self._how_to_write())
         # Who writes in it just now stays there: the letters on their way would be keys of the page.
-        answer = self.query_one("#answer", DraftInput)
-        answer.can_focus = answer.sends = self.may_answer
+        self._answer.can_focus = self._answer.sends = self.may_answer
         with revealing(wanted=self._asked.reveals):
             rows = [Row(str(at), crop(_choice(option), choices.row_width)) for at, option in enumerate(self.options)]
-        if self.may_answer and self.query_one("#answer-frame").has_class("-hidden"):
+        if self.may_answer and self._frame.has_class("-hidden"):
             rows.append(Row(_IN_WORDS, (Span(" … in my own words", "dim"),)))
         choices.show(rows)
         self._asked.show(self._whole(question.line_width, choices.row_width, choices.size.height or len(self.options)))
@@ -133,7 +133,7 @@ class QuestionScreen(BaseScreen):
         question.styles.max_height = None if self.panes.zoomed is question else fits
         self._show_progress()
         # What the agent did before it asked.
-        why, work = self.query_one("#why", LineView), snapshot.get(WorkOf(self.page.seen.from_))
+        work = snapshot.get(WorkOf(self.page.seen.from_))
         if work is None:
             return
         before = [what for what in work.activity if what.ts <= self.page.seen.created_at]
@@ -167,7 +167,7 @@ class QuestionScreen(BaseScreen):
 
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
-        title(self.query_one("#question", LineView), "Question", self._asked.progress)
+        title(self._question, "Question", self._asked.progress)
 
     def why_not(self, key: Key) -> str:
         if key.id != "list.open" or self.may_answer:
@@ -182,8 +182,8 @@ class QuestionScreen(BaseScreen):
     def _write(self) -> None:
         self.panes.unzoom()
         # It stands in the place of its choice.
-        self.query_one("#answer-frame").remove_class("-hidden")
-        self.query_one("#answer").focus()
+        self._frame.remove_class("-hidden")
+        self._answer.focus()
         self.paint(self.context.snapshot)
 
     @on(LineList.Opened, "#choices")
@@ -199,14 +199,14 @@ class QuestionScreen(BaseScreen):
                 "warning",
             )
             return
-        self._answer(self.options[int(event.key)], "list.open")
+        self._send(self.options[int(event.key)], "list.open")
 
     @on(DraftInput.Submitted, "#answer")
     def _say(self, event: DraftInput.Submitted) -> None:
         if event.text.strip():
-            self._answer(event.text, "draft.send")
+            self._send(event.text, "draft.send")
 
-    def _answer(self, text: str, key: str) -> None:
+    def _send(self, text: str, key: str) -> None:
         if not self.may_answer:
             return
         if not self.settled:
@@ -222,8 +222,7 @@ class QuestionScreen(BaseScreen):
 
         def answered(worked: bool, says: str) -> None:  # noqa: FBT001
             if worked:
-                for line in self.query(DraftInput):
-                    line.write("")
+                self._answer.write("")
             self.page.answered(worked, says)
 
         answer = partial(self.page.commands.answer, text)
@@ -231,8 +230,8 @@ class QuestionScreen(BaseScreen):
         self.context.do(doing, answer, answered, settle=forget_draft, undone="not answered")
 
     def _stop_writing(self) -> None:
-        self.query_one("#answer", DraftInput).leave()
-        self.query_one("#answer-frame").set_class(bool(self.options) and not self._kept, "-hidden")
+        self._answer.leave()
+        self._frame.set_class(bool(self.options) and not self._kept, "-hidden")
         self._rest()
         self.paint(self.context.snapshot)
 
