@@ -35,7 +35,7 @@ from crewboard_tui.views.agent_tabs import NAMES, TABS, VITALS, MailRows, Page, 
 from crewboard_tui.views.base import SHORT, TALL, AppContext, BaseScreen
 from crewboard_tui.views.roster import doing
 from crewboard_tui.views.rows import explanation_lines, held_by
-from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, keys_of_need, title
+from crewboard_tui.widgets.bars import StaticLines, crumbs_line, follow_words, keys_of_need
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
@@ -204,7 +204,7 @@ class AgentPage(BaseScreen):
 
     def _paint_absent(self, snapshot: Snapshot) -> None:
         pane = self._pane()
-        title(pane, self.agent_name)
+        pane.rule.entitle(self.agent_name)
         if self.agent_name != LEAD:
             self._fill(pane, [], [], f"{self.agent_name} is no longer on the team")
             return
@@ -213,8 +213,7 @@ class AgentPage(BaseScreen):
         if self.tab.name == "Mail" and isinstance(pane, CollapsibleList):
             folds = lead_mail(snapshot, pane.row_width, self._mail)
         if folds:
-            title(
-                pane,
+            pane.rule.entitle(
                 f"{LEAD} · {words}",
                 self.search.narrowed_to.removeprefix(" · ") or "mail to the lead; you read it while there is none",
             )
@@ -232,7 +231,7 @@ class AgentPage(BaseScreen):
         parts += [f"sandbox {agent.status.sandbox}"] if agent.status.sandbox else []
         rest = [] if tab.head or narrowed else parts
         rest += [follow_words(pane, follow) if pane.follows else "" if narrowed else tab.below]
-        title(pane, f"{tab.name}{narrowed}", " · ".join(filter(None, rest)))
+        pane.rule.entitle(f"{tab.name}{narrowed}", " · ".join(filter(None, rest)))
         if not all(query in snapshot.answers for query in self.queries()):
             self._fill(pane, [], [], "")
             return

@@ -41,7 +41,7 @@ from crewboard_tui.views.base import HIGH, HUGE, TALL, AppContext, BaseScreen, w
 from crewboard_tui.views.message_list import MailboxInfo, MessageList
 from crewboard_tui.views.roster import BESIDE_WIDTH, Roster, doing, is_told_by_row
 from crewboard_tui.views.rows import DONE, DoneTasks, TaskTree, need_rows, task_rows
-from crewboard_tui.widgets.bars import StaticLines, follow_words, title
+from crewboard_tui.widgets.bars import StaticLines, follow_words
 from crewboard_tui.widgets.line_list import LineList, keep_order
 from crewboard_tui.widgets.line_view import LineView
 
@@ -404,19 +404,19 @@ class BoardScreen(BaseScreen):
         roster.read(snapshot.view, self.context.now)
         count = len(snapshot.view.agents)
         shown = f"{sum(map(bool, roster.keys))} of " if self.search.is_narrowed else ""
-        title(roster, f"Team {shown}{count}{roster.state}{self.search.narrowed_to}")
+        roster.rule.entitle(f"Team {shown}{count}{roster.state}{self.search.narrowed_to}")
         self._arrange()
 
     def _paint_peek(self, snapshot: Snapshot) -> None:
         peek, agent = self._peek, snapshot.view.agent(self.selected)
         self._paint_facts(snapshot)
         if agent is None:
-            title(peek, "Welcome" if not snapshot.view.agents else "Peek", "")
+            peek.rule.entitle("Welcome" if not snapshot.view.agents else "Peek", "")
             # The first steps stand at the top. The first agent follows its end again.
             peek.follow = False
             peek.show(self._welcome(snapshot, peek.line_width) if not snapshot.view.agents else [])
             return
-        title(peek, f"Peek · {agent.name}", follow_words(peek, self.context.key("log.follow")))
+        peek.rule.entitle(f"Peek · {agent.name}", follow_words(peek, self.context.key("log.follow")))
         work = snapshot.get(WorkOf(agent.name))
         if work is not None:
             if self._peeked[:2] != (work, peek.line_width):
@@ -448,7 +448,7 @@ class BoardScreen(BaseScreen):
             return
         tasks = tally(snapshot.view.tasks)
         opens = f"{self.context.key('list.open')} open" if rows.has_focus else ""
-        title(rows, f"Tasks · {tasks}" if tasks else "Tasks", opens)
+        rows.rule.entitle(f"Tasks · {tasks}" if tasks else "Tasks", opens)
         found = task_rows(
             snapshot.view, self.context.now, rows.row_width, self._tree, self._done, selected=rows.selected,
             opens=self.context.key("list.open"),
@@ -462,10 +462,10 @@ class BoardScreen(BaseScreen):
         if not inbox.size.width:
             return
         if agent is None:
-            title(inbox, "Inbox", "")
+            inbox.rule.entitle("Inbox", "")
             inbox.show(inbox.empty_rows("the selected agent's mail stands here"))
             return
-        title(inbox, f"Inbox · {agent.name}")
+        inbox.rule.entitle(f"Inbox · {agent.name}")
         mailbox = snapshot.get(MailTo(agent.name))
         if mailbox is not None:
             nothing = "no mail" + (
@@ -490,7 +490,7 @@ class BoardScreen(BaseScreen):
         rows.set_class(not needs, "-low")
         if rows.size.width:
             name = "Results to read" if all(need.kind == "result" for need in needs) else "Also needs you"
-            title(rows, f"{name} · {len(needs)}")
+            rows.rule.entitle(f"{name} · {len(needs)}")
             found = {row.key: row for row in need_rows(replace(view, needs=needs), self.context.now, rows.row_width)}
             shown = [row.key for row in rows.rows] if rows.has_focus else []
             rows.show([found[key] for key in keep_order(shown, list(found))])
@@ -515,7 +515,7 @@ class BoardScreen(BaseScreen):
         elif rows.size.width:
             spent = format_spending(snapshot.view, snapshot.get(SpendingRate()), window=False)
             # The last row tells how much it was.
-            title(rows, "Cost", spent.partition(" · ")[2])
+            rows.rule.entitle("Cost", spent.partition(" · ")[2])
             rows.read(snapshot.view, with_total=True)
 
     def _paint_pulse(self, snapshot: Snapshot) -> None:

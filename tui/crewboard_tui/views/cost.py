@@ -35,7 +35,7 @@ from crewboard_tui.render.lines import Line, Span, one_line, rule_line, wrap
 from crewboard_tui.render.looks import look_of
 from crewboard_tui.render.table import Column, mark_span
 from crewboard_tui.views.base import AppContext, BaseScreen
-from crewboard_tui.widgets.bars import StaticLines, title
+from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_list import LineList, Row
 
 _BAR = 8
@@ -310,7 +310,7 @@ class CostScreen(BaseScreen):
         known = " · ".join(filter(None, ("" if above else spent, missing if bill.partial else "", self._priced)))
         told: list[Line] = [(Span("    "), Span(each, "dim")) for each in wrap(known, max(10, width - 5))]
         self._team_cost.show([(Span(" "), *total), *told] if view.agents else told)
-        title(rows, f"Cost{rows.state}{self.search.narrowed_to}")
+        rows.rule.entitle(f"Cost{rows.state}{self.search.narrowed_to}")
 
     @on(LineList.Moved, "#cost")
     def _other(self) -> None:

@@ -15,7 +15,7 @@ from crewboard_tui.render.lines import Span, clip_middle, matches, pad, say
 from crewboard_tui.render.looks import NEED_LOOKS, TASK_LOOKS, Look
 from crewboard_tui.views.activity import FeedRows
 from crewboard_tui.views.base import AppContext, BaseScreen, first_hire
-from crewboard_tui.widgets.bars import follow_words, title
+from crewboard_tui.widgets.bars import follow_words
 from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList, Row
 
@@ -68,7 +68,7 @@ class FeedScreen(BaseScreen):
         lines, older = self._read
         newest = f" · newest {len(lines)} of {len(lines) + older}" if older else ""
         follow = follow_words(self.rows, self.context.key("fold.follow"))
-        title(self.rows, f"Feed{newest}{self.search.narrowed_to}", follow)
+        self.rows.rule.entitle(f"Feed{newest}{self.search.narrowed_to}", follow)
 
     def tick(self) -> None:
         """Nothing here has an age."""
@@ -140,7 +140,7 @@ class AbsencePage(BaseScreen):
                 found.append(Row(str(at), line))
         self.rows.show(found or self.rows.empty_rows(self.search.nothing("only money was spent")))
         said = self._absence.describe(self.context.now)
-        title(self.rows, f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
+        self.rows.rule.entitle(f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
 
     def tick(self) -> None:
         """Nothing here has an age."""

@@ -13,7 +13,7 @@ from crewboard_tui.render.formats import format_path, format_places
 from crewboard_tui.render.lines import Line, Span, hang, say, side_by_side
 from crewboard_tui.render.looks import LOOKS, SEEN_DEATH
 from crewboard_tui.views.base import WIDE, BaseScreen
-from crewboard_tui.widgets.bars import away_for, title, working_keys
+from crewboard_tui.widgets.bars import away_for, working_keys
 from crewboard_tui.widgets.line_view import LineView
 
 _WORDS = {
@@ -60,7 +60,7 @@ class HelpScreen(ModalScreen[None]):
         self._foot = f"{pressed('log.down')} {pressed('log.up')} move · {pressed('help.leave')} back"
 
     def compose(self) -> ComposeResult:
-        title(self._log, "Keys that work here", self._foot)
+        self._log.rule.entitle("Keys that work here", self._foot)
         yield self._log
 
     def on_mount(self) -> None:

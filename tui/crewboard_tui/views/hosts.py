@@ -21,7 +21,7 @@ from crewboard_tui.render.table import Column
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.roster import doing
 from crewboard_tui.views.rows import fact_lines, would_wait
-from crewboard_tui.widgets.bars import away_for, title
+from crewboard_tui.widgets.bars import away_for
 from crewboard_tui.widgets.line_list import LineList, Row
 
 _LOOKS: dict[str, Look] = {"up": LOOKS["run"], "draining": LOOKS["wait"], "lost": LOOKS["dead"], "ended": LOOKS["done"]}
@@ -145,8 +145,7 @@ class HostsPage(BaseScreen):
             found or rows.empty_rows(self.search.nothing(nothing)),
             table.head(columns, rest="AGENTS") if found else None,
         )
-        title(
-            rows,
+        rows.rule.entitle(
             f"Hosts{f' · {len(found)}' if found else ''}{self.search.narrowed_to}",
             describe_hosts(view.hosts, away_for(snapshot)) if view.hosts else "",
         )
@@ -155,7 +154,7 @@ class HostsPage(BaseScreen):
     def paint_detail(self, snapshot: Snapshot) -> None:
         pane, host = self.detail, self._selected
         shows = f"{self.context.key('list.open')} its agents on the Board" if host is not None and host.agents else ""
-        title(pane, host.name if host is not None else "Host", shows)
+        pane.rule.entitle(host.name if host is not None else "Host", shows)
         self.panes.show_below(pane, shown=host is not None)
         if host is None:
             pane.show([])

@@ -31,7 +31,7 @@ from crewboard_tui.views.message_list import (
     story_lines,
     unread_of,
 )
-from crewboard_tui.widgets.bars import follow_words, title
+from crewboard_tui.widgets.bars import follow_words
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 
@@ -121,7 +121,7 @@ class InboxScreen(BaseScreen):
             right = Span(words, "warning" if mine or (agent and not agent.alive) else "")
             rows.append(Row(name, spread(left, (right,), width)))
         boxes.show(rows)
-        title(boxes, "Mailboxes")
+        boxes.rule.entitle("Mailboxes")
         self._paint_mail(snapshot)
 
     def _box(self, view: TeamView) -> MailboxInfo:
@@ -181,10 +181,10 @@ class InboxScreen(BaseScreen):
         narrowed = f"{unread}{self.search.narrowed_to}".removeprefix(" · ")
         follow = follow_words(pane, self.context.key("list.bottom")) if pane.has_focus or pane.follow else ""
         whose = _whose(box, pane.size.width - 5, snapshot.view.lead)
-        title(pane, f"{whose}{pane.state}", " · ".join(filter(None, (narrowed, pane.below, follow))))
+        pane.rule.entitle(f"{whose}{pane.state}", " · ".join(filter(None, (narrowed, pane.below, follow))))
         self._note_seen()
         thread, letter = pane.thread, pane.letter
-        title(below, "Thread" if thread else "Message")
+        below.rule.entitle("Thread" if thread else "Message")
         if thread is not None:
             below.show(story_lines(thread, self.context.now, below.line_width, self.context.team.operator))
         else:

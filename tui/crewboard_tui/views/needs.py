@@ -25,7 +25,6 @@ from crewboard_tui.render.formats import format_long_age, format_moment
 from crewboard_tui.render.lines import Line, Span, hang, matches, pad, say
 from crewboard_tui.views.base import AppContext, BaseScreen
 from crewboard_tui.views.rows import explanation_lines, fact_lines, need_rows, permission_text
-from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row, keep_order
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText, named
@@ -146,8 +145,7 @@ class NeedsScreen(BaseScreen):
         order = " · most urgent first" if self._order == wanted else " · new ones last"
         order = "" if rows.is_sorted or not view.needs else order
         quick = response_times_today(view.asked, self.context.now)
-        title(
-            rows,
+        rows.rule.entitle(
             f"Needs you{f' · {count}' if view.needs else ''}{order}{rows.state}{self.search.narrowed_to}",
             f"answered today {quick.count} · median {format_long_age(quick.median)}" if quick else "",
         )
@@ -163,16 +161,16 @@ class NeedsScreen(BaseScreen):
             if before != self._marked_before:
                 pane.restart()
             self._marked.show(self._marked_text(pane.line_width))
-            title(pane, f"{len(marked)} marked to approve or deny", self._marked.progress)
+            pane.rule.entitle(f"{len(marked)} marked to approve or deny", self._marked.progress)
             return
         self._marked_before = ()
         if need is None:
-            title(pane, "Why")
+            pane.rule.entitle("Why")
             pane.show([])
             return
         opens = bool(need.request_id or need.task or need.mailbox or need.other) and self.rows.has_focus
         about = f"#{need.task}" if need.task else need.agent
-        title(pane, f"{about} · why", f"{self.context.key('list.open')} open" if opens else "")
+        pane.rule.entitle(f"{about} · why", f"{self.context.key('list.open')} open" if opens else "")
         pane.show(explanation_lines(need, snapshot, self.context.now, pane.line_width, self._typed))
 
     @on(LineList.Moved, "#needs")
@@ -272,8 +270,7 @@ class RulesPage(BaseScreen):
         nothing = f"no permission rules; {approve} on a permission adds one; so does `crewboard rules add`"
         head = "".join(pad(name, width) for name, width in _RULE_HEAD) + "RULE"
         rows.show(found or rows.empty_rows(self.search.nothing(nothing)), (Span(head, "dim"),) if found else None)
-        title(
-            rows,
+        rows.rule.entitle(
             f"Permission rules{f' · {len(found)}' if found else ''}{self.search.narrowed_to}",
             "deny wins, then ask",
         )
@@ -281,7 +278,7 @@ class RulesPage(BaseScreen):
 
     def paint_detail(self, snapshot: Snapshot) -> None:  # noqa: ARG002
         pane, here = self.detail, self._selected
-        title(pane, here[0].id if here else "Rule")
+        pane.rule.entitle(here[0].id if here else "Rule")
         self.panes.show_below(pane, shown=here is not None)
         if here is None:
             pane.show([])

@@ -23,7 +23,7 @@ from crewboard_tui.render.lines import Line, Span, one_line, pad, say, width_of
 from crewboard_tui.render.looks import NEED_LOOKS, look_of
 from crewboard_tui.render.themes import names
 from crewboard_tui.views.base import CAME_BY_ITSELF, BaseScreen
-from crewboard_tui.widgets.bars import VIEWS, press, title, working_keys
+from crewboard_tui.widgets.bars import VIEWS, press, working_keys
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.painter import binding_of
 
@@ -253,7 +253,8 @@ class Menu(ModalScreen[str | None]):
         key, names = self._behind.context.key, list(self._names)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         about = ", ".join(names[:_NAMED]) + more
-        title(self._rows, about or "What can be done here", f"{key('list.open')} does it · {key('menu.leave')} back")
+        foot = f"{key('list.open')} does it · {key('menu.leave')} back"
+        self._rows.rule.entitle(about or "What can be done here", foot)
         yield self._rows
 
     def on_mount(self) -> None:

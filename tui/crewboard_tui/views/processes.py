@@ -22,7 +22,7 @@ from crewboard_tui.render.table import Column, mark_span
 from crewboard_tui.views.agent_tabs import A_CORE, process_lines
 from crewboard_tui.views.base import HUGE, AppContext, BaseScreen, first_hire
 from crewboard_tui.views.roster import doing
-from crewboard_tui.widgets.bars import away_for, title
+from crewboard_tui.widgets.bars import away_for
 from crewboard_tui.widgets.line_list import LineList, Row
 
 _GRAPH = 8
@@ -146,8 +146,7 @@ class ProcessesScreen(BaseScreen):
         shared = snapshot.view.supervisor.shared_bytes
         alive = sum(agent.alive for agent in snapshot.view.agents)
         state = f"{rows.state}{self.search.narrowed_to}"
-        title(
-            rows,
+        rows.rule.entitle(
             f"Processes{f' {alive}' if alive else ''}{state}",
             # Where there is little room it would take the place of column heads; the help tells it too.
             (
@@ -161,7 +160,7 @@ class ProcessesScreen(BaseScreen):
 
     def paint_detail(self, snapshot: Snapshot) -> None:
         pane, agent = self.detail, snapshot.view.agent(self.selected)
-        title(pane, agent.name if agent else "Process")
+        pane.rule.entitle(agent.name if agent else "Process")
         self.panes.show_below(pane, shown=agent is not None)
         pane.show(process_lines(agent, snapshot, self.context.now, pane.line_width) if agent else [])
 

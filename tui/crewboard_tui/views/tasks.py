@@ -27,7 +27,6 @@ from crewboard_tui.views.rows import (
     task_line,
     task_rank,
 )
-from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Order
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
@@ -138,13 +137,13 @@ class TasksScreen(BaseScreen):
         done = tally(view.tasks, " completed")
         states = [task.status for task in view.tasks if task.status != "cancelled"]
         bar = plain(share_bar(states.count("completed") / len(states), _BAR)).strip() if states else ""
-        title(rows, f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}", bar)
+        rows.rule.entitle(f"Tasks{' · ' if done else ''}{done}{rows.state}{self.search.narrowed_to}", bar)
         self.paint_detail(snapshot)
 
     def paint_detail(self, snapshot: Snapshot) -> None:
         pane, task = self.detail, self.selected_task()
         is_done = self.rows.selected == DONE
-        title(pane, f"#{task.id}" if task else "Done" if is_done else "Task")
+        pane.rule.entitle(f"#{task.id}" if task else "Done" if is_done else "Task")
         self.panes.show_below(pane, shown=task is not None or is_done)
         lines: list[Line] = []
         if is_done:

@@ -17,7 +17,6 @@ from crewboard_tui.keymap.bindings import Pressed, bindings_of
 from crewboard_tui.notifications import waiting
 from crewboard_tui.render.lines import Line, Span, pad, say, spread
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 
 Look = Callable[[TeamDirectory], TeamView]
@@ -75,8 +74,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         self._seen: dict[str, Line] = {}
 
     def compose(self) -> ComposeResult:
-        title(
-            self._rows,
+        self._rows.rule.entitle(
             f"Teams · {len(self._teams)}",
             f"{self._pressed('list.open')} go there · {self._pressed('teams.leave')} stay",
         )

@@ -38,7 +38,7 @@ from crewboard_tui.render.lines import Line, Span, clip, crop, one_line, say, sp
 from crewboard_tui.render.looks import LOOKS, NEED_LOOKS, SEEN_DEATH, TASK_LOOKS, URGENT, Look, look_of, tally
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.painter import Painter, Ruled
+from crewboard_tui.widgets.painter import Painter
 
 if TYPE_CHECKING:
     from crewboard_tui.queries import Snapshot
@@ -76,11 +76,6 @@ class StaticLines(Widget):
         ident = event.style.meta.get("key")
         if ident:
             await press(self.app, self.screen, str(ident))
-
-
-def title(pane: Ruled, above: str, right: str = "") -> None:
-    """Set the title of a pane, and the text at the right of its rule."""
-    pane.rule.entitle(above, right)
 
 
 def follow_words(pane: LineView | LineList, key: str) -> str:

@@ -13,7 +13,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial, partialmethod, wraps
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -492,9 +492,3 @@ class Frame(Vertical):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         return self.rule.above(super().render_lines(crop), crop)
-
-
-class Ruled(Protocol):
-    """A pane with a rule above it."""
-
-    rule: Rule

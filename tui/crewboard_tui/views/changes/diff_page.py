@@ -33,7 +33,7 @@ from crewboard_tui.views.changes.work import (
     note_count,
     nothing_words,
 )
-from crewboard_tui.widgets.bars import crumbs_line, title
+from crewboard_tui.widgets.bars import crumbs_line
 from crewboard_tui.widgets.collapsible_list import MARK, CollapsibleList, CollapsibleRow
 from crewboard_tui.widgets.line_list import LineList, Row
 
@@ -169,7 +169,7 @@ class ChangesPage(BaseScreen):
             state = f"not all: {', '.join(changes.missing)}"
         elif self._reader.is_reading:
             state = "reading …"
-        title(files, above, state)
+        files.rule.entitle(above, state)
         self._paint_diff()
 
     @property
@@ -209,7 +209,7 @@ class ChangesPage(BaseScreen):
         if len(paths) > 1 and self._path in paths:
             keys = " ".join(map(self.context.key, ("changes.previous", "changes.next")))
             place = f"file {paths.index(self._path) + 1} of {len(paths)} · {keys}"
-        title(pane, one_line(as_run(path)) or "Diff", place)
+        pane.rule.entitle(one_line(as_run(path)) or "Diff", place)
         is_waiting = found is None and self._reader.is_reading
         before, shown = self._shown, (path, found, pane.row_width, self._notes_here, is_waiting, self._reveals)
         if is_other or is_waiting or before != shown:

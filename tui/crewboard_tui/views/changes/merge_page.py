@@ -22,7 +22,7 @@ from crewboard_tui.render.lines import Line, Span, hang, one_line, plain, say, s
 from crewboard_tui.render.sanitize import is_revealing, safe_line
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.changes.work import ID_LENGTH, file_line, nothing_words, review_words
-from crewboard_tui.widgets.bars import crumbs_line, title
+from crewboard_tui.widgets.bars import crumbs_line
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText
 
@@ -331,7 +331,7 @@ class MergePage(BaseScreen):
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
         state = "checking …" if self._is_checking else self._asked.progress
-        title(self._pane, f"Merge the work of {self._agent}", state)
+        self._pane.rule.entitle(f"Merge the work of {self._agent}", state)
 
     def _changed_by(self, ident: str) -> Line:
         return (Span(self.context.key(ident), "key", ident), Span(" changes it", "dim"))

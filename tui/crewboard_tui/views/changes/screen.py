@@ -15,7 +15,6 @@ from crewboard_tui.views.base import AppContext, BaseScreen, Query, Snapshot, fi
 from crewboard_tui.views.changes.diff_page import ChangesPage
 from crewboard_tui.views.changes.merge_page import Merging
 from crewboard_tui.views.changes.work import ChangesReader, change_rows, has_worktree, work_lines
-from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class ChangesScreen(BaseScreen):
         if self._reader.problem and known:
             age = f"not read: {self._reader.problem}"
         count = f" · {counted(len(known), 'worktree')}" if known else ""
-        title(rows, f"Changes{count}{rows.state}{self.search.narrowed_to}", age)
+        rows.rule.entitle(f"Changes{count}{rows.state}{self.search.narrowed_to}", age)
         self.paint_detail(snapshot)
 
     def _nothing(self, rows: LineList) -> list[Row]:
@@ -118,7 +117,7 @@ class ChangesScreen(BaseScreen):
         if decides != self._painted:
             self._painted = decides
             pane.show(work_lines(changes, files, pane.line_width, merged) if changes is not None and pane.size else [])
-        title(pane, f"Work of {changes.agent}" if changes is not None else "Work")
+        pane.rule.entitle(f"Work of {changes.agent}" if changes is not None else "Work")
         self.panes.show_below(pane, shown=changes is not None)
 
     def tick(self) -> None:

@@ -42,7 +42,7 @@ from crewboard_tui.views.requests.base import (
 )
 from crewboard_tui.views.requests.feedback import Feedback, PlanEditor, TermsList
 from crewboard_tui.views.rows import permission_text, review_text
-from crewboard_tui.widgets.bars import StaticLines, title
+from crewboard_tui.widgets.bars import StaticLines
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText, named
 
@@ -470,7 +470,7 @@ class ReviewScreen(BaseScreen):
             self.refresh_soon()
         self._impact.styles.width = self._impact_width
         if fits and self._impact.size:
-            title(self._impact, "Facts")
+            self._impact.rule.entitle("Facts")
             self._beside.show(passages)
         return fits
 
@@ -624,8 +624,7 @@ class ReviewScreen(BaseScreen):
             # The key of a step stands in the footer only at the cursor.
             to_one, turn = self.context.key("log.down"), self.context.key("plan.step")
             what = f"Plan · {steps} steps: {to_one} to one, {turn} holds it"
-        title(
-            self._plan,
+        self._plan.rule.entitle(
             what,
             "" if self._has_meter else f"{'plan ' * self._comparing}{self._asked.progress}",
         )

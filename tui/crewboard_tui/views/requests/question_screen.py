@@ -19,7 +19,6 @@ from crewboard_tui.render.sanitize import revealing, safe_line
 from crewboard_tui.views.activity import paired, shown
 from crewboard_tui.views.base import ONLY_LOOKING, TALL, AppContext, BaseScreen, Snapshot
 from crewboard_tui.views.requests.base import TOO_SOON, RequestPage
-from crewboard_tui.widgets.bars import title
 from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.painter import Frame
@@ -118,8 +117,8 @@ class QuestionScreen(BaseScreen):
         question, choices, why = self._question, self._choices, self._why
         down, up, answers = map(self.context.key, ("list.down", "list.up", "request.choose"))
         how = f" · {down} {up} move, {answers} answers with the marked one" if self.may_answer else ""
-        title(choices, f"Choices{how}")
-        title(self._frame, self._how_to_write())
+        choices.rule.entitle(f"Choices{how}")
+        self._frame.rule.entitle(self._how_to_write())
         # Who writes in it just now stays there: the letters on their way would be keys of the page.
         self._answer.can_focus = self._answer.sends = self.may_answer
         with revealing(wanted=self._asked.reveals):
@@ -139,7 +138,7 @@ class QuestionScreen(BaseScreen):
         before = [what for what in work.activity if what.ts <= self.page.seen.created_at]
         # A call and its outcome are one step.
         steps = [*paired(before[-4 * _STEPS :])][-_STEPS:]
-        title(why, "Why it asks · its last steps")
+        why.rule.entitle("Why it asks · its last steps")
         lines = [each for what, outcome in steps for each in shown(what, outcome, why.line_width, 2)]
         why.show(lines or [(Span("nothing in its journal before it asked", "dim"),)])
 
@@ -167,7 +166,7 @@ class QuestionScreen(BaseScreen):
 
     @on(LineView.Scrolled)
     def _show_progress(self) -> None:
-        title(self._question, "Question", self._asked.progress)
+        self._question.rule.entitle("Question", self._asked.progress)
 
     def why_not(self, key: Key) -> str:
         if key.id != "list.open" or self.may_answer:
