@@ -92,15 +92,18 @@ class _Command(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """A place to go to: its name, which is searched, what it is, and the function that goes there."""
+    """A place to go to: its name, which is searched, the name with what it is, and the function that goes there."""
 
     name: str
-    says: str
-    go: Callable[[], Awaitable[None]]
+    title: Content
+    run: Callable[[], Awaitable[None]]
 
-    def title(self, width: int) -> Content:
-        """Return what the palette shows on a terminal of this width."""
-        return Content.assemble(pad(self.name, min(_WIDEST, width) - _BESIDE_NAME), "  ", (self.says, "dim"))
+    def score(self, query: str) -> float:
+        """Return how well `query` matches; 0 if one of its words is not in the name."""
+        text = self.name.lower()
+        if not all(word in text for word in query.lower().split()):
+            return 0
+        return _BEGIN_SCORE if text.startswith(query.lower()) else _PART_SCORE
 
 
 class Commands(Provider):
@@ -115,23 +118,12 @@ class Commands(Provider):
 
     async def discover(self) -> Hits:
         # A board of many tasks would hide the commands.
-        for place in self._places():
-            yield self._found(place)
-        for command in self._commands():
-            yield DiscoveryHit(command.title, command.run, text=command.title.plain)
-        for task, place in self._tasks():
-            if task.status not in CLOSED:
-                yield self._found(place)
-
-    def _found(self, place: _Place) -> DiscoveryHit:
-        return DiscoveryHit(title := place.title(self.app.size.width), place.go, text=title.plain)
+        open_tasks = (place for task, place in self._tasks() if task.status not in CLOSED)
+        listed: list[_Place | _Command] = [*self._places(), *self._commands(), *open_tasks]
+        for each in listed:
+            yield DiscoveryHit(each.title, each.run, text=each.title.plain)
 
     async def search(self, query: str) -> Hits:
-        for place in [*self._places(), *(place for _, place in self._tasks())]:
-            text = place.name.lower()
-            if all(word in text for word in query.lower().split()):
-                score = _BEGIN_SCORE if text.startswith(query.lower()) else _PART_SCORE
-                yield Hit(score, title := place.title(self.app.size.width), place.go, text=title.plain)
         working = self._commands()
         # The commands that do not work now, each once, with the reason.
         found = {(command.key.label, command.key.says) for command in working}
@@ -143,10 +135,15 @@ class Commands(Provider):
                 elsewhere = f"only {WHERE[key.scope]}"
                 why = self.screen.why_not(key) if isinstance(self.screen, BaseScreen) else elsewhere
                 others.append(_Command(key, "", partial(self._explain, key, why), why))
-        for command in [*working, *others]:
-            score = command.score(query)
-            if score > 0:
-                yield Hit(score, command.title, command.run, text=command.title.plain)
+        tasks = (place for _, place in self._tasks())
+        listed: list[_Place | _Command] = [*self._places(), *tasks, *working, *others]
+        for each in listed:
+            if (score := each.score(query)) > 0:
+                yield Hit(score, each.title, each.run, text=each.title.plain)
+
+    def _place(self, name: str, says: str, run: Callable[[], Awaitable[None]]) -> _Place:
+        width = min(_WIDEST, self.app.size.width) - _BESIDE_NAME
+        return _Place(name, Content.assemble(pad(name, width), "  ", (says, "dim")), run)
 
     def _places(self) -> Iterator[_Place]:
         """Yield what can be gone to but for tasks: needs, agents, views, teams, themes."""
@@ -160,17 +157,17 @@ class Commands(Provider):
 
         for need in view.needs:
             name = f"{one_line(need.agent)} {one_line(need.summary)}"
-            yield _Place(name, f"needs you · {NEED_LOOKS[need.kind].word}", partial(navigator.open_need, need.key))
+            yield self._place(name, f"needs you · {NEED_LOOKS[need.kind].word}", partial(navigator.open_need, need.key))
         for agent in view.agents:
-            yield _Place(one_line(agent.name), f"agent · {look_of(agent).word}", partial(open_agent, agent.name))
+            yield self._place(one_line(agent.name), f"agent · {look_of(agent).word}", partial(open_agent, agent.name))
         for key, pressed in working_keys(self.screen):
             if key.id in _VIEWS:
-                yield _Place(_VIEWS[key.id], f"view · {pressed}", partial(press, self.app, self.screen, key.id))
+                yield self._place(_VIEWS[key.id], f"view · {pressed}", partial(press, self.app, self.screen, key.id))
         for team in self._teams:
             if team != context.team.directory:
-                yield _Place(one_line(team.path.name), "team", partial(navigator.open_team, team))
+                yield self._place(one_line(team.path.name), "team", partial(navigator.open_team, team))
         yield from (
-            _Place(f"theme {theme}", "", self._run(f"use_theme({theme!r})"))
+            self._place(f"theme {theme}", "", self._run(f"use_theme({theme!r})"))
             for theme in names(self.app.available_themes)
         )
 
@@ -179,7 +176,7 @@ class Commands(Provider):
             context = self.screen.context
             for task in context.view.tasks:
                 go = partial(context.navigator.open_view, "tasks", str(task.id))
-                yield task, _Place(f"#{task.id} {one_line(task.subject)}", "task", go)
+                yield task, self._place(f"#{task.id} {one_line(task.subject)}", "task", go)
 
     def _commands(self) -> list[_Command]:
         return [
