@@ -208,7 +208,7 @@ async def test_the_inbox_goes_through_its_mail_once(team: Frozen, monkeypatch: p
         team.mail(number, "a-1", OPERATOR, "message", f"message {number} ", 900 - number)
     gone_through, find_threads = list[int](), message_list.find_threads
 
-    def note(letters: Sequence[MessageView], *more: Any) -> list[MessageView | message_list.Thread]:
+    def note(letters: Sequence[MessageView], *more: Any) -> list[message_list.Entry]:
         gone_through.append(len(letters))
         return find_threads(letters, *more)
 

@@ -29,7 +29,7 @@ from crewboard_tui.queries import Readers, TouchedFiles
 from crewboard_tui.render.lines import plain, width_of
 from crewboard_tui.settings import Settings
 from crewboard_tui.views.base import BaseScreen
-from crewboard_tui.views.message_list import Thread, story_lines
+from crewboard_tui.views.message_list import Entry, story_lines
 from crewboard_tui.views.requests import base as request_page
 from crewboard_tui.views.requests import plan_screen
 from crewboard_tui.views.requests.base import plan_alone, plan_impact_lines, plan_text
@@ -1081,7 +1081,7 @@ def test_a_page_says_which_user_decided(frozen: Frozen) -> None:
     assert outcome_of(seen, view, operator="Kim") == " approved by you at 15:04:22 "
     assert outcome_of(seen, view, operator="Lee") == " approved by Kim at 15:04:22 "
     decided = next(each for each in view.asked if each.id == seen.id)
-    story = story_lines(Thread((decided,), ()), NOW, 80, "Lee")
+    story = story_lines(Entry((), (decided,)), NOW, 80, "Lee")
     assert "Kim approved" in plain(story[-1])
 
 

@@ -9,7 +9,7 @@ from crewboard.records.base import convert
 from crewboard.records.requests import NewNote, Request
 from crewboard.store import mailbox
 from crewboard_tui.render.lines import plain
-from crewboard_tui.views.message_list import MailboxInfo, Thread, find_threads, message_line, standing, story_lines
+from crewboard_tui.views.message_list import Entry, MailboxInfo, find_threads, message_line, standing, story_lines
 from tests.frozen import NOW, PLAN, Frozen
 from tests.tui.stage import Stage, opened
 
@@ -103,7 +103,6 @@ def test_threads_stand_where_their_newest_message_is(frozen: Frozen) -> None:
     ]  # fmt: skip
     found = find_threads(MailReader(frozen.directory, "operator").read(), asked)
     thread = found[0]
-    assert isinstance(thread, Thread)
     assert standing(thread) == "plan, 1 refusal, plan, waits"
     assert [letter.message.metadata["request_id"] for letter in thread.letters] == ["req-004270", "req-004281"]
     assert len(found) == 3
@@ -112,7 +111,7 @@ def test_threads_stand_where_their_newest_message_is(frozen: Frozen) -> None:
 def test_a_plan_sent_back_with_notes_is_no_refusal(frozen: Frozen) -> None:
     answers.reject(frozen.team, "req-004281", "", notes=[NewNote(1, 1, "why?")])
     asked = {each.id: each for each in requests.load_all(frozen.directory)}
-    thread = Thread((asked["req-004281"],), ())
+    thread = Entry((), (asked["req-004281"],))
     assert standing(thread) == "plan, sent back"
     assert plain(story_lines(thread, NOW, 80, frozen.team.operator)[-1]).endswith("you sent back")
 

@@ -42,16 +42,16 @@ _NOUNS = {
 }  # fmt: skip
 
 
-class Thread(Struct, frozen=True):
-    """A request with its earlier revisions, oldest first, and its messages in a mailbox."""
+class Entry(Struct, frozen=True):
+    """A message of a mailbox; or a thread: all messages about a request, with its earlier revisions, oldest first."""
 
-    requests: tuple[Request, ...]
     letters: tuple[MessageView, ...]
+    requests: tuple[Request, ...] = ()
 
     @property
     def key(self) -> str:
-        """Return a key that stays the same when the thread grows."""
-        return f"thread {self.requests[0].id}"
+        """Return a key that stays the same when a thread grows."""
+        return f"thread {self.requests[0].id}" if self.requests else self.newest.message.id
 
     @property
     def newest(self) -> MessageView:
@@ -59,10 +59,8 @@ class Thread(Struct, frozen=True):
         return self.letters[-1]
 
 
-def find_threads(
-    letters: Sequence[MessageView], asked: Sequence[Request], apart: Container[str] = ()
-) -> list[MessageView | Thread]:
-    """Return mail in order, each thread at the place of its newest message; single messages stay as they are.
+def find_threads(letters: Sequence[MessageView], asked: Sequence[Request], apart: Container[str] = ()) -> list[Entry]:
+    """Return mail in order, each thread at the place of its newest message.
 
     The messages with an id in `apart` belong to no thread.
     """
@@ -71,25 +69,15 @@ def find_threads(
     for request in asked:
         chains[request.id] = chains.get(request.supersedes or "", [])
         chains[request.id].append(request)
-    gathered: dict[str, list[MessageView]] = {}
-    chain_of = {
-        each.message.id: chains.get(str(each.message.metadata.get("request_id", "")))
-        for each in letters
-        if each.message.id not in apart
-    }
+    found: dict[object, Entry] = {}
     for letter in letters:
-        chain = chain_of.get(letter.message.id)
-        if chain is not None and len(_steps(chain)) > 1:
-            gathered.setdefault(chain[0].id, []).append(letter)
-    found: list[MessageView | Thread] = []
-    for letter in letters:
-        chain = chain_of.get(letter.message.id)
-        inside = gathered.get(chain[0].id) if chain is not None else None
-        if inside is None or chain is None:
-            found.append(letter)
-        elif inside[-1] is letter:
-            found.append(Thread(tuple(chain), tuple(inside)))
-    return found
+        chain = chains.get(str(letter.message.metadata.get("request_id", "")))
+        if chain is None or letter.message.id in apart or len(_steps(chain)) == 1:
+            found[id(letter)] = Entry((letter,))
+        else:
+            before = found.pop(chain[0].id, Entry(()))
+            found[chain[0].id] = Entry((*before.letters, letter), tuple(chain))
+    return list(found.values())
 
 
 def _steps(chain: Sequence[Request]) -> list[str]:
@@ -109,7 +97,7 @@ def _steps(chain: Sequence[Request]) -> list[str]:
     return steps
 
 
-def standing(thread: Thread) -> str:
+def standing(thread: Entry) -> str:
     """Return the status: `plan, 1 refusal, plan, approved 14:51`."""
     groups = [(word, len(list(group))) for word, group in groupby(_steps(thread.requests))]
     words = [f"{count} {word}{'s' if count > 1 else ''}" if count > 1 or word == "refusal" else word
@@ -117,7 +105,7 @@ def standing(thread: Thread) -> str:
     return ", ".join([*words, *(["waits"] if thread.requests[-1].status == "pending" else [])])
 
 
-def story_lines(thread: Thread, now: float, width: int, operator: str) -> list[Line]:
+def story_lines(thread: Entry, now: float, width: int, operator: str) -> list[Line]:
     """Return all questions and answers from the beginning, as the user `operator` sees them."""
     lines: list[Line] = []
     for request in thread.requests:
@@ -141,7 +129,7 @@ def _said(moment: str, who: str, words: str, width: int) -> list[Line]:
     return [(*begin, Span(first)), *((Span(" " * indent + piece),) for piece in rest)]
 
 
-def subject(thread: Thread) -> str:
+def subject(thread: Entry) -> str:
     """Return the subject."""
     return summarise(thread.requests[-1]).partition(": ")[2]
 
@@ -239,7 +227,7 @@ def message_line(
 
 
 def thread_line(
-    thread: Thread, box: MailboxInfo, width: int, *, fresh: bool, unfolded: bool, marked: bool = False
+    thread: Entry, box: MailboxInfo, width: int, *, fresh: bool, unfolded: bool, marked: bool = False
 ) -> Line:
     """Return all messages of a request on one line: its status and subject."""
     message = thread.newest.message
@@ -319,8 +307,8 @@ class MessageList(LineList):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.follows = True
-        self._entries: list[MessageView | Thread] = []
-        self._threads: dict[str, Thread] = {}
+        self._entries: dict[str, Entry] = {}
+        """The messages and threads, by the key of each."""
         self._unfolded: set[str] = set()
         self._fresh: frozenset[str] = frozenset()
         self._void: dict[str, str] = {}
@@ -357,21 +345,21 @@ class MessageList(LineList):
         if read_of != self._read_of or self.rows is not self._own_rows or self.is_sorted:
             self._read_of = read_of
             self._void = void_of(letters, asked)
-            self._entries = find_threads(letters, asked, self._void)
-            self.marked &= {*map(_key_of, self._entries), *(each.message.id for each in letters)}
+            entries = find_threads(letters, asked, self._void)
             if self.is_sorted:
-                self._entries = self.in_order(
-                    self._entries, _key_of, lambda entry: SORTS[self.order.by](_letters_of(entry)[-1])
+                entries = self.in_order(
+                    entries, lambda entry: entry.key, lambda entry: SORTS[self.order.by](entry.newest)
                 )
+            self._entries = {entry.key: entry for entry in entries}
+            self.marked &= {*self._entries, *(each.message.id for each in letters)}
             oldest = min((each.message.ts for each in letters), default=box.now)
             self._box, self._nothing = replace(box, dated=not is_same_day(oldest, box.now)), nothing
             self._day, self._older = time.localtime(box.now)[:3], older
             self._fresh = frozenset(each.message.id for each in unread_of(letters, box))
             self._is_fresh_above = bool(older) and box.unread > len(self._fresh)
-            self._threads = {entry.key: entry for entry in self._entries if isinstance(entry, Thread)}
-            for key, thread in self._threads.items():
+            for key, entry in self._entries.items():
                 # The selected message may have become a part of a thread.
-                if key not in self._unfolded and self.selected in {letter.message.id for letter in thread.letters}:
+                if key not in self._unfolded and self.selected in {letter.message.id for letter in entry.letters}:
                     self.selected = key
             self._show_entries()
         if opens and self._entries:
@@ -407,7 +395,7 @@ class MessageList(LineList):
         if self.thread is not None:
             return self.thread.newest
         # The newest are looked at most.
-        letters = (letter for entry in reversed(self._entries) for letter in _letters_of(entry))
+        letters = (letter for entry in reversed(self._entries.values()) for letter in entry.letters)
         return next((letter for letter in letters if letter.message.id == self.selected), None)
 
     @property
@@ -422,15 +410,16 @@ class MessageList(LineList):
         shown = set(self.shown_marks)
         return [
             letter
-            for entry in self._entries
-            for letter in (entry.letters if isinstance(entry, Thread) else (entry,))
-            if letter.message.id in shown or (_key_of(entry) in shown and letter is _letters_of(entry)[-1])
+            for entry in self._entries.values()
+            for letter in entry.letters
+            if letter.message.id in shown or (entry.key in shown and letter is entry.newest)
         ]
 
     @property
-    def thread(self) -> Thread | None:
+    def thread(self) -> Entry | None:
         """Return the thread whose row is under the cursor."""
-        return self._threads.get(self.selected or "")
+        entry = self._entries.get(self.selected or "")
+        return entry if entry is not None and entry.requests else None
 
     def marks_changed(self) -> None:
         self.marked.discard(OLDER)
@@ -445,16 +434,16 @@ class MessageList(LineList):
 
     def _show_entries(self) -> None:
         self._width = self.row_width
-        parts: list[tuple[MessageView | Thread | None, MessageView | None]] = [
-            (entry, letter) for entry in self._entries for letter in self._parts_of(entry)
-        ]
-        if self._older:
-            parts.insert(0, (None, None))
-        self._ends = [_letters_of(entry)[-1].end if entry is not None else 0 for entry, _ in parts]
+        # A thread has a row of its own, and those of its messages if it is unfolded.
+        parts: list[tuple[Entry | None, MessageView | None]] = [(None, None)] if self._older else []
+        for entry in self._entries.values():
+            parts += [(entry, None)] if entry.requests else []
+            if not entry.requests or entry.key in self._unfolded:
+                parts += [(entry, letter) for letter in entry.letters]
+        self._ends = [entry.newest.end if entry is not None else 0 for entry, _ in parts]
         self._row_is_fresh = [entry is not None and self._is_fresh(entry) for entry, _ in parts]
         keys = [
-            OLDER if entry is None else _key_of(entry) if letter is None else letter.message.id
-            for entry, letter in parts
+            OLDER if entry is None else entry.key if letter is None else letter.message.id for entry, letter in parts
         ]
         # A mailbox may hold thousands of messages: lines are made of those that are seen.
         made, self._made = self._made, {}
@@ -463,30 +452,18 @@ class MessageList(LineList):
             self._own_rows = [*self._own_rows, *self.empty_rows(self._nothing)]
         self.show(self._own_rows, letter_head(self._box, self._width) if self._entries else None)
 
-    def _is_fresh(self, entry: MessageView | Thread) -> bool:
-        return any(letter.message.id in self._fresh for letter in _letters_of(entry))
+    def _is_fresh(self, entry: Entry) -> bool:
+        return any(letter.message.id in self._fresh for letter in entry.letters)
 
-    def _parts_of(self, entry: MessageView | Thread) -> tuple[MessageView | None, ...]:
-        """Return the message of each row of an entry; None for the row of a thread."""
-        if not isinstance(entry, Thread):
-            return (entry,)
-        return (None, *entry.letters) if entry.key in self._unfolded else (None,)
-
-    def _line(
-        self, entry: MessageView | Thread | None, letter: MessageView | None, made: Mapping[str, tuple[object, Line]]
-    ) -> Line:
+    def _line(self, entry: Entry | None, letter: MessageView | None, made: Mapping[str, tuple[object, Line]]) -> Line:
         """Return the line of a row; reuse one from `made` if it is unchanged."""
         if entry is None:
             return (Span(self._older, "warning"),)
-        if isinstance(entry, Thread):
-            if letter is not None:
-                return self._line_of(letter, made, "  ")
+        if letter is None:
             unfolded, marked = entry.key in self._unfolded, entry.key in self.marked
             fresh = self._is_fresh(entry)
             return thread_line(entry, self._box, self._width, fresh=fresh, unfolded=unfolded, marked=marked)
-        return self._line_of(entry, made)
-
-    def _line_of(self, letter: MessageView, made: Mapping[str, tuple[object, Line]], indent: str = "") -> Line:
+        indent = "  " if entry.requests else ""
         ident, width = letter.message.id, self._width - len(indent)
         fresh, void = ident in self._fresh, self._void.get(ident)
         marked = ident in self.marked
@@ -497,11 +474,3 @@ class MessageList(LineList):
             found = (Span(indent), *content) if indent else content
         self._made[ident] = made_of, found
         return found
-
-
-def _key_of(entry: MessageView | Thread) -> str:
-    return entry.key if isinstance(entry, Thread) else entry.message.id
-
-
-def _letters_of(entry: MessageView | Thread) -> tuple[MessageView, ...]:
-    return entry.letters if isinstance(entry, Thread) else (entry,)
