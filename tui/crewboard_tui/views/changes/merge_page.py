@@ -174,16 +174,16 @@ class _Terms:
 
 @dataclass
 class _Checked:
-    """A preview: what would be merged into which branch, which files changed since the first one, or why nothing is.
-
-    `has_conflicts` says if the work has conflicts with what is checked out.
-    """
+    """The outcome of a check: what would be merged, or why nothing is."""
 
     branch: str = ""
+    """The branch that the work goes to; empty while it is not known."""
     preview: "Merge | None" = None
     changed: list[str] = field(default_factory=list)
+    """The files that are not as in the first preview."""
     refused: str = ""
     has_conflicts: bool = False
+    """True if the work has conflicts with what is checked out."""
 
 
 class MergePage(BaseScreen):
@@ -204,16 +204,10 @@ class MergePage(BaseScreen):
         self._note_merge = note_merge
         self._draft = for_merge(name)
         self._terms = _Terms(message=context.drafts.get(self._draft, "").strip() or None)
-        self._preview: Merge | None = None
         self._opened: Merge | None = None
         """The first preview, which the user may have looked at the diff of."""
-        self._changed: list[str] = []
-        """The files that are not as in the first preview."""
-        self._refused = ""
-        self._has_conflicts = False
-        """True if the work has conflicts with what is checked out, as of the last check."""
-        self._branch = ""
-        """The branch that the work goes to; empty while it is not known."""
+        self._checked = _Checked()
+        """The outcome of the last check."""
         self._is_checking = False
         self._asked = ReadText(context, self._pane)
         self.texts = (self._asked,)
@@ -245,7 +239,7 @@ class MergePage(BaseScreen):
     def _check(self, terms: _Terms) -> None:
         """Find out what would be committed, in a thread."""
         if terms.into != self._terms.into:
-            self._branch = ""
+            self._checked.branch = ""
         self._terms, self._is_checking = terms, True
         self._find_out(terms)
         self.refresh_all()
@@ -259,7 +253,11 @@ class MergePage(BaseScreen):
             try:
                 checked.branch = commands_changes.target_name(team, terms.into)
                 preview = self._merge(terms, dry_run=True)
-                if preview is not None and opened is not None:
+                if preview is None:
+                    checked.refused = (
+                        f"nothing to merge: all of its work is in {checked.branch or 'the branch'} already"
+                    )
+                elif opened is not None:
                     checked.changed = commands_changes.changed_since(team, opened.changes, preview.changes)
                 checked.preview = preview
             except (CrewboardError, OSError) as error:
@@ -274,15 +272,11 @@ class MergePage(BaseScreen):
         if terms is not self._terms or not self.is_ready:
             return
         self._is_checking = False
-        checked = checked or _Checked(refused="what would be merged cannot be found out")
-        before, self._branch = self._preview, checked.branch
-        self._preview, self._changed = checked.preview, checked.changed
-        self._has_conflicts = checked.has_conflicts
-        self._opened = self._opened or self._preview
-        if before is not None and self._preview is not None and _shown_of(before) != _shown_of(self._preview):
+        before, self._checked = self._checked, checked or _Checked(refused="what would be merged cannot be found out")
+        preview = self._checked.preview
+        self._opened = self._opened or preview
+        if before.preview is not None and preview is not None and _shown_of(before.preview) != _shown_of(preview):
             self._asked.note_new()
-        nothing = f"nothing to merge: all of its work is in {self._branch or 'the branch'} already"
-        self._refused = "" if self._preview else checked.refused or nothing
         self.refresh_all()
 
     def _merge(self, terms: _Terms, *, dry_run: bool, seen: "Merge | None" = None) -> "Merge | None":
@@ -298,7 +292,7 @@ class MergePage(BaseScreen):
 
     def _whole(self, width: int) -> Iterator[Passage]:
         terms = self._terms
-        into = terms.into or self._branch or "the branch that is checked out"
+        into = terms.into or self._checked.branch or "the branch that is checked out"
         last = "the last snapshot, even if it is at work" if terms.now else "its work as it is now"
         told = [
             ("how", _HOW[terms.how], "accept.how"),
@@ -314,12 +308,12 @@ class MergePage(BaseScreen):
         lines.append(spread(head, self._changed_by("accept.message"), width))
         lines += ((Span(" " * _HANGS), Span(piece)) for piece in rest)
         facts = [*lines, (), *self._outcome_lines(width)]
-        changes = self._preview.changes if self._preview is not None else None
+        changes = self._checked.preview.changes if self._checked.preview is not None else None
         files = [
-            file_line(each, width, is_marked=each.path in self._changed)
+            file_line(each, width, is_marked=each.path in self._checked.changed)
             for each in (changes.files if changes is not None else ())
         ]
-        shown = _shown_of(self._preview) if self._preview is not None else self._refused
+        shown = _shown_of(self._checked.preview) if self._checked.preview is not None else self._checked.refused
         yield Passage(f"merge {self._agent} {shown} {self._terms}", [*facts, *([()] if files else []), *files])
 
     @property
@@ -339,27 +333,27 @@ class MergePage(BaseScreen):
     @property
     def _message(self) -> str:
         """Return the message that the commit would have."""
-        made = self._preview.message if self._preview is not None else ""
+        made = self._checked.preview.message if self._checked.preview is not None else ""
         return (made or self._terms.message or "").strip()
 
     def _outcome_lines(self, width: int) -> list[Line]:
-        if self._refused:
-            refused = hang((Span("✖ ", "error"), say(self._refused, "error")), width, 2, 12)
+        if self._checked.refused:
+            refused = hang((Span("✖ ", "error"), say(self._checked.refused, "error")), width, 2, 12)
             # The agent is asked to resolve conflicts with what is checked out, not with another branch.
-            if self._terms.into is not None or not self._has_conflicts:
+            if self._terms.into is not None or not self._checked.has_conflicts:
                 return refused
             resolve = Span(self.context.key("changes.resolve"), "key", "changes.resolve")
             return [*refused, (Span("  "), resolve, Span(f" asks {self._agent} to resolve the conflicts"))]
-        if self._preview is None:
+        if self._checked.preview is None:
             return [(Span("checking …", "dim"),)]
-        made, changes = self._preview.acceptance, self._preview.changes
+        made, changes = self._checked.preview.acceptance, self._checked.preview.changes
         size = f"+{changes.added} −{changes.removed} in {counted(len(changes.files), 'file')}"
         onto = f" onto {made.before[:ID_LENGTH]} of {one_line(as_run(branch_words(made)))}"
         found = hang((Span("✓ ", "success"), Span(f"would commit {size}", "success"), Span(onto, "dim")), width, 2, 3)
         # What of the work and its branch is not as it was when the page was opened.
         opened, news = self._opened.acceptance if self._opened is not None else made, []
         if made.commit != opened.commit:
-            names = one_line(as_run(", ".join(self._changed))) or "nothing in its files"
+            names = one_line(as_run(", ".join(self._checked.changed))) or "nothing in its files"
             news.append(f"{names} (now {made.commit[:ID_LENGTH]}; look at the diff)")
         if made.ref == opened.ref and made.before != opened.before:
             news.append(f"{one_line(as_run(branch_words(made)))} is at {made.before[:ID_LENGTH]}")
@@ -372,7 +366,7 @@ class MergePage(BaseScreen):
             words = review_words(changes.review)
             sign = "✓ " if changes.review.state == "same" else "⚠ "
             found += hang((Span(sign, words.tone), words), width, 2, 3)
-        if running := self._preview.background:
+        if running := self._checked.preview.background:
             runs_on = f"still runs: {as_run(', '.join(running))}; what it writes from now on is not in this"
             found += hang((Span("⚠ ", "warning"), say(runs_on, "warning")), width, 2, 3)
         if runs := changes.run_by_user:
@@ -384,7 +378,7 @@ class MergePage(BaseScreen):
 
     def _key_lines(self, width: int) -> list[Line]:
         """Return the lines with what looks like a key that would be committed."""
-        keys = self._preview.keys if self._preview is not None else ()
+        keys = self._checked.preview.keys if self._checked.preview is not None else ()
         if not keys:
             return []
         found = hang((Span("⚠ ", "warning"), say(commands_changes.name_keys(keys), "warning")), width, 2, 3)
@@ -406,12 +400,12 @@ class MergePage(BaseScreen):
     def _why_no_merge(self, _: Selection) -> str | None:
         if self._is_checking:
             return "it is being checked"
-        return None if self._preview is not None else self._refused
+        return None if self._checked.preview is not None else self._checked.refused
 
     def _why_no_resolve(self, _: Selection) -> str | None:
         if self._is_checking:
             return "it is being checked"
-        return None if self._has_conflicts else _NO_CONFLICTS
+        return None if self._checked.has_conflicts else _NO_CONFLICTS
 
     def _ask_into(self) -> None:
         def done(text: str) -> None:
@@ -438,7 +432,7 @@ class MergePage(BaseScreen):
 
     def _merge_as_shown(self) -> None:
         """Merge exactly what is shown: it is checked again, and refused if the work or the branch has changed."""
-        seen, terms = self._preview, self._terms
+        seen, terms = self._checked.preview, self._terms
         if self._asked.holds_back("accept.confirm", "merges") or seen is None:
             return
         merged: list[Acceptance] = []
