@@ -972,6 +972,12 @@ def test_long_lines_are_broken_and_nothing_is_lost(width: int, tmp_path: Path) -
     assert "".join(line[1:] for line in lines) == text
 
 
+def test_an_accent_that_was_added_to_a_word_is_shown(tmp_path: Path) -> None:
+    (found,) = parse_diff(_unified("cafe in town\n", "cafe\u0301 in town\n", tmp_path))
+    removed, added = (plain(line) for _, line in hunk_lines(found.hunks[0], 40, 1))
+    assert (removed[2:], added[2:]) == ("-cafe in town", "+cafe\u0301 in town")
+
+
 # --------------------------------------------------------------------------------------------------- putting back
 
 

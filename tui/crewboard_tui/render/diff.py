@@ -2,12 +2,12 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from msgspec import Struct, field
-from msgspec.structs import replace
-from rich.cells import cell_len, chop_cells
+from rich.cells import chop_cells
 
 from crewboard.executed_files import is_prose
 from crewboard.untrusted import as_run
@@ -29,9 +29,6 @@ _LONGEST_MARKED = 400
 
 _LIKE = 0.4
 """Share of the characters that two lines have in common, below which one is not a version of the other."""
-
-_MOST_IN_CELL = 8
-"""Characters in a cell, with those that take no room, such as accents."""
 
 _HEAD = 2
 """Lines of a short diff that name what is compared."""
@@ -201,32 +198,18 @@ def _mark_words(lines: list[DiffLine], most: int) -> tuple[tuple[DiffLine, ...],
 
     Return the lines, and the number of compared pairs.
     """
-    compared = 0
+    runs = [(kind, [at for at, _ in run]) for kind, run in groupby(enumerate(lines), key=lambda pair: pair[1].kind)]
+    pairs = [
+        pair
+        for (before, removed), (after, added) in pairwise(runs)
+        if (before, after) == ("-", "+")
+        for pair in zip(removed, added, strict=False)
+    ][:most]
     marked = list(lines)
-    for removed, added in _runs(lines):
-        for at, to in zip(removed, added, strict=False):
-            if compared >= most:
-                return tuple(marked), compared
-            compared += 1
-            before, after = changed_words(lines[at].text, lines[to].text)
-            marked[at] = lines[at]._replace(marks=before)
-            marked[to] = lines[to]._replace(marks=after)
-    return tuple(marked), compared
-
-
-def _runs(lines: Sequence[DiffLine]) -> Iterator[tuple[range, range]]:
-    """Yield the places of removed lines, and those of the added lines directly behind them."""
-    at = 0
-    while at < len(lines):
-        begin = at
-        while at < len(lines) and lines[at].kind == "-":
-            at += 1
-        middle = at
-        while at < len(lines) and lines[at].kind == "+":
-            at += 1
-        if begin < middle < at:
-            yield range(begin, middle), range(middle, at)
-        at = max(at, begin + 1)
+    for at, to in pairs:
+        before, after = changed_words(lines[at].text, lines[to].text)
+        marked[at], marked[to] = lines[at]._replace(marks=before), lines[to]._replace(marks=after)
+    return tuple(marked), len(pairs)
 
 
 def changed_words(old: str, new: str) -> tuple[tuple[Mark, ...], tuple[Mark, ...]]:
@@ -274,37 +257,24 @@ def hunk_lines(hunk: Hunk, width: int, digits: int) -> list[tuple[int, Line]]:
 
 
 def _diff_line(each: DiffLine, pieces: syntax.Pieces, width: int, digits: int) -> list[Line]:
-    tone = tone_of(each.kind)
-    number = Span(f"{each.number or '':>{digits}} ", "dim")
-    spans = [Span(each.kind, sign_tone(each.kind))]
-    last = 0
-    for begin, end in each.marks:
-        spans += coloured(each.text[last:begin], tone, pieces, last)
-        spans += coloured(each.text[begin:end], f"{tone} bold", pieces, begin)
-        last = end
-    spans += coloured(each.text[last:], tone, pieces, last)
-    if len(each.text) < width and each.text.isascii():
-        return [(number, *spans)]
-    # Rows below the first begin with a blank for the sign.
-    rows: list[list[Span]] = [[]]
-    room = width
-    for span in spans:
-        text = span.text
-        while text:
-            # Of a long text all would be measured again for each row.
-            fits = chop_cells(text[: _MOST_IN_CELL * room], room)[0] if room > 0 else ""
-            if not fits or cell_len(fits) > room:
-                if len(rows[-1]) <= 1 and len(rows) > 1:
-                    fits = text[0]  # wider than a whole row
-                else:
-                    rows.append([Span(" ", tone)])
-                    room = width - 1
-                    continue
-            rows[-1].append(replace(span, text=fits))
-            room -= cell_len(fits)
-            text = text[len(fits) :]
-    first, *rest = rows
-    return [(number, *first), *((Span(" " * (digits + 1)), *row) for row in rest)]
+    tone, room = tone_of(each.kind), max(1, width - 1)
+    fits = len(each.text) <= room and each.text.isascii()
+    rows: list[Line] = []
+    at = 0
+    for text in ([] if fits else chop_cells(each.text, room)) or [each.text]:
+        # Rows below the first begin with a blank for the sign.
+        head = (Span(f"{each.number or '':>{digits}} ", "dim"), Span(each.kind, sign_tone(each.kind)))
+        spans = [Span(" " * (digits + 1)), Span(" ", tone)] if rows else [*head]
+        last = 0
+        for mark in each.marks:
+            begin, end = max(mark[0] - at, last), min(mark[1] - at, len(text))
+            if begin < end:
+                spans += coloured(text[last:begin], tone, pieces, at + last)
+                spans += coloured(text[begin:end], f"{tone} bold", pieces, at + begin)
+                last = end
+        rows.append((*spans, *coloured(text[last:], tone, pieces, at + last)))
+        at += len(text)
+    return rows
 
 
 def diff_lines(diff: str, width: int, path: str = "") -> list[Line]:
