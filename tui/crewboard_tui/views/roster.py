@@ -315,11 +315,6 @@ SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
 """Sort orders: the column that shows each, and its key; equal agents are ordered by urgency."""
 
 
-class _Seen(Struct):
-    view: TeamView | None = None
-    now: float = 0
-
-
 class Roster(LineList):
     """The list of agents. It is reordered only while no cursor key is pressed."""
 
@@ -327,7 +322,8 @@ class Roster(LineList):
         super().__init__(marks=True, sorts=tuple(SORTS), **kwargs)
         self._ascii_only = ascii_only
         self._no_match = (Span(f" No matches · {pressed('view.back')} clears the filter", "dim"),)
-        self._seen = _Seen()
+        self._view: TeamView | None = None
+        self._now = 0.0
         self._words, self._group = "", ALL
         self._agents: list[AgentView] = []
         """The agents that it shows, in their order."""
@@ -359,15 +355,14 @@ class Roster(LineList):
 
     def read(self, view: TeamView, now: float) -> None:
         """Show a new state of the team."""
-        before, self._seen.view = self._seen.view, view
+        before, self._view = self._view, view
         self.tick(now)
         if before is None or view.agents != before.agents:
             self.note_glyphs({agent.name: look_of(agent).glyph for agent in view.agents})
 
     def tick(self, now: float) -> None:
         """Update times without new data."""
-        self._seen.now = now
-        view = self._seen.view
+        self._now, view = now, self._view
         if view is None:
             return
         # The work that grows with the team is only done when the team, the filter or the order changed.
@@ -401,7 +396,7 @@ class Roster(LineList):
 
     def _draw(self, agent: AgentView) -> Line:
         """Return an agent's row; the same line while all that decides how it looks is the same."""
-        now, marked, look = self._seen.now, agent.name in self.marked, look_of(agent)
+        now, marked, look = self._now, agent.name in self.marked, look_of(agent)
         minutes: tuple[Cell, ...] = ()
         lane, count = self._lanes.get(agent.name), self._lane_width
         if lane is not None and count:
@@ -432,14 +427,14 @@ class Roster(LineList):
         """Show only the agents that pass the filter, at once."""
         self._words, self._group = words, group
         self.reorder_now()
-        self.tick(self._seen.now)
+        self.tick(self._now)
 
     def marks_changed(self) -> None:
-        self.tick(self._seen.now)
+        self.tick(self._now)
         super().marks_changed()
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
-        self.tick(self._seen.now)
+        self.tick(self._now)
 
     @property
     def has_more_columns(self) -> bool | None:

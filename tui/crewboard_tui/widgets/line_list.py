@@ -228,30 +228,21 @@ class LineList(ScrollView, can_focus=True):
         count, before_head, before_at = len(self.rows), self.head, self._at
         self.rows, self.rule.head = rows, head
         self.keys = rows.keys if isinstance(rows, LazyRows) else [row.key for row in rows]
-        if not self.rows:
-            self._at, self.selected = 0, None
-        else:
-            if self.selected is not None and self.selected in self.keys:
-                self._at = self.keys.index(self.selected)
-            else:
-                self._at = min(self._at, len(self.rows) - 1)
-            found = self.keys[self._at]
-            if found != self.selected:
-                if self.selected:
-                    self._came_at = monotonic()
-                    self.set_timer(BLIND_FOR, self.refresh_bindings)
-                self.selected = found
-                self.post_message(self.Moved(self))
+        key = was = self.selected
         if self._wanted in self.keys:
-            wanted, self._wanted = self._wanted, None
-            self._at = self.keys.index(wanted)
-            if self.selected != wanted:
-                self.selected = wanted
-                self.post_message(self.Moved(self))
+            key, self._wanted = self._wanted, None
         # The rows of an empty list have no key: none of them is the last one.
-        if self.follow and any(self.keys[-1:]) and self._at != len(self.rows) - 1:
+        if self.follow and any(self.keys[-1:]):
             self._at = len(self.rows) - 1
-            self.selected = self.keys[-1]
+        elif key in self.keys:
+            self._at = self.keys.index(key)
+        else:
+            self._at = max(0, min(self._at, len(self.rows) - 1))
+        self.selected = self.keys[self._at] if self.rows else None
+        if self.rows and self.selected != was:
+            if was and was not in self.keys:
+                self._came_at = monotonic()
+                self.set_timer(BLIND_FOR, self.refresh_bindings)
             self.post_message(self.Moved(self))
         set_height(self, len(rows))
         if before_head != head:
