@@ -56,40 +56,6 @@ _RESULTS = {
 """Kinds of activity that end an assignment, with their text."""
 
 
-class Foreground:
-    """The wait for what an agent does since `since` (epoch seconds). `outcome` is None until it is over."""
-
-    def __init__(self, context: AppContext, name: str, since: float) -> None:
-        self._context = context
-        self._name = name
-        self._since = since
-        self.outcome: Line | None = None
-
-    @property
-    def line(self) -> Line:
-        """Return the result so far, or the key that puts the agent into the background."""
-        back, leave = self._context.key("view.back"), self._context.key("foreground.leave")
-        waits = line(
-            Span(" foreground: waiting for the result; ", "info"), Span(back, "key"), Span("/", "info"),
-            Span(leave, "key"), Span(" moves it to the background", "info"),
-        )  # fmt: skip
-        return self.outcome or waits
-
-    def read(self, snapshot: Snapshot) -> None:
-        """Look for the outcome."""
-        work = snapshot.get(WorkOf(self._name))
-        if work is None:
-            return
-        for each in work.activity:
-            if each.kind in _RESULTS and each.ts >= self._since:
-                back = self._context.key("view.back")
-                self.outcome = line(Span(*_RESULTS[each.kind]), Span("  "), Span(back, "key"), " goes back")
-                return
-        agent = snapshot.view.agent(self._name)
-        if agent is not None and agent.exit is not None and not agent.alive and agent.exit.at >= self._since:
-            self.outcome = line(say(f" it ended without a result: {describe_exit(agent.exit)}", "error bold"))
-
-
 class AgentPage(BaseScreen):
     """Everything about one agent: its vitals, and tabs that `[` and `]` turn.
 
@@ -108,7 +74,9 @@ class AgentPage(BaseScreen):
         self._facts = LineView(id="facts", classes="pane", follows=False)
         self._folds = CollapsibleList(id="folds", classes="pane")
         self._waits = StaticLines(id="foreground")
-        self._foreground = Foreground(context, name, since) if since is not None else None
+        self._awaited_since = since
+        self._outcome: Line | None = None
+        """What came of the work that is awaited; None until it is over."""
         self.search = Search(context, self.narrow, "words on this tab, also of what is folded")
         self._messaging = Messaging(context, partial(shown_composer, self))
         self.back_layers = (self.search.layer, self.panes.layer)
@@ -117,7 +85,7 @@ class AgentPage(BaseScreen):
             Action("view.tab_back", lambda _: self._turn(-1)),
             Action("agent.talk", self._talk),
         ]
-        if self._foreground is not None:
+        if since is not None:
             own.append(
                 Action(
                     "foreground.leave",
@@ -145,7 +113,7 @@ class AgentPage(BaseScreen):
     def body(self) -> Iterable[Widget]:
         yield from (self._tabs, self._vitals, self._need, self._page, self._facts, self._folds)
         yield Composer(self.context)
-        if self._foreground is not None:
+        if self._awaited_since is not None:
             yield self._waits
 
     def on_mount(self) -> None:
@@ -176,11 +144,16 @@ class AgentPage(BaseScreen):
             self._paint_absent(snapshot)
         else:
             self._paint_tab(agent, snapshot)
-        if self._foreground is not None:
-            if self._foreground.outcome is None:
-                self._foreground.read(snapshot)
-                self.refresh_bindings()
-            self._waits.show([self._foreground.line])
+        if self._waits_here:
+            self._outcome = self._find_outcome(snapshot)
+            self.refresh_bindings()
+        if self._awaited_since is not None:
+            back, leave = self.context.key("view.back"), self.context.key("foreground.leave")
+            waits = line(
+                Span(" foreground: waiting for the result; ", "info"), Span(back, "key"), Span("/", "info"),
+                Span(leave, "key"), Span(" moves it to the background", "info"),
+            )  # fmt: skip
+            self._waits.show([self._outcome or waits])
 
     def after_paint(self) -> None:
         super().after_paint()
@@ -340,7 +313,21 @@ class AgentPage(BaseScreen):
 
     @property
     def _waits_here(self) -> bool:
-        return self._foreground is not None and self._foreground.outcome is None
+        return self._awaited_since is not None and self._outcome is None
+
+    def _find_outcome(self, snapshot: Snapshot) -> Line | None:
+        """Return what came of the work since then, with the key that leads back; None if it is not over."""
+        since, work = self._awaited_since or 0, snapshot.get(WorkOf(self.agent_name))
+        if work is None:
+            return None
+        for each in work.activity:
+            if each.kind in _RESULTS and each.ts >= since:
+                back = self.context.key("view.back")
+                return line(Span(*_RESULTS[each.kind]), Span("  "), Span(back, "key"), " goes back")
+        agent = snapshot.view.agent(self.agent_name)
+        if agent is not None and agent.exit is not None and not agent.alive and agent.exit.at >= since:
+            return line(say(f" it ended without a result: {describe_exit(agent.exit)}", "error bold"))
+        return None
 
     def leave(self) -> None:
         if self._waits_here:
