@@ -61,7 +61,7 @@ from crewboard_tui.render.themes import PREFIX, THEMES, AsciiFilter, SteadyStyle
 from crewboard_tui.settings import Settings, keep_visit, read_visit
 from crewboard_tui.views import registry
 from crewboard_tui.views.base import AppContext, BaseScreen, Snapshot, is_form
-from crewboard_tui.widgets.painter import switches_at_once
+from crewboard_tui.widgets.painter import SWITCHED, call_in_screen, hold_paint
 
 _HERE = Path(__file__).resolve().parent
 
@@ -96,7 +96,6 @@ _TELLS = {
 }
 
 
-@switches_at_once
 class CrewboardApp(App[None], inherit_bindings=False):
     """The dashboard of one team on one terminal."""
 
@@ -575,11 +574,24 @@ class CrewboardApp(App[None], inherit_bindings=False):
         return bool(self.context.view.needs) if action == "next_need" else True
 
     def switch_mode(self, mode: str) -> AwaitMount:
-        view = self.screen_stack[0] if mode != self.current_mode and self.screen_stack else None
-        switched = super().switch_mode(mode)
-        if isinstance(view, BaseScreen) and view.is_ready:
-            view.show_all()
-        return switched
+        if mode == self.current_mode:
+            return super().switch_mode(mode)
+        view = self.screen_stack[0] if self.screen_stack else None
+        # A view is painted as soon as it is complete, with what the key did to it.
+        end = hold_paint(self)
+        try:
+            switched = super().switch_mode(mode)
+            if isinstance(view, BaseScreen) and view.is_ready:
+                view.show_all()
+            return switched
+        finally:
+            # After what the key does further, and then behind the messages with which the screen resumes.
+            self.call_later(call_in_screen, self, end)
+
+    def delay_update(self, delay: float = SWITCHED) -> None:
+        # Textual paints nothing for 50 ms at each switch, so that no screen is seen before it is complete.
+        if not self._batch_count:
+            super().delay_update(delay)
 
     async def action_view(self, mode: str) -> None:
         """Go to a numbered view as it was left, to the Board without its pages; pressed again, to the view itself.

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, ClassVar, Protocol
 
@@ -9,7 +10,8 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, BindingsMap, BindingType
 from textual.containers import Container
-from textual.screen import Screen
+from textual.geometry import Size
+from textual.screen import UPDATE_PERIOD, Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
@@ -39,7 +41,7 @@ from crewboard_tui.widgets.bars import (
 from crewboard_tui.widgets.collapsible_list import CollapsibleList
 from crewboard_tui.widgets.line_list import LineList
 from crewboard_tui.widgets.line_view import LineView
-from crewboard_tui.widgets.painter import binding_of, forget_painted, painted_lightly
+from crewboard_tui.widgets.painter import TouchedCompositor, binding_of, forget_painted, paint_settled
 from crewboard_tui.widgets.reading import ReadText
 
 __all__ = [
@@ -109,7 +111,6 @@ class Subject(Protocol):
     def pause(self) -> None: ...
 
 
-@painted_lightly
 class BaseScreen(Screen[None]):
     """A full screen. It shows snapshots as they come, says what it needs to have read, and offers actions."""
 
@@ -130,6 +131,8 @@ class BaseScreen(Screen[None]):
     IS_FORM: ClassVar[bool] = False
     """True if leaving it loses the input."""
 
+    _settled_timer: Timer | None = None
+
     rows: LineList
     """The list that the screen is about, if it is about one: it has the focus first."""
 
@@ -138,6 +141,7 @@ class BaseScreen(Screen[None]):
 
     def __init__(self, context: AppContext) -> None:
         super().__init__()
+        self._compositor = TouchedCompositor()
         if self.DETAIL:
             self.detail = LineView(id=self.DETAIL, classes="pane", follows=False)
         self.context = context
@@ -601,6 +605,43 @@ class BaseScreen(Screen[None]):
     @on(LineList.Reordered)
     def _list_changed(self) -> None:
         self.narrow()
+
+    # -------------------------------------------------------------------------------- painting, as Textual would not
+    # A screen is painted once after a key or a reading of the team, and only the lines that changed. Textual would
+    # paint after the first of the messages that a key causes, and again a frame later after the others.
+
+    @property
+    def _update_timer(self) -> Timer:
+        if self._settled_timer is None:
+            settled = partial(paint_settled, self)
+            self._settled_timer = self.set_interval(UPDATE_PERIOD, settled, name="paint", pause=True)
+        return self._settled_timer
+
+    def _compositor_refresh(self) -> None:
+        if self.app._batch_count:  # noqa: SLF001
+            # Textual renders the screen here, and then does not show it.
+            self._repaint_required = True
+        else:
+            super()._compositor_refresh()
+
+    def _screen_resized(self, size: Size) -> None:
+        # A new screen is told its size twice after it was laid out for it. What has changed since asks for its layout.
+        if self._compositor.size == size:
+            self._compositor_refresh()
+        else:
+            super()._screen_resized(size)
+
+    def _on_timer_update(self) -> None:
+        is_held = bool(self.app._batch_count)  # noqa: SLF001
+        super()._on_timer_update()
+        if not is_held:
+            self.after_paint()
+
+    async def _on_idle(self, event: events.Idle) -> None:
+        # What waits for the next paint needs the layout that follows from changes that are still on their way.
+        if self._callbacks:
+            event.prevent_default()
+            self._update_timer.resume()
 
     # -------------------------------------------------------------------------------------------------- the keys
 

@@ -1,7 +1,7 @@
 """Paint lines into Textual strips in the theme's colours, and screens once per key, only where they changed.
 
-How screens paint otherwise than Textual does it is kept together here. Once Textual has what
-`docs/decisions/textual.patch` proposes, `TouchedCompositor` and `switches_at_once` can go.
+How screens paint otherwise than Textual does it is here, and in `BaseScreen`. Once Textual has what
+`docs/decisions/textual.patch` proposes, `TouchedCompositor` and `hold_paint` can go.
 
 Tones are not component classes: a stylesheet computes those for each widget at every change of focus or size, which
 took half of the time to the first picture.
@@ -12,8 +12,8 @@ took half of the time to the first picture.
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial, partialmethod, wraps
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -22,22 +22,15 @@ from textual._compositor import ChopsUpdate, Compositor
 from textual.app import App
 from textual.binding import ActiveBinding
 from textual.containers import Vertical
-from textual.events import Idle
 from textual.geometry import Region, Size
-from textual.screen import UPDATE_PERIOD, Screen
+from textual.screen import Screen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.timer import Timer
-from textual.widget import AwaitMount, Widget
+from textual.widget import Widget
 
 from crewboard_tui.render.lines import Line, Span, crop, one_line, rule_line
 from crewboard_tui.render.sanitize import safe_text
 from crewboard_tui.render.themes import code_colour
-
-S = TypeVar("S", bound=Any)
-"""A screen that has `after_paint`."""
-
-A = TypeVar("A", bound=App[Any])
 
 
 class Tone(Struct, frozen=True):
@@ -168,96 +161,7 @@ def _cells(region: Region) -> int:
     return ((1 << region.width) - 1) << region.x
 
 
-def painted_lightly(kind: type[S]) -> type[S]:
-    """Make a class of screens paint once after a key or a reading of the team, and only the lines that changed.
-
-    Textual would paint after the first of the messages that a key causes, and again a frame later after the others.
-    Such a screen has a method `after_paint`, which is called after each paint.
-    """
-    make, paint, render = kind.__init__, kind._on_timer_update, kind._compositor_refresh
-
-    @wraps(make)
-    def init(screen: S, *args: Any, **kwargs: Any) -> None:
-        make(screen, *args, **kwargs)
-        screen._compositor = TouchedCompositor()
-
-    def update_timer(screen: S) -> Timer:
-        timer: Timer | None = getattr(screen, "_settled_timer", None)
-        if timer is None:
-            settled = partial(_paint_settled, screen)
-            timer = screen._settled_timer = screen.set_interval(UPDATE_PERIOD, settled, name="paint", pause=True)
-        return timer
-
-    def compositor_refresh(screen: S) -> None:
-        if screen.app._batch_count:
-            # Textual renders the screen here, and then does not show it.
-            screen._repaint_required = True
-        else:
-            render(screen)
-
-    async def on_idle(screen: S, event: Idle) -> None:
-        # What waits for the next paint needs the layout that follows from changes that are still on their way.
-        if screen._callbacks:
-            event.prevent_default()
-            screen._update_timer.resume()
-
-    changed = {
-        "__init__": init,
-        "_update_timer": property(update_timer),
-        "_compositor_refresh": compositor_refresh,
-        "_screen_resized": partialmethod(_resize, kind._screen_resized),
-        "_on_timer_update": partialmethod(_paint_and_note, paint),
-        "_on_idle": on_idle,
-    }
-    for name, own in changed.items():
-        setattr(kind, name, own)
-    return kind
-
-
-def _resize(screen: S, resize: Callable[[S, Size], None], size: Size) -> None:
-    # A new screen is told its size twice after it was laid out for it. What has changed since asks for its own layout.
-    if screen._compositor.size == size:
-        screen._compositor_refresh()
-    else:
-        resize(screen, size)
-
-
-def _paint_and_note(screen: S, paint: Callable[[S], None]) -> None:
-    is_held = bool(screen.app._batch_count)
-    paint(screen)
-    if not is_held:
-        screen.after_paint()
-
-
-def switches_at_once(kind: type[A]) -> type[A]:
-    """Make a class of apps paint a view that it switches to as soon as that is complete, with what the key did to it.
-
-    Textual paints nothing for 50 ms at each `switch_mode`, so that no screen is seen before it is complete.
-    """
-    switch, delay_update = kind.switch_mode, kind.delay_update
-
-    @wraps(switch)
-    def switch_mode(app: A, mode: str) -> AwaitMount:
-        if mode == app.current_mode:
-            return switch(app, mode)
-        end = _hold_paint(app)
-        try:
-            return switch(app, mode)
-        finally:
-            # After what the key does further, and then behind the messages with which the screen resumes.
-            app.call_later(_call_in_screen, app, end)
-
-    def delay(app: A, delay: float = SWITCHED) -> None:
-        # The delay with which Textual's `switch_mode` begins.
-        if not app._batch_count:
-            delay_update(app, delay)
-
-    for name, own in {"switch_mode": switch_mode, "delay_update": delay}.items():
-        setattr(kind, name, own)
-    return kind
-
-
-def _hold_paint(app: App[Any]) -> Callable[[], None]:
+def hold_paint(app: App[Any]) -> Callable[[], None]:
     """Let an app paint nothing until the returned function is called, or `SWITCHED` seconds have passed."""
     app._begin_batch()
     ends = iter([app._end_batch])
@@ -274,14 +178,14 @@ def _hold_paint(app: App[Any]) -> Callable[[], None]:
     return end
 
 
-def _call_in_screen(app: App[Any], callback: Callable[[], None]) -> None:
+def call_in_screen(app: App[Any], callback: Callable[[], None]) -> None:
     """Call `callback` once the current screen has handled its messages; at once if it handles none any more."""
     if not any(screen.call_later(callback) for screen in app.screen_stack[-1:]):
         callback()
 
 
-async def _paint_settled(screen: Screen[Any]) -> None:
-    """Paint after the messages that are on their way were handled: each step takes one round of the loop."""
+async def paint_settled(screen: Screen[Any]) -> None:
+    """Paint a screen after the messages that are on their way were handled: each step takes one round of the loop."""
     pumps, quiet = list((screen.focused or screen).ancestors_with_self), 0
     for _ in range(MOST_ROUNDS):
         await asyncio.sleep(0)
