@@ -168,38 +168,26 @@ def _agents_of(draft: str) -> list[str]:
 
 def called(draft: str, asked: Iterable[Request]) -> str:
     """Return a draft's name for display: `to zed`, `your edit of tess's plan`."""
-    request = request_of(draft, asked)
+    request, note = request_of(draft, asked), _note(draft)
     if request is not None:
-        return _called_for(request, draft)
+        if _ON_LINES in draft:
+            what = "notes on"
+        elif _TERMS in draft:
+            what = "terms for"
+        else:
+            what = {edit_of(request.id): "edit of", for_no(request.id): "refusal of"}.get(draft, "answer to")
+        return f"your {what} {request.from_}'s {_KINDS.get(request.type, request.type)}"
     if _ON_LINES in draft or _TERMS in draft or draft.endswith((_NO, _EDIT)):
         return f"about {draft.partition(' ')[0]}, which is gone"
-    return _called_alone(draft) or f"to {', '.join(draft.split())}"
-
-
-def _called_alone(draft: str) -> str | None:
-    """Return the name for display of a draft that its own name tells all about; None for one that names agents."""
-    note = _note(draft)
     if note is not None:
         return f"your notes on {note.agent}'s changes"
     if draft.startswith(_MERGE):
         return f"your message for the merge of {draft.removeprefix(_MERGE)}"
     if draft.startswith(_EDITED_TASK):
         return f"your edit of {draft}"
-    if draft in _CALLED or draft.startswith(interrupting([""])):
-        return _CALLED.get(draft, draft)
-    return None
-
-
-def _called_for(request: Request, draft: str) -> str:
-    """Return the name for display of a draft about a request."""
-    what = f"{request.from_}'s {_KINDS.get(request.type, request.type)}"
-    if _ON_LINES in draft:
-        return f"your notes on {what}"
-    if _TERMS in draft:
-        return f"your terms for {what}"
-    if draft == edit_of(request.id):
-        return f"your edit of {what}"
-    return f"your refusal of {what}" if draft == for_no(request.id) else f"your answer to {what}"
+    if draft.startswith(interrupting([""])):
+        return draft
+    return _CALLED.get(draft) or f"to {', '.join(draft.split())}"
 
 
 class Drafts(dict[str, str]):
