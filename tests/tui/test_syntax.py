@@ -81,7 +81,7 @@ def test_the_name_of_each_file_tells_its_language() -> None:
     assert toned(diff_lines(patch, 60)) == wanted
     files = parse_diff(patch)
     assert toned([line for each in files for hunk in each.hunks for _, line in hunk_lines(hunk, 60, 1)]) == wanted
-    assert syntax.of_file("x.sql", ["SELECT 1"]) == (((0, 6, "keyword"), (7, 8, "number")),)
+    assert syntax.of_code(["SELECT 1"], file="x.sql") == (((0, 6, "keyword"), (7, 8, "number")),)
 
 
 def test_code_in_markdown_has_the_colours_of_its_language() -> None:
@@ -124,8 +124,8 @@ def test_no_text_is_changed_by_its_colours(hostile: str, width: int) -> None:
 
 
 def test_what_is_long_has_no_colours() -> None:
-    assert syntax.of_file("x.py", ["if " + "x" * 398, "if"]) == ((), ((0, 2, "keyword"),))
-    assert syntax.of_file("x.py", ["if"] * 2001) == ()
+    assert syntax.of_code(["if " + "x" * 398, "if"], file="x.py") == ((), ((0, 2, "keyword"),))
+    assert syntax.of_code(["if"] * 2001, file="x.py") == ()
     head = "diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n"
     (found,) = parse_diff(head + "".join(f"@@ -{at},1 +{at},1 @@\n-while\n+if\n" for at in range(1, 1200)))
     assert [bool(toned([line for _, line in hunk_lines(hunk, 60, 1)])) for hunk in found.hunks[998:1002]] == [
@@ -176,5 +176,5 @@ def test_a_long_diff_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 def test_of_many_pages_the_last_ones_are_kept() -> None:
     for page in range(20):
-        syntax.of_file("x.py", [f"if a{page}: {at}" for at in range(syntax.MOST_LINES)])
+        syntax.of_code([f"if a{page}: {at}" for at in range(syntax.MOST_LINES)], file="x.py")
     assert sum(len(lines) for _, _, lines in syntax._kept) <= syntax._MOST_KEPT + syntax.MOST_LINES

@@ -195,8 +195,7 @@ def run(
     Raises:
         UsageError: There is no terminal to show it on, or no such theme.
     """
-    if not (env.is_in_browser() or (sys.stdin.isatty() and sys.stdout.isatty())):
-        raise UsageError("the dashboard needs a terminal; `crewboard status` prints what it would show")
+    check_terminal("`crewboard status` prints what it would show")
     # A key waits for the reading thread as long as that may keep the interpreter: by default ten times as long.
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.disable()  # until the first picture stands: what imports make is no garbage, and looking for some takes a tenth

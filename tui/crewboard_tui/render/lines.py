@@ -351,10 +351,10 @@ def _code(language: str, lines: Sequence[str]) -> "Iterator[Pieces]":
     if not language:
         return iter(())
     # Imported here because the first picture shows no code.
-    from crewboard_tui.render.syntax import of_diff, of_language
+    from crewboard_tui.render.syntax import of_code, of_diff
 
     code = list(itertools.takewhile(lambda each: not re.match(_FENCE, each), lines))
-    return iter(of_diff(code) if language in _DIFFS else of_language(language.split(maxsplit=1)[0], code))
+    return iter(of_diff(code) if language in _DIFFS else of_code(code, language=language.split(maxsplit=1)[0]))
 
 
 def _code_lines(raw: str, width: int, pieces: "Pieces | None") -> list[Line]:

@@ -74,22 +74,17 @@ def of_hunk(path: str, kinds: Sequence[str], texts: Sequence[str]) -> list[Piece
     for sign in "-+":
         places = [place for place, kind in enumerate(kinds) if kind in (" ", sign)]
         if path and (sign == "+" or "-" in kinds):
-            for place, pieces in zip(places, of_file(path, [texts[place] for place in places]), strict=False):
+            for place, pieces in zip(places, of_code([texts[place] for place in places], file=path), strict=False):
                 found[place] = pieces
     return found
 
 
-def of_file(path: str, lines: Sequence[str]) -> tuple[Pieces, ...]:
-    """Return the pieces of lines of a file, whose language follows from its name; none if that does not tell it."""
-    return _read(posixpath.basename(path).rstrip(' "'), "", lines)
+def of_code(lines: Sequence[str], *, file: str = "", language: str = "") -> tuple[Pieces, ...]:
+    """Return the pieces of lines in the language that the name of a file tells, or that has a name in Markdown.
 
-
-def of_language(name: str, lines: Sequence[str]) -> tuple[Pieces, ...]:
-    """Return the pieces of lines in a language, by one of the names it has in Markdown; none if it has no colours."""
-    return _read("", name.lower(), lines)
-
-
-def _read(file: str, language: str, lines: Sequence[str]) -> tuple[Pieces, ...]:
+    There are none if the language is not known, or has no colours.
+    """
+    file, language = posixpath.basename(file).rstrip(' "'), language.lower()
     # Elsewhere a lexer could not be stopped.
     if len(lines) > MOST_LINES or threading.current_thread() is not threading.main_thread():
         return ()
