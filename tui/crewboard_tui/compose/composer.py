@@ -225,42 +225,40 @@ class PromptLine(ModalScreen[str | None]):
         prose: "Prose | None" = None,
         write_out: Callable[[str], str | None] = lambda _: None,
     ) -> None:
+        from crewboard_tui.compose.draft_input import DraftInput
+
         super().__init__()
         self._write_out = write_out
         self._written: str | None = None
         """The text of a slash command that was written out."""
         self._label = label if callable(label) else lambda _: label
         self._kept = text if callable(text) else None
-        self._text = text() if callable(text) else text
         self._hint = hint
-        self._changed = changed
         self._check = check
-        self._names = names
-        self._prose = prose
         self.pressed: Pressed = default_key
-        self._draft: DraftInput | None = None
+        self._draft = DraftInput(text() if callable(text) else text, names, prose=prose, id="ask-input")
+        self._draft.refuse, self._draft.keep = self._refuse, changed
+        self._box = Horizontal(id="ask")
+        self._shown_label, self._shown_hint = Label(id="ask-label"), Label(Content(hint), id="ask-hint")
         self._behind: Screen[Any] | None = None
         """The screen whose footer is covered."""
 
     def compose(self) -> ComposeResult:
-        from crewboard_tui.compose.draft_input import DraftInput
+        self._show_label()
+        with self._box:
+            yield from (self._shown_label, self._draft, self._shown_hint)
 
-        draft = self._draft = DraftInput(self._text, self._names, prose=self._prose, id="ask-input")
-        draft.refuse = self._refuse
-        draft.keep = self._changed
-        with Horizontal(id="ask"):
-            yield Label(Content(f"{one_line(self._label(self._text))} ›"), id="ask-label")
-            yield draft
-            yield Label(Content(self._hint), id="ask-hint")
+    def _show_label(self) -> None:
+        self._shown_label.update(Content(f"{one_line(self._label(self._draft.text))} ›"))
 
     def on_mount(self) -> None:
-        self.query_one("#ask-input").focus()
+        self._draft.focus()
         self._show_hint()
         # Only the footer is covered, whose keys are inactive meanwhile and which is as high, so that all else is seen.
         behind = self._behind = self.app.screen_stack[-2]
         covered = 2 if behind.has_class("-short") else _LINES
-        self.query_one("#ask").styles.min_height = covered
-        self.query_one("#ask-hint").styles.max_height = covered - 1
+        self._box.styles.min_height = covered
+        self._shown_hint.styles.max_height = covered - 1
         self._cover_footer(covered)
 
     def on_unmount(self) -> None:
@@ -274,7 +272,7 @@ class PromptLine(ModalScreen[str | None]):
     def _grow(self) -> None:
         """Let the footer be as high as the prompt, so that the panes give it its rows and the alert line is seen."""
         if self.is_attached:
-            self._cover_footer(self.query_one("#ask").outer_size.height)
+            self._cover_footer(self._box.outer_size.height)
 
     def _cover_footer(self, height: int | None) -> None:
         if self._behind is not None:
@@ -283,35 +281,26 @@ class PromptLine(ModalScreen[str | None]):
 
     def take(self, character: str) -> None:
         """Take a character that was typed before the prompt was shown."""
-        if self._draft is None:
-            self._text += character
-        else:
-            self._draft.add(character)
+        self._draft.add(character)
 
     def on_text_area_changed(self) -> None:
-        if self._draft is not None:
-            label = self._label(self._draft.text)
-            self.query_one("#ask-label", Label).update(Content(f"{one_line(label)} ›"))
+        self._show_label()
         self._show_hint()
         self.call_after_refresh(self._grow)
 
     def _show_hint(self) -> None:
-        if self._draft is not None:
-            is_written_out = self._draft.text == self._written
-            hint = WRITTEN_OUT if is_written_out else _completes(self._draft.completions, self.pressed)
-            hint = hint or self._draft.note
-            self._say(hint or self._hint)
+        is_written_out = self._draft.text == self._written
+        hint = WRITTEN_OUT if is_written_out else _completes(self._draft.completions, self.pressed)
+        self._say(hint or self._draft.note or self._hint)
 
     def reload(self) -> None:
         """Show the kept text if it differs."""
-        draft = self._draft
-        if draft is not None and self._kept is not None and draft.text != self._kept():
-            draft.load(self._kept())
+        if self._kept is not None and self._draft.text != self._kept():
+            self._draft.load(self._kept())
 
     def _say(self, text: str, *, refused: bool = False) -> None:
-        hint = self.query_one("#ask-hint", Label)
-        hint.update(Content(one_line(text)))
-        hint.set_class(refused, "-refused")
+        self._shown_hint.update(Content(one_line(text)))
+        self._shown_hint.set_class(refused, "-refused")
 
     def _refuse(self, why: str) -> None:
         self._say(why, refused=True)
@@ -323,7 +312,7 @@ class PromptLine(ModalScreen[str | None]):
         except UsageError as error:
             self._refuse(str(error))
             return
-        if written is not None and self._draft is not None:
+        if written is not None:
             self._written = written
             self._draft.load(written)
             self._show_hint()
@@ -335,6 +324,5 @@ class PromptLine(ModalScreen[str | None]):
             self.dismiss(text)
 
     def action_leave(self) -> None:
-        if self._draft is not None:
-            self._draft.leave()
+        self._draft.leave()
         self.dismiss(None)
