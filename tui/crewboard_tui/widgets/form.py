@@ -76,12 +76,6 @@ class Select(Widget, can_focus=True):
                 self.at = at
                 return
 
-    def on_focus(self) -> None:
-        self.refresh()
-
-    def on_blur(self) -> None:
-        self.refresh()
-
 
 class Radio(Select):
     """A choice that shows every option."""
@@ -163,12 +157,6 @@ class Checkbox(Widget, can_focus=True):
         box = Span("[x] " if self.value else "[ ] ", "key")
         content = (box, Span(self._label, "bold" if self.has_focus else ""))
         return self._painter.strip(content, self.size.width)
-
-    def on_focus(self) -> None:
-        self.refresh()
-
-    def on_blur(self) -> None:
-        self.refresh()
 
 
 class Section(Widget):

@@ -522,14 +522,6 @@ class LineList(ScrollView, can_focus=True):
                 if each is not None:
                     self._paint_row(each + self.scroll_offset.y)
 
-    def on_focus(self) -> None:
-        self.rule.paint()
-        self._paint_row(self._at)
-
-    def on_blur(self) -> None:
-        self.rule.paint()
-        self._paint_row(self._at)
-
 
 def marks_of(rows: LineList) -> str:
     """Return the number of marked rows, and how many of those are left out and do not count; empty without marks."""

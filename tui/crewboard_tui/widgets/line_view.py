@@ -71,12 +71,6 @@ class LineView(ScrollView, can_focus=True):
         if end != self.scroll_offset.y:
             self.scroll_to(y=end, animate=False, force=True)
 
-    def on_focus(self) -> None:
-        self.rule.paint()
-
-    def on_blur(self) -> None:
-        self.rule.paint()
-
     def render_lines(self, crop: Region) -> list[Strip]:
         return self.rule.above(super().render_lines(crop), crop)
 

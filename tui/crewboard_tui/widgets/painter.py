@@ -327,8 +327,8 @@ def _style(color: str | None, background: str | None, tone: Tone) -> Style:
 class Rule:
     """The rule above a pane, in the line that its style keeps free at the top: title, column heads, a text.
 
-    The rule is heavy while the pane, or a part of it, has the focus. The pane puts it above its lines (`above`), and
-    paints it again (`paint`) when the focus comes or goes.
+    The rule is heavy while the pane, or a part of it, has the focus. The pane puts it above its lines (`above`).
+    Textual paints a pane again when the focus comes or goes; one of several parts does that itself (`paint`).
     """
 
     def __init__(self, pane: Widget) -> None:

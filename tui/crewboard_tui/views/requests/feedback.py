@@ -217,12 +217,6 @@ class PlanEditor(TextArea):
         """Set whether the request is closed, so that the edit cannot be sent."""
         self.rule.entitle(NOT_SENT if over else self._use)
 
-    def on_focus(self) -> None:
-        self.rule.paint()
-
-    def on_blur(self) -> None:
-        self.rule.paint()
-
     def render_lines(self, crop: Region) -> list[Strip]:
         return self.rule.above(super().render_lines(crop), crop)
 
