@@ -351,7 +351,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.screen.take(event.character)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Switch off the blinking cursor of each input."""
+        """Switch off the blinking cursor of each input, also of the palette's."""
         if hasattr(event.widget, "cursor_blink"):
             event.widget.cursor_blink = False
 

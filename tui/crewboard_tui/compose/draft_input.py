@@ -261,7 +261,6 @@ class DraftInput(TextArea):
         # With `compact`, Textual computes its styles now, and again when it is mounted.
         self.set_reactive(TextArea.compact, True)  # noqa: FBT003
         self.add_class("-textual-compact", update=False)
-        self.cursor_blink = False
         for key in ("f6", "f7"):
             # TextArea uses them to select text; here the user may bind them.
             self._bindings.key_to_bindings.pop(key, None)

@@ -76,7 +76,6 @@ class Field(Input):
         self, ident: str, placeholder: str = "", value: str = "", *, suggester: Suggester | None = None
     ) -> None:
         super().__init__(value, id=ident, compact=True, placeholder=placeholder, suggester=suggester)
-        self.cursor_blink = False
 
 
 class SuggestWords(Suggester):
@@ -100,7 +99,6 @@ class Prompt(TextArea):
 
     def __init__(self, placeholder: str) -> None:
         super().__init__(id="hire-prompt", compact=True, soft_wrap=True, tab_behavior="focus", placeholder=placeholder)
-        self.cursor_blink = False
 
 
 class HireForm(Frame):

@@ -206,7 +206,6 @@ class PlanEditor(TextArea):
         self._original = safe_text(request.plan)
         self._is_sent = False
         super().__init__(self.rewritten or self._original, id="editor", classes="pane", soft_wrap=True)
-        self.cursor_blink = False
         # Claude Code takes a plan from its teammate alone.
         effect = "asks the agent to submit this" if context.view.attached else "approves what stands here"
         self._use = f"Edit, then {context.key('edit.send')} {effect}"
