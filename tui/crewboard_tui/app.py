@@ -20,6 +20,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.constants import DEFAULT_THEME
 from textual.css.query import NoMatches
+from textual.dom import NoScreen
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter, Monochrome, NoColor
@@ -298,7 +299,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     def _handle_exception(self, error: Exception) -> None:
         # A page that opens while the dashboard ends finds its widgets gone: nothing broke.
         reason = error.error if isinstance(error, WorkerFailed) else error
-        if self.is_running or not isinstance(reason, NoMatches):
+        if self.is_running or not isinstance(reason, NoMatches | NoScreen):
             super()._handle_exception(error)
 
     def _write(self, sequence: str) -> None:

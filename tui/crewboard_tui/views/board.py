@@ -434,8 +434,7 @@ class BoardScreen(BaseScreen):
         facts, width, agent = self._facts, self._facts.size.width, snapshot.view.agent(self.selected)
         if not facts.is_attached:
             if self._shows_beside:
-                self._beside_roster.mount(facts, before=self._peek)
-                self.refresh_soon()  # how wide it is
+                self._mount(self._beside_roster, facts, before=self._peek)
             return
         if not self._shows_beside or agent is None or not width:
             facts.show([])
@@ -484,8 +483,7 @@ class BoardScreen(BaseScreen):
         if not rows.is_attached:
             # Beside a pane that fills the screen it would be seen.
             if needs and self.panes.zoomed is None:
-                self._lists.mount(rows, after=self._work)
-                self.refresh_soon()
+                self._mount(self._lists, rows, after=self._work)
             return
         rows.set_class(not needs, "-low")
         if rows.size.width:
@@ -494,6 +492,12 @@ class BoardScreen(BaseScreen):
             found = {row.key: row for row in need_rows(replace(view, needs=needs), self.context.now, rows.row_width)}
             shown = [row.key for row in rows.rows] if rows.has_focus else []
             rows.show([found[key] for key in keep_order(shown, list(found))])
+
+    def _mount(self, column: Widget, pane: Widget, **place: Widget) -> None:
+        """Show a pane that was not shown before, but not while the dashboard ends and its parts are gone."""
+        if column.is_attached:
+            column.mount(pane, **place)
+            self.refresh_soon()
 
     def _make_cost(self) -> CostRows:
         """Return the pane of costs. It is loaded only where there is room for it."""
@@ -507,8 +511,7 @@ class BoardScreen(BaseScreen):
         if rows is None:
             # Beside a pane that fills the screen it would be seen.
             if self._tells_cost and self.panes.zoomed is None:
-                self._lists.mount(self._make_cost())
-                self.refresh_soon()
+                self._mount(self._lists, self._make_cost())
         elif rows.has_class("-low") == self._tells_cost:
             rows.set_class(not self._tells_cost, "-low")
             self.refresh_soon()  # what stands in it depends on the room that it gets
@@ -553,7 +556,7 @@ class BoardScreen(BaseScreen):
             if not pane.is_attached:
                 if not self._pulsed[1]:
                     return
-                self._work.mount(pane)
+                self._mount(self._work, pane)
             if pane.has_class("-low") == bool(self._pulsed[1]):
                 pane.set_class(not self._pulsed[1], "-low")
                 self.refresh_soon()  # the tasks have other room
