@@ -16,7 +16,7 @@ from crewboard.readmodel import watcher
 from crewboard.readmodel.needs import waiting_behind
 from crewboard.records.requests import describe_status, display_decider
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import Session, as_json, keep_mirrored, note, say, say_json
+from crewboard_tui.cli.common import Session, as_json, keep_mirrored, note, say
 from crewboard_tui.notifications import NeedsDiff
 from crewboard_tui.render.formats import format_long_age
 from crewboard_tui.render.sanitize import safe_line
@@ -205,7 +205,7 @@ def _recovery(need: Need, view: TeamView) -> str:
 
 @click.command()
 @as_json
-def keys(as_json: bool) -> None:
+def keys(session: Session) -> None:
     """Print all key bindings as a keys.toml that you can edit.
 
     Example: crewboard keys > ~/.config/crewboard/keys.toml
@@ -213,7 +213,4 @@ def keys(as_json: bool) -> None:
     from crewboard_tui.keymap.bindings import KEYS
     from crewboard_tui.keymap.user_file import keymap_template
 
-    if as_json:
-        say_json([{"id": key.id, "keys": key.keys, "says": key.says} for key in KEYS if key.keys])
-    else:
-        say(keymap_template())
+    session.tell([{"id": key.id, "keys": key.keys, "says": key.says} for key in KEYS if key.keys], keymap_template())

@@ -46,8 +46,7 @@ _LONGEST_CHECK = 12
 @click.option("--diff", is_flag=True, help="Print the changes as a patch for `git apply`, binary files included.")
 @click.option("--reveal", is_flag=True, help="Show the keys in the diff, too.")
 @as_json
-@click.pass_obj
-def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: bool, as_json: bool) -> None:
+def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: bool) -> None:
     """Show what agents with a worktree changed, committed or not.
 
     Without NAME, one line for each agent; with NAME, the files of that agent. Takes a snapshot of each checkout first,
@@ -59,13 +58,13 @@ def changes(session: Session, name: str | None, stat: bool, diff: bool, reveal: 
 
     Example: crewboard changes fixer --diff
     """
-    if [stat, diff, as_json].count(True) > 1:
+    if [stat, diff, session.as_json].count(True) > 1:
         raise UsageError("use one of --stat, --diff and --json")
     if reveal and not diff:
         raise UsageError("--reveal is for --diff")
     team = session.team
     found = _read(team, name)
-    if as_json:
+    if session.as_json:
         say_json([describe(each) for each in found])
     elif diff:
         patches = [commands_changes.read_diff(team, each, binary=True) for each in found]
@@ -262,7 +261,6 @@ def _describe_review(each: "Changes") -> dict[str, Any] | None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @common.sha256
 @as_json
-@click.pass_obj
 def merge(
     session: Session,
     name: str,
@@ -276,7 +274,6 @@ def merge(
     dry_run: bool,
     sha256: str | None,
     reveal: bool,
-    as_json: bool,
 ) -> None:
     """Bring the work of the agent NAME into your branch, committed or not.
 
@@ -294,7 +291,7 @@ def merge(
     """
     if resolve:
         sent = commands_changes.ask_to_resolve(session.team, name)
-        common.say_text_or_json(f"asked {name} to resolve its conflicts", sent.as_dict(), as_json=as_json)
+        session.tell(sent.as_dict(), f"asked {name} to resolve its conflicts")
         common.note_asleep(session.team, [sent])
         return
 
@@ -316,7 +313,7 @@ def merge(
             # Else it stands below the diff, above the question.
             _note_review(work)
         seen = _shown(team, work, where, question)
-        common.require_yes(sha256, seen, accept(branch), reveal=reveal, asks=not as_json)
+        common.require_yes(sha256, seen, accept(branch), reveal=reveal, asks=not session.as_json)
 
     def agree_to_push(work: "Changes", where: str, base: str) -> None:
         to = f"to {as_run(where)}, for a pull request into {as_run(base)}"
@@ -329,7 +326,7 @@ def merge(
             opened = commands_changes.open_pull_request(
                 team, name, into=into, message=message, now=now, unchecked=unchecked, warn=warn, agree=agree_to_push
             )
-        if as_json:
+        if session.as_json:
             say_json({**asdict(opened), "keys": _places(opened.keys)} if opened is not None else None)
         elif opened is None:
             say(_nothing_to_merge(team, name))
@@ -353,7 +350,7 @@ def merge(
             if done is not None and sha256 is None:
                 _note_what_runs([done.changes])
                 _note_review(done.changes)
-    _tell_merged(team, name, done, accept if dry_run else None, as_json=as_json)
+    _tell_merged(session, name, done, accept if dry_run else None)
 
 
 def _nothing_to_merge(team: Team, name: str) -> str:
@@ -362,12 +359,10 @@ def _nothing_to_merge(team: Team, name: str) -> str:
     return f"nothing to merge: all of the work of {name} is there already"
 
 
-def _tell_merged(
-    team: Team, name: str, done: "Merge | None", accept: Callable[[str | None], str] | None, *, as_json: bool
-) -> None:
+def _tell_merged(session: Session, name: str, done: "Merge | None", accept: Callable[[str | None], str] | None) -> None:
     """Print what was merged, or would be with the command that `accept` returns for a branch."""
-    dry_run = accept is not None
-    if as_json:
+    team, dry_run = session.team, accept is not None
+    if session.as_json:
         more = {"dry_run": dry_run, "keys": _places(done.keys), "sha256": done.changes.sha256} if done else {}
         more |= {"review": _describe_review(done.changes)} if done else {}
         say_json({**_describe_merge(done.acceptance), **more} if done else None)
@@ -423,7 +418,6 @@ def _resolve_hint(team: Team, name: str, *, unchecked: bool) -> Iterator[None]:
 @click.option("--snapshot", metavar="COMMIT", help="Make the checkout of NAME as it was in this snapshot of it.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @as_json
-@click.pass_obj
 def undo(
     session: Session,
     name: str | None,
@@ -432,7 +426,6 @@ def undo(
     hunk: int | None,
     snapshot: str | None,
     dry_run: bool,
-    as_json: bool,
 ) -> None:
     """Take the last merge back, the last one of the agent NAME, or what NAME changed.
 
@@ -456,7 +449,7 @@ def undo(
         if hunk is not None or snapshot is not None:
             raise UsageError(f"--hunk and --snapshot need an agent with a worktree; {name} works in the shared tree")
         put_back = commands_undo.undo_file_tools(team, name, assignment=assignment, path=path, dry_run=dry_run)
-        _say_put_back(team, put_back, dry_run=dry_run, as_json=as_json)
+        _say_put_back(session, put_back, dry_run=dry_run)
         return
     if (assignment, path, hunk, snapshot) != (None, None, None, None):
         if name is None:
@@ -468,19 +461,17 @@ def undo(
         put_back = commands_undo.undo_in_checkout(
             team, name, assignment=assignment, path=path, hunk=hunk, commit=snapshot, dry_run=dry_run
         )
-        _say_put_back(team, put_back, dry_run=dry_run, as_json=as_json)
+        _say_put_back(session, put_back, dry_run=dry_run)
         return
     undone = commands_changes.undo(team, name, dry_run=dry_run)
-    if as_json:
-        say_json({**_describe_merge(undone), "dry_run": dry_run})
-    else:
-        how = "reset to" if undone.undone == undone.before else "reverted by"
-        what = "would take back" if dry_run else "took back"
-        say(safe_line(f"{what} the merge of {undone.agent}: {_branch(undone)} {how} {(undone.undone or '')[:12]}"))
+    how = "reset to" if undone.undone == undone.before else "reverted by"
+    what = "would take back" if dry_run else "took back"
+    says = f"{what} the merge of {undone.agent}: {_branch(undone)} {how} {(undone.undone or '')[:12]}"
+    session.tell({**_describe_merge(undone), "dry_run": dry_run}, safe_line(says))
 
 
-def _say_put_back(team: Team, done: "PutBack", *, dry_run: bool, as_json: bool) -> None:
-    if as_json:
+def _say_put_back(session: Session, done: "PutBack", *, dry_run: bool) -> None:
+    if session.as_json:
         files = [{"path": each.path, "removed": each.removed} for each in done.files]
         say_json({
             "agent": done.agent, "assignment": done.assignment, "files": files, "snapshot": done.snapshot,
@@ -493,7 +484,7 @@ def _say_put_back(team: Team, done: "PutBack", *, dry_run: bool, as_json: bool) 
     if done.snapshot is None:
         note("what its commands changed stays: only files that its file tools wrote are put back")
     elif not dry_run:
-        again = command_for(team, f"undo {done.agent} --snapshot {done.snapshot[:12]}")
+        again = command_for(session.team, f"undo {done.agent} --snapshot {done.snapshot[:12]}")
         note(f"`{again}` brings it back")
 
 
@@ -515,8 +506,7 @@ def _describe_merge(made: Acceptance) -> dict[str, Any]:
 @common.agent_name
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
-@click.pass_obj
-def discard(session: Session, name: str, yes: bool, as_json: bool) -> None:
+def discard(session: Session, name: str, yes: bool) -> None:
     """Throw away the worktree of the agent NAME, with all work that is not merged.
 
     The agent must not be running. Without --yes, you type its name if work is unmerged.
@@ -527,7 +517,7 @@ def discard(session: Session, name: str, yes: bool, as_json: bool) -> None:
         _confirm_discard(team, name)
     had_work = commands_changes.has_work(team, name)
     last = commands_changes.discard(team, name)
-    if as_json:
+    if session.as_json:
         say_json({"agent": name, "commit": last})
     elif not had_work:
         say(f"{name} has no work to throw away: it has no checkout")
@@ -557,20 +547,18 @@ def _confirm_discard(team: Team, name: str) -> None:
 
 @click.group(cls=LazyGroup, invoke_without_command=True)
 @as_json
-@click.pass_context
-def worktree(context: click.Context, as_json: bool) -> None:
+@common.without_subcommand
+def worktree(session: Session) -> None:
     """List the worktrees of agents, or remove what is left of removed agents."""
-    if context.invoked_subcommand is None:
-        context.invoke(list_, as_json=as_json)
+    click.get_current_context().invoke(list_, as_json=session.as_json)
 
 
 @worktree.command("list")
 @as_json
-@click.pass_obj
-def list_(session: Session, as_json: bool) -> None:
+def list_(session: Session) -> None:
     """List the worktrees of agents, and what is left of removed ones."""
     found = commands_changes.list_worktrees(session.team)
-    if as_json:
+    if session.as_json:
         say_json([
             pick(
                 ("name", "path", "branch", "removed", "merged"), each,
@@ -595,17 +583,15 @@ def list_(session: Session, as_json: bool) -> None:
 
 @worktree.command()
 @as_json
-@click.pass_obj
-def prune(session: Session, as_json: bool) -> None:
+def prune(session: Session) -> None:
     """Remove what is left of removed agents whose work is merged or gone.
 
     These are checkouts and refs; gone is work that was thrown away.
     """
     gone, kept = commands_changes.prune(session.team)
-    if as_json:
-        say_json({"pruned": gone, "kept": kept})
+    session.tell({"pruned": gone, "kept": kept}, f"pruned: {', '.join(gone) or 'nothing'}")
+    if session.as_json:
         return
-    say(f"pruned: {', '.join(gone) or 'nothing'}")
     common.note_left_branches(session.team, gone)
     for name in kept:
         drop = command_for(session.team, f"discard {name} --yes")

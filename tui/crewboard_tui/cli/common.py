@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from functools import cached_property, partial, wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
 
@@ -410,7 +410,10 @@ def as_options(given: Mapping[str, str | bool | None]) -> list[str]:
 
 
 class Session:
-    """The global options of one call. With `reads`, the command only reads, and may be used on a foreign team."""
+    """The global options of one call, and if its command prints JSON in place of texts.
+
+    With `reads`, the command only reads, and may be used on a foreign team.
+    """
 
     def __init__(
         self,
@@ -426,6 +429,7 @@ class Session:
         self.store_option = store
         self.offline = offline
         self.reads = reads
+        self.as_json = False
         self._new: TeamDirectory | None = None
 
     @property
@@ -445,7 +449,7 @@ class Session:
 
         return find_root(self.root_option)
 
-    @property
+    @cached_property
     def team(self) -> Team:
         """Return the team. The default team need not exist yet. One in a named database is joined.
 
@@ -490,6 +494,13 @@ class Session:
         from crewboard_tui import dashboard
 
         return dashboard.new_settings(root, (lambda _: None) if self.reads else note)
+
+    def tell(self, data: object, *texts: str) -> None:
+        """Print texts on stdout, or `data` as JSON in place of them."""
+        if self.as_json:
+            say_json(data)
+        else:
+            say(*texts)
 
     def prepare_new(self) -> None:
         """Prepare the team for its first agent, if this command has made it."""
@@ -675,28 +686,28 @@ def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = F
 
 # click decorates any kind of callable.
 def as_json(command: Any) -> Any:  # noqa: ANN401
-    """Add the option `--json` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    """Add the option `--json` to a command, and give it the session, which knows if it was used."""
 
-
-def without_subcommand(command: Any) -> Any:  # noqa: ANN401
-    """Have a group call its function only without a command of the group, and give it the session."""
-
-    @click.pass_context
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @click.pass_obj
     @wraps(command)
-    def call(context: click.Context, /, **options: Any) -> None:
-        if context.invoked_subcommand is None:
-            command(context.obj, **options)
+    def call(session: Session, /, *args: Any, as_json: bool, **options: Any) -> None:
+        session.as_json = as_json
+        command(session, *args, **options)
 
     return call
 
 
-def say_text_or_json(text: str, data: object, *, as_json: bool) -> None:
-    """Print text on stdout, or `data` as JSON."""
-    if as_json:
-        say_json(data)
-    else:
-        say(text)
+# click decorates any kind of callable.
+def without_subcommand(command: Any) -> Any:  # noqa: ANN401
+    """Have a group call its function only without a command of the group."""
+
+    @wraps(command)
+    def call(session: Session, /, **options: Any) -> None:
+        if click.get_current_context().invoked_subcommand is None:
+            command(session, **options)
+
+    return call
 
 
 def say(*texts: str) -> None:

@@ -34,8 +34,7 @@ _WHERE = {
 @click.option("--trust", is_flag=True, help=f"Accept the project's {FILE} as it is now, instead.")
 @common.sha256
 @as_json
-@click.pass_obj
-def config(session: Session, name: str | None, trust: bool, sha256: str | None, reveal: bool, as_json: bool) -> None:
+def config(session: Session, name: str | None, trust: bool, sha256: str | None, reveal: bool) -> None:
     """List settings and your own themes, and where they come from, or show one.
 
     A value comes from the team, else from crewboard.toml of the project, else from yours in ~/.config/crewboard; a
@@ -68,7 +67,7 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
         raise UsageError(f"the theme {theme} is refused: {found.refused[theme]}")
     if not rows:
         raise UsageError(f"there is no setting {name!r}; settings: {', '.join([*SETTINGS, *_own_themes(found)])}")
-    if as_json:
+    if session.as_json:
         say_json(rows[0] if name is not None else rows)
     elif name is not None:
         say(safe_line(f"{name} {as_typed(name, rows[0]['value'])}"))
@@ -240,8 +239,7 @@ _MOST_OF_MAKEFILE = 100_000
 
 @click.command()
 @as_json
-@click.pass_obj
-def engines(session: Session, as_json: bool) -> None:
+def engines(session: Session) -> None:
     """List the engines that agents can have in place of the model.
 
     An engine is an agent program of its own, such as Claude Code: `crewboard spawn NAME --engine claude`. It uses your
@@ -250,7 +248,7 @@ def engines(session: Session, as_json: bool) -> None:
     experiment.
     """
     found = crewboard_engines.find_all(session.root)
-    if as_json:
+    if session.as_json:
         say_json([
             {
                 "name": each.engine.name,

@@ -52,8 +52,7 @@ from crewboard_tui.settings import as_typed
 )
 @click.option("--unsafe-no-sandbox", is_flag=True, help="Run it without a sandbox where none works.")
 @as_json
-@click.pass_context
-def lead(context: click.Context, text: str | None, model: str | None, unsafe_no_sandbox: bool, as_json: bool) -> None:
+def lead(session: Session, text: str | None, model: str | None, unsafe_no_sandbox: bool) -> None:
     """Send TEXT to the lead, wait for its answer and print it.
 
     The lead is an agent that runs the team for you: it hires, assigns, reviews and ends agents. If there is none of
@@ -67,13 +66,15 @@ def lead(context: click.Context, text: str | None, model: str | None, unsafe_no_
     from crewboard_tui.cli.hiring import follow, tell_of_server
 
     if text is None:
-        given = {"--model": model, "--unsafe-no-sandbox": unsafe_no_sandbox, "--json": as_json}
-        context.exit(_converse([*context.obj.given, "lead", *common.as_options(given), "--"], context.obj.given))
-    team = context.obj.team
+        given = {"--model": model, "--unsafe-no-sandbox": unsafe_no_sandbox, "--json": session.as_json}
+        code = _converse([*session.given, "lead", *common.as_options(given), "--"], session.given)
+        raise click.exceptions.Exit(code)
+    team = session.team
     tell_of_server(team)
     flags = HireOptions(unsafe_no_sandbox=unsafe_no_sandbox)
     name = team.ensure().config.lead
-    context.exit(follow(team, name, lambda: hire.tell_lead(team, text, flags, model), once=False, as_json=as_json))
+    code = follow(session, name, lambda: hire.tell_lead(team, text, flags, model), once=False)
+    raise click.exceptions.Exit(code)
 
 
 _SHOWN = {"/team": ["status"], "/inbox": ["inbox", "operator"], "/tasks": ["tasks"]}
@@ -123,7 +124,7 @@ def operation(name: str) -> click.Command:
     """Return the command `name`, which does an operation on agents."""
     found = next(each for each in OPERATIONS.values() if each.section and each.command == name)
 
-    def run(session: Session, names: tuple[str, ...], *, as_json: bool, all_agents: bool = False, **given: Any) -> None:
+    def run(session: Session, names: tuple[str, ...], *, all_agents: bool = False, **given: Any) -> None:
         team = session.team
         if all_agents == bool(names):
             raise UsageError("name an agent, or use --all")
@@ -138,9 +139,9 @@ def operation(name: str) -> click.Command:
         # All of them, so that a name that is unknown spares the others.
         running = [team.agent(each).name for each in dict.fromkeys(names)]
         as_list = all_agents or len(running) > 1
-        _do([waiting, running], lambda each: found.run(team, each, **given), as_json=as_json, as_list=as_list)
+        _do(session, [waiting, running], lambda each: found.run(team, each, **given), as_list=as_list)
 
-    command = as_json(click.pass_obj(run))
+    command = as_json(run)
     if found.all_help:
         command = click.option("--all", "all_agents", is_flag=True, help=found.all_help)(command)
     own = list(inspect.signature(found.run).parameters.values())[2:]
@@ -158,7 +159,7 @@ def operation(name: str) -> click.Command:
     return click.command(name, help=inspect.getdoc(found.run))(command)
 
 
-def _do(groups: list[list[str]], run: Callable[[str], Done], *, as_json: bool, as_list: bool) -> None:
+def _do(session: Session, groups: list[list[str]], run: Callable[[str], Done], *, as_list: bool) -> None:
     """Do an operation on the agents of each group at once, and print the outcome; raise the first error after that."""
     names = [name for group in groups for name in group]
     done: dict[str, Done] = {}
@@ -175,9 +176,10 @@ def _do(groups: list[list[str]], run: Callable[[str], Done], *, as_json: bool, a
             hire.at_once(group, attempt)
     finally:
         found = [done[name] for name in names if name in done]
-        if as_json and (found or as_list):
-            say_json([each.data for each in found] if as_list else found[0].data)
-        say(*([] if as_json else [each.says for each in found] if names else ["no agent is running"]))
+        if found or as_list:
+            data = [each.data for each in found]
+            says = [each.says for each in found] if names else ["no agent is running"]
+            session.tell(data if as_list else data[0], *says)
     errors = [refused[name] for name in names if name in refused]
     note(*(f"crewboard: {error}" for error in errors[1:]))
     if errors:
@@ -187,13 +189,12 @@ def _do(groups: list[list[str]], run: Callable[[str], Done], *, as_json: bool, a
 @click.command()
 @click.argument("who", required=False, type=click.Choice(["operator", "lead"]))
 @as_json
-@click.pass_obj
-def approver(session: Session, who: str | None, as_json: bool) -> None:
+def approver(session: Session, who: str | None) -> None:
     """Show or set who reviews plans: you (`operator`) or the `lead`. You may always answer."""
     if who is not None:
         commands_settings.set_approver(session.team.ensure(), who)
     config, directory = session.team.config, session.team.directory
-    if as_json:
+    if session.as_json:
         say_json({"approver": config.plan_approver})
         return
     reviews = roster.lead_reviews(config, directory)
@@ -218,8 +219,7 @@ class _NumbersLast(click.Command):
 @click.argument("words", nargs=-1, metavar="[NAME] [AMOUNT]", shell_complete=common.complete_agent)
 @click.option("--none", "lift", is_flag=True, help="Remove the limit.")
 @as_json
-@click.pass_obj
-def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) -> None:
+def budget(session: Session, words: tuple[str, ...], lift: bool) -> None:
     """Show or set the budget of the team or of an agent.
 
     AMOUNT is money ('$20'), tokens (2m) or `none`. Without NAME the budget is the team's. At the limit workers end
@@ -234,9 +234,9 @@ def budget(session: Session, words: tuple[str, ...], lift: bool, as_json: bool) 
         raise UsageError("give an amount or --none, not both")
     common.note_budget(amount)
     if name is None:
-        _team_budget(session, amount, lift=lift, as_json=as_json)
+        _team_budget(session, amount, lift=lift)
     else:
-        _agent_budget(session.team, name, NONE if lift else amount, as_json=as_json)
+        _agent_budget(session, name, NONE if lift else amount)
 
 
 def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
@@ -254,12 +254,13 @@ def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str |
             raise UsageError("give an agent's name, an amount, or both")
 
 
-def _agent_budget(team: Team, name: str, amount: str | None, *, as_json: bool) -> None:
+def _agent_budget(session: Session, name: str, amount: str | None) -> None:
+    team = session.team
     team.member(name)
     run = control.raise_limits(team, name, budget=amount) if amount is not None else None
     seen = read_team(team.directory).agent(name)
     limit = seen.spec.flags.budget if seen is not None and seen.spec is not None else None
-    if as_json:
+    if session.as_json:
         used = {"tokens": seen.status.tokens.total, "cost_usd": seen.status.cost_usd} if seen is not None else None
         say_json({"name": name, "budget": limit, "used": used, "run": run})
         return
@@ -283,8 +284,7 @@ def _note_used_up(who: str, share: float | None) -> None:
 @click.argument("name", required=False, metavar="[SETTING]", shell_complete=common.complete_setting)
 @click.argument("value", required=False)
 @as_json
-@click.pass_obj
-def settings(session: Session, name: str | None, value: str | None, as_json: bool) -> None:
+def settings(session: Session, name: str | None, value: str | None) -> None:
     """Show the settings of the team, or set SETTING to VALUE (`none` removes it).
 
     max_agents: agents that run at the same time. max_working: those of them that work; idle and waiting ones do not
@@ -325,10 +325,7 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
         commands_settings.change_setting(team.ensure(), name, value)
     config = team.config
     shown = {each: getattr(config, each) for each in commands_settings.SETTINGS if name in (None, each)}
-    if as_json:
-        say_json(shown)
-    else:
-        say(*(f"{each} {as_typed(each, cap)}" for each, cap in shown.items()))
+    session.tell(shown, *(f"{each} {as_typed(each, cap)}" for each, cap in shown.items()))
 
 
 @click.command()
@@ -339,8 +336,7 @@ def settings(session: Session, name: str | None, value: str | None, as_json: boo
     help="Limit in memory (2G); `none` removes it.",
 )  # fmt: skip
 @as_json
-@click.pass_obj
-def limit(session: Session, name: str, turns: int | None, memory: int | None, as_json: bool) -> None:
+def limit(session: Session, name: str, turns: int | None, memory: int | None) -> None:
     """Show or set the turn limit and the memory limit of the agent NAME.
 
     The turn limit counts model calls for one assignment; when raised, it continues the assignment that it stopped. An
@@ -355,7 +351,7 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
         control.limit_memory(team, name, memory or None)
     run = control.raise_limits(team, name, max_turns=turns) if turns is not None else None
     spec = require_spec(name, agent.spec.load())
-    if as_json:
+    if session.as_json:
         say_json({"name": name, "max_turns": spec.flags.max_turns, "max_memory": spec.flags.max_memory, "run": run})
         return
     say(f"{name} may call the model {spec.flags.max_turns} times for one assignment")
@@ -370,30 +366,28 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None, as
         say(f"{name} continues: run {run}")
 
 
-def _team_budget(session: Session, amount: str | None, *, lift: bool, as_json: bool) -> None:
+def _team_budget(session: Session, amount: str | None, *, lift: bool) -> None:
     team = session.team
     if amount is not None or lift:
         limit = None if amount is None else str(pricing.parse_budget(amount))
         resumed = control.raise_team_budget(team.ensure(), amount)
-        if not as_json:
+        if not session.as_json:
             say("the team has no budget now" if lift else f"the team may use {limit}")
             if resumed:
                 say(f"{', '.join(resumed)} continue" + ("s" if len(resumed) == 1 else ""))
             _note_used_up("the team", bill_team(read_team(team.directory)).share)
             return
     view = read_team(team.directory)
-    if as_json:
-        bill = bill_team(view)
-        say_json({"budget": view.budget, "used": {"tokens": bill.tokens.total, "cost_usd": bill.usd}})
-    else:
-        limit = f"the team may use {pricing.parse_budget(view.budget)}" if view.budget else "the team has no budget"
-        say(f"{limit}; {used(view)}")
+    bill = bill_team(view)
+    limit = f"the team may use {pricing.parse_budget(view.budget)}" if view.budget else "the team has no budget"
+    data = {"budget": view.budget, "used": {"tokens": bill.tokens.total, "cost_usd": bill.usd}}
+    session.tell(data, f"{limit}; {used(view)}")
 
 
 @click.group(invoke_without_command=True)
 @as_json
 @common.without_subcommand
-def rules(session: Session, as_json: bool) -> None:
+def rules(session: Session) -> None:
     """List the permission rules, which allow or deny calls, or ask you first.
 
     deny wins over ask, ask wins over allow. `allow` only matters for agents hired with --ask. Each line shows how many
@@ -403,7 +397,7 @@ def rules(session: Session, as_json: bool) -> None:
     found = roster.load(directory).rules if directory.exists() else []
     usage = journal.RuleUsageReader(directory).read() if found else {}
     used = [(rule, usage.get(rule.id, journal.RuleUsage())) for rule in found]
-    if as_json:
+    if session.as_json:
         say_json([{**rule.as_dict(), **asdict(each)} for rule, each in used])
         return
     for rule, each in used:
@@ -425,7 +419,6 @@ def rules(session: Session, as_json: bool) -> None:
 )
 @click.option("--all", "all_agents", is_flag=True, help="For all agents, also those hired later.")
 @as_json
-@click.pass_obj
 def add(
     session: Session,
     effect: RuleEffect,
@@ -434,7 +427,6 @@ def add(
     agent: str | None,
     agent_type: str | None,
     all_agents: bool,
-    as_json: bool,
 ) -> None:
     """Add a rule about calls of TOOL that match PATTERN.
 
@@ -453,8 +445,7 @@ def add(
     if agent_type is not None:
         type_files.find(session.root, agent_type)
     rule = commands_rules.add_rule(session.team.ensure(), effect, tool, pattern, agent=agent, agent_type=agent_type)
-    says = safe_line(f"{rule.id}: {commands_rules.describe_rule(rule)}")
-    common.say_text_or_json(says, rule.as_dict(), as_json=as_json)
+    session.tell(rule.as_dict(), safe_line(f"{rule.id}: {commands_rules.describe_rule(rule)}"))
 
 
 @rules.command()
@@ -473,8 +464,7 @@ rules.add_command(click.Command("remove", params=revoke.params, callback=revoke.
 @click.command()
 @click.argument("what", metavar="NAME", shell_complete=common.complete_agent)
 @as_json
-@click.pass_obj
-def ack(session: Session, what: str, as_json: bool) -> None:
+def ack(session: Session, what: str) -> None:
     """Acknowledge what needs you about the agent NAME.
 
     That is how it or its last assignment ended, a damaged file, or else its results, which then count as read. NAME may
@@ -482,8 +472,7 @@ def ack(session: Session, what: str, as_json: bool) -> None:
     concerns no agent. It then no longer needs you. Exits 75 if the agent is running and there is nothing to
     acknowledge.
     """
-    done = _acknowledge(session.team, what)
-    common.say_text_or_json(f"acknowledged {done}", {"name": what, "acknowledged": True}, as_json=as_json)
+    session.tell({"name": what, "acknowledged": True}, f"acknowledged {_acknowledge(session.team, what)}")
 
 
 def _acknowledge(team: Team, what: str) -> str:
@@ -517,8 +506,7 @@ def _acknowledge(team: Team, what: str) -> str:
 @click.command()
 @click.option("--restart", is_flag=True, help="Kill it and start another one; workers keep working.")
 @as_json
-@click.pass_obj
-def supervisor(session: Session, restart: bool, as_json: bool) -> None:
+def supervisor(session: Session, restart: bool) -> None:
     """Show the team's supervisor, or replace one that hangs.
 
     It starts and ends workers. Exits 75 if it hangs: it holds its lock, and has done nothing for 15 s. Only a process
@@ -529,10 +517,7 @@ def supervisor(session: Session, restart: bool, as_json: bool) -> None:
         directory.require_adopted()
         supervisor_client.restart(directory)
     found = read_team(directory).supervisor
-    if as_json:
-        say_json(asdict(found))
-    else:
-        hint = f" since {clock(found.silent_since)}; --restart replaces it" if found.silent_since is not None else ""
-        say(found.describe() + hint)
+    hint = f" since {clock(found.silent_since)}; --restart replaces it" if found.silent_since is not None else ""
+    session.tell(asdict(found), found.describe() + hint)
     if found.silent_since is not None:
         raise click.exceptions.Exit(int(ExitCode.TRY_LATER))

@@ -788,8 +788,7 @@ def plans(root: Path) -> list[Check]:
     "--model", "model_name", metavar="M", help="With --try: the model to call; else that of a cheap new agent."
 )
 @as_json
-@click.pass_obj
-def doctor(session: Session, try_: bool, online: bool, model_name: str | None, as_json: bool) -> None:
+def doctor(session: Session, try_: bool, online: bool, model_name: str | None) -> None:
     """Check the setup and suggest fixes.
 
     Looks at Python, the API key, the sandbox, memory limits, file events, the workspace and its disk, the team's
@@ -811,7 +810,7 @@ def doctor(session: Session, try_: bool, online: bool, model_name: str | None, a
     team, cheapest = session.team, agent_types.TYPES["explore"]
     to_try = [hire.choose_model(cheapest, model_name, team.worker_environment, team.config)] if try_ else []
     found = all_checks(session, list(dict.fromkeys([*to_try, *(models_in_use(session.team) if online else ())])))
-    if as_json:
+    if session.as_json:
         say_json([asdict(check) for check in found])
         return
     for check in found:
@@ -834,8 +833,7 @@ def models_in_use(team: Team) -> list[str]:
 
 @click.command()
 @as_json
-@click.pass_obj
-def info(session: Session, as_json: bool) -> None:
+def info(session: Session) -> None:
     """Print the main paths that crewboard uses here, and whether they exist.
 
     These are the program, the workspace and its teams, the project's files, your settings, and saved state. Nothing is
@@ -883,7 +881,7 @@ def info(session: Session, as_json: bool) -> None:
         "ownership secret": ownership.secret_file(),
         **{f"sockets{which}": folder for which, folder in sockets},
     }
-    if as_json:
+    if session.as_json:
         say_json([{"name": name, "path": str(path), "exists": os.path.lexists(path)} for name, path in paths.items()])
         return
     width = max(map(len, paths))

@@ -142,16 +142,14 @@ def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--allow-hardlinks", is_flag=True, help="Let file tools read files that also have names outside the workspace."
 )
 @as_json
-@click.pass_context
 def spawn(
-    context: click.Context,
+    session: Session,
     /,
     name: str,
     profile: str | None,
     background: bool,
     timeout: float | None,
     no_wait: bool,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Hire the agent NAME, or give more work to an idle one.
@@ -170,12 +168,12 @@ def spawn(
         raise UsageError("give either --background or --timeout: in the background there is nothing to wait for")
     saved = commands_profiles.find(_profiles_folder(), profile) if profile is not None else None
     # First, because no option that is missing would help there.
-    team = context.obj.team
+    team = session.team
     roster.require_own_agents(team.directory)
     member = team.config.member(name) if team.directory.exists() else None
     if saved is None and member is not None:
         options["agent_type"] = options["agent_type"] or member.type
-    hire = _hire(context, name, saved, wait=not no_wait, **options)
+    hire = _hire(name, saved, wait=not no_wait, **options)
     if not hire.prompt and (options["prompt"], options["prompt_file"]) == (None, None):
         if hire.flags.task is None:
             raise UsageError("give the task with either --prompt or --prompt-file, or with --task")
@@ -183,7 +181,7 @@ def spawn(
         hire = replace(hire, prompt=f"Work on task {hire.flags.task}.")
     if not team.directory.exists():
         common.warn_of_network(team.directory)
-    if not (context.obj.root_option or env.root()) and team.directory.root != Path.cwd().resolve():
+    if not (session.root_option or env.root()) and team.directory.root != Path.cwd().resolve():
         note(f"root {team.directory.root}, the nearest folder above that has a team; `--root .` makes one here")
     if hire.engine is None:
         tell_of_server(team)
@@ -198,7 +196,7 @@ def spawn(
         code = _early_end(team, agent, assignment)
         status = agent.status.load()
         pid = status.pid if status else None
-        if as_json:
+        if session.as_json:
             place = agents.held_starts(team.directory).place(hire.name, assignment.run)
             known = {"name": hire.name, "run": assignment.run, "pid": pid, "assignment": assignment.id}
             say_json({**known, "fresh": assignment.fresh, "queued": place or None})
@@ -209,7 +207,11 @@ def spawn(
         if code:
             raise click.exceptions.Exit(code)
     else:
-        context.exit(spawn_and_follow(team, hire, timeout=timeout, as_json=as_json))
+        # Before any file path is built from the name.
+        check_agent(hire.name, hire.type)
+        start = partial(commands_hire.spawn, team, hire)
+        code = follow(session, hire.name, start, once=hire.flags.once, timeout=timeout)
+        raise click.exceptions.Exit(code)
 
 
 def tell_of_server(team: Team) -> None:
@@ -282,7 +284,6 @@ def tell_of_model(team: Team, name: str) -> None:
 
 
 def _hire(
-    context: click.Context,
     name: str,
     profile: Profile | None,
     *,
@@ -296,7 +297,7 @@ def _hire(
     **flags: Any,
 ) -> Hire:
     """Return the hire that the options of a command describe; each other option is a field of `HireOptions`."""
-    source = context.get_parameter_source
+    source = click.get_current_context().get_parameter_source
     given = frozenset(flag for flag in _FLAGS if source(flag) is ParameterSource.COMMANDLINE)
     domains = crewboard_web.parse_domains(flags["allowed_domains"] or "")
     if flags["allowed_domains"] is not None and not domains:
@@ -326,7 +327,7 @@ def _profiles_folder() -> Path:
 @click.group(invoke_without_command=True)
 @as_json
 @common.without_subcommand
-def profiles(_: Session, as_json: bool) -> None:
+def profiles(session: Session) -> None:
     """List the hires that you saved, for `spawn --profile` and the hire form.
 
     They are yours, for all teams: files in ~/.config/crewboard/profiles.
@@ -334,7 +335,7 @@ def profiles(_: Session, as_json: bool) -> None:
     saved = commands_profiles.load(_profiles_folder())
     for file in saved.damaged:
         note(f"skipped {_profiles_folder() / file}: it cannot be read; correct it, save it again or remove it")
-    if as_json:
+    if session.as_json:
         say_json([{"name": name, **each.as_dict()} for name, each in saved.profiles.items()])
         return
     if not saved.profiles:
@@ -351,22 +352,21 @@ def profiles(_: Session, as_json: bool) -> None:
     "--like", metavar="AGENT", shell_complete=common.complete_agent, help="Begin with the terms of this agent."
 )
 @_hire_options
-@click.pass_context
-def save(context: click.Context, /, name: str, like: str | None, **options: Any) -> None:
+@click.pass_obj
+def save(session: Session, /, name: str, like: str | None, **options: Any) -> None:
     """Save a hire as the profile NAME; replace one of that name.
 
     Give the options of `spawn`, or name an agent that was hired with them. A profile may have no prompt.
 
     Example: crewboard profiles save fixer --type code --plan --budget '$5'
     """
-    session: Session = context.obj
     base = Profile(type="")
     if like is not None:
         spec = session.team.agent(like).spec.load()
         if spec is None:
             raise UsageError(f"{like} has no spec file; name another agent")
         base = commands_profiles.of_agent(spec)
-    hire = _hire(context, name, base, **options)
+    hire = _hire(name, base, **options)
     profile = commands_profiles.of_hire(hire)
     type_files.find(session.root, profile.type)
     was_there = os.path.lexists(_profiles_folder() / f"{name}.json")
@@ -405,7 +405,6 @@ def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int
 @click.option("--window", type=common.window, metavar="T", help="Tokens that its model takes in all (16k).")
 @click.option("--max-reply", type=common.tokens, metavar="T", help="Tokens that one reply may have (2k).")
 @as_json
-@click.pass_obj
 def resume(
     session: Session,
     names: tuple[str, ...],
@@ -418,7 +417,6 @@ def resume(
     max_turns: int | None,
     window: int | None,
     max_reply: int | None,
-    as_json: bool,
 ) -> None:
     """Start the stopped or dead agents NAME... again.
 
@@ -450,7 +448,7 @@ def resume(
         code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
         if code:
             raise click.exceptions.Exit(code)
-        if as_json:
+        if session.as_json:
             say_json(_where(agent))
         elif how := hosts.queued(team, name, run):
             _say_queued(team, name, how)
@@ -464,7 +462,7 @@ def resume(
     resumed, refused = commands_hire.resume_all(team, names, model=model, network=network, web=web, host=host)
     if refused:
         note(f"{', '.join(refused)} did not end, and continue{'s' if len(refused) == 1 else ''}")
-    if as_json:
+    if session.as_json:
         say_json([_where(team.directory.agent(each)) for each in resumed])
     else:
         _say_resumed(team, names, resumed, refused)
@@ -503,7 +501,7 @@ def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
 @click.group(invoke_without_command=True)
 @as_json
 @common.without_subcommand
-def types(session: Session, as_json: bool) -> None:
+def types(session: Session) -> None:
     """List the agent types and what each may do.
 
     A project can add types in .crewboard/agents/*.md or .claude/agents/*.md. The list names files that cannot be used,
@@ -513,7 +511,7 @@ def types(session: Session, as_json: bool) -> None:
     known, broken = type_files.find_all(session.root)
     for file in broken:
         note(on_one_line(f"skipped {file.path}: {file.why}; correct the file or remove it"))
-    if as_json:
+    if session.as_json:
         say_json([agent_types.as_json(each, trusted=trusted(each)) for each in known.values()])
         return
     for each in known.values():
@@ -758,28 +756,20 @@ def _tells_result(event: Event) -> bool:
     return isinstance(event, Sent) and event.message.type in ("result", "error")
 
 
-def spawn_and_follow(team: Team, hire: Hire, *, timeout: float | None = None, as_json: bool) -> int:
-    """Hire an agent, wait for its answer, print it and return the exit code."""
-    # Before any file path is built from the name.
-    check_agent(hire.name, hire.type)
-    start = partial(commands_hire.spawn, team, hire)
-    return follow(team, hire.name, start, once=hire.flags.once, timeout=timeout, as_json=as_json)
-
-
 def follow(
-    team: Team,
+    session: Session,
     name: str,
     start: Callable[[], Assignment],
     *,
     once: bool,
     timeout: float | None = None,
-    as_json: bool,
 ) -> int:
     """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code.
 
     Raises:
         TryLaterError: There was no answer `timeout` seconds after the agent got the work. It keeps working.
     """
+    team = session.team
     follower, typed = Follower(team.directory.agent(name), "", 0), CommandLine.of(team)
     try:
         assignment = start()
@@ -800,7 +790,7 @@ def follow(
     tell_lacking_servers(follower.agent)
     answer = outcome if isinstance(outcome, Answer) else None
     code, why = _judge(assignment.agent, outcome, team)
-    if as_json:
+    if session.as_json:
         said = {"text": answer.text if answer else None, "result": answer.result if answer else None}
         given = {"name": assignment.agent, "run": assignment.run, "assignment": assignment.id}
         say_json({**given, **said, "error": why, "code": code})

@@ -33,7 +33,7 @@ from crewboard_tui.render.sanitize import safe_line
 )
 @as_json
 @common.without_subcommand
-def hosts(session: Session, as_json: bool) -> None:
+def hosts(session: Session) -> None:
     """List the hosts of the team, and what each runs.
 
     A host is `crewboard host` on a machine that runs agents of the team. LOAD is for each core; the SLOTS of a host are
@@ -43,7 +43,7 @@ def hosts(session: Session, as_json: bool) -> None:
 
     directory = session.team.directory
     view = core.TeamReader(directory).read(measured=0)
-    if as_json:
+    if session.as_json:
         say_json([readmodel_as_json.host(each) for each in view.hosts])
         return
     if not view.hosts:
@@ -106,17 +106,17 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
 @click.group(cls=LazyGroup, invoke_without_command=True)
 @as_json
 @common.without_subcommand
-def workspace(session: Session, as_json: bool) -> None:
+def workspace(session: Session) -> None:
     """Show what agents on hosts begin with, or push it."""
     from crewboard.commands import workspace as commands_workspace
 
     found = commands_workspace.pushed(session.team)
-    if as_json:
+    if session.as_json:
         say_json(_workspace_as_json(found) if found is not None else None)
     elif found is None:
         note("no workspace was pushed: agents on hosts work in the roots of these; `crewboard workspace push`")
     else:
-        _say_workspace(found)
+        say(*_describe_workspace(found))
         if stale := commands_workspace.describe_unpushed(session.team, found):
             note(stale)
 
@@ -125,8 +125,7 @@ def workspace(session: Session, as_json: bool) -> None:
 @click.option("--git", "url", metavar="URL", help="Let hosts fetch what is committed from this remote.")
 @click.option("--force", is_flag=True, help="Push although the history is not that of the last push.")
 @as_json
-@click.pass_obj
-def push(session: Session, url: str | None, force: bool, as_json: bool) -> None:
+def push(session: Session, url: str | None, force: bool) -> None:
     """Put HEAD and your uncommitted files into the team's store.
 
     New agents on hosts begin with them. Files that git ignores are left out. Nothing in your working tree, index or
@@ -140,10 +139,7 @@ def push(session: Session, url: str | None, force: bool, as_json: bool) -> None:
     from crewboard.commands import workspace as commands_workspace
 
     made = commands_workspace.push(session.team, url, force=force)
-    if as_json:
-        say_json(_workspace_as_json(made))
-    else:
-        _say_workspace(made)
+    session.tell(_workspace_as_json(made), *_describe_workspace(made))
 
 
 def _workspace_as_json(found: Workspace) -> dict[str, Any]:
@@ -153,23 +149,22 @@ def _workspace_as_json(found: Workspace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _say_workspace(found: Workspace) -> None:
+def _describe_workspace(found: Workspace) -> list[str]:
     size = roster.format_size(sum(each.size for each in found.bundles))
     # A number alone is bytes.
     size += " bytes" if size.isdecimal() else ""
     uncommitted = " and uncommitted files" if found.commit != found.head else ""
     branch = f" ({found.branch})" if found.branch else ""
-    say(safe_line(f"agents on hosts begin with {found.head[:12]}{branch}{uncommitted}"))
     source = f", history from {found.url}" if found.url else ""
-    say(safe_line(f"pushed {format_moment(found.at, time.time())} by {found.by or 'you'}, {size} in the store{source}"))
+    pushed = f"pushed {format_moment(found.at, time.time())} by {found.by or 'you'}, {size} in the store{source}"
+    return [safe_line(f"agents on hosts begin with {found.head[:12]}{branch}{uncommitted}"), safe_line(pushed)]
 
 
 @click.command()
 @click.argument("name", required=False, shell_complete=common.complete_agent)
 @click.option("--all", "everyone", is_flag=True, help="Fetch the work of every agent.")
 @as_json
-@click.pass_obj
-def fetch(session: Session, name: str | None, everyone: bool, as_json: bool) -> None:
+def fetch(session: Session, name: str | None, everyone: bool) -> None:
     """Bring the work of the agent NAME from its host into your repository.
 
     Its newest snapshot is the branch crewboard/NAME then. Your working tree is not changed. `changes` and `merge` fetch
@@ -184,7 +179,7 @@ def fetch(session: Session, name: str | None, everyone: bool, as_json: bool) -> 
     team = session.team
     one = commands_workspace.fetch(team, name) if name is not None else None
     found = commands_workspace.fetch_all(team) if name is None else [one] if one is not None else []
-    if as_json:
+    if session.as_json:
         say_json([asdict(each) for each in found])
         return
     for each in found:

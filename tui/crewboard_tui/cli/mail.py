@@ -22,7 +22,6 @@ from crewboard_tui.cli.common import (
     note_damage,
     say,
     say_json,
-    say_text_or_json,
 )
 
 
@@ -37,8 +36,7 @@ from crewboard_tui.cli.common import (
     help="Attach an image (PNG, JPEG, GIF, WebP) or a PDF; may be repeated.",
 )
 @as_json
-@click.pass_obj
-def send(session: Session, name: str, text: str | None, attach: tuple[Path, ...], as_json: bool) -> None:
+def send(session: Session, name: str, text: str | None, attach: tuple[Path, ...]) -> None:
     """Send TEXT to the agent NAME, as the operator.
 
     An idle agent starts work on it. A working agent reads it before its next model call, a stopped one when it is
@@ -55,27 +53,24 @@ def send(session: Session, name: str, text: str | None, attach: tuple[Path, ...]
     if text.strip() or attach:
         team.ensure()
     message = commands_messages.send(team, name, text, attach)
-    _report_sent(team, [message], as_json)
+    _report_sent(session, [message])
 
 
 @click.command()
 @click.argument("text", type=common.text)
 @as_json
-@click.pass_obj
-def broadcast(session: Session, text: str, as_json: bool) -> None:
+def broadcast(session: Session, text: str) -> None:
     """Send TEXT to every agent, one copy each.
 
     Example: crewboard broadcast "freeze main in 20 minutes"
     """
-    team = session.team
-    _report_sent(team, commands_messages.broadcast(team, text), as_json, many=True)
+    _report_sent(session, commands_messages.broadcast(session.team, text), many=True)
 
 
-def _report_sent(team: Team, messages: list[Message], as_json: bool, *, many: bool = False) -> None:
+def _report_sent(session: Session, messages: list[Message], *, many: bool = False) -> None:
     dumped = [message.as_dict() for message in messages]
-    says = "sent to " + ", ".join(message.to for message in messages)
-    say_text_or_json(says, dumped if many else dumped[0], as_json=as_json)
-    common.note_asleep(team, messages)
+    session.tell(dumped if many else dumped[0], "sent to " + ", ".join(message.to for message in messages))
+    common.note_asleep(session.team, messages)
 
 
 _PAGE = 200
@@ -88,8 +83,7 @@ _PAGE = 200
 @click.option("--before", metavar="ID", help="Show those that are older than the message ID.")
 @click.option("--all", "everything", is_flag=True, help="Show all.")
 @as_json
-@click.pass_obj
-def inbox(session: Session, name: str, limit: int | None, before: str | None, everything: bool, as_json: bool) -> None:
+def inbox(session: Session, name: str, limit: int | None, before: str | None, everything: bool) -> None:
     """Show the mailbox of NAME; nothing is marked as read.
 
     NAME is an agent, `operator` (you) or `lead`: if that mailbox is empty, that of the agent that is the lead. Each
@@ -104,7 +98,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
         # Mail to `lead` goes to this agent, and there is none from before it was the lead.
         note(f"{name} is {lead}")
         name = lead
-    most = None if everything or (as_json and limit is None) else limit or _PAGE
+    most = None if everything or (session.as_json and limit is None) else limit or _PAGE
     letters = _page(team, name, most, before)
     asked = {request.id: request for request in requests.load_all(team.directory)}
 
@@ -112,7 +106,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
         return requests.ineffective_reason(message, asked.get(str(message.metadata.get("request_id"))))
 
     shown = as_approved(letters, asked.values())
-    if as_json:
+    if session.as_json:
         say_json([
             {
                 **each.message.as_dict(),

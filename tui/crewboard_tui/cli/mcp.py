@@ -23,20 +23,18 @@ from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line, sa
 @click.group(invoke_without_command=True)
 @click.option("--reveal", is_flag=True, help="Show the keys in command lines, variables and headers, too; not in JSON.")
 @as_json
-@click.pass_context
-def mcp(context: click.Context, reveal: bool, as_json: bool) -> None:
+def mcp(session: Session, reveal: bool) -> None:
     """List the MCP servers of the project, their tools and which you accepted.
 
     Servers come from .mcp.json, in the form of Claude Code, and from the files of types (`mcp:`). Agents use a server
     of .mcp.json after `crewboard mcp approve`; approve it again after each change of its entry. A server of a type is
     accepted with the type. Tools are listed after an agent has started the server.
     """
-    if context.invoked_subcommand is not None:
+    if click.get_current_context().invoked_subcommand is not None:
         if reveal:
             raise UsageError("--reveal is for the list: `crewboard mcp --reveal`")
         return
-    session: Session = context.obj
-    with revealing(wanted=reveal and not as_json):
+    with revealing(wanted=reveal and not session.as_json):
         # All servers, as `mcp --json` prints them, each with what its file says, if that can be used.
         root = session.root
         try:
@@ -62,7 +60,7 @@ def mcp(context: click.Context, reveal: bool, as_json: bool) -> None:
             ),
         ]
         found = [row for row, _ in listed]
-        if as_json:
+        if session.as_json:
             say_json(found)
             return
         for row, server in listed:

@@ -26,7 +26,7 @@ from crewboard.commands import context as commands_context
 from crewboard.errors import ExitCode, UsageError, how_to_install
 from crewboard.store import hosts
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui.cli.common import Session, as_json, note, say, say_json
+from crewboard_tui.cli.common import Session, as_json, note
 
 FOLDER = "~/crewboard-hosts"
 """The folder on each node in which hosts have their roots."""
@@ -311,17 +311,13 @@ _address = click.option(
     "--folder", metavar="DIR", default=FOLDER, show_default=True, help="The folder of hosts' roots on each node."
 )
 @as_json
-@click.pass_context
-def up(
-    context: click.Context, address: str, slots: int | None, labels: tuple[str, ...], folder: str, as_json: bool
-) -> None:
+def up(session: Session, address: str, slots: int | None, labels: tuple[str, ...], folder: str) -> None:
     """Start a host of the team on each node of a Ray cluster that has none.
 
     A detached actor on each node runs `crewboard host` and starts it again after a crash. Nodes need crewboard
     with its extra `hosts`, the API key in the environment of `ray start`, and a way to the database. New nodes get a
     host when you call this again. Run this on a node of the cluster.
     """
-    session: Session = context.obj
     options = [*(["--slots", str(slots)] if slots else []), *(word for label in labels for word in ("--label", label))]
     with _cluster(session, address) as cluster:
         team = session.team
@@ -348,14 +344,11 @@ def up(
 
         commands_context.wait_until(are_settled, UP_TIMEOUT)
         started = [each for each, _ in begun]
-    if as_json:
-        say_json([asdict(each) for each in started])
-    for each in () if as_json else started:
-        say(each.describe())
+    session.tell([asdict(each) for each in started], *(each.describe() for each in started))
     if any(each.code == ExitCode.CREDENTIALS for each in started):
         note("a host takes the key from the environment of its node: set it where `ray start` runs")
     if any(each.state == "failed" for each in started):
-        context.exit(ExitCode.TRY_LATER)
+        raise click.exceptions.Exit(ExitCode.TRY_LATER)
 
 
 def _is_settled(
@@ -385,14 +378,13 @@ def _is_settled(
 @click.command()
 @_address
 @as_json
-@click.pass_context
-def down(context: click.Context, address: str, as_json: bool) -> None:
+def down(session: Session, address: str) -> None:
     """Drain the hosts that `hosts up` started, and end their actors.
 
     A host that drains asks its agents to shut down, and ends after 30 s at most. The agents are stopped then; `resume`
     continues them on other hosts.
     """
-    with _cluster(context.obj, address) as cluster:
+    with _cluster(session, address) as cluster:
         actors = {host: cluster.actor(host) for host in cluster.hosts()}
         living = {node.host for node in cluster.nodes()}
         calls = {
@@ -403,10 +395,13 @@ def down(context: click.Context, address: str, as_json: bool) -> None:
         codes = {host: cluster.ask(call, DOWN_TIMEOUT + _ASK_TIMEOUT) for host, call in calls.items()}
         for actor in actors.values():
             cluster.end(actor)
-    if as_json:
-        say_json([{"host": host, "code": code} for host, code in codes.items()])
-        return
-    if not codes:
+    how = {
+        host: "drained" if code == 0 else "ended" if code is not None else "did not answer"
+        for host, code in codes.items()
+    }
+    session.tell(
+        [{"host": host, "code": code} for host, code in codes.items()],
+        *(f"{host}: {ended}" for host, ended in how.items()),
+    )
+    if not (codes or session.as_json):
         note(f"no host of this team was started with `hosts up` at {address}")
-    for host, code in codes.items():
-        say(f"{host}: {'drained' if code == 0 else 'ended' if code is not None else 'did not answer'}")

@@ -52,8 +52,7 @@ _LABEL = re.compile(r"\w{1,40}", re.ASCII)
 @click.option("--all", "everything", is_flag=True, help="Include requests that were answered or closed.")
 @click.option("--reveal", is_flag=True, help="Show the keys in what is asked, too; not in JSON.")
 @as_json
-@click.pass_obj
-def requests(session: Session, everything: bool, reveal: bool, as_json: bool) -> None:
+def requests(session: Session, everything: bool, reveal: bool) -> None:
     """List the requests that wait for an answer, in full.
 
     Each line of an agent's text begins with `│`, or with `┊` where a line is wider than the terminal. All other lines
@@ -61,7 +60,7 @@ def requests(session: Session, everything: bool, reveal: bool, as_json: bool) ->
     """
     team = session.team
     found = protocol_requests.load_all(team.directory) if everything else protocol_requests.pending(team.directory)
-    if as_json:
+    if session.as_json:
         say_json([request.as_dict() for request in found])
         return
     if not found:
@@ -114,7 +113,6 @@ _not = click.option(
 )
 @click.option("--reveal", is_flag=True, help="Show the keys in it, too; not in JSON.")
 @as_json
-@click.pass_obj
 def plan(
     session: Session,
     ident: str,
@@ -122,7 +120,6 @@ def plan(
     refused: tuple[list[int], ...],
     release: tuple[list[int], ...],
     reveal: bool,
-    as_json: bool,
 ) -> None:
     """Show the plan with this ID, line by line, with the notes on it.
 
@@ -147,13 +144,11 @@ def plan(
         # What of the plan stays held is said, too.
         steps = [*chain.from_iterable(release)]
         done = commands_answers.release(team, ident, steps)
-        if as_json:
-            say_json(done.as_dict())
-        else:
-            many = "s" if len({*steps}) > 1 else ""
-            say(f"step{many} {', '.join(map(str, sorted({*steps})))} of plan {done.id} of {done.from_}: released")
-            if words := commands_answers.words_of_terms(team, done):
-                note(safe_line(f"until its result: {words}"))
+        many = "s" if len({*steps}) > 1 else ""
+        says = f"step{many} {', '.join(map(str, sorted({*steps})))} of plan {done.id} of {done.from_}: released"
+        session.tell(done.as_dict(), says)
+        if not session.as_json and (words := commands_answers.words_of_terms(team, done)):
+            note(safe_line(f"until its result: {words}"))
         return
     request = protocol_requests.load(team.directory, commands_answers.find(team, ident))
     if request is None or request.type != "plan_approval":
@@ -174,7 +169,7 @@ def plan(
         raise UsageError(f"request {request.id} is {request.status}: which steps were left out stands in its terms")
     else:
         terms = commands_answers.check_terms(team, request.from_, request.plan, chosen, request.payload) or chosen
-    if as_json:
+    if session.as_json:
         keys = ("line", "change", "text")
         say_json({
             "version": len(versions),
@@ -387,7 +382,6 @@ _notes = click.option(
 @_hold
 @_not
 @as_json
-@click.pass_obj
 def approve(
     session: Session,
     /,
@@ -398,7 +392,6 @@ def approve(
     edited_file: str | None,
     rule: bool,
     rule_for: rules.RuleFor | None,
-    as_json: bool,
     hold: tuple[list[int], ...],
     refused: tuple[list[int], ...],
     # The other fields of `Terms` that are options.
@@ -433,7 +426,7 @@ def approve(
             raise UsageError("terms are for a plan, and --rule is for a permission; use one of both")
         decided, standing = rules.approve_with_rule(session.team, ident, sha256=sha256, rule_for=rule_for or "agent")
         note(safe_line(f"{standing.id}: {rules.describe_rule(standing)}"))
-        _report_answer(decided, as_json)
+        _report_answer(session, decided)
         return
     decided = commands_answers.approve(
         session.team, ident, feedback=feedback, sha256=sha256, edited=edited, terms=terms, notes=written
@@ -449,7 +442,7 @@ def approve(
     if words := commands_answers.words_of_terms(team, decided):
         note(safe_line(f"until its result: {words}"))
     note(*map(safe_line, agent_types.describe_steps(decided.terms) if decided.terms is not None else ()))
-    _report_answer(decided, as_json)
+    _report_answer(session, decided)
 
 
 def _of_what_was_read(team: Team, ident: str, given: str | None, *, accepts: bool) -> str | None:
@@ -478,10 +471,7 @@ def _of_what_was_read(team: Team, ident: str, given: str | None, *, accepts: boo
 @_notes
 @click.option("--sha256", help="SHA-256 of what you reviewed, or its first 16 digits; refused if the request changed.")
 @as_json
-@click.pass_obj
-def reject(
-    session: Session, ident: str, feedback: str | None, notes: tuple[str, ...], sha256: str | None, as_json: bool
-) -> None:
+def reject(session: Session, ident: str, feedback: str | None, notes: tuple[str, ...], sha256: str | None) -> None:
     """Reject the plan or permission with this ID, and say why.
 
     A plan is also sent back with notes on its lines, which `crewboard plan ID` numbers. The agent answers each note in
@@ -494,22 +484,20 @@ def reject(
     written = [parse_note(each) for each in notes]
     sha256 = _of_what_was_read(session.team, ident, sha256, accepts=False)
     decided = commands_answers.reject(session.team, ident, feedback or "", sha256=sha256, notes=written)
-    _report_answer(decided, as_json)
+    _report_answer(session, decided)
 
 
 @click.command()
 @common.request_id
 @click.argument("text", type=common.text)
 @as_json
-@click.pass_obj
-def answer(session: Session, ident: str, text: str, as_json: bool) -> None:
+def answer(session: Session, ident: str, text: str) -> None:
     """Answer the question with this ID.
 
     Example: crewboard answer question-77c0 "keep the 1.x pages"
     """
-    _report_answer(commands_answers.answer(session.team, ident, text), as_json)
+    _report_answer(session, commands_answers.answer(session.team, ident, text))
 
 
-def _report_answer(request: Request, as_json: bool) -> None:
-    says = f"{request.type} {request.id} of {request.from_}: {describe_status(request)}"
-    common.say_text_or_json(says, request.as_dict(), as_json=as_json)
+def _report_answer(session: Session, request: Request) -> None:
+    session.tell(request.as_dict(), f"{request.type} {request.id} of {request.from_}: {describe_status(request)}")

@@ -21,7 +21,7 @@ from crewboard_tui.render.sanitize import safe_line
 @click.group(invoke_without_command=True)
 @as_json
 @common.without_subcommand
-def skills(session: Session, as_json: bool) -> None:
+def skills(session: Session) -> None:
     """List the skills of the project, and which of them you accepted.
 
     Agents are told of a skill in .claude/skills after `crewboard skills trust`, until one of its files changes: agents
@@ -36,7 +36,7 @@ def skills(session: Session, as_json: bool) -> None:
         known = accepted.get(each.name)
         state = "new" if known is None else "accepted" if known == each.sha256 else "changed"
         states[each.name] = "invalid" if each.why else state
-    if as_json:
+    if session.as_json:
         rows = [
             {"name": each.name, "state": states[each.name], "sha256": each.sha256 or None, "why": each.why or None}
             for each in found

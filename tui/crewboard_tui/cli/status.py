@@ -26,8 +26,7 @@ from crewboard_tui.render.lines import clip_middle
 
 @click.command()
 @as_json
-@click.pass_obj
-def status(session: Session, as_json: bool) -> None:
+def status(session: Session) -> None:
     """Show the team: what needs you, its agents, requests and tasks."""
     from crewboard.readmodel import as_json as readmodel_as_json
 
@@ -43,8 +42,8 @@ def status(session: Session, as_json: bool) -> None:
 
         recover(team)
     # Only JSON tells CPU and memory.
-    view = TeamReader(directory).read(measured=None if as_json else 0)
-    if as_json:
+    view = TeamReader(directory).read(measured=None if session.as_json else 0)
+    if session.as_json:
         with directory.store.glance():
             found = readmodel_as_json.status(view)
         say_json(found)
@@ -62,15 +61,14 @@ def _require_whole(view: TeamView) -> None:
 
 @click.command()
 @as_json
-@click.pass_obj
-def cost(session: Session, as_json: bool) -> None:
+def cost(session: Session) -> None:
     """Show what each agent and the team used: money, tokens by kind, budgets.
 
     Agents that were removed count for the team. HIT is the part of the prompts that the prompt cache had.
     """
     view = TeamReader(session.team.directory).read(measured=0)
     bills = [*((agent.name, bill_agent(agent)) for agent in view.agents), ("TEAM", bill_team(view))]
-    if as_json:
+    if session.as_json:
         limits = {agent.name: agent.spec.flags.budget for agent in view.agents if agent.spec is not None}
         agents = [{"name": name, **_bill_as_json(bill, limits.get(name))} for name, bill in bills[:-1]]
         say_json({"agents": agents, "team": _bill_as_json(bills[-1][1], view.budget)})

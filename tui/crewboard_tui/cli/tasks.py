@@ -18,12 +18,11 @@ from crewboard_tui.render.sanitize import safe_line, safe_text
 
 @click.command()
 @as_json
-@click.pass_obj
-def tasks(session: Session, as_json: bool) -> None:
+def tasks(session: Session) -> None:
     """Show the task board."""
     team = session.team
     found = store_tasks.load_all(team.directory)
-    if as_json:
+    if session.as_json:
         say_json([task.as_dict() for task in found])
     elif not found:
         note("the task board is empty; " + command_for(team, 'task add "SUBJECT"'))
@@ -86,8 +85,7 @@ def task() -> None:
     help="Agent, or `operator`, that must approve the work. Default: none.",
 )
 @as_json
-@click.pass_obj
-def add(session: Session, subject: str, as_json: bool, **draft: Unpack[TaskDraft]) -> None:
+def add(session: Session, subject: str, **draft: Unpack[TaskDraft]) -> None:
     """Add a task to the task board.
 
     The check runs in the sandbox of the agent that reports the task as completed; if it fails, the task stays open. The
@@ -97,7 +95,7 @@ def add(session: Session, subject: str, as_json: bool, **draft: Unpack[TaskDraft
 
     Example: crewboard task add "fix the parser" --check "make test"
     """
-    _tell(session.team, commands_tasks.add_task(session.team, subject, **draft), as_json)
+    _tell(session, commands_tasks.add_task(session.team, subject, **draft))
 
 
 @task.command()
@@ -116,8 +114,7 @@ def add(session: Session, subject: str, as_json: bool, **draft: Unpack[TaskDraft
     help="Agent, or `operator`, that must approve the work; `none` for none.",
 )
 @as_json
-@click.pass_obj
-def update(session: Session, task_id: int, as_json: bool, **edit: Unpack[TaskEdit]) -> None:
+def update(session: Session, task_id: int, **edit: Unpack[TaskEdit]) -> None:
     """Change a task. Completing it unblocks the tasks that wait for it, runs no check, and asks for no review.
 
     An agent that works on the task is not told of an edit.
@@ -133,7 +130,7 @@ def update(session: Session, task_id: int, as_json: bool, **edit: Unpack[TaskEdi
         )
     before = store_tasks.load(session.team.directory, task_id)
     changed = commands_tasks.update_task(session.team, task_id, **edit)
-    _tell(session.team, changed, as_json)
+    _tell(session, changed)
     if before.in_review not in (None, changed.in_review):
         note(f"task {task_id}: request {before.in_review}, the review of its work, was withdrawn")
 
@@ -141,20 +138,18 @@ def update(session: Session, task_id: int, as_json: bool, **edit: Unpack[TaskEdi
 @task.command()
 @click.argument("task_id", metavar="ID", type=common.task_id, shell_complete=common.complete_task)
 @as_json
-@click.pass_obj
-def reopen(session: Session, task_id: int, as_json: bool) -> None:
+def reopen(session: Session, task_id: int) -> None:
     """Reopen a task that failed, was completed or cancelled, for any agent.
 
     Example: crewboard task reopen 3
     """
-    _tell(session.team, commands_tasks.reopen_task(session.team, task_id), as_json)
+    _tell(session, commands_tasks.reopen_task(session.team, task_id))
 
 
 @click.command()
 @common.agent_name
 @as_json
-@click.pass_obj
-def check(session: Session, name: str, as_json: bool) -> None:
+def check(session: Session, name: str) -> None:
     """Run the check of the task that the agent NAME has in progress, else the team's.
 
     It runs in the agent's sandbox, on the files that the agent works on. The output is also kept in results/. Exits
@@ -163,9 +158,9 @@ def check(session: Session, name: str, as_json: bool) -> None:
     Example: crewboard check api
     """
     checked, task = commands_tasks.check_agent(
-        session.team, name, lambda text: click.echo(safe_text(text), nl=False, err=as_json)
+        session.team, name, lambda text: click.echo(safe_text(text), nl=False, err=session.as_json)
     )
-    if as_json:
+    if session.as_json:
         say_json({"agent": name, "task": task.id if task else None, "passed": checked.passed, **checked.as_dict()})
     else:
         words = "passed" if checked.passed else "failed"
@@ -173,12 +168,10 @@ def check(session: Session, name: str, as_json: bool) -> None:
     raise click.exceptions.Exit(ExitCode.DONE if checked.passed else ExitCode.FAILED)
 
 
-def _tell(team: Team, changed: Task, as_json: bool) -> None:
-    if as_json:
-        say_json(changed.as_dict())
-    else:
-        owner = f", {changed.owner}" if changed.owner else ""
-        say(safe_line(f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}"))
+def _tell(session: Session, changed: Task) -> None:
+    team, owner = session.team, f", {changed.owner}" if changed.owner else ""
+    says = f"task {changed.id}: {changed.status.replace('_', ' ')}{owner} · {changed.subject}"
+    session.tell(changed.as_dict(), safe_line(says))
     if (command := commands_tasks.passed_over(team, changed)) is not None:
         note(safe_line(f"task {changed.id} is completed, but its check has not passed: {command}"))
     for hindrance in commands_tasks.blocking_reasons(team, changed):

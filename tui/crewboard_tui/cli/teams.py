@@ -46,18 +46,14 @@ def team() -> None:
     help="Keep the team in this database: postgresql://USER@HOST/DATABASE, no password.",
 )
 @as_json
-@click.pass_obj
-def create(session: Session, name: str, description: str, url: str | None, as_json: bool) -> None:
+def create(session: Session, name: str, description: str, url: str | None) -> None:
     """Create the team NAME in the workspace."""
     url = url or session.store_option
     root = session.root
     made = context.create(root, name, description, url, partial(session.new_settings, root))
     if url is None:
         common.warn_of_network(made.directory)
-    if as_json:
-        say_json(_describe(made.directory))
-    else:
-        say(f"created the team {name} in {made.directory.path}")
+    session.tell(_describe(made.directory), f"created the team {name} in {made.directory.path}")
     sys.stdout.flush()
     common.prepare(made.directory)
 
@@ -66,26 +62,21 @@ def create(session: Session, name: str, description: str, url: str | None, as_js
 @click.argument("name")
 @click.option("--store", "url", metavar="URL", required=True, help="The database that the team is kept in.")
 @as_json
-@click.pass_obj
-def join(session: Session, name: str, url: str, as_json: bool) -> None:
+def join(session: Session, name: str, url: str) -> None:
     """Use the team NAME of another machine from this one, too.
 
     Creates a folder in the workspace that says where the team is kept. `crewboard host` runs agents here.
     """
     joined = hosts.join(session.root, name, url)
-    if as_json:
-        say_json(_describe(joined))
-    else:
-        say(f"joined the team {name}: {joined.path}")
+    session.tell(_describe(joined), f"joined the team {name}: {joined.path}")
 
 
 @team.command("list")
 @as_json
-@click.pass_obj
-def list_(session: Session, as_json: bool) -> None:
+def list_(session: Session) -> None:
     """List the teams of the workspace."""
     found = [_describe(each) for each in team_directories(session.root)]
-    if as_json:
+    if session.as_json:
         say_json(found)
         return
     if not found:
@@ -117,8 +108,7 @@ def _describe(directory: TeamDirectory) -> dict[str, Any]:
 @click.option("--yes", is_flag=True, help="Without effect: --sha256 says what you looked at.")
 @common.sha256
 @as_json
-@click.pass_obj
-def adopt(session: Session, yes: bool, sha256: str | None, reveal: bool, as_json: bool) -> None:  # noqa: ARG001  scripts give --yes
+def adopt(session: Session, yes: bool, sha256: str | None, reveal: bool) -> None:  # noqa: ARG001  scripts give --yes
     """Use a team that you did not make, or that was copied.
 
     Such a team is foreign: it can be read, but nothing is started, resumed or sent. Shows first what the team contains
@@ -135,14 +125,12 @@ def adopt(session: Session, yes: bool, sha256: str | None, reveal: bool, as_json
         name, digest = directory.path.name, _digest(directory)
         seen = common.Shown(f"the team {name}", digest, _LOOK, lambda: _lines(_contents(directory)), is_always=True)
         accept = _accept(session, "--team", name, "team", "adopt")
-        common.require_yes(sha256, seen, accept, reveal=reveal, asks=not as_json)
+        common.require_yes(sha256, seen, accept, reveal=reveal, asks=not session.as_json)
         if _digest(directory) != digest:
             raise BadDataError(f"the team {name} changed while it was shown; look at it again")
     context.adopt(Team(directory, environment=dict(os.environ)))
-    if as_json:
-        say_json({**_describe(directory), "adopted": was_foreign})
-    else:
-        say(f"the team {directory.path.name} {'is yours now' if was_foreign else 'was yours already'}")
+    says = f"the team {directory.path.name} {'is yours now' if was_foreign else 'was yours already'}"
+    session.tell({**_describe(directory), "adopted": was_foreign}, says)
 
 
 def _digest(directory: TeamDirectory) -> str:
@@ -312,8 +300,7 @@ def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request
 @click.option("--purge", is_flag=True, help="Delete the team's files as well.")
 @click.option("--discard", is_flag=True, help="With --purge, also throw away work that is not merged.")
 @as_json
-@click.pass_obj
-def delete(session: Session, name: str, now: bool, purge: bool, discard: bool, as_json: bool) -> None:
+def delete(session: Session, name: str, now: bool, purge: bool, discard: bool) -> None:
     """End all workers of the team NAME.
 
     All are asked at once; those still running after 10 s are ended with everything that they started. The files
@@ -337,12 +324,10 @@ def delete(session: Session, name: str, now: bool, purge: bool, discard: bool, a
         note(f"{safe_line(lost)}, which is thrown away")
     stop.delete(team, now=now, purge=purge, discard=discard)
     common.note_left_branches(team, names)
-    if as_json:
-        say_json({"name": name, "ended": alive, "purged": purge})
-    elif purge:
-        say(f"the team {name} and its files are gone")
-    else:
-        say(f"the workers of {name} have ended; its files stay in {directory.path} (--purge deletes them)")
+    says = f"the workers of {name} have ended; its files stay in {directory.path} (--purge deletes them)"
+    if purge:
+        says = f"the team {name} and its files are gone"
+    session.tell({"name": name, "ended": alive, "purged": purge}, says)
 
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -351,23 +336,21 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.command()
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 @as_json
-@click.pass_obj
-def export(session: Session, folder: Path, as_json: bool) -> None:
+def export(session: Session, folder: Path) -> None:
     """Write all that is stored of the team into the new folder DIR.
 
     The files are the same, byte by byte, whether the team is kept in files or in PostgreSQL. They contain the mail and
     the conversations of the agents.
     """
     count = transfer.export(session.team, folder)
-    _say_files("exported", folder, count, as_json=as_json)
+    session.tell({"folder": str(folder), "files": count}, f"exported {counted(count, 'file')} to {folder}")
 
 
 @click.command("import")
 @click.argument("folder", metavar="DIR", type=_FOLDER)
 @common.sha256
 @as_json
-@click.pass_obj
-def import_(session: Session, folder: Path, sha256: str | None, reveal: bool, as_json: bool) -> None:
+def import_(session: Session, folder: Path, sha256: str | None, reveal: bool) -> None:
     """Replace all that is stored of a new team by what `export` wrote into DIR.
 
     The team must have no agents. Make it with `team create`, and name it with --team: it keeps that name. Runs that
@@ -383,11 +366,6 @@ def import_(session: Session, folder: Path, sha256: str | None, reveal: bool, as
 
             seen = common.Shown(str(folder), transfer.sha256(exported), _LOOK, lines, is_always=True)
             accept = _accept(session, "--team", session.team.directory.path.name, "import", str(folder))
-            common.require_yes(sha256, seen, accept, reveal=reveal, asks=not as_json)
+            common.require_yes(sha256, seen, accept, reveal=reveal, asks=not session.as_json)
         count = transfer.import_(session.team, exported)
-    _say_files("imported", folder, count, as_json=as_json)
-
-
-def _say_files(done: str, folder: Path, count: int, *, as_json: bool) -> None:
-    says = f"{done} {counted(count, 'file')} {'to' if done == 'exported' else 'from'} {folder}"
-    common.say_text_or_json(says, {"folder": str(folder), "files": count}, as_json=as_json)
+    session.tell({"folder": str(folder), "files": count}, f"imported {counted(count, 'file')} from {folder}")

@@ -68,8 +68,7 @@ def hints(team: TeamDirectory) -> Iterator[threading.Event]:
 
 @click.command()
 @as_json
-@click.pass_obj
-def watch(session: Session, as_json: bool) -> None:
+def watch(session: Session) -> None:
     """Print changes as they happen, one per line, until Ctrl-C.
 
     With --json, each line is an object: ts, kind (roster message status task request result exit), agent, and the
@@ -83,7 +82,7 @@ def watch(session: Session, as_json: bool) -> None:
         while True:
             wake.clear()
             for change in reader.read():
-                if as_json:
+                if session.as_json:
                     say_json_line(change.as_json())
                 else:
                     say(describe(change))
@@ -125,7 +124,6 @@ def _words(change: Change) -> str:
 @click.option("--needs", is_flag=True, help="Wait until something needs you, and print the most urgent as JSON.")
 @click.option("--timeout", type=common.seconds, metavar="S", help="Give up after S seconds (exit 75).")
 @as_json
-@click.pass_obj
 def wait(
     session: Session,
     names: tuple[str, ...],
@@ -134,7 +132,6 @@ def wait(
     first: bool,
     needs: bool,
     timeout: float | None,
-    as_json: bool,
 ) -> None:
     """Wait until agents reach a state, or until something needs you.
 
@@ -179,7 +176,7 @@ def wait(
         {"name": agent.name, "state": agent.state, "run": agent.run, "reason": agent.reason}
         for agent in _wait(team, names, wanted, timeout, first=first)
     ]
-    if as_json:
+    if session.as_json:
         say_json(found[0] if len(names) == 1 and not every and not first else found)
         return
     for agent in found:
@@ -295,8 +292,7 @@ _INDENT = 18
 @common.agent_name
 @click.option("--follow", is_flag=True, help="Keep printing as it grows, until Ctrl-C.")
 @as_json
-@click.pass_obj
-def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
+def log(session: Session, name: str, follow: bool) -> None:
     """Print what the worker of NAME wrote to stdout and stderr.
 
     Mostly warnings; `crewboard journal` shows what the agent did. The log is on the machine of its last run.
@@ -309,7 +305,7 @@ def log(session: Session, name: str, follow: bool, as_json: bool) -> None:
         journal = command_for(session.team, f"journal {name}")
         note(f"the worker of {name} wrote nothing; `{journal}` says what {name} did")
     for line in _lines(path, follow=follow):
-        if as_json:
+        if session.as_json:
             say_json_line({"line": line})
         else:
             say(line)
@@ -338,8 +334,7 @@ def _lines(path: Path, *, follow: bool) -> Iterator[str]:
 @common.agent_name
 @click.option("--follow", is_flag=True, help="Keep printing as it grows, until Ctrl-C.")
 @as_json
-@click.pass_obj
-def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
+def journal(session: Session, name: str, follow: bool) -> None:
     """Print everything that the agent NAME did, oldest first.
 
     With --json, print the events, one per line.
@@ -352,7 +347,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
             offset = end
             if event is None:
                 damaged += 1
-            elif as_json:
+            elif session.as_json:
                 say_json_line(event.as_dict())
             else:
                 for activity in activity_describe(event, session.team.directory):
@@ -368,8 +363,7 @@ def journal(session: Session, name: str, follow: bool, as_json: bool) -> None:
 
 @click.command()
 @as_json
-@click.pass_obj
-def audit(session: Session, as_json: bool) -> None:
+def audit(session: Session) -> None:
     """Print what users did to the team and its agents, oldest first.
 
     Each command counts, also one given in the dashboard: hires, answers, messages, budgets, stops. The name is
@@ -377,7 +371,7 @@ def audit(session: Session, as_json: bool) -> None:
     the audit file and --json have its id.
     """
     acts, damaged = operators.acts(session.team.directory)
-    if as_json:
+    if session.as_json:
         say_json([act.as_dict() for act in acts])
     elif acts:
         # Of a message, whose id is recorded, the first line is shown while its mailbox has it.
@@ -397,8 +391,7 @@ def audit(session: Session, as_json: bool) -> None:
 
 @click.command()
 @as_json
-@click.pass_obj
-def away(session: Session, as_json: bool) -> None:
+def away(session: Session) -> None:
     """Print what happened in the team since you left its dashboard, oldest first.
 
     The same list as `0` in the dashboard: results, deaths, failures, requests, tasks, acts of other users, the cost.
@@ -412,7 +405,7 @@ def away(session: Session, as_json: bool) -> None:
     if visit.at:
         view = core.read_team(team.directory)
         found = read_absence(team.directory, view, visit.at, cost_usd=visit.cost_usd, operator=team.operator)
-    if as_json:
+    if session.as_json:
         happenings = [asdict(each) for each in found.happenings]
         say_json({"since": visit.at or None, "cost_usd": found.cost_usd, "happenings": happenings})
     elif not visit.at:
