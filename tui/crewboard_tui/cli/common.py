@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
 
@@ -33,8 +33,18 @@ if TYPE_CHECKING:
     from crewboard import Message, Team
     from crewboard.store.layout import TeamDirectory
 
-P = ParamSpec("P")
-R = TypeVar("R")
+
+# click decorates any kind of callable.
+def options(*added: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds several options to a command."""
+
+    def add(command: Any) -> Any:  # noqa: ANN401
+        for option in reversed(added):
+            command = option(command)
+        return command
+
+    return add
+
 
 BOARD_OPTIONS = ("--ascii", "--plain", "--theme", "--read-only")
 
@@ -44,21 +54,15 @@ theme_option = click.option(
     "--theme", metavar="NAME", help="Colours, as dark, light, contrast, tokyo-night; default: the last."
 )
 
-BOARD = (
+board = options(
     ascii_option,
     click.option("--plain", is_flag=True, help="No screen: print each need as one line."),
     theme_option,
     click.option("--read-only", is_flag=True, help="Read-only: no key changes anything."),
 )
+"""Adds the dashboard's options, which also apply when no command is named."""
 
 _MOST_DIGITS = 10
-
-
-def board(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the dashboard's options, which also apply when no command is named."""
-    for option in reversed(BOARD):
-        command = option(command)
-    return command
 
 
 def text(value: str) -> str:
@@ -66,17 +70,14 @@ def text(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def ids(value: str | list[int]) -> list[int]:
+def ids(value: str) -> list[int]:
     """Parse task ids separated by commas."""
-    if isinstance(value, list):
-        return value
-    parts = [part.strip() for part in value.split(",") if part.strip()]
-    return [task_id(part) for part in parts]
+    return [task_id(part.strip()) for part in value.split(",") if part.strip()]
 
 
-def task_id(value: str | int) -> int:
+def task_id(value: str) -> int:
     """Parse the id of a task."""
-    number = int(value) if str(value).isascii() and str(value).isdigit() and len(str(value)) < _MOST_DIGITS else 0
+    number = int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else 0
     if number < 1:
         raise click.BadParameter(f"{value!r} is not a task id; `crewboard tasks` lists them")
     return number
@@ -92,27 +93,6 @@ def seconds(value: str) -> float:
     if not number >= 0:
         raise click.BadParameter(f"{value!r} is not a number of seconds")
     return number
-
-
-def memory(value: str | int) -> int:
-    """Parse a limit in memory, such as 2G."""
-    from crewboard.store import roster
-
-    return value if isinstance(value, int) else roster.parse_memory_limit(value)
-
-
-def tokens(value: str | int) -> int:
-    """Parse a number of tokens, such as 16k."""
-    from crewboard import models
-
-    return value if isinstance(value, int) else models.parse_tokens(value)
-
-
-def window(value: str | int) -> int:
-    """Parse the tokens of a window, such as 16k."""
-    from crewboard import models
-
-    return value if isinstance(value, int) else models.parse_window(value)
 
 
 def read_text(path: str) -> str:
@@ -139,8 +119,8 @@ def read_text(path: str) -> str:
 Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem]"]
 
 
-def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator: str = "") -> Completer:
-    """Return a function by which the shell completes a value from what the team has; nothing if it cannot be read.
+def completer(list_words: Callable[[Session], Iterable[str]], *, separator: str = "") -> Completer:
+    """Return a function by which the shell completes a value from what there is; nothing if that cannot be read.
 
     With a `separator`, the last part of the value is completed.
     """
@@ -148,12 +128,10 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        from crewboard.store.layout import find_root
-
         options = ctx.find_root().params
         before, mark, last = incomplete.rpartition(separator) if separator else ("", "", incomplete)
         try:
-            words = list(list_words(core.choose_team(find_root(options.get("root")), options.get("team"))))
+            words = list(list_words(Session(options.get("root"), options.get("team"))))
         except (CrewboardError, OSError):
             return []
         return [CompletionItem(f"{before}{mark}{word}") for word in words if word.startswith(last)]
@@ -161,44 +139,39 @@ def completer(list_words: Callable[[TeamDirectory], Iterable[str]], *, separator
     return complete
 
 
-def complete_team(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a team of the workspace; nothing if its teams cannot be listed."""
-    from click.shell_completion import CompletionItem
+@completer
+def complete_team(session: Session) -> list[str]:
+    """Complete the name of a team of the workspace."""
+    from crewboard.store.layout import team_directories
 
-    from crewboard.store.layout import find_root, team_directories
-
-    try:
-        names = [team.path.name for team in team_directories(find_root(ctx.find_root().params.get("root")))]
-    except (CrewboardError, OSError):
-        return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return [team.path.name for team in team_directories(session.root)]
 
 
-def _agents(team: TeamDirectory) -> list[str]:
+def _agents(session: Session) -> list[str]:
     from crewboard.store import roster
 
-    return [member.name for member in roster.load(team).members]
+    return [member.name for member in roster.load(session.directory).members]
 
 
 complete_agent = completer(_agents)
 
 
 @completer
-def complete_reviewer(team: TeamDirectory) -> list[str]:
+def complete_reviewer(session: Session) -> list[str]:
     """Complete the name of an agent, or that of the operator."""
-    return [*_agents(team), core.OPERATOR]
+    return [*_agents(session), core.OPERATOR]
 
 
 @completer
-def complete_rule(team: TeamDirectory) -> list[str]:
+def complete_rule(session: Session) -> list[str]:
     """Complete the id of a permission rule."""
     from crewboard.store import roster
 
-    return [rule.id for rule in roster.load(team).rules]
+    return [rule.id for rule in roster.load(session.directory).rules]
 
 
 @partial(completer, separator=",")
-def complete_states(_: TeamDirectory) -> list[str]:
+def complete_states(_: Session) -> list[str]:
     """Complete the last of several states of agents."""
     from crewboard.readmodel.states import Shown
     from crewboard.records.agents import State
@@ -207,15 +180,15 @@ def complete_states(_: TeamDirectory) -> list[str]:
 
 
 @completer
-def complete_agent_type(team: TeamDirectory) -> list[str]:
+def complete_agent_type(session: Session) -> list[str]:
     """Complete the name of an agent type."""
     from crewboard import type_files
 
-    return list(type_files.find_all(team.root)[0])
+    return list(type_files.find_all(session.root)[0])
 
 
 @completer
-def complete_setting(_: TeamDirectory) -> list[str]:
+def complete_setting(_: Session) -> list[str]:
     """Complete the name of a setting of the team."""
     from crewboard.commands import settings
 
@@ -223,7 +196,7 @@ def complete_setting(_: TeamDirectory) -> list[str]:
 
 
 @completer
-def complete_profile(_: TeamDirectory) -> list[str]:
+def complete_profile(_: Session) -> list[str]:
     """Complete the name of a profile."""
     from crewboard.commands import profiles
 
@@ -231,7 +204,7 @@ def complete_profile(_: TeamDirectory) -> list[str]:
 
 
 @completer
-def complete_engine(_: TeamDirectory) -> list[str]:
+def complete_engine(_: Session) -> list[str]:
     """Complete the name of an engine."""
     from crewboard import engines
 
@@ -239,19 +212,19 @@ def complete_engine(_: TeamDirectory) -> list[str]:
 
 
 @completer
-def complete_request(team: TeamDirectory) -> list[str]:
+def complete_request(session: Session) -> list[str]:
     """Complete the id of a pending request."""
     from crewboard.protocol import requests
 
-    return [request.id for request in requests.pending(team)]
+    return [request.id for request in requests.pending(session.directory)]
 
 
 @completer
-def complete_task(team: TeamDirectory) -> list[str]:
+def complete_task(session: Session) -> list[str]:
     """Complete the id of a task."""
     from crewboard.store import tasks
 
-    return [str(task_id) for task_id in tasks.ids(team)]
+    return [str(task_id) for task_id in tasks.ids(session.directory)]
 
 
 agent_name = click.argument("name", shell_complete=complete_agent)
@@ -449,6 +422,15 @@ class Session:
 
         return find_root(self.root_option)
 
+    @property
+    def directory(self) -> TeamDirectory:
+        """Return where the team is kept; the default team need not exist yet.
+
+        Raises:
+            UsageError: The named one does not exist.
+        """
+        return core.choose_team(self.root, self.team_option)
+
     @cached_property
     def team(self) -> Team:
         """Return the team. The default team need not exist yet. One in a named database is joined.
@@ -462,7 +444,7 @@ class Session:
 
             name = self.team_option or env.team()
             return self.open(hosts.join(self.root, name, self.store_option))
-        return self.open(core.choose_team(self.root, self.team_option))
+        return self.open(self.directory)
 
     def open(self, directory: TeamDirectory) -> Team:
         """Return the team in a directory, as this command may use it.
@@ -606,13 +588,16 @@ NARROWEST = 40
 _DAY = 24 * 60 * 60
 
 
-# click decorates any kind of callable.
-def sha256(command: Any) -> Any:  # noqa: ANN401
-    """Add the options of a command that needs a yes: `--sha256`, and `--reveal`."""
-    what = "SHA-256 of what you looked at, or its first 16 digits; refused if it changed."
-    reveal = "Show what is to be accepted, also the keys in it; then ask, or print the command that accepts it."
-    command = click.option("--reveal", is_flag=True, help=reveal)(command)
-    return click.option("--sha256", metavar="S", help=what)(command)
+sha256 = options(
+    click.option(
+        "--sha256", metavar="S", help="SHA-256 of what you looked at, or its first 16 digits; refused if it changed."
+    ),
+    click.option(
+        "--reveal", is_flag=True,
+        help="Show what is to be accepted, also the keys in it; then ask, or print the command that accepts it.",
+    ),
+)  # fmt: skip
+"""Adds the options of a command that needs a yes."""
 
 
 class Shown(NamedTuple):

@@ -141,17 +141,10 @@ _OPTIONS = {
 """The settings that have an option, and its help."""
 
 
-# click decorates any kind of callable.
-def _options(command: Any) -> Any:  # noqa: ANN401
-    for name, says in reversed(_OPTIONS.items()):
-        command = click.option(f"--{name}", metavar=name[0].upper(), help=says)(command)
-    return command
-
-
 @click.command()
 @click.option("--user", "is_users", is_flag=True, help="Write your own file, for all projects.")
 @click.option("--yes", is_flag=True, help="Ask nothing; what no option says keeps its default.")
-@_options
+@common.options(*(click.option(f"--{name}", metavar=name[0].upper(), help=says) for name, says in _OPTIONS.items()))
 @click.pass_obj
 def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) -> None:
     """Write a crewboard.toml with the settings of new teams, all explained.

@@ -332,7 +332,7 @@ def settings(session: Session, name: str | None, value: str | None) -> None:
 @common.agent_name
 @click.option("--turns", type=click.IntRange(min=1), metavar="N", help="Limit of model calls per assignment.")
 @click.option(
-    "--memory", type=lambda value: 0 if value == NONE else common.memory(value), metavar="M",
+    "--memory", type=lambda value: 0 if value == NONE else roster.parse_memory_limit(value), metavar="M",
     help="Limit in memory (2G); `none` removes it.",
 )  # fmt: skip
 @as_json

@@ -87,7 +87,6 @@ _OK = 200
 
 _SERVER_FAILED = 500
 
-_OLDEST_PYTHON = (3, 11)
 _SMALLEST = (60, 12)
 
 
@@ -158,8 +157,6 @@ def python() -> Check:
         sdk = importlib.metadata.version("anthropic")
     except importlib.metadata.PackageNotFoundError:
         return Check("python", "bad", f"{version}, without the anthropic SDK", "install crewboard again")
-    if sys.version_info < _OLDEST_PYTHON:
-        return Check("python", "bad", version, "crewboard needs Python 3.11 or newer")
     return Check("python", "ok", f"{version}, anthropic {sdk}")
 
 

@@ -61,7 +61,7 @@ _FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}
 """Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
 
 
-_OPTIONS = (
+_hire_options = common.options(
     click.option(
         "--type", "agent_type", default="", metavar="T", shell_complete=common.complete_agent_type,
         help="Agent type; `crewboard types` lists them. Required, unless a profile names it or the agent is there.",
@@ -72,9 +72,9 @@ _OPTIONS = (
                  help="How hard its model works; else the type's."),
     click.option("--thinking", type=click.Choice(models.THINKING),
                  help="Whether its model thinks; else the type's."),
-    click.option("--window", type=common.window, metavar="T",
+    click.option("--window", type=models.parse_window, metavar="T",
                  help="Tokens that its model takes in all (16k), where the server does not say."),
-    click.option("--max-reply", type=common.tokens, metavar="T", help="Tokens that one reply may have (2k)."),
+    click.option("--max-reply", type=models.parse_tokens, metavar="T", help="Tokens that one reply may have (2k)."),
     click.option("--role", type=common.text, default="", metavar="R", help="Its role, in a few words."),
     click.option("--model", metavar="M", help="Default: $CREWBOARD_MODEL, $ANTHROPIC_MODEL, the team's, the type's."),
     click.option("--once", is_flag=True, help="Exit after the result instead of idling."),
@@ -95,7 +95,7 @@ _OPTIONS = (
                  help="Limit of model calls per assignment."),
     click.option("--restart", is_flag=True,
                  help="Restart it after a crash, with its conversation, 3 times in 10 minutes."),
-    click.option("--max-memory", type=common.memory, metavar="M",
+    click.option("--max-memory", type=roster.parse_memory_limit, metavar="M",
                  help="Limit in memory (2G); above it, it is killed."),
     click.option("--worktree/--no-worktree", help="Give it a checkout of its own, on the branch crew/NAME."),
     click.option("--host", metavar="H", help="Run it on this host of the team."),
@@ -103,13 +103,7 @@ _OPTIONS = (
     click.option("--from", "start_from", metavar="NAME", shell_complete=common.complete_agent,
                  help="On hosts: begin each assignment with the newest files of this agent."),
 )  # fmt: skip
-"""The options of `spawn` that a profile can hold, too."""
-
-
-def _hire_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""Adds the options of `spawn` that a profile can hold, too."""
 
 
 @click.command()
@@ -402,8 +396,8 @@ def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int
 @click.option("--host", metavar="H", help="Run it on this host of the team from now on.")
 @click.option("--budget", metavar="B", help="Change its limit in money ('$5') or tokens (200k).")
 @click.option("--max-turns", type=click.IntRange(min=1), metavar="N", help="Change its limit of model calls.")
-@click.option("--window", type=common.window, metavar="T", help="Tokens that its model takes in all (16k).")
-@click.option("--max-reply", type=common.tokens, metavar="T", help="Tokens that one reply may have (2k).")
+@click.option("--window", type=models.parse_window, metavar="T", help="Tokens that its model takes in all (16k).")
+@click.option("--max-reply", type=models.parse_tokens, metavar="T", help="Tokens that one reply may have (2k).")
 @as_json
 def resume(
     session: Session,

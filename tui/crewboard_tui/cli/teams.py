@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import click
 
-import crewboard as core
 from crewboard import BadDataError, StorageError, Team, UsageError, agent_types, mcp_servers
 from crewboard.agent_types import AgentType
 from crewboard.commands import context, hosts, stop, transfer
@@ -116,7 +115,7 @@ def adopt(session: Session, yes: bool, sha256: str | None, reveal: bool) -> None
     once.
     """
     # Not `session.team`, which refuses a foreign team whose records are in a database.
-    directory = core.choose_team(session.root, session.team_option)
+    directory = session.directory
     if directory.address is None and not directory.exists():
         raise UsageError(f"there is no team in {session.root}")
     was_foreign = directory.is_foreign()
