@@ -208,30 +208,21 @@ class AgentActions:
         return says if not queued else f"{up} of {len(names)} are up again; {queued}" if up else queued
 
     def _resume_fresh(self, selection: Selection) -> None:
-        over = {agent.name: agent for agent in selection.agents if _is_over(agent) and agent.spec is not None}
+        specs = {agent.name: agent.spec for agent in selection.agents if _is_over(agent) and agent.spec is not None}
 
         def start(name: str) -> str:
-            from crewboard.commands import hire, hosts
+            from crewboard.commands import hire, hosts, profiles
 
-            agent, spec = over[name], over[name].spec
-            if spec is None:
-                return f"{agent.name} has no usable spec; hire it anew"
-            flags = spec.flags.replace(task=None)
-            engine = None
-            if spec.engine is not None:
-                from crewboard import engines
-
-                engine = engines.named(spec.engine)
-            # With an engine, the model is its name.
-            model = None if engine is not None else spec.model or None
+            spec = specs[name]
+            terms, flags = profiles.of_agent(spec), spec.flags.replace(task=None)
             again = hire.Hire(
-                agent.name, spec.type, spec.prompt, role=spec.role, model=model, flags=flags, engine=engine
+                name, terms.type, terms.prompt, role=terms.role, model=terms.model, flags=flags, engine=terms.engine
             )
             run = hire.spawn(self._context.team, again).run
-            waits = hosts.queued(self._context.team, agent.name, run)
-            return f"{agent.name} is {waits}" if waits else f"{agent.name} is up again: run {run}, without memory"
+            waits = hosts.queued(self._context.team, name, run)
+            return f"{name} is {waits}" if waits else f"{name} is up again: run {run}, without memory"
 
-        self._for_all("starting afresh", list(over), start, "are up again, without memory", selection)
+        self._for_all("starting afresh", list(specs), start, "are up again, without memory", selection)
 
     def _raise_limit(self, selection: Selection) -> None:
         """Ask for a new limit, at least twice the old one as a suggestion, and continue the agent that it stopped."""

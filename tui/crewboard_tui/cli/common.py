@@ -301,10 +301,7 @@ class LazyGroup(click.Group):
     """
 
     def __init__(
-        self,
-        *args: Any,
-        sections: Mapping[str, Mapping[str, tuple[str, str]]] = MappingProxyType({}),
-        **kwargs: Any,
+        self, *args: Any, sections: Mapping[str, Mapping[str, tuple[str, str]]] = MappingProxyType({}), **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self._sections = sections

@@ -228,15 +228,14 @@ def budget(session: Session, words: tuple[str, ...], lift: bool) -> None:
     Example: crewboard budget fixer 400k
     """
     name, amount = _whose_budget(session.team, words)
-    if amount == NONE:
-        lift, amount = True, None
-    elif lift and amount is not None:
+    if lift and amount not in (None, NONE):
         raise UsageError("give an amount or --none, not both")
+    amount = NONE if lift else amount
     common.note_budget(amount)
     if name is None:
-        _team_budget(session, amount, lift=lift)
+        _team_budget(session, amount)
     else:
-        _agent_budget(session, name, NONE if lift else amount)
+        _agent_budget(session, name, amount)
 
 
 def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
@@ -366,13 +365,13 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None) ->
         say(f"{name} continues: run {run}")
 
 
-def _team_budget(session: Session, amount: str | None, *, lift: bool) -> None:
+def _team_budget(session: Session, amount: str | None) -> None:
     team = session.team
-    if amount is not None or lift:
-        limit = None if amount is None else str(pricing.parse_budget(amount))
-        resumed = control.raise_team_budget(team.ensure(), amount)
+    if amount is not None:
+        says = "the team has no budget now" if amount == NONE else f"the team may use {pricing.parse_budget(amount)}"
+        resumed = control.raise_team_budget(team.ensure(), None if amount == NONE else amount)
         if not session.as_json:
-            say("the team has no budget now" if lift else f"the team may use {limit}")
+            say(says)
             if resumed:
                 say(f"{', '.join(resumed)} continue" + ("s" if len(resumed) == 1 else ""))
             _note_used_up("the team", bill_team(read_team(team.directory)).share)

@@ -407,10 +407,7 @@ def resume(
     network: bool,
     web: bool,
     host: str | None,
-    budget: str | None,
-    max_turns: int | None,
-    window: int | None,
-    max_reply: int | None,
+    **limits: Any,
 ) -> None:
     """Start the stopped or dead agents NAME... again.
 
@@ -423,7 +420,7 @@ def resume(
     team = session.team
     if all_agents == bool(names):
         raise UsageError("name the agents to resume, or use --all")
-    if len(names) != 1 and any(each is not None for each in (budget, max_turns, window, max_reply)):
+    if len(names) != 1 and any(each is not None for each in limits.values()):
         raise UsageError("--budget, --max-turns, --window and --max-reply are for one agent: name it")
     tell_of_server(team)
     if len(names) == 1:
@@ -431,8 +428,8 @@ def resume(
         from crewboard.commands import control
 
         [name] = names
-        control.change_limits(team, name, budget=budget, max_turns=max_turns, window=window, max_reply=max_reply)
-        common.note_budget(budget)
+        control.change_limits(team, name, **limits)
+        common.note_budget(limits["budget"])
         agent = team.agent(name)
         before = agents.last_run(agent)
         if model is not None and messages.is_refused(team, name):
@@ -751,12 +748,7 @@ def _tells_result(event: Event) -> bool:
 
 
 def follow(
-    session: Session,
-    name: str,
-    start: Callable[[], Assignment],
-    *,
-    once: bool,
-    timeout: float | None = None,
+    session: Session, name: str, start: Callable[[], Assignment], *, once: bool, timeout: float | None = None
 ) -> int:
     """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code.
 

@@ -94,11 +94,7 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     url = url or session.store_option
     team = session.open(commands_hosts.choose(session.root, session.team_option or env.team(), url))
     command = commands_hosts.command(
-        team,
-        name or commands_hosts.default_name(),
-        slots or commands_hosts.default_slots(),
-        sorted(set(labels)),
-        url,
+        team, name or commands_hosts.default_name(), slots or commands_hosts.default_slots(), sorted(set(labels)), url
     )
     os.execve(command[0], command, dict(team.worker_environment))
 

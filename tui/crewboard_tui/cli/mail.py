@@ -13,16 +13,7 @@ from crewboard.commands.context import command_for
 from crewboard.protocol import addressing, requests
 from crewboard.readmodel.mail import MailReader, MessageView, as_approved, only_became_free
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import (
-    Session,
-    as_json,
-    clock,
-    indented,
-    note,
-    note_damage,
-    say,
-    say_json,
-)
+from crewboard_tui.cli.common import Session, as_json, clock, indented, note, note_damage, say, say_json
 
 
 @click.command()

@@ -89,36 +89,34 @@ def _numbers(text: str) -> list[int]:
 _MOST_DIGITS = 4
 """Digits of the number of a step."""
 
-_hold = click.option(
-    "--hold", type=_numbers, multiple=True, metavar="N,N",
-    help="Approve all steps of the plan but these, for now; repeatable.",
-)  # fmt: skip
 
-_not = click.option(
-    "--not", "refused", type=_numbers, multiple=True, metavar="N,N",
-    help="Approve all steps of the plan but these, which are not to be done; repeatable.",
-)  # fmt: skip
+# click decorates any kind of callable.
+def _steps_option(*names: str, says: str) -> Callable[[Any], Any]:
+    """Return the option of a command that gives it a list of steps."""
+    return click.option(
+        *names, type=_numbers, multiple=True, metavar="N,N", help=f"{says}; repeatable.",
+        callback=lambda _context, _param, given: [*chain.from_iterable(given)],
+    )  # fmt: skip
+
+
+_left_out = common.options(
+    _steps_option("--hold", says="Approve all steps of the plan but these, for now"),
+    _steps_option("--not", "refused", says="Approve all steps of the plan but these, which are not to be done"),
+)
 
 
 @click.command()
 @common.request_id
-@_hold
-@_not
-@click.option(
-    "--release",
-    type=_numbers,
-    multiple=True,
-    metavar="N,N",
-    help="Approve these steps, which the approval held, and tell the agent; repeatable.",
-)
+@_left_out
+@_steps_option("--release", says="Approve these steps, which the approval held, and tell the agent")
 @click.option("--reveal", is_flag=True, help="Show the keys in it, too; not in JSON.")
 @as_json
 def plan(
     session: Session,
     ident: str,
-    hold: tuple[list[int], ...],
-    refused: tuple[list[int], ...],
-    release: tuple[list[int], ...],
+    hold: list[int],
+    refused: list[int],
+    release: list[int],
     reveal: bool,
 ) -> None:
     """Show the plan with this ID, line by line, with the notes on it.
@@ -141,12 +139,10 @@ def plan(
     if release:
         if hold or refused:
             raise UsageError("--hold and --not are for a plan that waits, and --release is for an approved one")
+        done, steps = commands_answers.release(team, ident, release), sorted({*release})
+        which = f"step{'s' if len(steps) > 1 else ''} {', '.join(map(str, steps))}"
+        session.tell(done.as_dict(), f"{which} of plan {done.id} of {done.from_}: released")
         # What of the plan stays held is said, too.
-        steps = [*chain.from_iterable(release)]
-        done = commands_answers.release(team, ident, steps)
-        many = "s" if len({*steps}) > 1 else ""
-        says = f"step{many} {', '.join(map(str, sorted({*steps})))} of plan {done.id} of {done.from_}: released"
-        session.tell(done.as_dict(), says)
         if not session.as_json and (words := commands_answers.words_of_terms(team, done)):
             note(safe_line(f"until its result: {words}"))
         return
@@ -162,7 +158,7 @@ def plan(
     # Of an edited plan, the version before what was approved is what was submitted.
     before = request.replace(edited=None) if request.edited is not None else versions[1] if len(versions) > 1 else None
     # The terms with which it was approved, or would be without the steps that are named.
-    chosen = Terms(hold=list(chain.from_iterable(hold)), refused=list(chain.from_iterable(refused)))
+    chosen = Terms(hold=hold, refused=refused)
     if chosen.is_empty:
         terms = request.terms or chosen
     elif request.status != "pending":
@@ -379,8 +375,7 @@ _notes = click.option(
 )
 @click.option("--network", is_flag=True, help="Give its commands the network until the result.")
 @click.option("--budget", metavar="B", help="End the work when it used this: '$2' or 100k.")
-@_hold
-@_not
+@_left_out
 @as_json
 def approve(
     session: Session,
@@ -392,9 +387,7 @@ def approve(
     edited_file: str | None,
     rule: bool,
     rule_for: rules.RuleFor | None,
-    hold: tuple[list[int], ...],
-    refused: tuple[list[int], ...],
-    # The other fields of `Terms` that are options.
+    # The fields of `Terms` that are options.
     **given: Any,
 ) -> None:
     """Approve the plan or permission with this ID.
@@ -411,11 +404,7 @@ def approve(
 
     Example: crewboard approve plan-1f3a --ask --budget '$2' --hold 5 --not 6
     """
-    terms = Terms(
-        **{name: value for name, value in given.items() if value is not None},
-        hold=list(chain.from_iterable(hold)),
-        refused=list(chain.from_iterable(refused)),
-    )
+    terms = Terms(**{name: value for name, value in given.items() if value is not None})
     edited = common.read_text(edited_file) if edited_file is not None else None
     written = [parse_note(each) for each in notes]
     sha256 = _of_what_was_read(session.team, ident, sha256, accepts=True)

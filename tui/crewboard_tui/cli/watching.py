@@ -113,12 +113,7 @@ def _words(change: Change) -> str:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=common.complete_agent)
-@click.option(
-    "--until",
-    metavar="STATE[,STATE]",
-    shell_complete=common.complete_states,
-    help="States to wait for.",
-)
+@click.option("--until", metavar="STATE[,STATE]", shell_complete=common.complete_states, help="States to wait for.")
 @click.option("--all", "every", is_flag=True, help="Wait for each agent; without NAME, for each of the team.")
 @click.option("--any", "first", is_flag=True, help="Wait for one agent; without NAME, for one of the team.")
 @click.option("--needs", is_flag=True, help="Wait until something needs you, and print the most urgent as JSON.")
