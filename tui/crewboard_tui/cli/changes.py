@@ -545,9 +545,7 @@ def _confirm_discard(team: Team, name: str) -> None:
         raise click.Abort
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True)
-@as_json
-@common.without_subcommand
+@common.listing(cls=LazyGroup)
 def worktree(session: Session) -> None:
     """List the worktrees of agents, or remove what is left of removed agents."""
     click.get_current_context().invoke(list_, as_json=session.as_json)

@@ -680,16 +680,19 @@ def as_json(command: Any) -> Any:  # noqa: ANN401
     return call
 
 
-# click decorates any kind of callable.
-def without_subcommand(command: Any) -> Any:  # noqa: ANN401
-    """Have a group call its function only without a command of the group."""
+def listing(**given: Any) -> Callable[[Callable[[Session], None]], click.Group]:
+    """Return a decorator that makes a group. It lists something, as text or JSON, if no command of it is named."""
 
-    @wraps(command)
-    def call(session: Session, /, **options: Any) -> None:
-        if click.get_current_context().invoked_subcommand is None:
-            command(session, **options)
+    def make(command: Callable[[Session], None]) -> click.Group:
+        @wraps(command)
+        def call(session: Session, /) -> None:
+            if click.get_current_context().invoked_subcommand is None:
+                command(session)
 
-    return call
+        group: Callable[[Any], click.Group] = click.group(invoke_without_command=True, **given)
+        return group(as_json(call))
+
+    return make
 
 
 def say(*texts: str) -> None:

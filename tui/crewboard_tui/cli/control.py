@@ -383,9 +383,7 @@ def _team_budget(session: Session, amount: str | None) -> None:
     session.tell(data, f"{limit}; {used(view)}")
 
 
-@click.group(invoke_without_command=True)
-@as_json
-@common.without_subcommand
+@common.listing()
 def rules(session: Session) -> None:
     """List the permission rules, which allow or deny calls, or ask you first.
 

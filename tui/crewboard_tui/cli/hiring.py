@@ -318,9 +318,7 @@ def _profiles_folder() -> Path:
     return commands_profiles.folder(os.environ)
 
 
-@click.group(invoke_without_command=True)
-@as_json
-@common.without_subcommand
+@common.listing()
 def profiles(session: Session) -> None:
     """List the hires that you saved, for `spawn --profile` and the hire form.
 
@@ -489,9 +487,7 @@ def _where(agent: AgentDirectory) -> dict[str, str | int | None]:
     }
 
 
-@click.group(invoke_without_command=True)
-@as_json
-@common.without_subcommand
+@common.listing()
 def types(session: Session) -> None:
     """List the agent types and what each may do.
 
@@ -615,7 +611,6 @@ class Following:
     team: Team
     assignment: Assignment
     follower: Follower
-    typed: CommandLine
     timeout: float | None = None
     told: set[str] = field(default_factory=set)
     look_again: float = 0
@@ -663,11 +658,10 @@ class Following:
             elif time.monotonic() - gone_at > BURIED_WITHIN:
                 return None
             if self.timeout is not None and time.monotonic() - began >= self.timeout:
-                name = self.assignment.agent
+                name, typed = self.assignment.agent, CommandLine.of(self.team)
                 raise TryLaterError(
                     f"{name} has no result after {self.timeout:g} s and keeps working; "
-                    f"`{self.typed(f'wait {name} --until idle,exited')}` waits on, "
-                    f"`{self.typed(f'stop {name}')}` stops it"
+                    f"`{typed(f'wait {name} --until idle,exited')}` waits on, `{typed(f'stop {name}')}` stops it"
                 )
             time.sleep(POLL_INTERVAL)
 
@@ -713,7 +707,7 @@ class Following:
                 continue
             self.told.add(request.id)
             note(f"{request.from_} waits for you: {cut(summarise(request), columns())}")
-            note(f"  {in_a_row(how for _, how in answers(request, self.typed))}")
+            note(f"  {in_a_row(how for _, how in answers(request, CommandLine.of(self.team)))}")
 
     def _tell_wait(self, status: Status | None) -> None:
         """Print until when the agent waits for the API, if that is long, and what holds it."""
@@ -733,10 +727,10 @@ class Following:
             return ""
         name = self.assignment.agent
         if status.state == "paused":
-            return f"it is paused; `{self.typed(f'unpause {name}')}` lets it go on"
+            return f"it is paused; `{command_for(self.team, f'unpause {name}')}` lets it go on"
         if status.state == "working" and status.repeats >= HELD_REPEATS:
             last = f"{status.last_tool or 'the same call'} ×{status.repeats}, same outcome"
-            return f"{last}; `{self.typed(f'send {name} TEXT')}` lets it go on"
+            return f"{last}; `{command_for(self.team, f'send {name} TEXT')}` lets it go on"
         is_here = status.boot_id == process.boot_id() and status.start_ticks == process.start_ticks(status.pid)
         if is_here and process.is_stopped(status.pid):
             return f"a signal stopped its process {status.pid}; `kill -CONT {status.pid}` continues it"
@@ -756,7 +750,7 @@ def follow(
         TryLaterError: There was no answer `timeout` seconds after the agent got the work. It keeps working.
     """
     team = session.team
-    follower, typed = Follower(team.directory.agent(name), "", 0), CommandLine.of(team)
+    follower = Follower(team.directory.agent(name), "", 0)
     try:
         assignment = start()
         if assignment.note:
@@ -767,11 +761,11 @@ def follow(
             tell_new_skills(team)
             tell_of_model(team, name)
         follower.ident, follower.run = assignment.id, assignment.run
-        outcome = Following(team, assignment, follower, typed, timeout).run()
+        outcome = Following(team, assignment, follower, timeout).run()
         if once and isinstance(outcome, Answer):
             wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
-        note(f"\ndetached: {name} keeps working; `{typed(f'journal {name} --follow')}` shows its progress")
+        note(f"\ndetached: {name} keeps working; `{command_for(team, f'journal {name} --follow')}` shows its progress")
         return ExitCode.INTERRUPTED
     tell_lacking_servers(follower.agent)
     answer = outcome if isinstance(outcome, Answer) else None

@@ -21,9 +21,8 @@ from crewboard_tui.render.formats import format_load, format_moment, format_size
 from crewboard_tui.render.sanitize import safe_line
 
 
-@click.group(
+@common.listing(
     cls=LazyGroup,
-    invoke_without_command=True,
     sections={
         "Commands": {
             "up": ("ray_hosts:up", "Start a host of the team on each node of a Ray cluster that has none."),
@@ -31,8 +30,6 @@ from crewboard_tui.render.sanitize import safe_line
         }
     },
 )
-@as_json
-@common.without_subcommand
 def hosts(session: Session) -> None:
     """List the hosts of the team, and what each runs.
 
@@ -99,9 +96,7 @@ def host(session: Session, url: str | None, name: str | None, slots: int | None,
     os.execve(command[0], command, dict(team.worker_environment))
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True)
-@as_json
-@common.without_subcommand
+@common.listing(cls=LazyGroup)
 def workspace(session: Session) -> None:
     """Show what agents on hosts begin with, or push it."""
     from crewboard.commands import workspace as commands_workspace

@@ -65,14 +65,13 @@ def requests(session: Session, everything: bool, reveal: bool) -> None:
         return
     if not found:
         note("there are no requests" if everything else "no request waits for an answer")
-    typed = CommandLine.of(team)
     for number, request in enumerate(found):
         if number:
             say("")
         with revealing(wanted=reveal):
-            _show(request, typed, team.now(), team.operator)
+            _show(team, request)
     if not reveal:
-        _note_hidden(found, typed(f"requests{' --all' if everything else ''} --reveal"))
+        _note_hidden(found, command_for(team, f"requests{' --all' if everything else ''} --reveal"))
 
 
 def _listed(text: str) -> list[str]:
@@ -177,14 +176,8 @@ def plan(
         })  # fmt: skip
         return
     with revealing(wanted=reveal):
-        _show(
-            request,
-            CommandLine.of(team),
-            team.now(),
-            team.operator,
-            partial(_say_lines, request, before, len(versions), _all_notes(team, request), team.operator),
-            terms if hold or refused else None,
-        )
+        say_lines = partial(_say_lines, team, request, before, len(versions))
+        _show(team, request, say_lines, terms if hold or refused else None)
     if not reveal:
         _note_hidden([request], command_for(team, f"plan {request.id} --reveal"))
 
@@ -224,12 +217,13 @@ def _marked_lines(
         yield None if mark == "-" else number, mark, texts.get(mark, texts[""])[number - 1]
 
 
-def _say_lines(request: Request, before: Request | None, version: int, notes: list[Note], operator: str) -> None:
+def _say_lines(team: Team, request: Request, before: Request | None, version: int) -> None:
     """Print the lines of a plan with the notes below them, and at the end those whose lines are gone."""
     since = f", changed since version {version - 1}" if before is not None else ""
     if request.edited is not None:
-        since = f", {_as_edited(request, operator)}, changed since it was submitted"
+        since = f", {_as_edited(request, team.operator)}, changed since it was submitted"
     say(f"    version {version}{since}:")
+    notes = _all_notes(team, request)
     for number, change, text in _marked_lines(request, before, safe_text):
         say(quoted(f"{number or '':>4} {change or ' '} {text}"))
         for each in notes:
@@ -261,26 +255,21 @@ def _note_hidden(found: list[Request], shows: str) -> None:
 
 
 def _show(
-    request: Request,
-    typed: CommandLine,
-    now: float,
-    operator: str,
-    say_lines: Callable[[], None] | None = None,
-    tried: Terms | None = None,
+    team: Team, request: Request, say_lines: Callable[[], None] | None = None, tried: Terms | None = None
 ) -> None:
-    """Print a request for the user `operator`.
+    """Print a request.
 
     Each line of another's text is marked; commands have a line of their own, to be copied.
 
     `say_lines` prints the plan with its notes. The command that approves it does so with the steps left out that the
     terms `tried` name.
     """
-    by = safe_line(display_decider(request, operator))
+    typed, by = CommandLine.of(team), safe_line(display_decider(request, team.operator))
     closed = f" {clock(request.decided_at)} by {by}" if request.decided_at else ""
-    waiting = f" for {age(now - request.created_at)}" if request.status == "pending" else ""
+    waiting = f" for {age(team.now() - request.created_at)}" if request.status == "pending" else ""
     stands = f"{describe_status(request)}{waiting}{closed}"
     say(f"{request.id} · {request.type} · {request.from_} → {request.to} · {stands}")
-    parts = [*(_call(request) if request.type == "permission" else _parts(request, operator))]
+    parts = [*(_call(request) if request.type == "permission" else _parts(request, team.operator))]
     if runs := collisions.run_on_your_machine(request.payload):
         parts.append((RUNS, as_run(_items(runs))))
     if say_lines is not None:

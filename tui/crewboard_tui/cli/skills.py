@@ -14,13 +14,11 @@ from crewboard.records.base import JsonValue
 from crewboard.records.requests import payload_sha256
 from crewboard.untrusted import as_run
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import Session, as_json, note, say, say_json
+from crewboard_tui.cli.common import Session, note, say, say_json
 from crewboard_tui.render.sanitize import safe_line
 
 
-@click.group(invoke_without_command=True)
-@as_json
-@common.without_subcommand
+@common.listing()
 def skills(session: Session) -> None:
     """List the skills of the project, and which of them you accepted.
 
