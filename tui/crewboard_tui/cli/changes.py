@@ -556,18 +556,8 @@ def worktree(session: Session) -> None:
 def list_(session: Session) -> None:
     """List the worktrees of agents, and what is left of removed ones."""
     found = commands_changes.list_worktrees(session.team)
-    if session.as_json:
-        say_json([
-            pick(
-                ("name", "path", "branch", "removed", "merged"), each,
-                path=each.path if each.exists else None, merged=each.changes is None,
-            )
-            for each in found
-        ])  # fmt: skip
-        return
-    if not found:
-        note(_no_worktree(session.team))
-        return
+    names = ("name", "path", "branch", "removed", "merged")
+    data = [pick(names, each, path=each.path if each.exists else None, merged=each.changes is None) for each in found]
     rows = [
         (
             each.name + (" (removed)" if each.removed else ""),
@@ -576,7 +566,8 @@ def list_(session: Session) -> None:
         )
         for each in found
     ]
-    say(*table(("AGENT", "UNMERGED", "CHECKOUT"), rows))
+    lines = table(("AGENT", "UNMERGED", "CHECKOUT"), rows) if rows else []
+    session.tell(data, *lines, empty=_no_worktree(session.team))
 
 
 @worktree.command()

@@ -474,12 +474,14 @@ class Session:
 
         return dashboard.new_settings(root, (lambda _: None) if self.reads else note)
 
-    def tell(self, data: object, *texts: str) -> None:
-        """Print texts on stdout, or `data` as JSON in place of them."""
+    def tell(self, data: object, *texts: str, empty: str = "") -> None:
+        """Print texts on stdout, or `data` as JSON in place of them. If there are no texts, say `empty` on stderr."""
         if self.as_json:
             say_json(data)
-        else:
+        elif texts or not empty:
             say(*texts)
+        else:
+            note(empty)
 
     def prepare_new(self) -> None:
         """Prepare the team for its first agent, if this command has made it."""

@@ -394,16 +394,13 @@ def rules(session: Session) -> None:
     found = roster.load(directory).rules if directory.exists() else []
     usage = journal.RuleUsageReader(directory).read() if found else {}
     used = [(rule, usage.get(rule.id, journal.RuleUsage())) for rule in found]
-    if session.as_json:
-        say_json([{**rule.as_dict(), **asdict(each)} for rule, each in used])
-        return
+    lines = []
     for rule, each in used:
         last = f", last {clock(each.last_hit)}" if each.last_hit is not None else ""
         hits = f"{counted(each.hits, 'hit')}{last}"
         added = f" · by {rule.by} {clock(rule.at)}" if rule.by else ""
-        say(safe_line(f"{rule.id} · {commands_rules.describe_rule(rule)} · {hits}{added}"))
-    if not found:
-        note("no permission rules")
+        lines.append(safe_line(f"{rule.id} · {commands_rules.describe_rule(rule)} · {hits}{added}"))
+    session.tell([{**rule.as_dict(), **asdict(each)} for rule, each in used], *lines, empty="no permission rules")
 
 
 @rules.command()

@@ -878,9 +878,7 @@ def info(session: Session) -> None:
         "ownership secret": ownership.secret_file(),
         **{f"sockets{which}": folder for which, folder in sockets},
     }
-    if session.as_json:
-        say_json([{"name": name, "path": str(path), "exists": os.path.lexists(path)} for name, path in paths.items()])
-        return
+    found = [{"name": name, "path": str(path), "exists": os.path.lexists(path)} for name, path in paths.items()]
     width = max(map(len, paths))
-    for name, path in paths.items():
-        say(f"{name:<{width}}  {path}{'' if os.path.lexists(path) else '  (not there)'}")
+    lines = (f"{x['name']:<{width}}  {x['path']}{'' if x['exists'] else '  (not there)'}" for x in found)
+    session.tell(found, *lines)

@@ -327,15 +327,13 @@ def profiles(session: Session) -> None:
     saved = commands_profiles.load(_profiles_folder())
     for file in saved.damaged:
         note(f"skipped {_profiles_folder() / file}: it cannot be read; correct it, save it again or remove it")
-    if session.as_json:
-        say_json([{"name": name, **each.as_dict()} for name, each in saved.profiles.items()])
-        return
-    if not saved.profiles:
-        note("no profile is saved yet; `crewboard profiles save NAME --type T` saves one")
+    lines = []
     for name, each in saved.profiles.items():
-        say(f"{name}: {commands_profiles.describe(each)}")
+        lines.append(f"{name}: {commands_profiles.describe(each)}")
         if each.prompt.strip():
-            say(f"    {cut(each.prompt.strip(), columns() - 4)}")
+            lines.append(f"    {cut(each.prompt.strip(), columns() - 4)}")
+    data = [{"name": name, **each.as_dict()} for name, each in saved.profiles.items()]
+    session.tell(data, *lines, empty="no profile is saved yet; `crewboard profiles save NAME --type T` saves one")
 
 
 @profiles.command()

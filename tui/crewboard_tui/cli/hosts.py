@@ -40,12 +40,8 @@ def hosts(session: Session) -> None:
 
     directory = session.team.directory
     view = core.TeamReader(directory).read(measured=0)
-    if session.as_json:
-        say_json([readmodel_as_json.host(each) for each in view.hosts])
-        return
-    if not view.hosts:
-        note(no_hosts(directory))
-    say(*describe(view))
+    data = [readmodel_as_json.host(each) for each in view.hosts]
+    session.tell(data, *describe(view), empty="" if view.hosts else no_hosts(directory))
 
 
 def describe(view: TeamView, indent: str = "") -> list[str]:

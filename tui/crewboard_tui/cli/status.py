@@ -68,12 +68,8 @@ def cost(session: Session) -> None:
     """
     view = TeamReader(session.team.directory).read(measured=0)
     bills = [*((agent.name, bill_agent(agent)) for agent in view.agents), ("TEAM", bill_team(view))]
-    if session.as_json:
-        limits = {agent.name: agent.spec.flags.budget for agent in view.agents if agent.spec is not None}
-        agents = [{"name": name, **_bill_as_json(bill, limits.get(name))} for name, bill in bills[:-1]]
-        say_json({"agents": agents, "team": _bill_as_json(bills[-1][1], view.budget)})
-        _require_whole(view)
-        return
+    limits = {agent.name: agent.spec.flags.budget for agent in view.agents if agent.spec is not None}
+    agents = [{"name": name, **_bill_as_json(bill, limits.get(name))} for name, bill in bills[:-1]]
     rows = []
     for name, bill in bills:
         kinds = (format_count(getattr(bill.tokens, kind)) for kind, _ in TOKEN_KINDS)
@@ -81,9 +77,10 @@ def cost(session: Session) -> None:
         hits = format_percent(hit_rate(bill.tokens))
         rows.append((name, format_bill(bill), format_tokens(bill.tokens), *kinds, hits, limit))
     words = (word.upper() for _, word in TOKEN_KINDS)
-    say(*table(("AGENT", "COST", "TOKENS", *words, "HIT", "BUDGET"), rows))
+    lines = table(("AGENT", "COST", "TOKENS", *words, "HIT", "BUDGET"), rows)
+    session.tell({"agents": agents, "team": _bill_as_json(bills[-1][1], view.budget)}, *lines)
     _require_whole(view)
-    if bills[-1][1].partial:
+    if bills[-1][1].partial and not session.as_json:
         note(why_no_money(view))
 
 

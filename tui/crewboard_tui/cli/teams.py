@@ -26,7 +26,7 @@ from crewboard.store import journal, leases, mailbox, roster, tasks
 from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directories
 from crewboard.store.roster import find_team
 from crewboard_tui.cli import common
-from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, say, say_json, table
+from crewboard_tui.cli.common import LazyGroup, Session, as_json, note, table
 from crewboard_tui.render.sanitize import is_revealing, safe_line
 
 
@@ -75,17 +75,12 @@ def join(session: Session, name: str, url: str) -> None:
 def list_(session: Session) -> None:
     """List the teams of the workspace."""
     found = [_describe(each) for each in team_directories(session.root)]
-    if session.as_json:
-        say_json(found)
-        return
-    if not found:
-        note(f"no teams below {session.root} yet; {context.create_command(session.root)}")
-        return
     rows = [
         (each["name"], str(each["agents"]), str(each["alive"]), each["problem"] or each["description"])
         for each in found
     ]
-    say(*table(("TEAM", "AGENTS", "ALIVE", "DESCRIPTION"), rows))
+    lines = table(("TEAM", "AGENTS", "ALIVE", "DESCRIPTION"), rows) if found else []
+    session.tell(found, *lines, empty=f"no teams below {session.root} yet; {context.create_command(session.root)}")
 
 
 def _describe(directory: TeamDirectory) -> dict[str, Any]:

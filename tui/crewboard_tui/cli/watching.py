@@ -171,11 +171,13 @@ def wait(
         {"name": agent.name, "state": agent.state, "run": agent.run, "reason": agent.reason}
         for agent in _wait(team, names, wanted, timeout, first=first)
     ]
-    if session.as_json:
-        say_json(found[0] if len(names) == 1 and not every and not first else found)
-        return
-    for agent in found:
-        say(safe_line(f"{agent['name']} is {agent['state']}" + (f": {agent['reason']}" if agent["reason"] else "")))
+    session.tell(
+        found[0] if len(names) == 1 and not every and not first else found,
+        *(
+            safe_line(f"{each['name']} is {each['state']}" + (f": {each['reason']}" if each["reason"] else ""))
+            for each in found
+        ),
+    )
 
 
 def _wait_for_need(team: Team, timeout: float | None) -> TeamView:
