@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -15,7 +16,7 @@ from crewboard.records.messages import LastVisit
 from crewboard.records.team import Presence
 from crewboard.store import operators
 from crewboard.store.layout import TeamDirectory
-from crewboard_tui.background import BackgroundJobs, Then
+from crewboard_tui.background import BackgroundJobs, Then, run_for_each
 from crewboard_tui.drafts import Drafts, SentTexts
 from crewboard_tui.keymap.bindings import BY_ID, show_key
 from crewboard_tui.poller import TeamPoller
@@ -191,6 +192,10 @@ class AppContext(Struct):
         again = f"press {self.key(key)} again" if key else "try again"
         if_away = f"{undone or f'{label} failed'}: the database is away; {again} when it is back"
         self.jobs.start(label, command, after, settle, if_away)
+
+    def do_for_each(self, label: str, names: Sequence[str], command: Callable[[str], str], done: str) -> None:
+        """Run a command for each of these at once, as `do` does, and show the outcome as `run_for_each` says it."""
+        self.do(f"{label} {', '.join(names)}", partial(run_for_each, names, command, done))
 
     async def wait_for(self, label: str, command: Callable[[], T], says: Callable[[T], str]) -> T | None:
         """Run a command in a thread as `do` does, and return what it returns; `says` returns the outcome in words.

@@ -92,7 +92,7 @@ class AgentActions:
     ) -> None:
         """Run a command for several agents at once, and report the outcome in one sentence."""
         if names:
-            self._context.do(f"{doing} {', '.join(names)}", partial(run_for_each, names, command, done))
+            self._context.do_for_each(doing, names, command, done)
             selection.unmark(names)
 
     # -------------------------------------------------------------------------------------------- hire and answer

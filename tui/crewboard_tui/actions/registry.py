@@ -1,7 +1,6 @@
 """An action: a key of the table, whether it can be used on a selection, and what it does."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from time import monotonic
 
 from msgspec import Struct
@@ -9,7 +8,6 @@ from msgspec.structs import replace
 
 from crewboard import AgentView, Need, Task, TeamView, UsageError
 from crewboard.operations import Operation
-from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.parser import resolve_prefix
 from crewboard_tui.context import AGAIN_WITHIN, AppContext
@@ -158,8 +156,7 @@ class Operations:
                     raise UsageError(done.says)
                 return done.says + takes_back + operation.after(done, key)
 
-            work = partial(run_for_each, list(targets), run, operation.done + takes_back)
-            self._context.do(f"{operation.doing} {named}", work)
+            self._context.do_for_each(operation.doing, list(targets), run, operation.done + takes_back)
             if not operation.repeats:
                 unmark(called.removeprefix("#") for called in targets)
 

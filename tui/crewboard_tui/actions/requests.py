@@ -1,7 +1,6 @@
 """Answer a request, or several permissions at once, and describe what happened to one after its page was opened."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Unpack
 
 from crewboard import Request, TeamView
@@ -10,7 +9,6 @@ from crewboard.protocol import reviews
 from crewboard.protocol.requests import Decision
 from crewboard.records.requests import NewNote, describe_status, display_decider, question_in
 from crewboard_tui.actions.registry import Action, Selection, aimed
-from crewboard_tui.background import run_for_each
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
 from crewboard_tui.keymap.bindings import Pressed, default_key
@@ -162,10 +160,7 @@ class MarkedPermissions:
     def _answer(
         self, label: str, done: str, chosen: dict[str, Request], answer: Callable[[Request], str], selection: Selection
     ) -> None:
-        def answer_one(ident: str) -> str:
-            return answer(chosen[ident])
-
-        self._context.do(f"{label} {', '.join(chosen)}", partial(run_for_each, list(chosen), answer_one, done))
+        self._context.do_for_each(label, list(chosen), lambda ident: answer(chosen[ident]), done)
         selection.unmark([request.from_ for request in chosen.values()])
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from crewboard import UsageError
 from crewboard import engines as crewboard_engines
 from crewboard.commands.context import NONE, root_options
+from crewboard.records.base import pick
 from crewboard.records.team import Config
 from crewboard.store import files
 from crewboard.store.layout import team_directories
@@ -118,11 +120,9 @@ def _rows(session: Session, found: Files) -> Iterator[dict[str, Any]]:
         variable = next((each for each in setting.variables if setting.of_team and os.environ.get(each)), None)
         if variable is not None:
             given = Given(os.environ[variable], "environment", variable)
-        shown = {"value": given.value, "source": given.source, "where": given.where or None}
-        new = later and {"value": later.value, "source": later.source, "where": later.where}
-        yield {"name": name, **shown, "new_teams": new}
+        yield {"name": name, **asdict(given), "where": given.where or None, "new_teams": later and asdict(later)}
     for name, given in _own_themes(found).items():
-        yield {"name": name, "value": given.value, "source": given.source, "where": given.where, "new_teams": None}
+        yield {"name": name, **asdict(given), "new_teams": None}
 
 
 def _accept(session: Session) -> str:
@@ -242,21 +242,17 @@ def engines(session: Session) -> None:
     """
     found = crewboard_engines.find_all(session.root)
     if session.as_json:
+        names = (
+            "name", "title", "path", "version", "tested", "tested_versions", "plans", "tells_cost", "own_tools",
+            "access", "lacks", "why_not",
+        )  # fmt: skip
         say_json([
-            {
-                "name": each.engine.name,
-                "title": each.engine.title,
-                "path": str(each.path) if each.path is not None else None,
-                "version": each.version or None,
-                "tested": each.is_tested,
-                "tested_versions": list(each.engine.tested),
-                "plans": each.engine.plans,
-                "tells_cost": each.engine.tells_cost,
-                "own_tools": each.engine.own_tools,
-                "access": crewboard_engines.describe_access(each.engine, Path.home(), os.environ)[0] or None,
-                "lacks": list(each.engine.lacks),
-                "why_not": each.why_not or None,
-            }
+            pick(
+                names, each.engine,
+                path=str(each.path) if each.path is not None else None, version=each.version or None,
+                tested=each.is_tested, tested_versions=each.engine.tested, why_not=each.why_not or None,
+                access=crewboard_engines.describe_access(each.engine, Path.home(), os.environ)[0] or None,
+            )
             for each in found
         ])  # fmt: skip
         return
