@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, ValidationError, field
@@ -375,6 +375,24 @@ def require_shown(given: str, sha256: str, what: str) -> None:
 def question_in(feedback: str | None) -> str | None:
     """Return the question that a rejection asks back, None if it asks none."""
     return feedback.removeprefix(QUESTION) if feedback and feedback.startswith(QUESTION) else None
+
+
+def versions_before(request: Request, known: Iterable[Request]) -> Iterator[Request]:
+    """Yield the versions that a request replaced, newest first."""
+    by_id = {each.id: each for each in known if each.id != request.id}
+    before = request.supersedes
+    # Each once, also if the files of a damaged team lead in a circle.
+    while (each := by_id.pop(before or "", None)) is not None:
+        yield each
+        before = each.supersedes
+
+
+def versions_after(request: Request, known: Iterable[Request]) -> Iterator[Request]:
+    """Yield the versions that replaced a request, oldest first."""
+    successors = {each.supersedes: each for each in known if each.supersedes and each.id != request.id}
+    after: Request | None = request
+    while after is not None and (after := successors.pop(after.id, None)) is not None:
+        yield after
 
 
 def describe_status(request: Request) -> str:

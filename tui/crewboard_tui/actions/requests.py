@@ -1,13 +1,20 @@
 """Answer a request, or several permissions at once, and describe what happened to one after its page was opened."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 from crewboard import Request, TeamView
 from crewboard.commands import answers, rules
 from crewboard.protocol import reviews
 from crewboard.protocol.requests import Decision
-from crewboard.records.requests import NewNote, describe_status, display_decider, question_in
+from crewboard.records.requests import (
+    NewNote,
+    describe_status,
+    display_decider,
+    question_in,
+    versions_after,
+    versions_before,
+)
 from crewboard_tui.actions.registry import Action, Selection, aimed
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.context import AppContext
@@ -188,25 +195,9 @@ def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key, op
 
 def newest_of(request: Request, view: TeamView) -> Request | None:
     """Return the newest revision that replaced a request; None if the request is the newest itself."""
-    successors = {each.supersedes: each for each in view.asked if each.supersedes}
-    newest = None
-    seen = {request.id}
-    while (after := successors.get((newest or request).id)) is not None and after.id not in seen:
-        seen.add(after.id)
-        newest = after
-    return newest
+    return [None, *versions_after(request, view.asked)][-1]
 
 
 def revision_of(request: Request, view: TeamView) -> int:
     """Return which revision of a plan a request is, counted from 1."""
-    return len([request, *versions_before(request, view)])
-
-
-def versions_before(request: Request, view: TeamView) -> Iterator[Request]:
-    """Yield the versions that a request replaced, newest first."""
-    by_id = {each.id: each for each in view.asked if each.id != request.id}
-    before = request.supersedes
-    # Each once, also if the files of a damaged team lead in a circle.
-    while (each := by_id.pop(before or "", None)) is not None:
-        yield each
-        before = each.supersedes
+    return len([request, *versions_before(request, view.asked)])

@@ -29,6 +29,8 @@ from crewboard.records.requests import (
     parse_note,
     step_lines,
     steps_of,
+    versions_after,
+    versions_before,
 )
 from crewboard.store import roster
 from crewboard.untrusted import as_run
@@ -148,14 +150,10 @@ def plan(
     request = protocol_requests.load(team.directory, commands_answers.find(team, ident))
     if request is None or request.type != "plan_approval":
         raise UsageError(f"request {ident} is no plan; `{command_for(team, 'requests')}` shows it")
-    # Newest first.
-    versions: list[Request] = []
-    older: Request | None = request
-    while older is not None and older.id not in [each.id for each in versions]:
-        versions.append(older)
-        older = protocol_requests.load(team.directory, older.supersedes) if older.supersedes else None
+    known = protocol_requests.load_all(team.directory)
+    older, notes = [*versions_before(request, known)], _all_notes(request, known)
     # Of an edited plan, the version before what was approved is what was submitted.
-    before = request.replace(edited=None) if request.edited is not None else versions[1] if len(versions) > 1 else None
+    before = request.replace(edited=None) if request.edited is not None else next(iter(older), None)
     # The terms with which it was approved, or would be without the steps that are named.
     chosen = Terms(hold=hold, refused=refused)
     if chosen.is_empty:
@@ -167,16 +165,16 @@ def plan(
     if session.as_json:
         keys = ("line", "change", "text")
         say_json({
-            "version": len(versions),
+            "version": len(older) + 1,
             "plan": redaction.redact(request.plan),
             "request": request.as_dict(),
             "lines": [dict(zip(keys, each, strict=True)) for each in _marked_lines(request, before, redaction.redact)],
-            "notes": [{**each.as_dict(), "state": each.state} for each in _all_notes(team, request)],
+            "notes": [{**each.as_dict(), "state": each.state} for each in notes],
             "steps": list(_steps(request, terms)),
         })  # fmt: skip
         return
     with revealing(wanted=reveal):
-        say_lines = partial(_say_lines, team, request, before, len(versions))
+        say_lines = partial(_say_lines, request, before, len(older) + 1, notes, team.operator)
         _show(team, request, say_lines, terms if hold or refused else None)
     if not reveal:
         _note_hidden([request], command_for(team, f"plan {request.id} --reveal"))
@@ -194,13 +192,9 @@ def _steps(request: Request, terms: Terms) -> Iterator[dict[str, JsonValue]]:
         }  # fmt: skip
 
 
-def _all_notes(team: Team, request: Request) -> list[Note]:
+def _all_notes(request: Request, known: Sequence[Request]) -> list[Note]:
     """Return the notes on a plan: those that it came with and those of its answer, as later versions answer them."""
-    after = {each.supersedes: each for each in protocol_requests.load_all(team.directory) if each.supersedes}
-    now, later = dict[str, Note](), after.pop(request.id, None)
-    while later is not None:
-        now |= {each.id: each for each in notes_in(later.payload)}
-        later = after.pop(later.id, None)
+    now = {each.id: each for later in versions_after(request, known) for each in notes_in(later.payload)}
     return [
         replace(each, answer=now[each.id].answer, settled=now[each.id].settled) if each.id in now else each
         for each in (*request.earlier_notes, *request.notes)
@@ -217,13 +211,12 @@ def _marked_lines(
         yield None if mark == "-" else number, mark, texts.get(mark, texts[""])[number - 1]
 
 
-def _say_lines(team: Team, request: Request, before: Request | None, version: int) -> None:
+def _say_lines(request: Request, before: Request | None, version: int, notes: list[Note], operator: str) -> None:
     """Print the lines of a plan with the notes below them, and at the end those whose lines are gone."""
     since = f", changed since version {version - 1}" if before is not None else ""
     if request.edited is not None:
-        since = f", {_as_edited(request, team.operator)}, changed since it was submitted"
+        since = f", {_as_edited(request, operator)}, changed since it was submitted"
     say(f"    version {version}{since}:")
-    notes = _all_notes(team, request)
     for number, change, text in _marked_lines(request, before, safe_text):
         say(quoted(f"{number or '':>4} {change or ' '} {text}"))
         for each in notes:

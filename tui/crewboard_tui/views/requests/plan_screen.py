@@ -17,9 +17,18 @@ from crewboard.commands import rules
 from crewboard.readmodel.file_activity import FileActivity
 from crewboard.records.agents import VERDICTS, Deviations, Terms, next_verdict
 from crewboard.records.base import counted
-from crewboard.records.requests import NewNote, Note, display_decider, lines_of, parse_note, question_in, step_lines
+from crewboard.records.requests import (
+    NewNote,
+    Note,
+    display_decider,
+    lines_of,
+    parse_note,
+    question_in,
+    step_lines,
+    versions_before,
+)
 from crewboard_tui.actions.registry import Action, Layer, Selection
-from crewboard_tui.actions.requests import newest_of, revision_of, versions_before
+from crewboard_tui.actions.requests import newest_of, revision_of
 from crewboard_tui.compose.composer import PromptLine
 from crewboard_tui.compose.draft_input import DraftInput
 from crewboard_tui.drafts import carry_over_notes, note_on, notes_on_plan
@@ -256,7 +265,7 @@ class ReviewScreen(BaseScreen):
     def __init__(self, context: AppContext, request: Request) -> None:
         super().__init__(context)
         self.subject = self.page = RequestPage(self, request, self._title_word)
-        carried = [] if self.page.is_over or context.read_only else [*versions_before(request, context.view)]
+        carried = [] if self.page.is_over or context.read_only else [*versions_before(request, context.view.asked)]
         self._text, self._plan, self._meter = Horizontal(id="text"), PlanText(self), StaticLines(id="meter")
         self._impact = LineView(id="impact", classes="pane", follows=False)
         # It only stands there whole, so that there is nothing to scroll.
@@ -364,7 +373,7 @@ class ReviewScreen(BaseScreen):
     @property
     def _before(self) -> Request | None:
         """Return the revision before."""
-        return next(versions_before(self.page.seen, self.context.view), None)
+        return next(versions_before(self.page.seen, self.context.view.asked), None)
 
     @property
     def _pair(self) -> tuple[Request, Request] | None:
@@ -392,7 +401,7 @@ class ReviewScreen(BaseScreen):
 
     def on_mount(self) -> None:
         if not self.page.is_over:
-            self.terms.carry_over(versions_before(self.page.seen, self.context.view))
+            self.terms.carry_over(versions_before(self.page.seen, self.context.view.asked))
         self._show_mode()
         if self._carried:
             self.context.say(f"not sent with the version before: {counted(self._carried, 'note')}, kept for this one")
