@@ -19,7 +19,7 @@ from crewboard.readmodel.file_activity import FileAccess, FileActivity
 from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Deviations, Engine, Terms, TermsInForce
 from crewboard.records.base import JsonValue
-from crewboard.records.requests import Request, RequestType, notes_in, parse_note
+from crewboard.records.requests import Request, RequestType, notes_in, parse_note, versions_after, versions_before
 from crewboard.store import agents, mailbox, roster, tasks
 from crewboard.worktrees import changes as worktree_changes
 from crewboard_tui import app as dashboard
@@ -1071,6 +1071,18 @@ def test_a_page_says_what_became_of_the_version_after(frozen: Frozen) -> None:
     decisions.reject(frozen.team, "req-9", "Question: why?")
     view = TeamReader(frozen.directory, clock=frozen.team.now, probe=frozen.probe).read()
     assert outcome_of(seen, view) == " replaced by revision req-9 (asked back) "
+
+
+def test_versions_in_a_circle_come_once_each() -> None:
+    first, second, third = (
+        Request(
+            id=f"plan-000{number}", type="plan_approval", from_="api", to="operator", supersedes=f"plan-000{before}"
+        )
+        for number, before in ((1, 3), (2, 1), (3, 2))
+    )
+    known = [first, second, third]
+    assert [*versions_before(third, known)] == [second, first]
+    assert [*versions_after(first, known)] == [second, third]
 
 
 def test_a_page_says_which_user_decided(frozen: Frozen) -> None:
