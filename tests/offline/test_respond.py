@@ -163,6 +163,20 @@ def test_a_failing_test_is_named(new_agent: NewAgent) -> None:
 # ----------------------------------------------------------------------------------------------------- plans
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Submit a plan first: create a file a.txt containing a, then create a file b.txt containing b",
+        "Create a file a.txt containing a, then create a file b.txt containing b. Submit a plan first.",
+    ],
+)
+def test_a_plan_that_is_asked_for_has_all_of_the_work(new_agent: NewAgent, prompt: str) -> None:
+    worker = new_agent(**CODER, answers={"submit_plan": [APPROVED]})
+    worker.ask(prompt)
+    assert worker.used == ["submit_plan", "write_file", "write_file", "bash", "bash"]
+    assert worker.calls[0][1]["files"] == ["a.txt", "b.txt"]
+
+
 def test_a_plan_quotes_the_task_and_is_carried_out_when_approved(new_agent: NewAgent, tmp_path: Path) -> None:
     worker = new_agent(**CODER, rules=PLAN_REQUIRED, answers={"submit_plan": [APPROVED]})
     answer = worker.ask("Create a file made.txt containing hi")

@@ -297,6 +297,10 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
     work.missed |= not orders
     if work.gated and any(step.tool in GATED_TOOLS for order in orders for step in order.phrase.steps):
         return (yield from _submit(work, text))
+    if (first := next((one for one in orders if one.phrase.kind == "submit"), None)) is not None:
+        # All the rest of the text waits for the plan, not only what stands in the same clause.
+        words = first.words["clause"].removesuffix(first.words.get("errand", ""))
+        return (yield from _submit(work, text.replace(words, "", 1).strip() or text))
     told: list[str] = []
     for order in orders:
         work.understood = True
@@ -654,7 +658,6 @@ def _search_the_web(work: _Work, order: Order) -> _Steps:
 
 _KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
     "claim": lambda work, order: _work_on_task(work, int(order.words["id"]), order.words.get("errand", "")),
-    "submit": lambda work, order: _submit(work, order.words.get("errand") or work.item.text),
     "spawn": _hire, "plan": _ask_for_plan, "review": _review, "task": _create_task, "web": _search_the_web,
     "give": _give, "states": _list_states, "show plan": _show_plan,
 }  # fmt: skip
