@@ -111,6 +111,9 @@ class FileStore(Struct, frozen=True):
         try:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
+            # A link that leads nowhere is there, and cannot be read.
+            if os.path.islink(path):
+                raise StorageError(f"cannot look at {path}: it is a link that leads nowhere") from None
             return None
         except OSError as error:
             raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error
