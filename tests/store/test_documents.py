@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_read_counts_as_damaged_not_absent(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "stat", refuse)
+        patch.setattr(os, "lstat", refuse)
         assert reader.get() == good
         assert reader.damaged
     assert reader.get() == good

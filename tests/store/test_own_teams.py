@@ -93,6 +93,14 @@ def test_a_team_that_is_a_link_is_not_listed(team: TeamDirectory, tmp_path: Path
         create(team.root, "other")
 
 
+def test_a_link_in_another_folder_hides_no_team(team: TeamDirectory, private: Path) -> None:
+    """It leads nowhere, so that asking it for its version fails."""
+    other = team.path.parent / "other"
+    other.mkdir()
+    (other / "config.json").symlink_to(private / "nothing")
+    assert team in team_directories(team.root)
+
+
 USES: dict[str, Callable[[Path], object]] = {
     "read": files.read_file,
     "read lines": lambda path: list(files.read_lines(path)),

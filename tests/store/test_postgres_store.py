@@ -91,6 +91,13 @@ def blocks_another(url: str, connection: Any) -> bool:
     return bool(run(url, query, connection.info.backend_pid)[0])
 
 
+def test_another_program_adds_no_line_that_is_there(store: Any) -> None:
+    end = store.append(INBOX, line("a"))
+    again = "SELECT crewboard.append('api', %s, %s, new_ident => 'a', once => true)"
+    assert run(store.url, again, INBOX, line("a")) == (end,)
+    assert store.end(INBOX) == end
+
+
 WRITES: dict[str, Callable[[Any], object]] = {
     "append": lambda store: store.append(INBOX, line("late")),
     "append at": lambda store: store.append(JOURNAL, line("late"), at=store.end(JOURNAL)),

@@ -1,5 +1,6 @@
 """The team poller: one message for each batch of changes, none without changes, and no file read without need."""
 
+import os
 import queue
 import threading
 import time
@@ -494,13 +495,14 @@ def _measured(snapshot: Snapshot) -> int:
     return sum(agent.usage is not None for agent in snapshot.view.agents)
 
 
-def test_an_unreadable_mailbox_hides_neither_the_team_nor_other_answers(frozen: Frozen) -> None:
+@pytest.mark.parametrize("leads_to", ["nowhere", os.devnull])
+def test_an_unreadable_mailbox_hides_neither_the_team_nor_other_answers(frozen: Frozen, leads_to: str) -> None:
     poller = TeamPoller(frozen.directory, lambda _: None, clock=lambda: NOW, probe=frozen.probe)
     poller.look_at([MailTo("docs"), WorkOf("docs")])
     before = poller.first()
     mailbox = frozen.directory.inbox("docs")
     mailbox.on_disk.unlink(missing_ok=True)
-    mailbox.on_disk.symlink_to(mailbox.name)
+    mailbox.on_disk.symlink_to(leads_to)
     after = poller.first()
     assert after.view.names == before.view.names
     assert "mail or journal of docs" in after.view.damage

@@ -7,6 +7,7 @@ process takes a lease while its holder lives, even one that stands still, so no 
 import contextlib
 import math
 import os
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -109,11 +110,11 @@ class FileStore(Struct, frozen=True):
     def changed(self, name: str) -> Version | None:
         path, now = f"{self.root}/{name}", time.time_ns()
         try:
-            found = os.stat(path)
+            # A link in the place of a record or a log is there itself: reading it is refused.
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode) and os.path.isdir(path):
+                found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
-            # A link that leads nowhere is there, and cannot be read.
-            if os.path.islink(path):
-                raise StorageError(f"cannot look at {path}: it is a link that leads nowhere") from None
             return None
         except OSError as error:
             raise StorageError(f"cannot look at {path}: {files.reason(error)}") from error

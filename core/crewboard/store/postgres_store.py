@@ -16,11 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import msgspec
 import psycopg
 from msgspec import Struct
 from psycopg import conninfo
 
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UsageError
+from crewboard.records.base import decoder
 from crewboard.store import files
 from crewboard.store.interface import Held, Listener, T, Version
 from crewboard.store.postgres_glance import Copy, Row, copy_of
@@ -82,6 +84,10 @@ def require_url(url: str) -> None:
         )
 
 
+class _Identified(Struct):
+    id: object = None
+
+
 class PostgresStore(Struct, frozen=True):
     """The store of one team in the database at `url`."""
 
@@ -116,7 +122,7 @@ class PostgresStore(Struct, frozen=True):
             )
         # Every commit waits for the disk, so `durable` adds nothing.
         again = _AGAIN if at is None else False
-        end: int = self._write(log, "append", log, line, None, False, at, again)  # noqa: FBT003  once
+        end: int = self._write(log, "append", log, line, _ident(line), False, at, again)  # noqa: FBT003  once
         return end
 
     def end(self, log: str) -> int:
@@ -308,3 +314,12 @@ class PostgresStore(Struct, frozen=True):
 def _split(name: str) -> tuple[str, str]:
     folder, _, last = name.rpartition("/")
     return folder, last
+
+
+def _ident(line: bytes) -> str | None:
+    """Return the `id` of the object on a line, by which a function of the schema adds it once; None if it has none."""
+    try:
+        found = decoder(_Identified).decode(line).id
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None
