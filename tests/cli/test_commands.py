@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -208,7 +209,7 @@ def test_agents_that_became_free_share_a_line_of_the_inbox(cli: Cli, team: Team)
     assert len(cli("inbox", "lead", "--json").json) == 5
 
 
-def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> None:
+def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     enlist(team, "fixer")
     asked = ask(team, "plan-1", "plan_approval", {"plan": "p"})
 
@@ -228,7 +229,10 @@ def test_a_response_that_decided_nothing_is_called_so(cli: Cli, team: Team) -> N
     journal.append(team.directory.agent("fixer").journal, Intake(ts=20.0, run=1, messages=taken))
     told = ["", known, "", "", known, "", "there is no request plan-2"]
     printed = cli("journal", "fixer").out
+    looks = Mock(side_effect=requests.load_all)
+    monkeypatch.setattr(requests, "load_all", looks)
     shown = "\n".join(line.text for line in ActivityReader(team.agent("fixer")).read())
+    assert looks.call_count == 1, "for all responses together"
     for text in (printed, shown):
         assert [line.partition("changes nothing: ")[2] for line in text.splitlines()] == told
 

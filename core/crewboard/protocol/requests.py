@@ -5,7 +5,8 @@ closed or unknown changes nothing and is an error. The file is written before th
 request's, so that a writer who was killed in between may do it all again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
@@ -359,13 +360,24 @@ def ineffective_reason(message: Message, request: Request | None) -> str | None:
     return None
 
 
-def why_without_effect(team: TeamDirectory, message: Message) -> str | None:
-    """Return why a response decides nothing, as the requests are now; None if it decides, or is no response."""
-    # Each look at the requests takes time, and few messages are responses.
-    if not message.type.endswith("_response"):
-        return None
-    named = message.metadata.get("request_id")
-    return ineffective_reason(message, next((r for r in load_all(team) if r.id == named), None))
+def judge_effect(team: TeamDirectory) -> Callable[[Message], str | None]:
+    """Return a function that returns why a response decides nothing; None if it decides, or is no response.
+
+    The requests are read once, when it is asked about the first response. It says nothing about a damaged one.
+    """
+
+    @cache
+    def known() -> tuple[dict[str, Request], set[str]]:
+        intact = {request.id: request for request in load_all(team)}
+        return intact, {key.name.rpartition("/")[2] for key in cached_folder(team.requests).damaged}
+
+    def judge(message: Message) -> str | None:
+        named = str(message.metadata.get("request_id"))
+        if not message.type.endswith("_response") or f"{named}.json" in known()[1]:
+            return None
+        return ineffective_reason(message, known()[0].get(named))
+
+    return judge
 
 
 def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -38,10 +38,11 @@ from crewboard.records.events import (
     describe_call,
     describe_stop,
 )
+from crewboard.records.messages import Message
 from crewboard.records.processes import EXIT_REASONS, ORDERLY_REASONS, Exit, describe_exit, is_orderly
 from crewboard.records.team import Task
 from crewboard.store.journal import JournalTail
-from crewboard.store.layout import AgentDirectory, TeamDirectory
+from crewboard.store.layout import AgentDirectory
 from crewboard.untrusted import elide_middle
 
 TAIL = 256 * 1024
@@ -86,12 +87,12 @@ class Activity(Struct, frozen=True):
         return len(self.text) + len(self.detail)
 
 
-def describe(event: Event, team: TeamDirectory | None = None) -> list[Activity]:
-    """Return the lines for an event. With its `team`, a response says whether it decides anything."""
+def describe(event: Event, void: Callable[[Message], str | None] = lambda _: None) -> list[Activity]:
+    """Return the lines for an event. `void` returns why a message decides nothing, else None."""
     if isinstance(event, Intake):
         read = [(event.prompt_from, event.prompt)] if event.prompt else []
         for letter in event.messages:
-            why = requests.why_without_effect(team, letter) if team is not None else None
+            why = void(letter)
             read.append((letter.from_, describe_message(letter) + (f"\nchanges nothing: {why}" if why else "")))
         return [Activity(event.ts, "mail", f"{display_name(author)}: {text}") for author, text in read]
     if isinstance(event, Reply):
@@ -280,9 +281,10 @@ class ActivityReader:
         if self._tail.restarted():
             self.lines.clear()
             self._characters, self._run, self._forgotten, changed = 0, 0, 0, True
+        void = requests.judge_effect(self.agent.team)
         for event in self._tail.read_new():
             self._run, self._ended, changed = event.run, isinstance(event, RunEnded), True
-            for line in describe(event, self.agent.team):
+            for line in describe(event, void):
                 # An answer is one line: without the same text from the model, and without the mail about it.
                 if isinstance(event, Sent) and event.message.type in _TOLD_BY_ANSWER:
                     continue

@@ -4,6 +4,7 @@ from collections import deque
 
 from msgspec import Struct
 
+from crewboard.protocol import requests
 from crewboard.readmodel.activity import Activity, describe
 from crewboard.readmodel.mail import MailReader
 from crewboard.readmodel.team import AgentView, Rest, TeamView
@@ -80,10 +81,11 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
     last: LastTool | None = None
     last_id = ""
     lines: deque[Activity] = deque(maxlen=_LOG_LINES)
+    void = requests.judge_effect(agent.team)
     for event, _ in journal.read(agent.journal, agent.journal.tail_offset(_JOURNAL_TAIL)):
         if event is not None and event.run == run:
             # A run starts with the line that tells how the one before it died.
-            lines.extend(line for line in describe(event, agent.team) if line.kind != "died")
+            lines.extend(line for line in describe(event, void) if line.kind != "died")
         if isinstance(event, RunStarted) and event.run == run:
             began, last = event.ts, None
         elif isinstance(event, ToolStart):

@@ -15,6 +15,7 @@ import crewboard as core
 from crewboard import AgentView, Team, TeamReader, TeamView, TryLaterError, UsageError, env
 from crewboard.commands import hire
 from crewboard.commands.context import command_for
+from crewboard.protocol import requests
 from crewboard.readmodel import as_json as readmodel_as_json
 from crewboard.readmodel import watcher as readmodel_watcher
 from crewboard.readmodel.activity import describe as activity_describe
@@ -340,6 +341,7 @@ def journal(session: Session, name: str, follow: bool) -> None:
     if written.changed() is None:
         note(f"{name} has done nothing yet")
     while True:
+        void = requests.judge_effect(session.team.directory)
         for event, end in store_journal.read(written, offset):
             offset = end
             if event is None:
@@ -347,7 +349,7 @@ def journal(session: Session, name: str, follow: bool) -> None:
             elif session.as_json:
                 say_json_line(event.as_dict())
             else:
-                for activity in activity_describe(event, session.team.directory):
+                for activity in activity_describe(event, void):
                     seconds = f" ({activity.seconds:.1f}s)" if activity.seconds else ""
                     first, *more = activity.text.splitlines() or [""]
                     say(f"{clock(activity.ts)}  {activity.kind:<6}  {first}{seconds}")
