@@ -492,11 +492,11 @@ def test_a_link_that_comes_at_the_last_moment_leads_nowhere(
     before = contents(outside)
     real = getattr(Tree, when)
 
-    def replaced(self: Tree, *given: object) -> object:
+    def replaced(self: Tree, *given: object, **named: object) -> object:
         if not (ann.tree / "moved").exists():
             (ann.tree / "pkg").rename(ann.tree / "moved")
             (ann.tree / "pkg").symlink_to(outside)
-        return real(self, *given)
+        return real(self, *given, **named)
 
     monkeypatch.setattr(Tree, when, replaced)
     for ident in ("second", "first"):
@@ -528,6 +528,13 @@ def test_a_put_back_that_was_killed_is_repeated(ann: Desk, monkeypatch: pytest.M
     ann.undo(assignment="first")
     assert not (ann.tree / "pkg/new.py").exists()
     assert [path.name for path in ann.tree.parent.iterdir() if path.name.startswith(".ann.")] == []
+
+
+def test_an_empty_folder_above_a_missing_one_goes(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with Tree(tmp_path) as files:
+        files.remove("a/b/c.txt")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", ".git/hooks/x", "pkg/.GIT/config", "a//x", ".", "a\0b"])

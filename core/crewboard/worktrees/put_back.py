@@ -130,7 +130,7 @@ class Tree:
         Raises:
             BadDataError: Something on the way is no folder.
         """
-        with self._folder(path) as folder, contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self._folder(path) as folder:
             found = os.stat(_name(path), dir_fd=folder, follow_symlinks=False)
             (os.rmdir if stat.S_ISDIR(found.st_mode) else os.unlink)(_name(path), dir_fd=folder)
         for _ in range(min(folders, path.count("/"))):
@@ -140,6 +140,8 @@ class Tree:
             try:
                 with self._folder(path) as folder:
                     os.rmdir(_name(path), dir_fd=folder)
+            except FileNotFoundError:
+                continue
             except OSError:
                 return
 

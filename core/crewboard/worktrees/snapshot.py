@@ -134,8 +134,10 @@ def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> S
     # At once, because a worker asks this after each tool.
     said = repository.git("cat-file", "--batch-check=%(objectname)", stdin="\n".join(asked)).splitlines()
     commit, head, tree, setup = ("" if line.endswith(" missing") else line for line in said)
-    if not (commit and head and tree):
+    if not (commit and tree):
         return None
+    # In a damaged repository the commit that an agent was at can be missing, where its work is whole.
+    head = head or repository.git("rev-parse", f"{ref}^1").strip()
     missing: tuple[str, ...] = ()
     with contextlib.suppress(OSError):
         missing = tuple(filter(None, os.fsdecode(missing_of(team, name).read_bytes()).split("\0")))
