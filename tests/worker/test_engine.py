@@ -1613,12 +1613,12 @@ def test_codex_names_its_calls_of_the_team_in_its_own_way(crew: Crew) -> None:
 IMPATIENT_ONCE = """
 from crewboard import engines
 from crewboard.worker import engine_turn
-before = engine_turn.Turn._wait_for_tool
+before = engine_turn.Turn._run_of_team
 left = iter([engines._ANY.patience])
 async def impatient(self, *given):
     engine_turn._PATIENCE_LEFT = next(left, 0.0) if self._run_state.spec.run == 1 else 0.0
     return await before(self, *given)
-engine_turn.Turn._wait_for_tool = impatient
+engine_turn.Turn._run_of_team = impatient
 """
 """Code that lets an engine give up the first call of its first run at once."""
 

@@ -1,6 +1,6 @@
 """Teams of Claude Code that are there, the processes behind them, and attaching to one."""
 
-import itertools
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -129,8 +129,15 @@ def lead_process(roster: formats.Roster, sessions: Iterable[formats.Session]) ->
 
 def find_teammate(name: str, team: str) -> Process | None:
     """Return the process whose arguments name this teammate."""
-    wanted = ("--agent-id", f"{name}@{team}")
-    for pid in unix_process.parents():
-        if wanted in itertools.pairwise(unix_process.arguments(pid)):
-            return Process(pid, unix_process.start_ticks(pid))
+    wanted = [b"--agent-id", f"{name}@{team}".encode()]
+    for entry in os.listdir("/proc"):  # noqa: PTH208  a third of the time
+        if not entry.isdigit():
+            continue
+        try:
+            arguments = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        at = arguments.index(wanted[0]) if wanted[0] in arguments else -1
+        if at > 0 and arguments[at + 1 : at + 2] == wanted[1:]:
+            return Process(int(entry), unix_process.start_ticks(int(entry)))
     return None

@@ -781,7 +781,8 @@ def _resumed(team: Team, agent: AgentDirectory, old: Spec | None, changes: Resum
     old = require_spec(agent.name, old)
     if leases.is_held(agent.lease):
         return old
-    model, host = changes.get("model") or old.model, changes.get("host") or old.flags.host
+    model, host = changes.get("model") or old.model, changes.get("host")
+    host = old.flags.host if host is None else host
     permits = {permit: True for permit in ("network", "web") if changes.get(permit)}
     flags = old.flags.replace(host=host, **permits)
     last = store_agents.last_run(agent)

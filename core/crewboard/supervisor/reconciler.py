@@ -368,7 +368,7 @@ class Supervisor:
     @property
     def workers(self) -> dict[str, Ref]:
         """Return the running workers by agent. Safe to call in any thread."""
-        return {name: watched.ref for name, watched in list(self.watched.items()) if watched.ref is not None}
+        return {name: ref for name, watched in list(self.watched.items()) if (ref := watched.ref) is not None}
 
     def lose_workers(self) -> None:
         """Kill all workers, of which this process must record nothing more. Safe to call in any thread."""

@@ -159,10 +159,13 @@ class Interrupts:
             return
         # Mark the mail about the request as read, so that it does not count as unread for ever. Leave it unread if work
         # lies before it that was not done.
-        await self._await_mail(requests.ask_id(request))
-        arrived = inbox.look(self._run_state, puts_off=False)
-        if arrived.first is None:
+        ident, loop = requests.ask_id(request), asyncio.get_running_loop()
+        known, deadline = self._run_state.conversation.known, loop.time() + MAIL_TIMEOUT
+        while (arrived := inbox.look(self._run_state, puts_off=False)).first is None:
             inbox.pick_up(self._run_state, arrived)
+            if ident in known or loop.time() > deadline:
+                break
+            await asyncio.sleep(_MAIL_POLL)
         raise WorkerExit("shutdown", 0)
 
     async def _await_mail(self, ident: str) -> None:

@@ -92,11 +92,17 @@ class _Command(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """A place to go to: its name, which is searched, the name with what it is, and the function that goes there."""
+    """A place to go to: its name, which is searched, what it is, the name's width, and the function that goes there."""
 
     name: str
-    title: Content
+    says: str
+    width: int
     run: Callable[[], Awaitable[None]]
+
+    @property
+    def title(self) -> Content:
+        # Made of what is listed alone: a board may have thousands of tasks.
+        return Content.assemble(pad(self.name, self.width), "  ", (self.says, "dim"))
 
     def score(self, query: str) -> float:
         """Return how well `query` matches; 0 if one of its words is not in the name."""
@@ -142,8 +148,7 @@ class Commands(Provider):
                 yield Hit(score, each.title, each.run, text=each.title.plain)
 
     def _place(self, name: str, says: str, run: Callable[[], Awaitable[None]]) -> _Place:
-        width = min(_WIDEST, self.app.size.width) - _BESIDE_NAME
-        return _Place(name, Content.assemble(pad(name, width), "  ", (says, "dim")), run)
+        return _Place(name, says, min(_WIDEST, self.app.size.width) - _BESIDE_NAME, run)
 
     def _places(self) -> Iterator[_Place]:
         """Yield what can be gone to but for tasks: needs, agents, views, teams, themes."""
