@@ -140,17 +140,22 @@ class Follower:
         self.ident = ident
         self.run = run
         self.answer: Answer | None = None
-        self._tail = JournalTail(agent.journal, 0)
+        # Where the journal is kept is asked at each reading: the agent's team may be made later than this.
+        self._offset = agent.journal.tail_offset(0)
 
     def rewind(self) -> "Follower":
         """Read the journal from its beginning, for an assignment that may have begun already."""
-        self._tail = JournalTail(self.agent.journal, None)
+        self._offset = 0
         return self
 
     def read(self) -> list[Event]:
         """Return the events since the last call; store the answer in `answer` if it is among them."""
-        fresh = list(self._tail.read_new())
-        for event in fresh:
+        fresh = []
+        for event, end in read(self.agent.journal, self._offset):
+            self._offset = end
+            if event is None:
+                continue
+            fresh.append(event)
             if isinstance(event, Answer) and self.ident in event.answers:
                 self.answer = event
         return fresh
