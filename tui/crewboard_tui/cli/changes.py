@@ -284,8 +284,8 @@ def merge(
     `changes NAME --diff` and --dry-run print the command with the --sha256 of the work that they show: other work is
     refused (exit 65). Without it, a terminal shows the diff and asks, and a script is refused.
 
-    With --pr, the work is pushed to the remote of your branch as `crew/NAME`, with your settings and hooks of git, and
-    gh opens a pull request. Where one is open, it gets the new commit.
+    With --pr, the work is pushed to the remote of your branch, under the name of the agent's branch, with your settings
+    and hooks of git, and gh opens a pull request. Where one is open, it gets the new commit.
 
     Example: crewboard merge fixer -m "paginate /orders"
     """

@@ -97,7 +97,9 @@ _hire_options = common.options(
                  help="Restart it after a crash, with its conversation, 3 times in 10 minutes."),
     click.option("--max-memory", type=roster.parse_memory_limit, metavar="M",
                  help="Limit in memory (2G); above it, it is killed."),
-    click.option("--worktree/--no-worktree", help="Give it a checkout of its own, on the branch crew/NAME."),
+    click.option("--worktree/--no-worktree",
+                 help="Give it a checkout of its own, on the branch crew/NAME (crew/@TEAM/NAME in a team not called "
+                      "default)."),
     click.option("--host", metavar="H", help="Run it on this host of the team."),
     click.option("--needs", multiple=True, metavar="LABEL", help="Run it on a host with this label; repeatable."),
     click.option("--from", "start_from", metavar="NAME", shell_complete=common.complete_agent,

@@ -154,8 +154,8 @@ def _describe_workspace(found: Workspace) -> list[str]:
 def fetch(session: Session, name: str | None, everyone: bool) -> None:
     """Bring the work of the agent NAME from its host into your repository.
 
-    Its newest snapshot is the branch crewboard/NAME then. Your working tree is not changed. `changes` and `merge` fetch
-    by themselves.
+    Its newest snapshot is the branch `crewboard/NAME` then (`crewboard/@TEAM/NAME` in a team not called `default`).
+    Your working tree is not changed. `changes` and `merge` fetch by themselves.
 
     Example: crewboard fetch fixer
     """
