@@ -1237,5 +1237,8 @@ def test_a_team_without_agents_may_still_use_either_model(cli: Cli, team: Team) 
     assert team.directory.exists()
     assert " · Messages API, unless --offline\n" in cli("status").out
     assert " · offline model (no lang" in cli("--offline", "status").out
+    by_variable = cli.with_environment(CREWBOARD_OFFLINE="1")("status", "--json")
+    shown = (cli("status", "--json"), cli("--offline", "status", "--json"), by_variable)
+    assert [each.json["model_backend"] for each in shown] == ["api", "offline", "offline"]
     enlist(team, "fixer")
     assert " · Messages API\n" in cli("status").out

@@ -46,7 +46,7 @@ def status(session: Session) -> None:
     if session.as_json:
         with directory.store.glance():
             found = readmodel_as_json.status(view)
-        say_json(found)
+        say_json(found | {"model_backend": _backend(view, team)})
     else:
         say(*describe(view, team))
     _require_whole(view)
@@ -95,6 +95,13 @@ def _bill_as_json(bill: Bill, budget: str | None) -> dict[str, Any]:
     }
 
 
+def _backend(view: TeamView, team: Team) -> str:
+    """Return which model agents that are started now use: `offline` or `api`."""
+    # Before its first agent, a team has used neither: what starts that one, decides.
+    is_new = not (view.agents or view.hosts)
+    return "offline" if is_new and (CommandLine.of(team).offline or env.is_offline()) else view.model_backend
+
+
 def describe(view: TeamView, team: Team) -> list[str]:
     """Describe the team in lines that fit the terminal; only commands are never cut."""
     typed = CommandLine.of(team)
@@ -107,11 +114,8 @@ def describe(view: TeamView, team: Team) -> list[str]:
         from crewboard_tui.cli.tasks import describe as describe_tasks
 
         tasks = describe_tasks(team, list(view.tasks), "  ")
-    # Before its first agent, a team has used neither.
-    is_new = not (view.agents or view.hosts)
-    is_offline = view.model_backend == "offline" or (is_new and (typed.offline or env.is_offline()))
-    backend = "Messages API, unless --offline" if is_new else "Messages API"
-    model = "offline model (no language model)" if is_offline else backend
+    on_api = "Messages API" if view.agents or view.hosts else "Messages API, unless --offline"
+    model = "offline model (no language model)" if _backend(view, team) == "offline" else on_api
     runs = describe_runner(view)
     named = f"team {view.name} · {used(view)}"
     head = [
