@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import control, hire, profiles, stop
+from crewboard.commands import control, hire, profiles, settings, stop
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
 from crewboard.offline.reply import Reply
@@ -433,8 +433,17 @@ def test_the_settings_about_outages_and_results(cli: Cli, directory: TeamDirecto
     config = roster.load(directory)
     assert config.approval_hours is None
     assert (config.on_outage, config.outage_hours, config.result_needs) == ("fail", 1.5, False)
-    for wrong in (("on_outage", "maybe"), ("on_outage", "none"), ("outage_hours", "0"), ("outage_hours", "nan")):
+    for wrong in (("on_outage", "maybe"), ("outage_hours", "0"), ("outage_hours", "nan")):
         assert cli("settings", *wrong).code == 2
+
+
+def test_none_gives_each_setting_its_default(cli: Cli, directory: TeamDirectory) -> None:
+    default = roster.load(directory)
+    for name, value in (("on_outage", "fail"), ("outage_hours", "1.5"), ("collisions", "hold"), ("lead_merges", "on")):
+        cli("settings", name, value)
+    for name in settings.SETTINGS:
+        assert cli("settings", name, "none").code == 0
+        assert getattr(roster.load(directory), name) == getattr(default, name)
 
 
 def test_ack_takes_tasks_and_what_concerns_no_agent(cli: Cli, team: Team) -> None:

@@ -147,12 +147,12 @@ def read_setting(
     from crewboard.commands.context import NONE
     from crewboard.pricing import parse_budget
 
-    if text == NONE and name in (*settings.OPTIONAL, "budget"):
+    if name != "budget":
+        return settings.read_value(name, text)
+    if text == NONE:
         return None
-    if name == "budget":
-        parse_budget(text)
-        return text
-    return settings.SETTINGS[name](text)
+    parse_budget(text)
+    return text
 
 
 Source = Literal["default", "user", "project", "environment", "team", "dashboard"]

@@ -161,8 +161,14 @@ SETTINGS: dict[str, Callable[[str], object]] = {
 }
 """The settings of a team, by their field in `config.json`, and how their values are read."""
 
-OPTIONAL = (*CAPS, "approval_hours", "check", "worktree_copy", "worktree_setup", "model", "server", "engine")
-"""The settings that can be removed, with the value `NONE`."""
+
+def read_value(name: str, text: str) -> object:
+    """Return the value of a setting that is given as text. `NONE` removes the setting, which leaves its default.
+
+    Raises:
+        UsageError: It has another form.
+    """
+    return getattr(Config(name=name), name) if text == NONE else SETTINGS[name](text)
 
 
 def change_setting(team: Team, name: str, value: str) -> None:
@@ -176,7 +182,7 @@ def change_setting(team: Team, name: str, value: str) -> None:
         raise UsageError(f"there is no setting {name!r}; settings: {', '.join(SETTINGS)}")
     if name == "server" and value != NONE and hosts.exist(team.directory):
         raise UsageError(f"agents of this team run on hosts: set {endpoint.BASE_URL} in the environment of each host")
-    parsed = None if value == NONE and name in OPTIONAL else SETTINGS[name](value)
+    parsed = read_value(name, value)
     roster.change(team.directory, lambda config: setattr(config, name, parsed))
     team.note("setting", detail=f"{name} {value}")
     if supervisor_client.is_alive(team.directory):
