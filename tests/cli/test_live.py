@@ -402,8 +402,11 @@ def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> No
     refused.refused(75, "second was not started", "max_agents 1 reached")
     later = offline("spawn", "third", "--type", "explore", "--background", "--json", "--prompt", "hello").json
     assert (later["queued"], later["pid"]) == (1, None)
+    late = offline("spawn", "fourth", "--type", "explore", "--prompt", "hello", "--timeout", "0.05")
+    assert (late.code, "fourth has no result after 0.05 s and stays queued; " in late.err) == (75, True)
+    assert offline("stop", "fourth").code == 0
     waiting = offline.start("spawn", "second", "--type", "explore", "--prompt", "hello")
-    eventually(lambda: len(offline("status", "--json").json["agents"]) == 3, "the third agent")
+    eventually(lambda: len(offline("status", "--json").json["agents"]) == 4, "the last agent")
     eventually(lambda: "queued 2nd" in offline("status").out, "its place in the status")
     # The command looks by itself, and could look only after the others are gone.
     assert waiting.stderr is not None

@@ -659,8 +659,9 @@ class Following:
                 return None
             if self.timeout is not None and time.monotonic() - began >= self.timeout:
                 name, typed = self.assignment.agent, CommandLine.of(self.team)
+                does = "stays queued" if hosts.queued(self.team, name, self.assignment.run) else "keeps working"
                 raise TryLaterError(
-                    f"{name} has no result after {self.timeout:g} s and keeps working; "
+                    f"{name} has no result after {self.timeout:g} s and {does}; "
                     f"`{typed(f'wait {name} --until idle,exited')}` waits on, `{typed(f'stop {name}')}` stops it"
                 )
             time.sleep(POLL_INTERVAL)
