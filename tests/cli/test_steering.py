@@ -165,7 +165,9 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     assert cli("budget").out == "the team may use $20.00; nothing used yet\n"
     used = {"tokens": 0, "cost_usd": None}
     assert json.loads(cli("budget", "--json").out) == {"budget": "$20", "used": used}
-    assert cli("budget", "lots").code == 2
+    cli("budget", "lots").refused(
+        2, "'lots' is no agent of this team and no budget: give money as $5 or tokens as 200k"
+    )
     small = cli("budget", "5")
     assert small.out == "the team may use 5 tokens\n"
     assert small.err == "a budget of 5 tokens pays for no call; quote money for the shell: '$25'\n"

@@ -28,7 +28,7 @@ from crewboard.commands import control, hire, messages
 from crewboard.commands import rules as commands_rules
 from crewboard.commands import settings as commands_settings
 from crewboard.commands.context import NONE, require_spec
-from crewboard.names import SYSTEM
+from crewboard.names import SYSTEM, is_name
 from crewboard.operations import OPERATIONS, Done
 from crewboard.protocol import supervisor_client
 from crewboard.readmodel.needs import to_acknowledge
@@ -245,6 +245,9 @@ def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str |
             return None, None
         case (word,) if pricing.budget_or_none(word) is None and team.directory.exists() and team.config.member(word):
             return word, None
+        # No budget begins with a letter.
+        case (word,) if is_name(word) and word != NONE:
+            raise UsageError(f"{word!r} is no agent of this team and no budget: give money as $5 or tokens as 200k")
         case (word,):
             return None, word
         case (name, amount):
