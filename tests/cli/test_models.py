@@ -73,6 +73,8 @@ def test_the_setting_of_the_model_is_read_and_removed(cli: Cli) -> None:
     assert cli("settings", "model", " qwen3-coder  explore=qwen3:8b ").out == "model qwen3-coder explore=qwen3:8b\n"
     for wrong in ("", " ", "one two", "explore=a explore=b", "=a", "a="):
         cli("settings", "model", wrong).refused(2, "give one model, and exceptions for types")
+    cli("settings", "model", "one plan=two nope=three").refused(2, "there is no agent type 'nope'; the types are ")
+    assert cli("settings", "model").out == "model qwen3-coder explore=qwen3:8b\n"
     assert cli("settings", "model", "none").out == "model none\n"
 
 

@@ -324,6 +324,11 @@ def settings(session: Session, name: str | None, value: str | None) -> None:
     if name is not None and value is None and name not in commands_settings.SETTINGS:
         raise UsageError(f"there is no setting {name!r}; settings: {', '.join(commands_settings.SETTINGS)}")
     if name is not None and value is not None:
+        if name == "model":
+            # The exception for a misspelt type would have no effect, and nothing would say so.
+            for word in str(commands_settings.read_value(name, value)).split():
+                if "=" in word:
+                    type_files.find(session.root, word.partition("=")[0])
         commands_settings.change_setting(team.ensure(), name, value)
     config = team.config
     shown = {each: getattr(config, each) for each in commands_settings.SETTINGS if name in (None, each)}
