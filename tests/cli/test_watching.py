@@ -14,10 +14,12 @@ import pytest
 from crewboard.commands import messages
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
+from crewboard.readmodel.changes import ChangeReader
 from crewboard.readmodel.states import Shown
 from crewboard.records.agents import Spec, State
 from crewboard.records.processes import Exit
 from crewboard.store import agents, mailbox, tasks
+from crewboard_tui.cli.watching import ChangeLines
 from tests.cli.files import alive, ask, enlist, set_status
 from tests.cli.shell import Cli, finish
 
@@ -53,6 +55,25 @@ def test_watch_prints_each_change_on_a_line_at_once(watching: subprocess.Popen[b
     assert (change["ts"], change["kind"], change["agent"]) == (5.0, "message", "fixer")
     tasks.add(team.directory, "fix", 6.0)
     assert next_change(watching)["kind"] == "task"
+
+
+def test_watch_repeats_no_status_for_a_new_process(team: Team) -> None:
+    enlist(team, "fixer", state="idle")
+    with alive(team, "fixer"):
+        reader, lines = ChangeReader(team.directory), ChangeLines()
+
+        def told() -> list[list[str]]:
+            return [line.split()[1:] for line in lines.describe(reader.read())]
+
+        set_status(team, "fixer", state="working", pid=5)
+        assert told() == [["status", "fixer", "working"]]
+        set_status(team, "fixer", state="working", pid=6)
+        assert told() == []
+        for _ in range(2):
+            mailbox.send(team.directory, mailbox.compose("operator", "fixer", "message", "hi", ts=time.time()))
+            assert told() == [["message", "fixer", "←", "operator:", "message", "hi"]]
+        set_status(team, "fixer", state="working", pid=7)
+        assert told() == [["status", "fixer", "working"]]
 
 
 def test_wait_ends_when_the_state_is_reached(shell: Cli, team: Team) -> None:

@@ -56,7 +56,7 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.unix import process, programs
 from crewboard_tui.cli import leave
 from crewboard_tui.cli.common import note, say
-from crewboard_tui.cli.watching import describe, hints
+from crewboard_tui.cli.watching import ChangeLines, hints
 from crewboard_tui.render.formats import format_tokens
 
 COURIER = "courier"
@@ -356,6 +356,7 @@ class Director:
         self._stage = stage
         self._wake = wake
         self._changes = ChangeReader(stage.team.directory)
+        self._lines = ChangeLines()
         self._deadline = time.monotonic() + LIMIT
 
     def direct(self) -> None:
@@ -449,8 +450,7 @@ class Director:
         deadline = min(time.monotonic() + _STEP, self._deadline)
         while True:
             self._wake.clear()
-            for change in self._changes.read():
-                say(describe(change))
+            say(*self._lines.describe(self._changes.read()))
             if found := look():
                 return found
             for agent in self._changes.view.agents:

@@ -78,22 +78,37 @@ def watch(session: Session) -> None:
     team = session.team
     keep_mirrored(team.directory)
     with hints(team.directory) as wake:
-        reader = ChangeReader(team.directory)
+        reader, lines = ChangeReader(team.directory), ChangeLines()
         note(f"watching the team {team.directory.path.name} in {team.directory.root}; Ctrl-C ends")
         while True:
             wake.clear()
-            for change in reader.read():
-                if session.as_json:
+            changes = reader.read()
+            if session.as_json:
+                for change in changes:
                     say_json_line(change.as_json())
-                else:
-                    say(describe(change))
+            else:
+                say(*lines.describe(changes))
             wake.wait(readmodel_watcher.SWEEP)
 
 
-def describe(change: Change) -> str:
-    """Describe a change on one line."""
-    head = f"{clock(change.ts)}  {change.kind:<7}  {change.agent or '–'}  "
-    return head + cut(_words(change), max(20, columns() - len(head)))
+class ChangeLines:
+    """Changes as lines of text."""
+
+    def __init__(self) -> None:
+        self._last: dict[str | None, tuple[str, str]] = {}
+
+    def describe(self, changes: Iterable[Change]) -> Iterator[str]:
+        """Describe each change on one line, but no status that reads like the line before it about its agent.
+
+        It differs in what only JSON tells, such as the process.
+        """
+        for change in changes:
+            words = change.kind, _words(change)
+            if change.kind == "status" and self._last.get(change.agent) == words:
+                continue
+            self._last[change.agent] = words
+            head = f"{clock(change.ts)}  {change.kind:<7}  {change.agent or '–'}  "
+            yield head + cut(words[1], max(20, columns() - len(head)))
 
 
 def _words(change: Change) -> str:
