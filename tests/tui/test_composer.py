@@ -578,6 +578,17 @@ def test_slash_commands_are_found_and_filled_in(frozen: Frozen, tmp_path: Path) 
         messages.write_out(team, "/fix")
 
 
+@pytest.mark.long
+async def test_a_key_takes_back_what_was_written_last(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press(*_API, "m")
+        await stage.write("a thought")
+        await stage.press("ctrl+u")
+        await stage.until(lambda: _draft(stage) == "", "an empty line")
+        await stage.press("ctrl+underscore")
+        await stage.until(lambda: _draft(stage) == "a thought", "the text again")
+
+
 # ------------------------------------------------------------------------------------------------- the editor
 
 

@@ -87,6 +87,20 @@ async def test_ctrl_z_says_that_it_needs_a_terminal(frozen: Frozen) -> None:
         await stage.sees("suspend: only in a terminal")
 
 
+@pytest.mark.long
+async def test_ctrl_z_suspends_while_a_text_is_written(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("j", "m")
+        await stage.write("half a thought")
+        await stage.press("ctrl+z", "escape")
+        await stage.sees("suspend: only in a terminal")
+        assert stage.app.context.drafts == {"auth-plan": "half a thought"}
+        await stage.press("n", "tab", "tab", "tab")
+        await stage.write("fix it")
+        await stage.press("ctrl+z")
+        await stage.sees("suspend: only in a terminal", "fix it")
+
+
 async def test_only_a_key_that_is_taken_there_is_to_be_pressed_again(
     frozen: Frozen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,7 +231,7 @@ class DraftInput(TextArea):
     with the reason if the editor failed. Without `sends`, the parent handles Enter.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("draft")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("draft", "text")]
 
     class Submitted(Message):
         """Enter was pressed."""

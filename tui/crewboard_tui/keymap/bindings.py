@@ -18,7 +18,8 @@ class Key(Struct, frozen=True):
 
     `id` names it in the user's keys.toml; the footer shows `label`, help and palette `says`. `action` is a method of a
     widget or of the app; if it is empty, the screen's action with the same `id` is meant. `changes` is True if it
-    changes something, `elsewhere` if it also does so with agents of another program.
+    changes something, `elsewhere` if it also does so with agents of another program. `always` is True if no widget that
+    has another use for the key takes it.
     """
 
     id: str
@@ -30,12 +31,16 @@ class Key(Struct, frozen=True):
     footer: int | None = None
     changes: bool = False
     elsewhere: bool = False
+    always: bool = False
 
     @property
     def binding(self) -> Binding:
         """Return the key as a Textual binding."""
         action = self.action or f"perform('{self.id}')"
-        return Binding(self.keys, action, self.label, tooltip=self.says, id=self.id, show=self.footer is not None)
+        is_shown = self.footer is not None
+        return Binding(
+            self.keys, action, self.label, tooltip=self.says, id=self.id, show=is_shown, priority=self.always
+        )
 
     @property
     def steers(self) -> bool:
@@ -54,7 +59,7 @@ _FITTING = frozenset({
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "a request": ("request", "choices", "question"),
-    "while you write": ("edit", "form", "prompt", "hire", "draft", "composer", "tick", "choice", "line"),
+    "while you write": ("edit", "form", "prompt", "hire", "draft", "text", "composer", "tick", "choice", "line"),
     "a task": ("tasks",),
     "an agent": ("foreground", "agents"),
     "changes": ("changes", "diff", "accept"),
@@ -193,6 +198,7 @@ KEYS: tuple[Key, ...] = (
     Key("draft.older", "up", "older", "", "at the first line: show the text that you sent before", "draft"),
     Key("draft.newer", "down", "newer", "", "at the last line: show the text that you sent after it", "draft"),
     Key("draft.edit", "ctrl+e", "edit", "editor", "write in $VISUAL or $EDITOR", "draft", 14),
+    Key("text.undo", "ctrl+underscore", "undo", "", "undo the last change of the text; ctrl+y redoes it", "text"),
     Key("draft.complete", "tab", "complete", "complete", "complete the name, the path or the command", "draft", 16),
     Key("view.tab", "]", "", "tab", "show the next tab", "tabs", 14),
     Key("view.tab_back", "[", "", "", "show the previous tab", "tabs"),
@@ -247,7 +253,8 @@ KEYS: tuple[Key, ...] = (
     Key("app.help", "?", "app.help", "help", "show the keys of this pane", "app", 64),
     Key("app.theme", "T", "app.turn_theme", "", "change the colours: the next of the themes", "app"),
     Key("app.leave", "q", "app.leave", "leave", "leave; agents keep running, a demo ends", "app", 66),
-    Key("app.suspend", "ctrl+z", "app.suspend", "", "suspend the dashboard; the shell's `fg` continues it", "app"),
+    Key("app.suspend", "ctrl+z", "app.suspend", "", "suspend the dashboard; the shell's `fg` continues it", "app",
+        always=True),
     Key("app.notify", "", "turn_notify", "notify", "set notifications: off, bell, desktop", "app"),
     Key("app.restart_supervisor", "", "restart_supervisor", "restart supervisor",
         "replace a supervisor that hangs; agents keep working", "app", changes=True),

@@ -95,7 +95,7 @@ class SuggestWords(Suggester):
 class Prompt(TextArea):
     """The prompt field; Enter adds a line, Tab goes to the next field."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("prompt")]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("prompt", "text")]
 
     def __init__(self, placeholder: str) -> None:
         super().__init__(id="hire-prompt", compact=True, soft_wrap=True, tab_behavior="focus", placeholder=placeholder)

@@ -200,6 +200,8 @@ class Feedback(Frame):
 class PlanEditor(TextArea):
     """The plan of a request, with the edits so far."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("text")]
+
     def __init__(self, context: AppContext, request: Request) -> None:
         self._drafts = context.drafts
         self._draft = edit_of(request.id)
