@@ -16,6 +16,7 @@ from crewboard_tui.render.formats import format_clock
 from crewboard_tui.render.lines import plain
 from crewboard_tui.views.hire import HireScreen
 from crewboard_tui.views.rows import crash_lines
+from crewboard_tui.widgets import line_list
 from crewboard_tui.widgets.line_list import LineList
 from tests.cli.files import alive
 from tests.frozen import NOW, Frozen
@@ -77,6 +78,19 @@ async def test_what_comes_while_one_looks_is_added_at_the_end(frozen: Frozen) ->
         await stage.press("1", "4")
         await stage.until(lambda: shown(stage)[:2] == ["death:parser:", "death:api:"], "the order of urgency")
         await stage.sees("Needs you · 6 · most urgent first")
+
+
+@pytest.mark.long
+async def test_an_order_that_a_key_holds_is_not_by_urgency(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_list, "SETTLE", 3600)
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("4")
+        await stage.sees("Needs you · 5 · most urgent first")
+        before = shown(stage)
+        await stage.press("j")
+        die(frozen, "api")
+        await stage.sees("Needs you · 6 · new ones last")
+        assert shown(stage) == [*before, "death:api:"]
 
 
 def result(frozen: Frozen, number: int, name: str, ago: float) -> None:

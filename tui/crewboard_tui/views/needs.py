@@ -141,8 +141,8 @@ class NeedsScreen(BaseScreen):
         rows.show([found[key] for key in self._order] or rows.empty_rows(self.search.nothing(nothing)))
         self._permissions.bind(view, rows.shown_marks)
         count = f"{len(wanted)} of {len(view.needs)}" if self.search.is_narrowed else len(wanted)
-        # New needs come last while the view is open, so that no row moves under the cursor.
-        order = " · most urgent first" if self._order == wanted else " · new ones last"
+        # New needs come last while the view is open, so that no row moves under the cursor. `wanted` may be held, too.
+        order = " · most urgent first" if self._order == [need.key for need in shown] else " · new ones last"
         order = "" if rows.is_sorted or not view.needs else order
         quick = response_times_today(view.asked, self.context.now)
         rows.rule.entitle(
