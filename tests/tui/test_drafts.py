@@ -25,7 +25,7 @@ from crewboard_tui.drafts import (
     notes_on,
 )
 from crewboard_tui.settings import Settings
-from tests.frozen import NOW, Frozen
+from tests.frozen import NOW, Frozen, make_empty
 from tests.tui.stage import opened
 from tests.tui.test_requests import _open_plan as open_plan
 
@@ -208,6 +208,29 @@ def test_damaged_drafts_are_kept_aside_and_new_ones_written(tmp_path: Path) -> N
     assert len(list(tmp_path.glob("demo.json.damaged-*"))) == 1
 
 
+def _leave(app: CrewboardApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a dashboard end as soon as it is run, and say what was not sent."""
+    monkeypatch.setattr(CrewboardApp, "run", lambda _: None)
+    monkeypatch.setattr("crewboard_tui.app.CrewboardApp", lambda *_, **__: app)
+    monkeypatch.setattr(gc, "disable", lambda: None)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    dashboard.run(app.context.team, read_only=True)
+
+
+def test_a_draft_of_another_team_is_named_with_its_team(
+    frozen: Frozen, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = CrewboardApp(frozen.team, probe=frozen.probe)
+    app.context.drafts["api"] = "how far?"
+    app.drafts[make_empty(frozen.directory.root, "webshop").directory.path] = Drafts()
+    app.drafts[frozen.directory.path.with_name("webshop")]["cashier"] = "round up"
+    _leave(app, monkeypatch)
+    out = capsys.readouterr().out
+    assert "Not sent (to api): how far?\n" in out
+    assert "Not sent (to cashier, team webshop): round up\n" in out
+
+
 def test_words_for_a_request_that_was_decided_are_said_once(
     frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,12 +240,7 @@ def test_words_for_a_request_that_was_decided_are_said_once(
     drafts.keep()
     answers.approve(frozen.team, "req-004281")
     app = CrewboardApp(frozen.team, probe=frozen.probe, settings=Settings(drafts=tmp_path / "drafts"))
-    monkeypatch.setattr(CrewboardApp, "run", lambda _: None)
-    monkeypatch.setattr("crewboard_tui.app.CrewboardApp", lambda *_, **__: app)
-    monkeypatch.setattr(gc, "disable", lambda: None)
-    for stream in (sys.stdin, sys.stdout):
-        monkeypatch.setattr(stream, "isatty", lambda: True)
-    dashboard.run(frozen.team, read_only=True)
+    _leave(app, monkeypatch)
     assert "Not sent (your refusal of auth-plan's plan): too risky\n" in capsys.readouterr().out
     assert Drafts(file) == {"req-004290": "keep them", "api": "how far?"}
 

@@ -156,8 +156,10 @@ def farewell(team: Team) -> str:
     return f"{safe_line(', '.join(living))} {keeps} running. `{back}` opens the board again, `{stop}` ends {them}."
 
 
-def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
+def unsent(drafts: Drafts, asked: Iterable[Request] = (), team: str = "") -> list[str]:
     """Return the unsent texts, to print them when the dashboard is closed; they are also stored.
+
+    `team` is the name of their team if that is another one than the one that is left.
 
     An unsent answer to a request in `asked` that is closed is returned once and then deleted: no page shows it. Terms
     for a plan that was sent back are kept for its next version.
@@ -171,8 +173,9 @@ def unsent(drafts: Drafts, asked: Iterable[Request] = ()) -> list[str]:
         if request is not None and not outlives(to, request, asked):
             del drafts[to]
     drafts.keep()
+    names = {to: safe_line(called(to, asked) + (f", team {team}" if team else "")) for to in texts}
     return [
-        f"Not sent{', but kept' if to in drafts.safe else ''} ({safe_line(called(to, asked))}): {safe_text(text)}"
+        f"Not sent{', but kept' if to in drafts.safe else ''} ({names[to]}): {safe_text(text)}"
         for to, text in texts.items()
     ]
 
@@ -235,7 +238,8 @@ def run(
         thread.join()
     sys.stderr.writelines(f"{safe_line(failure)}\n" for failure in app.context.jobs.hear_rest())
     for path, drafts in app.drafts.items():
-        sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path))))
+        other = "" if path == app.context.team.directory.path else path.name
+        sys.stdout.writelines(f"{said}\n" for said in unsent(drafts, requests.load_all(TeamDirectory(path)), other))
     gone = f"The team {app.context.view.name} was deleted." if app.context.view.is_deleted else None
     sys.stdout.write((on_leave or gone or farewell(app.context.team)) + "\n")
     return ExitCode.INTERNAL if app.return_code == 1 else ExitCode(app.return_code or 0)
