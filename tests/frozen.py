@@ -145,8 +145,8 @@ class Frozen:
             journal.append(self.directory.agent(name).journal, reply)
 
     def gone(self, name: str, kind: str, record: Exit, pid: int, **more: Any) -> AgentDirectory:
-        """Add an agent whose run has ended."""
-        agent = self.hire(name, kind, "working", "", ago=900, pid=pid, **more)
+        """Add an agent whose run has ended; if it had a `last_tool`, then while that ran."""
+        agent = self.hire(name, kind, "working", more.get("last_tool", ""), ago=900, pid=pid, **more)
         del self.probe.held[name]
         agents.write_exit(agent, record)
         return agent

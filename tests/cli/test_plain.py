@@ -44,7 +44,7 @@ def die(team: Team, name: str) -> None:
 @pytest.fixture
 def plainly(shell: Cli, team: Team) -> Iterator[subprocess.Popen[bytes]]:
     """Start a plain board of a team with one dead agent."""
-    enlist(team, "fixer", state="working", last_tool="bash pytest -x")
+    enlist(team, "fixer", state="working", doing="bash pytest -x", last_tool="bash pytest -x")
     die(team, "fixer")
     with shell.start("board", "--plain") as process:
         yield process

@@ -81,8 +81,8 @@ def test_without_any_file_it_still_says_what_it_can(tmp_path: Path) -> None:
     assert autopsy.last_tool is None
 
 
-def _kill(frozen: Frozen, name: str, state: State) -> None:
-    agent = frozen.hire(name, "code", state, "", ago=290, pid=9, last_tool="read_file README.md")
+def _kill(frozen: Frozen, name: str, state: State, doing: str = "") -> None:
+    agent = frozen.hire(name, "code", state, doing, ago=290, pid=9, last_tool="read_file README.md")
     del frozen.probe.held[name]
     agents.write_exit(agent, Exit(run=1, signal=9, reason="died", at=NOW - 60, buried=True))
     frozen.began(name, 300, "read_file", {"path": "README.md"})
@@ -93,7 +93,7 @@ def _kill(frozen: Frozen, name: str, state: State) -> None:
 def test_who_was_idle_died_of_no_tool(tmp_path: Path) -> None:
     frozen = make_empty(tmp_path / "w")
     _kill(frozen, "idler", "idle")
-    _kill(frozen, "worker", "working")
+    _kill(frozen, "worker", "working", "read_file README.md and 2 more")
     since = time.strftime("%H:%M", time.localtime(NOW - 290))
     summaries = {need.agent: need.summary for need in _view(frozen).needs}
     assert summaries == {
@@ -105,6 +105,17 @@ def test_who_was_idle_died_of_no_tool(tmp_path: Path) -> None:
     assert rested.describe(NOW) == f"was idle since {since}"
     assert time.strftime("%Y-", time.localtime(NOW)) in rested.describe(NOW + 86400)
     assert _examine(frozen, "worker").rested is None
+
+
+def test_a_death_names_no_tool_that_was_over(tmp_path: Path) -> None:
+    frozen = make_empty(tmp_path / "w")
+    _kill(frozen, "worker", "working", "thinking")
+    # Killed before its status said so.
+    frozen.began("worker", 61, "bash", {"command": "make"})
+    assert [need.summary for need in _view(frozen).needs] == ["died: killed by SIGKILL"]
+    last = _examine(frozen, "worker").last_tool
+    assert last is not None
+    assert last.text == "bash make"
 
 
 def test_the_last_deeds_of_a_run_are_known(tmp_path: Path) -> None:

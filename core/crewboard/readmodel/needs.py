@@ -419,14 +419,15 @@ def _asked_needs(requests: Iterable[Request], only_operator: Collection[str]) ->
 
 
 def _death(agent: AgentView) -> Need:
-    """Return how an agent died, and with which error; without one, that it was at rest, else its last tool."""
+    """Return how an agent died, and with which error; without one, that it was at rest, else the tool that ran."""
     record, status = agent.exit, agent.status
     told = f"died: {describe_exit(record) if record else agent.reason}"
     if record and record.code and status.last_error:
         told += f": {status.last_error}"
     elif agent.rested is not None:
         told += f", {agent.rested.describe(agent.since)}"
-    elif status.last_tool:
+    elif status.last_tool and status.doing.startswith(status.last_tool):
+        # Of a call that was over, the status may not be the last word: a later one is in the journal before it is here.
         told += f", last tool {status.last_tool}"
     code = record.code if record else None
     return Need("death", agent.name, agent.since, told, code=code, refused_by=status.refused_by)
