@@ -961,6 +961,16 @@ async def test_a_clone_begins_with_the_terms_of_the_selected_agent(frozen: Froze
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("model", "is_named"), [("claude-sonnet-5-5", False), ("claude-haiku-4-5", True)])
+async def test_a_clone_names_only_a_model_that_was_chosen(frozen: Frozen, model: str, is_named: bool) -> None:
+    agents.change_spec(frozen.directory.agent("parser"), lambda old: old.replace(model=model))  # type: ignore[union-attr]
+    async with opened(frozen, 120, 36) as stage:
+        await stage.press("N")
+        await stage.sees("Name     parser2", "✓ ready: ^s hires it")
+        assert ("claude-" in stage.all, f"--model {model}" in stage.all) == (is_named, is_named)
+
+
+@pytest.mark.long
 async def test_a_clone_leaves_the_prompt_that_was_kept_before(frozen: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     _spawned(monkeypatch)
     async with opened(frozen, 80, 24) as stage:

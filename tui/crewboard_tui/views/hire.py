@@ -47,14 +47,14 @@ class HireScreen(BaseScreen):
         name, terms = context.unsent_hire or ("", Profile(type="code"))
         if host:
             terms = terms.replace(flags=terms.flags.replace(host=host))
-        profile = terms.replace(prompt=kept) if spec is None else profiles.of_agent(spec)
         name = like.name if like is not None else name or "agent1"
+        self._types, self._skipped = type_files.find_all(context.team.directory.root)
+        profile = terms.replace(prompt=kept) if spec is None else self._without_usual_model(profiles.of_agent(spec))
         self._first = free_name(context.view, name), profile
         self._is_clone = like is not None
         self._is_new = like is None and context.unsent_hire is None
         self._kept_elsewhere = "" if spec is None else kept
         """An unsent prompt that is stored but not shown in this form."""
-        self._types, self._skipped = type_files.find_all(context.team.directory.root)
         self._shown_type = ""
         """The hash of the project's own type of which the user saw all that it may do; sending again accepts it."""
         self.form = HireForm(self._first[0], self._types, context.view, context.team, context.key)
@@ -74,6 +74,15 @@ class HireScreen(BaseScreen):
                 Action("hire.load", lambda _: self._load_profile(), self._why_no_profile),
             )
         )
+
+    def _without_usual_model(self, profile: Profile) -> Profile:
+        """Return a profile without the model that an agent of its type gets anyway: it was hardly chosen."""
+        team, kind = self.context.team, self._types.get(profile.type)
+        if kind is None or profile.model != commands_hire.choose_model(
+            kind, None, team.worker_environment, team.config
+        ):
+            return profile
+        return profile.replace(model=None)
 
     @property
     def focus_chain(self) -> list[Widget]:
