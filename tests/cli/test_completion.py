@@ -77,6 +77,12 @@ def test_rules_are_completed_by_their_ids(team: Team, monkeypatch: pytest.Monkey
     assert [item.value for item in shell.get_completions(["rules", "revoke"], "rule")] == [rule.id]
 
 
+@pytest.mark.parametrize("words", [["statsu"], ["help"], ["task", "bogus"]])
+def test_behind_an_unknown_command_nothing_is_completed(words: list[str]) -> None:
+    shell = ShellComplete(program.crewboard, {}, "crewboard", env.COMPLETE)
+    assert [item.value for item in shell.get_completions(words, "x")] == []
+
+
 def test_completing_a_command_imports_no_command(shell: Cli) -> None:
     *found, imported = loaded(COMPLETE, HEAVY, shell, "crewboard s").stdout.splitlines()
     assert "plain,spawn" in found

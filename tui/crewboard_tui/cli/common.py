@@ -348,7 +348,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(ctx)
-        if args[0] not in known and not args[0].startswith("-"):
+        # The shell completes what follows an unknown word, too: then there is nothing, and no error.
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = nearest(args[0], known)
             hint = f" (did you mean {near!r}?)" if near else ""
             wanted = args[0] if ctx.parent is None else f"{ctx.info_name} {args[0]}"
