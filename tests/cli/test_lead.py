@@ -1,5 +1,6 @@
 """A lead that is spoken to from the command line, on the offline model: its team of real workers does what was said."""
 
+import json
 import re
 import sys
 from types import SimpleNamespace
@@ -204,6 +205,8 @@ def test_without_a_text_each_line_of_a_pipe_is_one_for_the_lead(offline: Cli) ->
     assert "I do not know how to do this: “Bake a cake”" in shown
     assert "- scanner (explore)" in listed
     assert offline("lead", stdin=b"").code == 0
+    (line,) = offline("lead", "--json", stdin=b"List the team\n").out.splitlines()
+    assert "- scanner (explore)" in json.loads(line)["text"]
 
 
 def start_a_team(offline: Cli) -> None:

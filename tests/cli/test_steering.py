@@ -34,6 +34,15 @@ def test_the_lead_is_hired_by_speaking_to_it_and_answers_again(offline: Cli) -> 
     assert (seen["name"], seen["type"], seen["run"]) == ("lead", "lead", 1)
 
 
+def test_each_line_of_a_pipe_prints_one_line_of_json(cli: Cli, team: Team) -> None:
+    enlist(team, "ann")
+    tasks.add(team.directory, "bake a cake", 1.0)
+    ran = cli("lead", "--json", stdin=b"/team\n/tasks\n/inbox\n")
+    shown, (task,), mail = map(json.loads, ran.out.splitlines())
+    assert (shown["agents"][0]["name"], task["subject"], mail) == ("ann", "bake a cake", [])
+    assert "\n  " in cli("tasks", "--json").out
+
+
 @pytest.mark.long
 def test_holding_and_letting_go(crew: Crew, live: Cli) -> None:
     crew.run("scout", "explore", "hello")

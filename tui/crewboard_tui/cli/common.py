@@ -15,7 +15,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from functools import cached_property, partial, wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -745,9 +746,22 @@ def note_damage(count: int, where: str) -> None:
         note(f"{counted(count, 'damaged line')} of the {where} skipped")
 
 
+_on_one_line = ContextVar("on_one_line", default=False)
+
+
+@contextlib.contextmanager
+def json_on_one_line(*, wanted: bool) -> Iterator[None]:
+    """Print each JSON value on one line meanwhile, if that is wanted: several of them follow each other."""
+    token = _on_one_line.set(wanted)
+    try:
+        yield
+    finally:
+        _on_one_line.reset(token)
+
+
 def say_json(value: object) -> None:
-    """Print a value as indented ASCII JSON."""
-    click.echo(_dump(value, indent=2))
+    """Print a value as ASCII JSON, indented unless several follow each other."""
+    click.echo(_dump(value, indent=None if _on_one_line.get() else 2))
 
 
 def say_json_line(value: object) -> None:

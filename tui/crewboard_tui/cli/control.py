@@ -59,15 +59,16 @@ def lead(session: Session, text: str | None, model: str | None, unsafe_no_sandbo
     type lead, one named `lead` is hired; one that has ended is resumed.
 
     Without TEXT, do so for each line that is typed or comes over a pipe. The lines `/team`, `/inbox` and `/tasks` show
-    these; Ctrl-D ends it. The exit code is then that of the last line from a pipe that failed.
+    these; Ctrl-D ends it. The exit code is then that of the last line from a pipe that failed. With --json each line
+    from a pipe prints its value on one line.
 
     Example: crewboard lead "have one agent list all Python files and another one run the tests"
     """
     from crewboard_tui.cli.hiring import follow, tell_of_server
 
     if text is None:
-        given = {"--model": model, "--unsafe-no-sandbox": unsafe_no_sandbox, "--json": session.as_json}
-        code = _converse([*session.given, "lead", *common.as_options(given), "--"], session.given)
+        given = {"--model": model, "--unsafe-no-sandbox": unsafe_no_sandbox}
+        code = _converse(session, common.as_options(given))
         raise click.exceptions.Exit(code)
     team = session.team
     tell_of_server(team)
@@ -81,19 +82,24 @@ _SHOWN = {"/team": ["status"], "/inbox": ["inbox", "operator"], "/tasks": ["task
 """The commands for which a line stands in a conversation with the lead."""
 
 
-def _converse(say_to_lead: Sequence[str], given: Sequence[str]) -> int:
-    """Run a command for each line that is read, and return the code of the last one from a pipe that failed."""
+def _converse(session: Session, to_lead: Sequence[str]) -> int:
+    """Run a command for each line that is read, and return the code of the last one from a pipe that failed.
+
+    `to_lead` are the options with which a line goes to the lead.
+    """
     from crewboard_tui.cli import program
 
     typed, code = sys.stdin.isatty() and sys.stdout.isatty(), 0
+    given, how = session.given, common.as_options({"--json": session.as_json})
     if typed:
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  with it, input() brings earlier lines back
         note(f"say what the team should do; {', '.join(_SHOWN)} show it, Ctrl-D leaves")
     while not (typed and _is_left()) and (line := _read_line(typed=typed)) is not None:
         if words := line.strip():
-            command = [*given, *_SHOWN[words]] if words in _SHOWN else [*say_to_lead, words]
-            ended = program.run(command)
+            command = [*_SHOWN[words], *how] if words in _SHOWN else ["lead", *to_lead, *how, "--", words]
+            with common.json_on_one_line(wanted=not typed):
+                ended = program.run([*given, *command])
             if ended == ExitCode.INTERRUPTED and not typed:
                 return ended
             code = ended or code
