@@ -141,6 +141,19 @@ def test_approver_says_when_the_lead_has_an_engine(cli: Cli, team: Team) -> None
     assert cli("approver", "--json").json == {"approver": "lead"}
 
 
+def test_resume_of_a_running_agent_names_ignored_options(cli: Cli, team: Team) -> None:
+    enlist(team, "ann")
+    with alive(team, "ann"):
+        done = cli("resume", "ann", "--web", "--model", "opus", "--network", "--json")
+        plain = cli("resume", "ann", "--json")
+        no_host = cli("resume", "ann", "--host", "h1")
+    assert (done.code, done.json["name"]) == (0, "ann")
+    assert "--model, --network, --web had no effect: it runs already" in done.err
+    assert "had no effect" not in plain.err
+    assert "it runs already" in plain.err
+    no_host.refused(2, "host")
+
+
 def test_resume_names_who_is_running_already(cli: Cli, team: Team) -> None:
     for name in ("ann", "bob", "dan"):
         enlist(team, name)

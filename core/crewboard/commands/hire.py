@@ -637,6 +637,9 @@ def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
     lives = _goes_on(team, agent)
     current = agent.spec.load()
     if lives and current is not None:
+        # A host that is wrong for a stopped agent is wrong for a running one, too.
+        if (host := changes.get("host")) is not None:
+            store_hosts.check(team.directory, host, current.flags.needs, current.engine_name)
         return current.run
     if current is not None and current.parent is not None:
         raise UsageError(f"{name} searched for {current.parent} and ended with that work; resume {current.parent}")

@@ -437,16 +437,19 @@ def resume(
         code = _early_end(team, agent, Assignment(name, "", run, fresh=False)) if run > before else 0
         if code:
             raise click.exceptions.Exit(code)
+        how = hosts.queued(team, name, run)
         if session.as_json:
             say_json(_where(agent))
-        elif how := hosts.queued(team, name, run):
+        elif how:
             _say_queued(team, name, how)
-        elif run > before:
-            say(f"{name} is running: run {run}")
         else:
-            say(f"{name} is already running: run {run}")
-            stop = command_for(team, f"stop {name}")
-            note(f"it keeps the address, key and model that it started with; to change them, `{stop}`, then resume it")
+            say(f"{name} is {'running' if run > before else 'already running'}: run {run}")
+        if not how and run == before:
+            given = {"--model": model, "--network": network, "--web": web, "--host": host}
+            options = ", ".join(option for option, value in given.items() if value)
+            ignored = f"{options} had no effect: " if options else ""
+            keeps = "it runs already, and keeps the address, key and model that it started with"
+            note(f"{ignored}{keeps}; to change them, `{command_for(team, f'stop {name}')}`, then resume it")
         return
     resumed, refused = commands_hire.resume_all(team, names, model=model, network=network, web=web, host=host)
     if refused:
