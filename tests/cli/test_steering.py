@@ -159,7 +159,9 @@ def test_resume_names_who_is_running_already(cli: Cli, team: Team) -> None:
         enlist(team, name)
     with alive(team, "ann"), alive(team, "dan"):
         assert cli("resume", "ann", "dan").out == "ann, dan are running already\n"
-        assert cli("resume", "ann", "dan", "--json").json == []
+        done = cli("resume", "ann", "dan", "ann", "--web", "--json")
+        assert [each["name"] for each in done.json] == ["ann", "dan"]
+        assert done.err == "ann, dan are running already\n--web had no effect on ann, dan\n"
 
 
 def test_resume_says_one_thing_of_who_refused_to_end(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:

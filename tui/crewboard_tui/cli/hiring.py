@@ -421,6 +421,8 @@ def resume(
     if len(names) != 1 and any(each is not None for each in limits.values()):
         raise UsageError("--budget, --max-turns, --window and --max-reply are for one agent: name it")
     tell_of_server(team)
+    given = {"--model": model, "--network": network, "--web": web, "--host": host}
+    options = ", ".join(option for option, value in given.items() if value)
     if len(names) == 1:
         # Imported here because it loads the sandbox and git, which `spawn` must not wait for.
         from crewboard.commands import control
@@ -444,9 +446,7 @@ def resume(
             _say_queued(team, name, how)
         else:
             say(f"{name} is {'running' if run > before else 'already running'}: run {run}")
-        if not how and run == before:
-            given = {"--model": model, "--network": network, "--web": web, "--host": host}
-            options = ", ".join(option for option, value in given.items() if value)
+        if not how and run <= before:
             ignored = f"{options} had no effect: " if options else ""
             keeps = "it runs already, and keeps the address, key and model that it started with"
             note(f"{ignored}{keeps}; to change them, `{command_for(team, f'stop {name}')}`, then resume it")
@@ -455,12 +455,17 @@ def resume(
     if refused:
         note(f"{', '.join(refused)} did not end, and continue{'s' if len(refused) == 1 else ''}")
     if session.as_json:
-        say_json([_where(team.directory.agent(each)) for each in resumed])
+        say_json([_where(team.directory.agent(each)) for each in dict.fromkeys(names or resumed)])
     else:
-        _say_resumed(team, names, resumed, refused)
+        _say_resumed(team, names, resumed)
+    if running := [each for each in dict.fromkeys(names) if each not in (*resumed, *refused)]:
+        tell = note if session.as_json else say
+        tell(f"{', '.join(running)} {'is' if len(running) == 1 else 'are'} running already")
+    if options and (ignoring := [*running, *refused]):
+        note(f"{options} had no effect on {', '.join(ignoring)}")
 
 
-def _say_resumed(team: Team, names: Sequence[str], resumed: Sequence[str], refused: Sequence[str]) -> None:
+def _say_resumed(team: Team, names: Sequence[str], resumed: Sequence[str]) -> None:
     held = agents.held_starts(team.directory)
     waits = {each.name: held.describe(each.name, each.run, team.now()) for each in held.held if each.name in resumed}
     up = [each for each in resumed if each not in waits]
@@ -468,8 +473,6 @@ def _say_resumed(team: Team, names: Sequence[str], resumed: Sequence[str], refus
         say(f"resumed {', '.join(up)}")
     elif not resumed and not names:
         say("nothing to resume: no agent that can be resumed is stopped")
-    if running := [each for each in dict.fromkeys(names) if each not in (*resumed, *refused)]:
-        say(f"{', '.join(running)} {'is' if len(running) == 1 else 'are'} running already")
     for each, how in waits.items():
         _say_queued(team, each, how)
 
