@@ -133,7 +133,7 @@ def operation(name: str) -> click.Command:
     def run(session: Session, names: tuple[str, ...], *, all_agents: bool = False, **given: Any) -> None:
         team = session.team
         if all_agents == bool(names):
-            raise UsageError("name an agent, or use --all")
+            raise UsageError("name an agent, or use --all" + (", not both" if names else ""))
         if all_agents and not found.elsewhere:
             roster.require_own_agents(team.directory)
         waiting: list[str] = []

@@ -417,7 +417,7 @@ def resume(
     """
     team = session.team
     if all_agents == bool(names):
-        raise UsageError("name the agents to resume, or use --all")
+        raise UsageError("name the agents to resume, or use --all" + (", not both" if names else ""))
     if len(names) != 1 and any(each is not None for each in limits.values()):
         raise UsageError("--budget, --max-turns, --window and --max-reply are for one agent: name it")
     tell_of_server(team)

@@ -162,7 +162,7 @@ def fetch(session: Session, name: str | None, everyone: bool) -> None:
     from crewboard.commands import workspace as commands_workspace
 
     if (name is None) != everyone:
-        raise UsageError("name an agent, or use --all")
+        raise UsageError("name an agent, or use --all" + (", not both" if everyone else ""))
     team = session.team
     one = commands_workspace.fetch(team, name) if name is not None else None
     found = commands_workspace.fetch_all(team) if name is None else [one] if one is not None else []

@@ -147,7 +147,7 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256:
     that run use it from their next assignment on.
     """
     if bool(names) == all_servers:
-        raise UsageError("name the servers to accept, or use --all")
+        raise UsageError("name the servers to accept, or use --all" + (", not both" if names else ""))
     root = session.root
     chosen = mcp_servers.read(root).servers if all_servers else names
     servers = [mcp_servers.find(root, name) for name in sorted(set(chosen))]
