@@ -16,6 +16,7 @@ from crewboard.readmodel.reader import TeamReader
 from crewboard.records.agents import Tokens
 from crewboard.records.events import Intake, Reply, RunStarted, ToolResult
 from crewboard.records.processes import Exit
+from crewboard.records.team import Checked
 from crewboard.store import journal
 from crewboard_tui.queries import ProcessHistoryReader, SpendingOf, Usages
 from crewboard_tui.render.formats import sparkline
@@ -231,6 +232,33 @@ async def test_what_it_needs_you_for_stands_above_its_work(frozen: Frozen) -> No
         await stage.press("escape", "]")
         await stage.turns_to("Mail")
         assert "ask marketing first" not in stage.all
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [("r", "task 9 is open again, api is told"), ("o", "task 9 is open again, for any agent to take"), ("a", "#9 to")],
+)
+async def test_the_keys_beside_a_failed_task_work_there(frozen: Frozen, key: str, says: str) -> None:
+    frozen.task(9, "paginate /orders", "failed", owner="api", updated_at=NOW - 60)
+    async with opened(frozen, 120, 40) as stage:
+        await _open(stage, "api", "Now")
+        await stage.sees("r retry  a assign  o reopen  D seen")
+        # What is no key of the task still acts on the agent.
+        await stage.can("m", "msg")
+        await stage.press(key)
+        await stage.sees(says)
+
+
+@pytest.mark.long
+async def test_a_task_whose_check_fails_is_assigned_there(frozen: Frozen) -> None:
+    red = Checked(at=NOW - 60, command="make test", exit_code=2, result="results/api-check-x.txt")
+    frozen.task(30, "parse it", "in_progress", owner="api", check="make test", checked=red, check_failures=3)
+    async with opened(frozen, 120, 40) as stage:
+        await _open(stage, "api", "Now")
+        await stage.sees("m msg  a assign  D seen")
+        await stage.press("a")
+        await stage.sees("#30 to")
 
 
 async def test_a_page_that_is_closed_asks_for_no_vitals(frozen: Frozen) -> None:

@@ -414,7 +414,7 @@ class TaskActions:
         self.actions = tuple({**of_operations, "task.new": Action("task.new", self._new)}.values())
         self.reopen = of_operations["task.reopen"]
         self.retry = self._of(OPERATIONS["task.retry"], "agent.resume")
-        """Reopens a failed task for the agent that had it. Needs-you offers it in the place of `agent.resume`."""
+        """Reopens a failed task for the agent that had it. `NeedActions` offers it in the place of `agent.resume`."""
 
     def _new(self, selection: Selection) -> None:
         from crewboard_tui.compose.draft_input import Prose
@@ -512,6 +512,8 @@ def as_text(subject: str, description: str) -> str:
 
 class NeedActions:
     """The actions on selected needs, in `actions`: actions on their agents, on failed tasks and on marked permissions.
+
+    The views of tasks and of an agent offer them, too, because a task that is selected there may have failed.
 
     `approve` is the action that approves marked permissions, in a list where several can be marked.
     """

@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from msgspec.structs import replace
 from textual import events, on
 from textual.widget import Widget
 
-from crewboard import LEAD, OPERATOR, AgentView
+from crewboard import LEAD, OPERATOR, AgentView, Need, TeamView
 from crewboard.commands import messages
 from crewboard.commands.context import CommandLine
 from crewboard.records.processes import describe_exit
-from crewboard_tui.actions.agents import AgentActions
+from crewboard_tui.actions.agents import NeedActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Action, Selection, select
 from crewboard_tui.actions.search import Search
@@ -93,7 +94,7 @@ class AgentPage(BaseScreen):
                     lambda _: None if self._waits_here else "no hire waits here",
                 )
             )
-        self.offer(own, AgentActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
+        self.offer(own, NeedActions(context).actions, self._messaging.actions, self.search.actions, self.panes.actions)
 
     @property
     def tab(self) -> Tab:
@@ -124,7 +125,11 @@ class AgentPage(BaseScreen):
         return (*self.tab.queries(self.agent_name), *shown)
 
     def selection(self) -> Selection:
-        return select(self.context.view, self.agent_name)
+        view = self.context.view
+        found, need = select(view, self.agent_name), self._need_of(view)
+        task = view.task(need.task) if need is not None else None
+        # The keys beside the need act on its task; all others still act on the agent.
+        return found if task is None else replace(found, task=task, tasks=(task,))
 
     # ------------------------------------------------------------------------------------------------ painting
 
@@ -138,7 +143,7 @@ class AgentPage(BaseScreen):
             no_task = "none" if self.context.read_only else f"none · {board} {assign} assigns one"
             vitals = vital_lines(self._page_of(agent, snapshot, self.size.width), self._vital_rows, no_task)
         self._vitals.show(vitals)
-        self._need.show(self._need_lines(agent, snapshot))
+        self._need.show(self._need_lines(snapshot))
         self._messaging.follow(self.selection())
         if agent is None:
             self._paint_absent(snapshot)
@@ -225,12 +230,17 @@ class AgentPage(BaseScreen):
         """The lines of vitals that there is room for."""
         return max(0, min(VITALS, (self.size.height - SHORT) // 2))
 
-    def _need_lines(self, agent: AgentView | None, snapshot: Snapshot) -> list[Line]:
-        """Return what the agent needs the user for, above its work; of a death, its page tells nothing else."""
-        view, width, now = snapshot.view, self.size.width, self.context.now
+    def _need_of(self, view: TeamView) -> Need | None:
+        """Return the need that is shown above the agent's work, if any; of a death, its page tells nothing else."""
+        agent = view.agent(self.agent_name)
         if agent is None or agent.shown == "dead" or self.tab.name != "Now" or self.size.height < TALL:
-            return []
-        need = next((need for need in view.needs if need.agent == agent.name and need.kind != "result"), None)
+            return None
+        return next((need for need in view.needs if need.agent == agent.name and need.kind != "result"), None)
+
+    def _need_lines(self, snapshot: Snapshot) -> list[Line]:
+        """Return what the agent needs the user for, above its work."""
+        view, width, now = snapshot.view, self.size.width, self.context.now
+        need = self._need_of(view)
         if need is None:
             return []
         acts = () if self.context.read_only else keys_of_need(need, view, self.context.key, words=True, acts=True)
