@@ -477,6 +477,19 @@ async def test_a_failed_task_is_reopened_from_its_need(frozen: Frozen) -> None:
 
 
 @pytest.mark.long
+async def test_r_on_the_task_board_lets_the_owner_try_again(frozen: Frozen) -> None:
+    _failed(frozen)
+    async with opened(frozen, 120, 40) as stage:
+        await _on(stage, 9)
+        await stage.can("r", "retry")
+        await stage.press(".")
+        await stage.sees("r   retry")
+        await stage.press("r")
+        await stage.sees("task 9 is open again, api is told")
+    assert (_task(frozen, 9).status, _task(frozen, 9).owner) == ("pending", "api")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "status",
     ["failed", pytest.param("completed", marks=pytest.mark.long), pytest.param("cancelled", marks=pytest.mark.long)],

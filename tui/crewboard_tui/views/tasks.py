@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from textual import on
 
 from crewboard import Task
-from crewboard_tui.actions.agents import AgentActions, TaskActions
+from crewboard_tui.actions.agents import NeedActions, TaskActions
 from crewboard_tui.actions.messaging import Messaging
 from crewboard_tui.actions.registry import Selection, marks_layer, select_in, unavailable
 from crewboard_tui.actions.search import FINDS_TASKS, TASK_GROUPS, Search, matches_task, task_in_group
@@ -67,7 +67,7 @@ class TasksScreen(BaseScreen):
         self.offer(
             TaskActions(context).actions,
             unavailable(lambda: "not on the task board", *_ABOUT_THE_OWNER),
-            AgentActions(context).actions,
+            NeedActions(context).actions,
             Messaging(context).actions,
             self.search.actions,
             self.panes.actions,
