@@ -59,6 +59,16 @@ async def test_an_answer_to_what_is_decided_says_what_was(frozen: Frozen) -> Non
 
 
 @pytest.mark.long
+async def test_enter_on_a_plan_changes_nothing_and_says_open(frozen: Frozen) -> None:
+    async with opened(frozen, 80, 24) as stage:
+        await stage.press("!", "!")
+        await stage.sees("PLAN v2")
+        await stage.settles()
+        await stage.press("enter")
+        await stage.sees("open: only in a list")
+
+
+@pytest.mark.long
 async def test_answering_an_answered_question_says_so(frozen: Frozen) -> None:
     async with opened(frozen, 80, 24) as stage:
         await stage.app.open_need("question:docs:req-004290")

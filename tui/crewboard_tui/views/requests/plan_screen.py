@@ -686,7 +686,8 @@ class ReviewScreen(BaseScreen):
 
     @property
     def key_labels(self) -> Mapping[str, str]:
-        return {**super().key_labels, "list.open": "change", "plan.step": self._plan.turns or ""}
+        opens = {"list.open": "change"} if self._choosing else {}
+        return {**super().key_labels, **opens, "plan.step": self._plan.turns or ""}
 
     # ------------------------------------------------------------------------------------------------ answers
 
