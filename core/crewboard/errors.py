@@ -65,9 +65,16 @@ class LostLeaseError(CrewboardError):
 
 
 class TryLaterError(CrewboardError):
-    """The command may succeed later: the agent is at work, it refused, or a wait timed out."""
+    """The command may succeed later: the agent is at work, it refused, or a wait timed out.
+
+    A `remedy`, which ends the text, may name an option of a command: the dashboard puts its key after `why` instead.
+    """
 
     exit_code = ExitCode.TRY_LATER
+
+    def __init__(self, why: str, *, remedy: str = "") -> None:
+        super().__init__(f"{why}; {remedy}" if remedy else why)
+        self.why, self.remedy = why, remedy
 
 
 class NoSandboxError(CrewboardError):

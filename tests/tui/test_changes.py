@@ -497,6 +497,22 @@ async def test_what_cannot_be_merged_says_why(frozen: Frozen, repository: Reposi
 
 
 @pytest.mark.long
+async def test_a_merge_of_an_agent_at_work_names_the_key(frozen: Frozen, repository: Repository) -> None:
+    repository.snapshot("api", {"README.md": "# Ink\n"})
+    held = leases.take(frozen.directory.agent("api").lease)
+    assert held is not None
+    async with opened(frozen, 120, 30) as stage:
+        await stage.press("8")
+        await stage.sees("✓ merges cleanly")
+        await stage.press("a")
+        await stage.sees("so its work may be half done; wait for it, or take the last snapshot with n")
+        assert "--now" not in stage.all
+        await stage.press("n")
+        await stage.sees("✓ would commit")
+    leases.release(held)
+
+
+@pytest.mark.long
 async def test_a_key_asks_the_agent_to_resolve_its_conflicts(frozen: Frozen, repository: Repository) -> None:
     repository.snapshot("api", {"README.md": "# Ink\n"})
     repository.write({"README.md": "# Inkpot 2\n"})

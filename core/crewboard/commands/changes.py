@@ -793,11 +793,11 @@ def require_idle(team: Team, name: str, remedy: str) -> None:
     """Refuse what must not be done while an agent works; `remedy` says what to do instead.
 
     Raises:
-        TryLaterError: It is at work.
+        TryLaterError: It is at work; the error keeps the remedy apart.
     """
     if is_at_work(team, name):
         status = team.directory.agent(name).status.load_or_none()
         what = status.state if status is not None else "starting"
         # It may wait for an answer.
         why = f" ({status.doing})" if status is not None and what == "waiting" and status.doing else ""
-        raise TryLaterError(f"{name} is {what}{why}, so its work may be half done; {remedy}")
+        raise TryLaterError(f"{name} is {what}{why}, so its work may be half done", remedy=remedy)

@@ -262,6 +262,10 @@ class MergePage(BaseScreen):
                 checked.preview = preview
             except (CrewboardError, OSError) as error:
                 checked.refused = str(error)
+                # The remedy is for the command line; the only one here is about an agent at work.
+                if isinstance(error, TryLaterError) and error.remedy:
+                    last = self.context.key("accept.last")
+                    checked.refused = f"{error.why}; wait for it, or take the last snapshot with {last}"
             # With what is checked out: of a merge into another branch, the preview says nothing of that.
             if checked.preview is None or terms.into is not None:
                 with contextlib.suppress(CrewboardError, OSError):
