@@ -338,9 +338,14 @@ def test_the_course_of_a_run_that_ended_is_dropped(frozen: Frozen) -> None:
 def test_a_family_is_a_tree_of_what_a_process_started() -> None:
     child = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & wait"])
     try:
-        found = eventually(lambda: tree if len(tree := process_tree(child.pid)) > 1 else None, "the child")
+
+        def child_sleeps() -> tuple[ProcessNode, ...] | None:
+            # The child is a shell, too, until it runs its program.
+            tree = process_tree(child.pid)
+            return tree if len(tree) > 1 and tree[1].command.startswith("sleep 600") else None
+
+        found = eventually(child_sleeps, "the child")
         assert [(each.pid == child.pid, each.depth) for each in found] == [(True, 0), (False, 1)]
-        assert "sleep 600" in found[1].command
     finally:
         for each in reversed(process_tree(child.pid)):
             os.kill(each.pid, signal.SIGKILL)
