@@ -67,12 +67,12 @@ class CountedReply:
     def __init__(self) -> None:
         self.model = ""
         self.is_over = False
-        """It tells no more."""
+        """True once nothing that counts can follow."""
         self._usage: dict[str, Any] = {}
         self._body = bytearray()
         self._is_stream = False
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_PIECE)
-        # A reply is expected behind a request alone.
+        # h11 takes a reply only after a request.
         self._http.send(h11.Request(method="POST", target="/", headers=[("host", "api")]))
         self._http.send(h11.EndOfMessage())
 

@@ -76,7 +76,7 @@ class HireScreen(BaseScreen):
         )
 
     def _without_usual_model(self, profile: Profile) -> Profile:
-        """Return a profile without the model that an agent of its type gets anyway: it was hardly chosen."""
+        """Return a profile without the model that an agent of its type gets without it, too."""
         team, kind = self.context.team, self._types.get(profile.type)
         if kind is None or profile.model != commands_hire.choose_model(
             kind, None, team.worker_environment, team.config
