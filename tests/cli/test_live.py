@@ -405,8 +405,14 @@ def test_a_queued_foreground_spawn_tells_its_place_and_waits(offline: Cli) -> No
     late = offline("spawn", "fourth", "--type", "explore", "--prompt", "hello", "--timeout", "0.05")
     assert (late.code, "fourth has no result after 0.05 s and stays queued; " in late.err) == (75, True)
     assert offline("stop", "fourth").code == 0
+    left = offline.start("spawn", "fifth", "--type", "explore", "--prompt", "hello")
+    assert left.stderr is not None
+    assert select.select([left.stderr], [], [], 30)[0]
+    left.send_signal(signal.SIGINT)
+    assert "detached: fifth stays queued; " in finish(left).err
+    assert offline("stop", "fifth").code == 0
     waiting = offline.start("spawn", "second", "--type", "explore", "--prompt", "hello")
-    eventually(lambda: len(offline("status", "--json").json["agents"]) == 4, "the last agent")
+    eventually(lambda: len(offline("status", "--json").json["agents"]) == 5, "the last agent")
     eventually(lambda: "queued 2nd" in offline("status").out, "its place in the status")
     # The command looks by itself, and could look only after the others are gone.
     assert waiting.stderr is not None

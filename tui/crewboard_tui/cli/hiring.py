@@ -122,7 +122,7 @@ _hire_options = common.options(
     "--timeout",
     type=common.seconds,
     metavar="S",
-    help="Wait S seconds at most for the result (exit 75); the agent keeps working.",
+    help="Wait S seconds at most for the result (exit 75); the agent keeps working, or stays queued.",
 )
 @click.option(
     "--task",
@@ -665,9 +665,8 @@ class Following:
                 return None
             if self.timeout is not None and time.monotonic() - began >= self.timeout:
                 name, typed = self.assignment.agent, CommandLine.of(self.team)
-                does = "stays queued" if hosts.queued(self.team, name, self.assignment.run) else "keeps working"
                 raise TryLaterError(
-                    f"{name} has no result after {self.timeout:g} s and {does}; "
+                    f"{name} has no result after {self.timeout:g} s and {_goes_on(self.team, self.follower)}; "
                     f"`{typed(f'wait {name} --until idle,exited')}` waits on, `{typed(f'stop {name}')}` stops it"
                 )
             time.sleep(POLL_INTERVAL)
@@ -744,6 +743,11 @@ class Following:
         return ""
 
 
+def _goes_on(team: Team, follower: Follower) -> str:
+    """Return what an agent does while nobody waits for it."""
+    return "stays queued" if hosts.queued(team, follower.agent.name, follower.run) else "keeps working"
+
+
 def _tells_result(event: Event) -> bool:
     return isinstance(event, Sent) and event.message.type in ("result", "error")
 
@@ -754,7 +758,7 @@ def follow(
     """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code.
 
     Raises:
-        TryLaterError: There was no answer `timeout` seconds after the agent got the work. It keeps working.
+        TryLaterError: There was no answer `timeout` seconds after the agent got the work. It goes on.
     """
     team = session.team
     follower = Follower(team.directory.agent(name), "", 0)
@@ -772,7 +776,8 @@ def follow(
         if once and isinstance(outcome, Answer):
             wait_until(lambda: not leases.is_held(follower.agent.lease), BURIED_WITHIN)
     except KeyboardInterrupt:
-        note(f"\ndetached: {name} keeps working; `{command_for(team, f'journal {name} --follow')}` shows its progress")
+        shows = command_for(team, f"journal {name} --follow")
+        note(f"\ndetached: {name} {_goes_on(team, follower)}; `{shows}` shows its progress")
         return ExitCode.INTERRUPTED
     tell_lacking_servers(follower.agent)
     answer = outcome if isinstance(outcome, Answer) else None
