@@ -171,7 +171,10 @@ _TAKES_NONE = (
     r"(?i)not (?:a )?(?:support|multimodal|vision|enabled)|unsupported|only supported|support image input|text[- ]only|"
     r"at most 0|mmproj|unknown variant|not accept"
 )
-_PATH = r"messages\.(\d+)\.content\.(\d+)(?:\.tool_result\.content\.(\d+))?"
+_PATH = r"messages\.(\d+)\.content\.(\d+)(?:(?:\.tool_result)?\.content\.(\d+))?"
+"""The place of a block in the API's words, or in the `paths` of its error `image_dimensions_too_large`, as the SDK
+describes it since 2.14.
+"""
 
 
 def takes_none(error: str) -> bool:

@@ -239,6 +239,21 @@ def test_an_image_that_the_api_refuses_is_left_out(shared_crew_on: Make) -> None
     assert count_sent(server) == [0, 2, 1, 0, 0]
 
 
+@pytest.mark.long
+@of_answers
+def test_an_image_is_left_out_that_only_the_details_name(shared_crew_on: Make) -> None:
+    error = {"type": "invalid_request_error", "message": "An image is too large."}
+    paths = {"error_code": "image_dimensions_too_large", "paths": ["messages.2.content.0.content.0"]}
+    unfit = as_json({"type": "error", "error": {**error, "details": paths}}, 400)
+    with RawServer(read("a.png", "b.png"), unfit, DONE) as server:
+        crew = shared_crew_on(ANTHROPIC_BASE_URL=server.url)
+        for name in ("a.png", "b.png"):
+            (crew.root / name).write_bytes(png() + name.encode())
+        assert crew.run("detailed", "explore", "Look").text == "the end"
+    ((_, _, kept),) = sources(server.requests[-1])
+    assert kept.endswith(b"b.png")
+
+
 WORDS = {
     "llama.cpp": refusing("image input is not supported - hint: you may need to provide the mmproj", 500),
     "vLLM": refusing("At most 0 image(s) may be provided in one prompt."),

@@ -302,6 +302,11 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
     named = bool(text) and not endpoint.is_page(body)
     if (inner := _inner_message(said)) and inner not in text:
         text = f"{text.removesuffix('.')}: {inner}" if text else inner
+    details = said.get("details")
+    # The API names images that are too large here, and not always in its words.
+    paths = details.get("paths") if isinstance(details, dict) else None
+    if isinstance(paths, list) and not any(str(path) in text for path in paths):
+        text = f"{text} ({', '.join(map(str, paths))})"
     # The tags of a page say nothing to a reader.
     text = _PAGE if endpoint.is_page(body) else (text or otherwise or str(body))[:_MOST_SAID]
     if status == _NO_PAYMENT or _OF_ACCOUNT.search(f"{kind} {text}"):
