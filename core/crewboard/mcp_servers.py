@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, ValidationError, convert
 
-from crewboard import acceptances, env
-from crewboard.acceptances import Acceptance
+from crewboard import consent, env
 from crewboard.agent_types import AgentType
+from crewboard.consent import Acceptance
 from crewboard.errors import BadDataError, UsageError
 from crewboard.records.base import check_depth, describe_invalid
 from crewboard.redaction import hidden, is_secret, redact
@@ -261,7 +261,7 @@ _RECORDS = "mcp"
 
 def is_accepted(server: McpServer, root: Path, environment: Mapping[str, str]) -> bool:
     """Return True if the user accepted this server as it is now, or the type that brings it."""
-    record = acceptances.find(_RECORDS, server.name, root, environment)
+    record = consent.find(_RECORDS, server.name, root, environment)
     return server.with_type or (record is not None and record.sha256 == server.sha256(root))
 
 
@@ -273,7 +273,7 @@ def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> Non
     """
     key = server.sha256(root)
     record = Acceptance(server.name, os.path.realpath(root), key, parts=_digests(server, key))
-    acceptances.accept(_RECORDS, record, environment)
+    consent.accept(_RECORDS, record, environment)
 
 
 def _digests(server: McpServer, key: str) -> dict[str, str]:
@@ -287,12 +287,12 @@ def _digests(server: McpServer, key: str) -> dict[str, str]:
 
 def accepted_names(root: Path, environment: Mapping[str, str]) -> list[str]:
     """Return the names of servers of a workspace that the user accepted, also of those that are no longer there."""
-    return sorted(record.name for record in acceptances.find_all(_RECORDS, root, environment) if record.sha256)
+    return sorted(record.name for record in consent.find_all(_RECORDS, root, environment) if record.sha256)
 
 
 def changes(server: McpServer, root: Path, environment: Mapping[str, str]) -> list[str]:
     """Return which parts of a server's entry are not as the user last accepted them; none if that is not known."""
-    record = acceptances.find(_RECORDS, server.name, root, environment)
+    record = consent.find(_RECORDS, server.name, root, environment)
     if record is None or not record.sha256:
         return []
     now = _digests(server, record.sha256)
@@ -324,7 +324,7 @@ def revoke(name: str, root: Path, environment: Mapping[str, str]) -> bool:
     """
     was_accepted = name in accepted_names(root, environment)
     if was_accepted:
-        acceptances.accept(_RECORDS, Acceptance(name, os.path.realpath(root), ""), environment)
+        consent.accept(_RECORDS, Acceptance(name, os.path.realpath(root), ""), environment)
     return was_accepted
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from crewboard import acceptances, type_files
-from crewboard.acceptances import Acceptance
+from crewboard import consent, type_files
+from crewboard.consent import Acceptance
 from crewboard.errors import BadDataError, UsageError
 from crewboard.names import PROJECT_FILES, imports_of
 from crewboard.records.base import counted
@@ -255,7 +255,7 @@ def accepted_files(root: Path, environment: Mapping[str, str]) -> dict[str, str]
 
 def accepted(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the SHA-256 of each skill that the user accepted in a workspace, by name."""
-    return {each.name: each.sha256 for each in acceptances.find_all(_RECORDS, root, environment) if each.name}
+    return {each.name: each.sha256 for each in consent.find_all(_RECORDS, root, environment) if each.name}
 
 
 def accept(skill: ProjectSkill, root: Path, environment: Mapping[str, str]) -> None:
@@ -264,7 +264,7 @@ def accept(skill: ProjectSkill, root: Path, environment: Mapping[str, str]) -> N
     Raises:
         StorageError: It could not be recorded.
     """
-    acceptances.accept(_RECORDS, Acceptance(skill.name, os.path.realpath(root), skill.sha256), environment)
+    consent.accept(_RECORDS, Acceptance(skill.name, os.path.realpath(root), skill.sha256), environment)
 
 
 def not_accepted(root: Path, environment: Mapping[str, str]) -> list[str]:
@@ -275,7 +275,7 @@ def not_accepted(root: Path, environment: Mapping[str, str]) -> list[str]:
 
 def was_told(root: Path, environment: Mapping[str, str]) -> bool:
     """Return True if the user was told (`note_told`), or has accepted something of this workspace."""
-    return any(True for _ in acceptances.find_all(_RECORDS, root, environment))
+    return any(True for _ in consent.find_all(_RECORDS, root, environment))
 
 
 def note_told(root: Path, environment: Mapping[str, str]) -> None:
@@ -284,4 +284,4 @@ def note_told(root: Path, environment: Mapping[str, str]) -> None:
     Raises:
         StorageError: It could not be recorded.
     """
-    acceptances.accept(_RECORDS, Acceptance("", os.path.realpath(root), ""), environment)
+    consent.accept(_RECORDS, Acceptance("", os.path.realpath(root), ""), environment)

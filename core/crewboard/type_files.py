@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, field
 
-from crewboard import acceptances, models
+from crewboard import consent, models
 from crewboard.agent_types import (
     ALL_MCP,
     GATED_TOOLS,
@@ -616,12 +616,12 @@ def is_accepted(kind: AgentType, environment: Mapping[str, str]) -> bool:
     """
     if not kind.sha256:
         return True
-    record = acceptances.find("types", kind.name, Path(kind.root), environment)
+    record = consent.find("types", kind.name, Path(kind.root), environment)
     if record is not None:
         return (record.sha256, record.powers) == (kind.sha256, _powers(kind))
     try:
         # As older versions recorded it, for every workspace.
-        return (acceptances.folder("types", environment) / kind.sha256).read_text() == _powers(kind)
+        return (consent.folder("types", environment) / kind.sha256).read_text() == _powers(kind)
     except (OSError, ValueError):
         return False
 
@@ -632,8 +632,8 @@ def accept(kind: AgentType, environment: Mapping[str, str]) -> None:
     Raises:
         StorageError: It could not be recorded.
     """
-    record = acceptances.Acceptance(kind.name, os.path.realpath(kind.root), kind.sha256, _powers(kind))
-    acceptances.accept("types", record, environment)
+    record = consent.Acceptance(kind.name, os.path.realpath(kind.root), kind.sha256, _powers(kind))
+    consent.accept("types", record, environment)
 
 
 def _powers(kind: AgentType) -> str:

@@ -16,7 +16,7 @@ from crewboard.sandbox.host_paths import HostPaths
 from crewboard.sandbox.level import Level
 from crewboard.sandbox.policy import Policy
 from crewboard.sandbox.sandbox import Sandbox
-from crewboard.store.ownership import marks
+from crewboard.store.team_marks import marks
 from crewboard.unix import syscalls
 from crewboard.worker.tools import workspace
 from tests.crew import eventually

@@ -22,7 +22,7 @@ from crewboard.records.agents import Spec, Worktree
 from crewboard.records.processes import Supervisor
 from crewboard.records.team import Member
 from crewboard.sandbox.sandbox import open_sandbox
-from crewboard.store import agents, leases, mailbox, ownership, roster
+from crewboard.store import agents, leases, mailbox, roster, team_marks
 from crewboard.store import layout as layout_module
 from crewboard.store.layout import TeamDirectory, find_root
 from tests.cli.shell import Cli, Inside
@@ -57,7 +57,7 @@ def cli_in(folder: Path, tmp_path: Path) -> Cli:
 def test_a_team_is_its_makers_own(own: TeamDirectory) -> None:
     assert not own.is_foreign()
     own.require_adopted()
-    assert ownership.secret_file().stat().st_mode & 0o777 == 0o600
+    assert team_marks.secret_file().stat().st_mode & 0o777 == 0o600
 
 
 def test_a_copy_is_foreign_until_it_is_adopted(own: TeamDirectory, foreign: TeamDirectory) -> None:
@@ -87,10 +87,10 @@ def test_a_made_up_mark_is_worth_nothing(foreign: TeamDirectory, text: str) -> N
 
 @pytest.mark.parametrize("kind", ["a link to a mark", "a pipe", "a folder"])
 def test_only_a_regular_file_is_a_mark(own: TeamDirectory, foreign: TeamDirectory, kind: str) -> None:
-    mark = foreign.path / ownership.MARKS
+    mark = foreign.path / team_marks.MARKS
     mark.unlink()
     if kind == "a link to a mark":
-        mark.symlink_to(own.path / ownership.MARKS)
+        mark.symlink_to(own.path / team_marks.MARKS)
     elif kind == "a pipe":
         os.mkfifo(mark)
     else:
@@ -104,7 +104,7 @@ def test_no_secret_of_another_making_marks_a_team(own: TeamDirectory, kind: str,
     known = tmp_path / "known"
     known.write_bytes(b"x" * 32)
     known.chmod(0o600)
-    secret = ownership.secret_file()
+    secret = team_marks.secret_file()
     secret.unlink()
     if kind == "a link to another secret":
         secret.symlink_to(known)
@@ -145,7 +145,7 @@ def test_a_team_exchanged_while_its_supervisor_starts_gets_none(
         foreign.path.rename(tmp_path / "unused")
         (tmp_path / "other").rename(foreign.path)
 
-    inode_mark, _ = ownership.marks(own.path)
+    inode_mark, _ = team_marks.marks(own.path)
 
     def exchange(*_: object) -> Path:
         (own.root / ".crewboard").rename(tmp_path / "aside")

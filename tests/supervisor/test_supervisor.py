@@ -533,7 +533,7 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
     directory: TeamDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What concerns this whole process is left out.
-    monkeypatch.setattr(files, "_ownership_checks", [])
+    monkeypatch.setattr(files, "_checks_before_writing", [])
     monkeypatch.setattr(process, "adopt_orphans", lambda: None)
 
     async def supervise(team: TeamDirectory, lock: Held) -> None:
@@ -546,7 +546,7 @@ def test_a_supervisor_whose_lock_was_removed_writes_nothing(
     monkeypatch.setattr(supervisor_main, "supervise", supervise)
     directory.make_folder("agents/scout")
     assert supervisor_main.run(directory) == 0
-    assert len(files._ownership_checks) == 1
+    assert len(files._checks_before_writing) == 1
 
 
 @of_processes

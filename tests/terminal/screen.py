@@ -13,7 +13,7 @@ from typing import Any, Self
 import pexpect
 import pyte
 
-from crewboard.store.ownership import marks, secret_file
+from crewboard.store.team_marks import marks, secret_file
 from tests.crew import eventually
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from crewboard.commands import answers, settings, stop, undo
+from crewboard.commands import answers, put_back, settings, stop
 from crewboard.offline.reply import Reply
 from crewboard.protocol import requests
 from crewboard.readmodel.needs import summarise
@@ -112,7 +112,7 @@ def test_an_undo_ends_a_collision(shared_crew: Crew) -> None:
     finish(shared_crew, hal)
     finish(shared_crew, ivy)
     shared_crew.wait_for("ivy", "idle")
-    undo.undo_file_tools(shared_crew.team, "ivy")
+    put_back.undo_file_tools(shared_crew.team, "ivy")
     assert needs(shared_crew, "hal") == []
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from crewboard import engines, env
-from crewboard.commands import answers, control, rules, undo
+from crewboard.commands import answers, control, put_back, rules
 from crewboard.commands import hire as hiring
 from crewboard.errors import UsageError
 from crewboard.protocol import requests
@@ -73,7 +73,7 @@ def test_a_change_is_decided_journalled_and_undone(crew: Crew) -> None:
     assert requests.load_all(crew.directory) == []
     seen = as_json.agent(crew.see("e"), crew.directory)
     assert (seen["engine"]["own_tools"], seen["worktree"]) == (False, None)
-    undo.undo_file_tools(crew.team, "e")
+    put_back.undo_file_tools(crew.team, "e")
     assert not (crew.root / "a.txt").exists()
     assert (crew.root / "b.txt").read_text() == "old\n"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crewboard import engines
-from crewboard.commands import answers, messages, undo
+from crewboard.commands import answers, messages, put_back
 from crewboard.commands import hire as hiring
 from crewboard.offline import service
 from crewboard.offline.reply import Reply
@@ -178,7 +178,7 @@ def test_claude_code_has_no_tools_but_ours_where_it_is_gated(real: Crew) -> None
     assert not (real.root / "b.txt").exists()
     assert [each.type for each in requests.load_all(real.directory)] == ["plan_approval"]
     real.wait_for("e", "idle")
-    undo.undo_file_tools(real.team, "e")
+    put_back.undo_file_tools(real.team, "e")
     assert (real.root / "a.txt").read_text() == "old"
 
 

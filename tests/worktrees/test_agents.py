@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers, changes, messages, settings, stop, tasks, undo
+from crewboard.commands import answers, changes, messages, put_back, settings, stop, tasks
 from crewboard.commands import hire as hiring
 from crewboard.commands.context import Team
 from crewboard.errors import UsageError
@@ -536,7 +536,7 @@ def test_two_checkouts_that_do_not_merge_are_a_need_by_themselves(made: Made) ->
         crew.wait_for(name, "idle")
     (need,) = eventually(lambda: collisions_of(crew), "the need")
     assert (need.agent, need.other, need.files, need.in_worktrees) == ("amy", "bob", ("api.py",), True)
-    undo.undo_in_checkout(crew.team, "bob")
+    put_back.undo_in_checkout(crew.team, "bob")
     assert collisions_of(crew) == [], "what was put back collides no more"
 
 

@@ -11,7 +11,7 @@ from typing import Self
 import pytest
 from msgspec.structs import replace
 
-from crewboard.commands import changes, context, messages, undo
+from crewboard.commands import changes, context, messages, put_back
 from crewboard.commands.context import Team
 from crewboard.errors import BadDataError, TryLaterError, UsageError
 from crewboard.records.agents import Spec
@@ -101,13 +101,13 @@ def test_the_last_assignment_is_reversed_and_then_the_one_before(crew_on: Callab
     between = contents(crew.root)
     crew.answer_to("bob", messages.send(crew.team, "bob", "go on").id)
     crew.wait_for("bob", "idle")
-    assert [each.path for each in undo.undo_file_tools(crew.team, "bob").files] == ["a.py"]
+    assert [each.path for each in put_back.undo_file_tools(crew.team, "bob").files] == ["a.py"]
     assert contents(crew.root) == {**between, "lib/made": b"x\n"}
     (crew.root / "lib/made").unlink()
-    assert [each.removed for each in undo.undo_file_tools(crew.team, "bob").files] == [True, False]
+    assert [each.removed for each in put_back.undo_file_tools(crew.team, "bob").files] == [True, False]
     assert contents(crew.root) == before
     with pytest.raises(UsageError, match="no more changes"):
-        undo.undo_file_tools(crew.team, "bob")
+        put_back.undo_file_tools(crew.team, "bob")
     # Told, and yet at rest: such mail waits for the next turn.
     told = [each for each in mailbox.read(crew.directory, "bob").messages if each.type == "files_put_back"]
     assert ["lib/new.py (removed)" in each.content for each in told] == [False, True]
@@ -129,7 +129,7 @@ def test_modes_line_ends_and_bytes_come_back(team: Team, bob: Hand) -> None:
     bob("write_file", path="run.sh", content="rm\n")
     bob("write_file", path="raw.bin", content="new")
     bob("edit_file", path="dos.txt", old_text="b", new_text="c\nd")
-    undo.undo_file_tools(team, "bob")
+    put_back.undo_file_tools(team, "bob")
     assert contents(root) == before
     assert (root / "run.sh").stat().st_mode & 0o777 == 0o750
 
@@ -138,9 +138,9 @@ def test_a_file_that_was_changed_since_is_named_and_nothing_is_touched(team: Tea
     write(team.directory.root, {"new/deep/b.py": "mine\n"})
     before = contents(team.directory.root)
     with pytest.raises(BadDataError, match=r"new/deep/b.py \(it was changed since\)"):
-        undo.undo_file_tools(team, "bob")
+        put_back.undo_file_tools(team, "bob")
     assert contents(team.directory.root) == before
-    undo.undo_file_tools(team, "bob", path="a.py")
+    put_back.undo_file_tools(team, "bob", path="a.py")
     assert (team.directory.root / "a.py").read_text() == "one\ntwo\n"
     assert (team.directory.root / "new/deep/b.py").read_text() == "mine\n"
 
@@ -150,9 +150,9 @@ def test_a_file_that_another_agent_changed_since_names_that_agent(team: Team, bo
     gil.begin("later")
     gil("write_file", path="new/deep/b.py", content="gil\n")
     with pytest.raises(BadDataError, match=r"b.py \(gil changed it since; `.* undo gil` first\)"):
-        undo.undo_file_tools(team, "bob")
-    undo.undo_file_tools(team, "gil")
-    assert undo.undo_file_tools(team, "bob").assignment == "first"
+        put_back.undo_file_tools(team, "bob")
+    put_back.undo_file_tools(team, "gil")
+    assert put_back.undo_file_tools(team, "bob").assignment == "first"
 
 
 def test_what_another_program_did_in_between_is_not_reversed(team: Team, bob: Hand) -> None:
@@ -160,7 +160,7 @@ def test_what_another_program_did_in_between_is_not_reversed(team: Team, bob: Ha
     file_server.answer(bob.workspace, {"name": "read_file", "input": {"path": "a.py"}})
     bob("write_file", path="a.py", content="last\n")
     with pytest.raises(BadDataError, match="something else than the agent's file tools"):
-        undo.undo_file_tools(team, "bob")
+        put_back.undo_file_tools(team, "bob")
     assert (team.directory.root / "a.py").read_text() == "last\n"
 
 
@@ -169,7 +169,7 @@ def test_a_kill_between_keeping_and_writing_loses_nothing(team: Team, bob: Hand,
     bob.begin("second")
     bob("write_file", path="a.py", content="half\n", made=made, result=False)
     bob.begin("third")
-    found = undo.undo_file_tools(team, "bob")
+    found = put_back.undo_file_tools(team, "bob")
     assert (team.directory.root / "a.py").read_text() == "one\n2\n"
     assert found.assignment == "second"
 
@@ -178,10 +178,10 @@ def test_an_undo_that_was_killed_is_finished(team: Team, bob: Hand, monkeypatch:
     with monkeypatch.context() as broken:
         broken.setattr(Tree, "remove", None)
         with pytest.raises(TypeError):
-            undo.undo_file_tools(team, "bob")
+            put_back.undo_file_tools(team, "bob")
     assert (team.directory.root / "a.py").read_text() == "one\ntwo\n"
     assert bob.agent.undone.load() is None
-    undo.undo_file_tools(team, "bob")
+    put_back.undo_file_tools(team, "bob")
     assert not (team.directory.root / "new").exists()
 
 
@@ -193,7 +193,7 @@ def test_a_folder_that_became_a_link_leads_nowhere(team: Team, bob: Hand, where:
     there.rename(team.directory.root / "moved")
     there.symlink_to(outside)
     with pytest.raises(BadDataError, match="no folder any more"):
-        undo.undo_file_tools(team, "bob")
+        put_back.undo_file_tools(team, "bob")
     assert (outside / "deep/b.py").exists()
     assert (outside / "b.py").exists()
     assert (team.directory.root / "a.py").read_text() == "one\n2\n"
@@ -205,7 +205,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(team: Team, bob: Hand, tmp_pa
     (team.directory.root / "a.py").unlink()
     (team.directory.root / "a.py").symlink_to(outside)
     with pytest.raises(BadDataError, match="no regular file"):
-        undo.undo_file_tools(team, "bob")
+        put_back.undo_file_tools(team, "bob")
     assert outside.read_text() == "one\n2\n"
 
 
@@ -216,7 +216,7 @@ def test_what_has_a_name_outside_is_not_kept(team: Team, bob: Hand, tmp_path: Pa
     bob("write_file", path="linked", content="x\n")
     assert not [path for path in bob.agent.kept.iterdir() if path.read_text() == "secret\n"]
     with pytest.raises(BadDataError, match="hard link"):
-        undo.undo_file_tools(team, "bob", path="linked")
+        put_back.undo_file_tools(team, "bob", path="linked")
 
 
 def test_the_oldest_content_goes_when_too_much_is_kept(team: Team, bob: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,9 +224,9 @@ def test_the_oldest_content_goes_when_too_much_is_kept(team: Team, bob: Hand, mo
     bob.begin("second")
     bob("write_file", path="raw.bin", content="new")
     assert len(list(bob.agent.kept.iterdir())) == 1
-    undo.undo_file_tools(team, "bob")
+    put_back.undo_file_tools(team, "bob")
     with pytest.raises(BadDataError, match=r"a.py \(its old content is not kept any more\)"):
-        undo.undo_file_tools(team, "bob")
+        put_back.undo_file_tools(team, "bob")
 
 
 def test_a_change_that_came_between_check_and_write_is_not_overwritten(team: Team, bob: Hand) -> None:
@@ -241,10 +241,10 @@ def test_a_change_that_came_between_check_and_write_is_not_overwritten(team: Tea
 def test_an_agent_at_work_is_not_undone(team: Team, bob: Hand) -> None:
     set_status(team, "bob", state="working")
     with alive(team, "bob"), pytest.raises(TryLaterError, match=r"bob is working.*; wait for it, or stop it"):
-        undo.undo_file_tools(team, "bob")
+        put_back.undo_file_tools(team, "bob")
     set_status(team, "bob", state="waiting", doing="plan waits for approval")
     with alive(team, "bob"), pytest.raises(TryLaterError, match=r"bob is waiting \(plan waits for approval\), so"):
-        undo.undo_file_tools(team, "bob")
+        put_back.undo_file_tools(team, "bob")
 
 
 def test_undo_in_the_shared_tree_in_words_and_as_json(team: Team, bob: Hand) -> None:
@@ -298,8 +298,8 @@ class Desk:
         """Return the hash of the whole checkout."""
         return snapshot.take(self.team.directory, self.name, self.spec).tree
 
-    def undo(self, **chosen: object) -> undo.PutBack:
-        return undo.undo_in_checkout(self.team, self.name, **chosen)  # type: ignore[arg-type]
+    def undo(self, **chosen: object) -> put_back.PutBack:
+        return put_back.undo_in_checkout(self.team, self.name, **chosen)  # type: ignore[arg-type]
 
 
 LINES = "".join(f"line {number}\n" for number in range(40))

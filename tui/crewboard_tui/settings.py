@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from msgspec import Struct, field
 
-from crewboard import BadDataError, CrewboardError, UntrustedError, UsageError, acceptances, endpoint, env
+from crewboard import BadDataError, CrewboardError, UntrustedError, UsageError, consent, endpoint, env
 from crewboard.records.messages import LastVisit
 from crewboard.store import files, roster
 from crewboard.store.layout import record_of
@@ -207,8 +207,8 @@ def accept(root: Path, content: bytes, environment: Mapping[str, str]) -> None:
     Raises:
         StorageError: It could not be recorded.
     """
-    record = acceptances.Acceptance(FILE, os.path.realpath(root), sha256(content))
-    acceptances.accept(_ACCEPTED, record, environment)
+    record = consent.Acceptance(FILE, os.path.realpath(root), sha256(content))
+    consent.accept(_ACCEPTED, record, environment)
 
 
 class Files(Struct):
@@ -231,7 +231,7 @@ class Files(Struct):
     _users_themes: frozenset[str] = frozenset()
 
     def take_project(self, root: Path, environment: Mapping[str, str]) -> None:
-        record = acceptances.find(_ACCEPTED, FILE, root, environment)
+        record = consent.find(_ACCEPTED, FILE, root, environment)
         try:
             content = read_project(root)
         except BadDataError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from crewboard.store import ownership
+from crewboard.store import team_marks
 
 PROGRAM: Final = "claude-code"
 """`AttachedTeam.program` of the teams that this package mirrors."""
@@ -75,7 +75,7 @@ def _mirrors_in(folder: Path) -> list[tuple[Path, dict[str, Any] | None]]:
         config, changed, attached = team / "config.json", 0.0, None
         # Where it cannot be read whether a mirror is foreign, the code that uses the mirror refuses it.
         with contextlib.suppress(OSError):
-            if not ownership.is_marked(team):
+            if not team_marks.is_marked(team):
                 continue
         try:
             changed = config.stat().st_mtime

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from crewboard import endpoint
-from crewboard.store import ownership
+from crewboard.store import team_marks
 
 _SECRETS_OF_THE_SYSTEM = tuple(
     Path(name)
@@ -45,7 +45,7 @@ _MOST_SEARCHED = 64 * 1024
 
 def of_this_machine() -> tuple[Path, ...]:
     """Return the files and folders with secrets outside of homes that this process, usually root's, may read."""
-    named = (*_SECRETS_OF_THE_SYSTEM, ownership.secret_file(), *endpoint.credential_files(os.environ))
+    named = (*_SECRETS_OF_THE_SYSTEM, team_marks.secret_file(), *endpoint.credential_files(os.environ))
     return tuple(path for path in named if os.access(path, os.R_OK))
 
 

@@ -23,7 +23,7 @@ from typing import Self
 
 from crewboard.names import PROJECT_FILES
 from crewboard.sandbox.host_paths import is_below
-from crewboard.store import ownership
+from crewboard.store import team_marks
 from crewboard.store.layout import HOME as TEAMS
 from crewboard.unix import programs as linux_programs
 
@@ -333,7 +333,7 @@ def own_teams(folders: list[str]) -> list[Path]:
 
 def _is_own(team: str) -> bool:
     try:
-        return ownership.is_marked(Path(team))
+        return team_marks.is_marked(Path(team))
     except OSError:
         return False
 

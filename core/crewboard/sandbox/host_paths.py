@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crewboard.sandbox import credentials
-from crewboard.store import ownership
+from crewboard.store import team_marks
 from crewboard.store.layout import HOME as TEAMS
 
 _SYSTEM = tuple(
@@ -104,7 +104,7 @@ class HostPaths:
         folders = {root, *inside}
         # Text, not Path: this is done before each command.
         known = [
-            str(ownership.secret_file()),
+            str(team_marks.secret_file()),
             *map(str, self.secrets),
             *credentials.below(folders),
         ]

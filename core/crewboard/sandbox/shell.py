@@ -321,7 +321,7 @@ async def run_check(
     Raises:
         StorageError: The output cannot be kept.
     """
-    files.require_ownership()
+    files.check_before_writing()
     at = time.strftime("%Y%m%d-%H%M%S", time.localtime(now()))
     path = team.results / f"{name}-check-{at}-{mailbox.new_id()[:8]}.txt"
     with files.storage_errors(f"cannot keep the output of the check in {path}"):

@@ -33,7 +33,7 @@ from pathlib import Path
 
 from crewboard.errors import BadDataError, LostLeaseError, StorageError, UntrustedError
 from crewboard.names import TEAMS_FOLDER
-from crewboard.store import ownership
+from crewboard.store import team_marks
 
 MAX_LINE = 16 * 1024 * 1024
 """Longest line, in bytes, that a reader accepts; a longer one counts as damaged."""
@@ -57,21 +57,21 @@ StrPath = str | Path
 _Span = tuple[int, int]
 """A part of a file that this process wrote: offset and length."""
 
-_ownership_checks: list[Callable[[], None]] = []
+_checks_before_writing: list[Callable[[], None]] = []
 
 
 def require_before_writing(check: Callable[[], None]) -> None:
     """Call `check` before each later change that this process makes to a file. It raises to refuse the change."""
-    _ownership_checks.append(check)
+    _checks_before_writing.append(check)
 
 
-def require_ownership() -> None:
+def check_before_writing() -> None:
     """Return if this process may still write.
 
     Raises:
         LostLeaseError: The directory that it belongs to was removed, moved or replaced.
     """
-    for check in _ownership_checks:
+    for check in _checks_before_writing:
         check()
 
 
@@ -91,10 +91,10 @@ def require_own_team(path: StrPath) -> None:
     above, found, below = str(path).partition(f"/{TEAMS_FOLDER}/")
     name, _, rest = below.partition("/")
     team = f"{above}{found}{name}"
-    if not rest or team in _own_teams or rest == ownership.MARKS or rest.startswith(f".{ownership.MARKS}."):
+    if not rest or team in _own_teams or rest == team_marks.MARKS or rest.startswith(f".{team_marks.MARKS}."):
         return
     try:
-        if ownership.is_marked(Path(team)):
+        if team_marks.is_marked(Path(team)):
             _own_teams.add(team)
         elif os.path.lexists(team):
             raise UntrustedError(
@@ -219,13 +219,13 @@ def locked(path: StrPath) -> Iterator[None]:
     Raises:
         StorageError: The lock file cannot be opened: the team is gone or read-only.
     """
-    require_ownership()
+    check_before_writing()
     with storage_errors(f"cannot lock {path}"):
         fd = open_private(path, os.O_RDWR)
     try:
         with storage_errors(f"cannot lock {path}"):
             fcntl.flock(fd, fcntl.LOCK_EX)
-        require_ownership()
+        check_before_writing()
         yield
     finally:
         # The descriptor is closed even if close() fails, and the lock is released with it.
@@ -270,12 +270,12 @@ def _append(path: StrPath, line: bytes, at: int | None) -> tuple[int, list[_Span
     if len(line) > MAX_LINE:
         raise BadDataError(f"a line of {len(line)} bytes for {path} is longer than the limit of {MAX_LINE} bytes")
     ours: list[_Span] = []
-    require_ownership()
+    check_before_writing()
     try:
         fd = open_private(path, os.O_RDWR | os.O_APPEND)
         try:
             # Again, because only now the file is certain to be in the directory that was checked.
-            require_ownership()
+            check_before_writing()
             end = _find_at(fd, path, at, line) if at is not None else None
             if end is None:
                 _write_line(fd, path, line, ours)
@@ -401,7 +401,7 @@ def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{threading.get_native_id()}.tmp")
     require_own_team(path)
-    require_ownership()
+    check_before_writing()
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _OPEN_FLAGS, _FILE_MODE)
         try:
@@ -412,7 +412,7 @@ def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        require_ownership()
+        check_before_writing()
         os.replace(temporary, path)
     except (OSError, LostLeaseError) as error:
         with contextlib.suppress(OSError):

@@ -45,7 +45,7 @@ from crewboard.records.team import (
     ToldNeeds,
     Workspace,
 )
-from crewboard.store import files, ownership
+from crewboard.store import files, team_marks
 from crewboard.store.file_store import FileStore
 from crewboard.store.interface import Key, Listener, Store
 from crewboard.store.json_records import RecordFolder, RecordKey
@@ -240,7 +240,7 @@ class TeamDirectory(Struct, frozen=True):
 
     supervisor_log = LocalPlace("supervisor.log")
     model_log = LocalPlace("model.log")
-    owners = LocalPlace(ownership.MARKS)
+    owners = LocalPlace(team_marks.MARKS)
     """The marks of the users who made or adopted the team."""
     inboxes = LocalPlace("inbox")
     results = LocalPlace("results")
@@ -472,7 +472,7 @@ class TeamDirectory(Struct, frozen=True):
         if not os.path.lexists(self.path):
             return False
         with files.storage_errors(f"cannot tell who made {self.path}"):
-            return not ownership.is_marked(self.path)
+            return not team_marks.is_marked(self.path)
 
     def require_adopted(self) -> None:
         """Refuse a team that this user neither made nor adopted. Whatever starts, resumes or sends calls this first.
@@ -498,7 +498,7 @@ class TeamDirectory(Struct, frozen=True):
         self.require_own()
         with files.storage_errors(f"cannot mark {self.path} as yours"):
             known = (files.read_file(self.owners) or b"").split()
-            files.replace_file(self.owners, _mark_lines([*known, *ownership.marks(self.path)]), durable=True)
+            files.replace_file(self.owners, _mark_lines([*known, *team_marks.marks(self.path)]), durable=True)
 
     def make(self, url: str | None = None) -> None:
         """Create every folder of the team, accessible to its owner only. With `url`, its records are kept there.
@@ -580,7 +580,7 @@ class TeamDirectory(Struct, frozen=True):
         new = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}")
         files.make_folder(new)
         try:
-            files.replace_file(new / self.owners.name, _mark_lines(ownership.marks(new, self.path)), durable=True)
+            files.replace_file(new / self.owners.name, _mark_lines(team_marks.marks(new, self.path)), durable=True)
             if url is not None:
                 files.replace_file(new / STORE, os.fsencode(url) + b"\n", durable=True)
             os.rename(new, self.path)
@@ -620,7 +620,7 @@ def _open_store(path: Path) -> Store:
     address = TeamDirectory(path).address
     store: Store = FileStore(str(path))
     with files.storage_errors(f"cannot tell who made {path}"):
-        if address is not None and not ownership.is_marked(path):
+        if address is not None and not team_marks.is_marked(path):
             return store
     if address is not None:
         store = remote_store(address, path.name)

@@ -343,7 +343,7 @@ class Server:
     def locked(self, lock: str, work: Callable[[], T]) -> T:
         """Return what `work` returns in one transaction, while no other one has this lock."""
         query = "SELECT pg_current_xact_id()::text FROM pg_advisory_xact_lock(hashtextextended(%s, 0))"
-        files.require_ownership()
+        files.check_before_writing()
         if self._inside.connection is not None:
             self.call(lambda connection, _: value_of(connection, query, (lock,)))
             return work()

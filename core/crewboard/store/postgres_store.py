@@ -289,7 +289,7 @@ class PostgresStore(Struct, frozen=True):
 
     def _write(self, name: str, function: str, *arguments: object) -> Any:
         """Call a function that writes under a name, and return what it returned."""
-        files.require_ownership()
+        files.check_before_writing()
         server = self._server
 
         def write(connection: "psycopg.Connection[Any]", again: bool) -> Any:

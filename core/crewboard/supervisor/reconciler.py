@@ -54,7 +54,7 @@ IDLE_TIMEOUT = 180.0
 KILL_GRACE = 2.0
 """Seconds between SIGTERM to a worker and SIGKILL to it and all that it started."""
 
-SHUTDOWN_TIMEOUT = 10.0
+STOP_GRACE = 10.0
 """Seconds that a worker may take to exit after it agreed to shut down."""
 
 EXIT_STATUS_TIMEOUT = 2.0
@@ -565,7 +565,7 @@ class Supervisor:
         if spec.want == "killed" and watched.term_at is None:
             self.terminate(watched)
         elif spec.want == "stopped" and watched.term_at is None:
-            watched.term_at = time.monotonic() + SHUTDOWN_TIMEOUT
+            watched.term_at = time.monotonic() + STOP_GRACE
         if watched.term_at is not None:
             left = watched.term_at + KILL_GRACE - time.monotonic()
             if left <= 0:

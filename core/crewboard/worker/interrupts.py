@@ -125,7 +125,7 @@ class Interrupts:
             WorkerExit: It was.
             LostLeaseError: The directory of this run was removed, moved or replaced.
         """
-        files.require_ownership()
+        files.check_before_writing()
         wanted = self._wanted()
         if self._terminated:
             raise WorkerExit("killed" if wanted == "killed" else "terminated", ExitCode.TERMINATED)

@@ -320,7 +320,7 @@ class RunState:
         if self._live_size > MAX_LIVE:
             mode, piece, self._live_size = "wb", self._live_tail, len(self._live_tail)
         # This text is a preview only: a full disk must not end the run because of it.
-        files.require_ownership()
+        files.check_before_writing()
         with contextlib.suppress(OSError), open(self.agent.live, mode, opener=files.open_private) as file:
             file.write(piece)
 
@@ -328,7 +328,7 @@ class RunState:
         """Remove the preview of the last reply or command."""
         self._live = self._live_tail = b""
         self._live_size = 0
-        files.require_ownership()
+        files.check_before_writing()
         with contextlib.suppress(OSError), open(self.agent.live, "wb", opener=files.open_private):
             pass
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from textual.app import App
 
     from crewboard import TeamView
-    from crewboard.commands.undo import PutBack
+    from crewboard.commands.put_back import PutBack
     from crewboard.engines import KnownEngine
 
 _NAMED = 3
@@ -377,14 +377,14 @@ class PuttingBack:
 
     def _undo(self, agent: AgentView, part: Part | None, *, dry_run: bool) -> "PutBack":
         # Imported here because it loads sandbox and git, for which the first picture need not wait.
-        from crewboard.commands import undo
+        from crewboard.commands import put_back
 
         team = self._context.team
         if agent.spec is None or agent.spec.worktree is None:
-            return undo.undo_file_tools(team, agent.name, dry_run=dry_run)
+            return put_back.undo_file_tools(team, agent.name, dry_run=dry_run)
         if part is None:
-            return undo.undo_in_checkout(team, agent.name, dry_run=dry_run)
-        found = undo.undo_in_checkout(team, agent.name, path=part.path, hunk=part.hunk, dry_run=dry_run)
+            return put_back.undo_in_checkout(team, agent.name, dry_run=dry_run)
+        found = put_back.undo_in_checkout(team, agent.name, path=part.path, hunk=part.hunk, dry_run=dry_run)
         if dry_run and found.snapshot != part.commit:
             again = self._context.key("changes.read")
             raise TryLaterError(f"{agent.name} has changed files since this was read; {again} reads them again")

@@ -13,7 +13,7 @@ import click
 
 from crewboard import BadDataError, CrewboardError, Team, UsageError, redaction
 from crewboard.commands import changes as commands_changes
-from crewboard.commands import undo as commands_undo
+from crewboard.commands import put_back as commands_put_back
 from crewboard.commands.context import command_for
 from crewboard.executed_files import diff_as_run
 from crewboard.records.base import counted, pick
@@ -28,11 +28,11 @@ from crewboard_tui.render.sanitize import is_revealing, revealing, safe_line
 
 if TYPE_CHECKING:
     from crewboard.commands.changes import Merge
-    from crewboard.commands.undo import PutBack
+    from crewboard.commands.put_back import PutBack
     from crewboard.worktrees.changes import Changes, KeyLine
 
 _LAST = "last"
-"""The value of `--assignment` without an id (`commands.undo.LAST`)."""
+"""The value of `--assignment` without an id (`commands.put_back.LAST`)."""
 
 _LETTERS = {"added": "A", "modified": "M", "deleted": "D", "renamed": "R", "type": "T"}
 
@@ -448,7 +448,7 @@ def undo(
     if name is not None and commands_changes.works_in_shared_tree(team, name):
         if hunk is not None or snapshot is not None:
             raise UsageError(f"--hunk and --snapshot need an agent with a worktree; {name} works in the shared tree")
-        put_back = commands_undo.undo_file_tools(team, name, assignment=assignment, path=path, dry_run=dry_run)
+        put_back = commands_put_back.undo_file_tools(team, name, assignment=assignment, path=path, dry_run=dry_run)
         _say_put_back(session, put_back, dry_run=dry_run)
         return
     if (assignment, path, hunk, snapshot) != (None, None, None, None):
@@ -458,7 +458,7 @@ def undo(
             raise UsageError("--hunk needs --file, which has the hunk")
         if snapshot is not None and (assignment is not None or path is not None):
             raise UsageError("--snapshot puts the whole checkout back; use it without --assignment and --file")
-        put_back = commands_undo.undo_in_checkout(
+        put_back = commands_put_back.undo_in_checkout(
             team, name, assignment=assignment, path=path, hunk=hunk, commit=snapshot, dry_run=dry_run
         )
         _say_put_back(session, put_back, dry_run=dry_run)

@@ -836,11 +836,11 @@ def info(session: Session) -> None:
     These are the program, the workspace and its teams, the project's files, your settings, and saved state. Nothing is
     made or changed. A supervisor listens in the first of the folders of sockets that is yours alone.
     """
-    from crewboard import acceptances
+    from crewboard import consent
     from crewboard.attach import places
     from crewboard.commands import profiles
     from crewboard.protocol import supervisor_client
-    from crewboard.store import ownership
+    from crewboard.store import team_marks
     from crewboard.supervisor.hook import HOOK_FILE
     from crewboard_tui import settings
     from crewboard_tui.keymap.user_file import keymap_path
@@ -874,8 +874,8 @@ def info(session: Session) -> None:
         "your skills": Path("~", type_files.SKILLS_FOLDER).expanduser(),
         "Claude Code": places.config_dir(os.environ),
         **{name: path for name, path in own.items() if path is not None},
-        **{f"accepted {name}": acceptances.folder(what, os.environ) for name, what in accepted.items()},
-        "ownership secret": ownership.secret_file(),
+        **{f"accepted {name}": consent.folder(what, os.environ) for name, what in accepted.items()},
+        "ownership secret": team_marks.secret_file(),
         **{f"sockets{which}": folder for which, folder in sockets},
     }
     found = [{"name": name, "path": str(path), "exists": os.path.lexists(path)} for name, path in paths.items()]

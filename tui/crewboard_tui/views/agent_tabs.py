@@ -363,7 +363,7 @@ def _call_line(call: Call) -> Line:
     return (Span(text), Span(note, "dim"), Span(missed, "warning"))
 
 
-def vitals_lines(page: Page) -> list[Line]:
+def process_and_cost_lines(page: Page) -> list[Line]:
     """Return process and calls of an agent; on a wide screen side by side, with graphs as high as there is room for."""
     calls = page.snapshot.get(CallsOf(page.agent.name)) or ()
     process = partial(
@@ -637,7 +637,7 @@ TABS: tuple[Tab, ...] = (
             page.snapshot.get(TouchedFiles()) or FileActivity(), page.agent.name, page.now, page.width
         )),
     Tab("Vitals", lambda name: (CrashOf(name), ProcessOf(name), CallsOf(name)),
-        vitals_lines),
+        process_and_cost_lines),
 )  # fmt: skip
 """The tabs from left to right."""
 
