@@ -1,7 +1,13 @@
-"""The rule for names of agents and teams. Checked in the command line, in tools and in each file that is read."""
+"""Names of agents, teams and mailboxes: the rule for them, and who reads which mailbox.
+
+The rule is checked in the command line, in tools and in each file that is read. `agents` are always the names on the
+roster. While no agent is called `lead`, the mailbox of that name is the operator's; mail to the lead goes there only
+while no agent with another name is the lead.
+"""
 
 import posixpath
 import re
+from collections.abc import Collection
 
 from crewboard.errors import UsageError
 
@@ -78,3 +84,30 @@ def check_new_team(name: str) -> str:
         UsageError: The name breaks the rule or is reserved.
     """
     return check_team(name, RESERVED_TEAMS | RESERVED_AGENTS)
+
+
+def mailboxes(agents: Collection[str]) -> list[str]:
+    """Return every name that mail can be sent to: the operator, the lead, and the agents."""
+    return [OPERATOR, LEAD, *(name for name in agents if name != LEAD)]
+
+
+def operator_mailboxes(agents: Collection[str]) -> frozenset[str]:
+    """Return the mailboxes that the operator reads."""
+    return frozenset({OPERATOR} if LEAD in agents else {OPERATOR, LEAD})
+
+
+def is_operator_mailbox(name: str, agents: Collection[str]) -> bool:
+    """Return True if the operator reads the mailbox `name`."""
+    return name in operator_mailboxes(agents)
+
+
+def require_recipient(name: str, agents: Collection[str]) -> str:
+    """Return `name` if mail can be sent to it.
+
+    Raises:
+        UsageError: No agent is called that; the message lists the names.
+    """
+    known = mailboxes(agents)
+    if name not in known:
+        raise UsageError(f"no agent of this team is called {name!r}; mail can go to {', '.join(known)}")
+    return name

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from crewboard.errors import UsageError
-from crewboard.protocol import addressing
+from crewboard.names import is_operator_mailbox, mailboxes, operator_mailboxes, require_recipient
+from crewboard.protocol import requests
 from crewboard.records.team import Config, Member
 from crewboard.store.layout import TeamDirectory
 
@@ -16,28 +17,28 @@ def _config(*names: str, lead_reviews: bool = False) -> Config:
 
 
 def test_mail_can_go_to_the_operator_the_lead_and_agents() -> None:
-    assert addressing.mailboxes(["a", "lead"]) == ["operator", "lead", "a"]
-    assert addressing.mailboxes(["a"]) == ["operator", "lead", "a"]
-    assert addressing.require_recipient("lead", ["a"]) == "lead"
+    assert mailboxes(["a", "lead"]) == ["operator", "lead", "a"]
+    assert mailboxes(["a"]) == ["operator", "lead", "a"]
+    assert require_recipient("lead", ["a"]) == "lead"
     with pytest.raises(UsageError, match="no agent of this team is called 'b'; mail can go to operator, lead, a"):
-        addressing.require_recipient("b", ["a"])
+        require_recipient("b", ["a"])
 
 
 def test_the_operator_reads_the_mail_of_a_missing_lead() -> None:
-    assert addressing.operator_mailboxes(["a"]) == {"operator", "lead"}
-    assert addressing.operator_mailboxes(["a", "lead"]) == {"operator"}
-    assert addressing.is_operator_mailbox("lead", ["a"])
-    assert not addressing.is_operator_mailbox("a", ["a"])
+    assert operator_mailboxes(["a"]) == {"operator", "lead"}
+    assert operator_mailboxes(["a", "lead"]) == {"operator"}
+    assert is_operator_mailbox("lead", ["a"])
+    assert not is_operator_mailbox("a", ["a"])
 
 
 def test_a_lead_of_another_name_sits_in_the_seat(tmp_path: Path) -> None:
     boss, worker = Member(name="boss", type="lead"), Member(name="a", type="code")
     config = Config(name="t", members=[worker, boss], plan_approver="lead")
-    assert config.lead == addressing.recipient("lead", config) == "boss"
+    assert config.lead == config.recipient("lead") == "boss"
     assert config.reports_to("a") == "boss"
     assert config.reports_to("boss") == "operator"
-    assert "boss" not in addressing.only_operator_answers(config, TeamDirectory(tmp_path), lambda: True)
-    assert "boss" in addressing.only_operator_answers(config, TeamDirectory(tmp_path), lambda: False)
+    assert "boss" not in requests.only_operator_answers(config, TeamDirectory(tmp_path), lambda: True)
+    assert "boss" in requests.only_operator_answers(config, TeamDirectory(tmp_path), lambda: False)
 
 
 def test_the_agent_called_lead_comes_before_another_lead() -> None:
@@ -60,4 +61,4 @@ def test_the_operator_answers_for_a_lead_that_cannot(
     names: tuple[str, ...], lead_reviews: bool, alive: bool, expected: set[str], tmp_path: Path
 ) -> None:
     config = _config(*names, lead_reviews=lead_reviews)
-    assert addressing.only_operator_answers(config, TeamDirectory(tmp_path), lambda: alive) == expected
+    assert requests.only_operator_answers(config, TeamDirectory(tmp_path), lambda: alive) == expected

@@ -40,10 +40,9 @@ from crewboard import (
 from crewboard.commands import answers as commands_answers
 from crewboard.commands import context, hire, messages, stop
 from crewboard.commands.context import POLL_INTERVAL, wait_until
-from crewboard.names import SYSTEM
+from crewboard.names import SYSTEM, mailboxes
 from crewboard.offline import scenario
 from crewboard.offline.scenario import Scenario, ScenarioAgent
-from crewboard.protocol import addressing
 from crewboard.readmodel.changes import ChangeReader
 from crewboard.readmodel.file_activity import FileAccessReader
 from crewboard.readmodel.usage import bill_team
@@ -309,7 +308,7 @@ def _count_work(path: Path, states: tuple[tuple[str, float], ...]) -> tuple[int,
     `states` are the agents with the times at which their states began: once one changes, it is counted again.
     """
     directory, names = TeamDirectory(path), [name for name, _ in states]
-    sent = sum(len(mailbox.read(directory, name).messages) for name in addressing.mailboxes(names))
+    sent = sum(len(mailbox.read(directory, name).messages) for name in mailboxes(names))
     accesses = [access for name in names for access in FileAccessReader(directory.agent(name)).read() if access.changed]
     removed = sum(access.removed or 0 for access in accesses)
     starts = (event for name in names for event in journal.history(directory.agent(name).journal))

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from msgspec import Struct, field
 
 from crewboard import LEAD, OPERATOR, Message, TeamView
-from crewboard.names import SYSTEM
-from crewboard.protocol.addressing import mailboxes, operator_mailboxes
+from crewboard.names import SYSTEM, mailboxes, operator_mailboxes
 from crewboard.readmodel import mail
 from crewboard.readmodel import reader as readmodel_reader
 from crewboard.readmodel import usage as readmodel_usage

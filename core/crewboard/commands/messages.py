@@ -8,8 +8,7 @@ from pathlib import Path
 from crewboard import media
 from crewboard.commands.context import CommandLine, Team, command_for
 from crewboard.errors import BadDataError, CrewboardError, StorageError, TryLaterError, UsageError
-from crewboard.names import LEAD, OPERATOR
-from crewboard.protocol import addressing
+from crewboard.names import LEAD, OPERATOR, is_operator_mailbox, require_recipient
 from crewboard.records.base import JsonValue, counted
 from crewboard.records.messages import Message
 from crewboard.records.requests import bound_to
@@ -30,7 +29,7 @@ def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> Message
     if not text.strip():
         raise UsageError("there is nothing to send: the text is empty")
     config = team.config
-    to = addressing.recipient(to, config)
+    to = config.recipient(to)
     files = read_attachments(team, [to], attach)
     kept = [agents.keep_media(team.directory.agent(to), *each) for each in files]
     metadata: dict[str, JsonValue] = {"attachments": [each.as_dict() for each in kept]} if kept else {}
@@ -53,7 +52,7 @@ def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -
         return []
     files, config = [_read_attachment(path) for path in attach], team.config
     for name in names:
-        to = addressing.recipient(name, config)
+        to = config.recipient(name)
         is_agent = config.member(to) is not None
         why = team.lacks(to).get("attached files") if is_agent else "only agents of crewboard take files"
         if why is not None:
@@ -95,7 +94,7 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
         raise UsageError("the team has no agent to send it to yet")
     config = team.config
     for name in names:
-        addressing.require_recipient(name, config.names)
+        require_recipient(name, config.names)
     ident = mailbox.new_id()
     sent: list[Message] = []
 
@@ -140,7 +139,7 @@ def _not_accepted(error: Exception, count: int) -> str:
 def is_listening(team: Team, name: str) -> bool:
     """Return True if mail to `name` is read now, by a running agent or by the operator."""
     config = team.config
-    if addressing.is_operator_mailbox(name, config.names):
+    if is_operator_mailbox(name, config.names):
         return True
     return agents.is_running(team.directory.agent(name), attached=config.attached is not None)
 

@@ -1,1 +1,1 @@
-"""The rules that several processes share: addressing, requests and their mail, results, the supervisor's socket."""
+"""The rules that several processes share: requests and their mail, reviews, collisions, the supervisor's socket."""

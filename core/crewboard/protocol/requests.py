@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 
 from crewboard import redaction
 from crewboard.errors import BadDataError, UsageError
-from crewboard.names import OPERATOR, SYSTEM
+from crewboard.names import OPERATOR, SYSTEM, operator_mailboxes
 from crewboard.records.agents import Terms
 from crewboard.records.base import JsonValue
 from crewboard.records.events import Answer
@@ -28,6 +28,7 @@ from crewboard.records.requests import (
     notes_in,
     require_shown,
 )
+from crewboard.records.team import Config
 from crewboard.store import mailbox, roster
 from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
@@ -414,3 +415,12 @@ def question_id(agent: str, call: str) -> str:
 def response_id(request: Request) -> str:
     """Return the id of the mail that contains the decision on a request."""
     return mailbox.derived_id(request.id, "answer")
+
+
+def only_operator_answers(config: Config, team: TeamDirectory, lead_is_alive: Callable[[], bool]) -> frozenset[str]:
+    """Return the recipients whose requests only the operator can answer.
+
+    The lead's are among them while it does not review plans, or is not running.
+    """
+    own = operator_mailboxes(config.names)
+    return own if lead_is_alive() and roster.lead_reviews(config, team) else own | {config.lead}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from crewboard.errors import StorageError
-from crewboard.protocol.addressing import mailboxes
+from crewboard.names import mailboxes
 from crewboard.readmodel.mail import MAX_HEADLINE, MailboxTail
 from crewboard.readmodel.needs import NEED_OF_REQUEST, format_minute, summarise
 from crewboard.readmodel.reader import TeamReader

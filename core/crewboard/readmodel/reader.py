@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from crewboard.errors import BadDataError, StorageError
-from crewboard.names import LEAD, SYSTEM
+from crewboard.names import LEAD, SYSTEM, operator_mailboxes
 from crewboard.protocol import collisions as protocol_collisions
 from crewboard.protocol import supervisor_client
-from crewboard.protocol.addressing import only_operator_answers, operator_mailboxes
+from crewboard.protocol.requests import only_operator_answers
 from crewboard.readmodel.hosts import HostReader
 from crewboard.readmodel.mail import Unread, UnreadResults
 from crewboard.readmodel.needs import Damage, TeamEvidence, find_needs

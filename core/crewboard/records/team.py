@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from crewboard.names import LEAD, OPERATOR
+from crewboard.names import LEAD, OPERATOR, require_recipient
 from crewboard.records.agents import Tokens
 from crewboard.records.base import Name, Record, Time
 
@@ -186,6 +186,14 @@ class Config(Record, kw_only=True):
         if to != LEAD:
             return to
         return OPERATOR if name == self.lead else self.lead
+
+    def recipient(self, name: str) -> str:
+        """Return the mailbox for mail to `name`; mail to `lead` goes to the agent that is the lead, whatever its name.
+
+        Raises:
+            UsageError: No agent is called that; the message lists the names.
+        """
+        return self.lead if name == LEAD else require_recipient(name, self.names)
 
     @property
     def removed_total(self) -> Removed:

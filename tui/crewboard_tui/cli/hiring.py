@@ -40,7 +40,6 @@ from crewboard.commands import profiles as commands_profiles
 from crewboard.commands.context import POLL_INTERVAL, CommandLine, command_for, create_command, wait_until
 from crewboard.names import check_agent
 from crewboard.protocol import requests, reviews, supervisor_client
-from crewboard.protocol.addressing import only_operator_answers
 from crewboard.readmodel.activity import describe
 from crewboard.readmodel.needs import summarise
 from crewboard.records.agents import HELD_REPEATS, Profile, Status
@@ -705,7 +704,7 @@ class Following:
         self._tell_wait(status)
         config = self.team.config
         lead = self.team.directory.agent(config.lead)
-        mine = only_operator_answers(config, self.team.directory, lambda: leases.is_held(lead.lease))
+        mine = requests.only_operator_answers(config, self.team.directory, lambda: leases.is_held(lead.lease))
         # What the agent waits for may itself wait for the operator.
         asking = {self.assignment.agent, status.awaits if status is not None else None}
         for request in requests.pending(self.team.directory):

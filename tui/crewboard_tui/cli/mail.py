@@ -10,7 +10,8 @@ import click
 from crewboard import Message, Team, UsageError
 from crewboard.commands import messages as commands_messages
 from crewboard.commands.context import command_for
-from crewboard.protocol import addressing, requests
+from crewboard.names import is_operator_mailbox, require_recipient
+from crewboard.protocol import requests
 from crewboard.readmodel.mail import MailReader, MessageView, as_approved, only_became_free
 from crewboard_tui.cli import common
 from crewboard_tui.cli.common import Session, as_json, clock, indented, note, note_damage, say, say_json
@@ -40,7 +41,7 @@ def send(session: Session, name: str, text: str | None, attach: tuple[Path, ...]
     if text is None and not attach:
         raise click.UsageError("Missing argument 'TEXT'; only with --attach it can be left out.")
     team, text = session.team, text or ""
-    addressing.require_recipient(name, team.config.names)
+    require_recipient(name, team.config.names)
     if text.strip() or attach:
         team.ensure()
     message = commands_messages.send(team, name, text, attach)
@@ -84,7 +85,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
     if everything and limit is not None:
         raise UsageError("use --all or --limit, not both")
     team = session.team
-    lead = addressing.recipient(name, team.config)
+    lead = team.config.recipient(name)
     if lead != name and not team.directory.inbox(name).size():
         # Mail to `lead` goes to this agent, and there is none from before it was the lead.
         note(f"{name} is {lead}")
@@ -111,7 +112,7 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
         return
     if not letters:
         note(f"the mailbox of {name} is empty")
-    person_reads = addressing.is_operator_mailbox(name, team.config.names)
+    person_reads = is_operator_mailbox(name, team.config.names)
     for is_free, run in groupby(shown, lambda each: only_became_free(each.message)):
         together = list(run)
         if is_free:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from crewboard import LEAD, OPERATOR, AgentView, HireOptions, TeamView, agent_types, pricing
 from crewboard.commands.context import CommandLine
-from crewboard.protocol.addressing import operator_mailboxes
+from crewboard.names import operator_mailboxes
 from crewboard.readmodel import mail
 from crewboard.readmodel.activity import SLOT
 from crewboard.readmodel.file_activity import FileActivity

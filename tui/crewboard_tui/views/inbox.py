@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from crewboard import LEAD, OPERATOR, TeamView
 from crewboard.commands import messages
-from crewboard.protocol.addressing import is_operator_mailbox, mailboxes, operator_mailboxes
+from crewboard.names import is_operator_mailbox, mailboxes, operator_mailboxes
 from crewboard.readmodel import mail as readmodel_mail
 from crewboard.readmodel.mail import MessageView, as_approved, is_notice, with_unreadable
 from crewboard_tui.actions.agents import AgentActions

@@ -17,8 +17,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from crewboard.names import SYSTEM
-from crewboard.protocol.addressing import operator_mailboxes
+from crewboard.names import SYSTEM, operator_mailboxes
 from crewboard.readmodel.needs import format_minute, outage_end
 from crewboard.readmodel.states import URGENCY
 from crewboard.readmodel.team import Need, TeamView, describe_runner, describe_storage

@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from crewboard.errors import UsageError
-from crewboard.names import OPERATOR, is_name
-from crewboard.protocol import addressing, requests
+from crewboard.names import OPERATOR, is_name, is_operator_mailbox
+from crewboard.protocol import requests
 from crewboard.records.events import Sent
 from crewboard.store import leases, mailbox, roster
 from crewboard.worker import inbox
@@ -33,7 +33,7 @@ async def send_message(context: Context, given: SendMessage) -> Outcome:
     if not is_name(given.to):
         raise UsageError(f"{given.to!r} is not a valid name")
     config = roster.load(context.team)
-    to = addressing.recipient(given.to, config)
+    to = config.recipient(given.to)
     if to == context.name:
         raise UsageError("this is your own name; name a teammate, lead or operator")
     if not given.content.strip():
@@ -43,7 +43,7 @@ async def send_message(context: Context, given: SendMessage) -> Outcome:
     message = mailbox.compose(context.name, to, "message", given.content, ident=ident, ts=context.now())
     sent = mailbox.send(context.team, message, durable=True)
     context.run_state.append(Sent(ts=context.now(), message=sent))
-    if addressing.is_operator_mailbox(to, config.names) or leases.is_held(context.team.agent(to).lease):
+    if is_operator_mailbox(to, config.names) or leases.is_held(context.team.agent(to).lease):
         return Outcome(f"sent to {to}")
     return Outcome(f"sent; {to} is not running and reads it when it runs again")
 
