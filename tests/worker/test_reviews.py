@@ -21,7 +21,8 @@ from crewboard.store import tasks as board
 from crewboard.store.interface import Held
 from crewboard.store.layout import TeamDirectory
 from crewboard.worker import inbox
-from crewboard.worker.assignments import Assignments, Limits, Results
+from crewboard.worker.assignments import Assignments, Results
+from crewboard.worker.limits import Limits
 from tests.crash.scenarios import at_work, worker
 from tests.crew import Crew, eventually
 from tests.model import calls, says
@@ -341,7 +342,7 @@ def test_feedback_is_not_overtaken_by_a_reminder_of_the_task(
     run_state = worker(team.directory, "ann")
     results = Results(run_state)
     results.answer("ok")
-    assignments = Assignments(run_state, results, Limits(run_state, results, is_priced=True))
+    assignments = Assignments(run_state, results, Limits(run_state, results.send, is_priced=True))
     look = inbox.look
     rejected: list[Request] = []
 

@@ -1,18 +1,16 @@
-"""The assignments of one worker: what starts them, what limits them, and how they end.
+"""The assignments of one worker: what starts them, and how they end. What limits them is in `limits.py`.
 
 They start with the hire prompt, mail, a task left in progress, or a task claimed from the board. At their end the
 result file is written first, then the answer is committed to the journal, then the mail is sent. So the worker after a
 crash sends what was committed and never asks the model again.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from crewboard.agent_types import describe_ended_terms
 from crewboard.errors import CrewboardError, ExitCode, StorageError
 from crewboard.names import OPERATOR
 from crewboard.protocol import requests, reviews
-from crewboard.records.base import counted
 from crewboard.records.events import Answer, Sent
 from crewboard.records.messages import RETRY
 from crewboard.records.team import Task
@@ -21,14 +19,12 @@ from crewboard.store.agents import is_starting
 from crewboard.worker import inbox
 from crewboard.worker.conversation import Assignment
 from crewboard.worker.interrupts import WorkerExit
+from crewboard.worker.limits import Limits
 from crewboard.worker.run_state import RunState
 from crewboard.worker.tools.tasks import describe, describe_proof
 
 OUTAGE_PAUSE = 60.0
 """Seconds after an outage of the API before an agent with `--autoclaim` tries again."""
-
-WARN_AT = 0.8
-"""Share of a budget at which the model and the agent that it reports to are warned."""
 
 _REASONS = {
     ExitCode.CREDENTIALS: "credentials",
@@ -175,72 +171,6 @@ class Results:
         message = mailbox.compose(self._name, to, kind, text, ident=ident, ts=run_state.now(), metadata=metadata)
         sent = mailbox.send(self._team, message, durable=True)
         run_state.append(Sent(ts=run_state.now(), message=sent))
-
-
-@dataclass(frozen=True)
-class ReachedLimit:
-    """A limit that is used up, or a budget that cannot be counted; `budget` is None for the number of model calls."""
-
-    text: str
-    budget: roster.BudgetShare | None = None
-
-
-class Limits:
-    """The limits of one worker and its team, compared with what they used."""
-
-    def __init__(self, run_state: RunState, results: Results, *, is_priced: bool) -> None:
-        self._run_state = run_state
-        self._results = results
-        self._is_priced = is_priced
-        self._spec = run_state.agent.spec.watch()
-
-    def check(self) -> ReachedLimit | None:
-        """Return the limit that forbids another model call.
-
-        If a budget is nearly used up, warn the model, and the agent that this one reports to.
-        """
-        run_state, shares = self._run_state, self._shares()
-        reached = self.reached(run_state.conversation.assignment, shares)
-        for each in shares if reached is None else ():
-            # Once per conversation.
-            if each.share >= WARN_AT and not run_state.conversation.warned:
-                text = f"{each.whose} budget of {each.budget} is used up to {each.share:.0%}"
-                told = f"{text}. Finish your work now, in a state from which others can continue."
-                run_state.take_in(instructions=[told], warned=True)
-                ident = mailbox.derived_id(run_state.name, "budget", run_state.spec.run, text)
-                self._results.send("budget_warning", text, ident=ident)
-        return reached
-
-    def reached(
-        self, assignment: Assignment | None = None, shares: list[roster.BudgetShare] | None = None
-    ) -> ReachedLimit | None:
-        """Return the limit that forbids another model call: a budget of these `shares`, or the calls of an assignment.
-
-        Without shares, they are those that this agent draws on.
-        """
-        # Limits may be changed while the run lasts.
-        most = (self._spec.get() or self._run_state.spec).flags.max_turns
-        if assignment is not None and assignment.calls - assignment.granted >= most:
-            return ReachedLimit(f"reached its limit of {counted(most, 'model call')} for one assignment")
-        shares = self._shares() if shares is None else shares
-        # The others end the run, in which a budget of the assignment has no meaning any more.
-        for share in sorted(shares, key=lambda each: each.by_terms):
-            if (text := roster.used_up([share])) is not None:
-                return ReachedLimit(text, share)
-        for share in shares:
-            # A model without a price would never reach a budget in money.
-            if share.budget.usd is not None and not self._is_priced:
-                text = (
-                    f"{share.whose} budget of {share.budget} cannot be counted: the price of "
-                    f"{self._run_state.spec.model} is unknown; add it to .crewboard/models.toml, or give the budget in "
-                    "tokens"
-                )
-                return ReachedLimit(text, share)
-        return None
-
-    def _shares(self) -> list[roster.BudgetShare]:
-        """Return the budgets that this agent draws on."""
-        return roster.budgets(self._run_state.team, self._run_state.name, self._run_state.used())
 
 
 class Assignments:

@@ -16,7 +16,7 @@ from crewboard.records.agents import State
 from crewboard.records.events import Reply
 from crewboard.sandbox import shell
 from crewboard.store import files, roster
-from crewboard.worker.assignments import Assignments, Limits, Results
+from crewboard.worker.assignments import Assignments, Results
 from crewboard.worker.interrupts import (
     FIRST_DELAY,
     MAX_DELAY,
@@ -26,6 +26,7 @@ from crewboard.worker.interrupts import (
     Interrupts,
     WorkerExit,
 )
+from crewboard.worker.limits import Limits
 from crewboard.worker.run_state import RunState
 from crewboard.worker.snapshots import Snapshots
 from crewboard.worker.tools.base import FileToolClient
@@ -103,7 +104,7 @@ class Life:
         self._team = run_state.team
         self._name = run_state.name
         self._results = Results(run_state)
-        self._limits = Limits(run_state, self._results, is_priced=is_priced)
+        self._limits = Limits(run_state, self._results.send, is_priced=is_priced)
         self._assignments = Assignments(run_state, self._results, self._limits)
 
     async def run(self) -> None:
