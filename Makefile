@@ -32,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export CUSTOM_COMPILE_COMMAND := make requirements
 
 # The versions of Claude Code that are tested: the oldest with teams, one in between, the newest.
-CLAUDE := 2.1.177 2.1.197 2.1.330
+CLAUDE := 2.1.177 2.1.197 2.1.330 2.1.332
 
 # The engines that are tested, by their programs and as crewboard/engines.py names their versions.
 ENGINES := claude-agent-acp@0.101.0 codex-acp@2.6.0

@@ -20,7 +20,7 @@ import pexpect
 from crewboard.offline.reply import Reply, Speed, events, message
 from tests.terminal.screen import close
 
-VERSIONS = ("2.1.177", "2.1.197", "2.1.330")
+VERSIONS = ("2.1.177", "2.1.197", "2.1.330", "2.1.332")
 
 ROOT = Path(__file__).parents[2]
 

@@ -106,7 +106,7 @@ def test_status_and_doctor_say_what_runs_the_agents(replay: Replay, tmp_path: Pa
     cli("attach", "--install")
     assert "· plans: you approve\n" in cli("status").out
     (row,) = (each for each in cli("doctor", "--json").json if each["name"] == "claude code")
-    assert (row["mark"], "outside of the tested range 2.1.177 to 2.1.330" in row["detail"]) == ("note", True)
+    assert (row["mark"], "outside of the tested range 2.1.177 to 2.1.332" in row["detail"]) == ("note", True)
 
 
 def test_commands_that_cannot_be_are_refused_with_65(replay: Replay, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from crewboard.records.agents import Tokens
 
-TESTED = ("2.1.177", "2.1.197", "2.1.330")
+TESTED = ("2.1.177", "2.1.197", "2.1.330", "2.1.332")
 """The versions whose files this was tested with, the oldest first."""
 
 LEAD = "team-lead"
