@@ -1,8 +1,8 @@
 """Blocks of the Messages API: breakpoints of the prompt cache in a request, and the reply as it streams in.
 
 The API sends what its documents say. Other servers leave out usage, ids or inputs, send numbers as null, give an id
-twice, end a call with the reason of a text, or send one JSON text to a streaming request. All that is settled here, so
-that what is journalled can be run, shown and sent back.
+twice, end a call with the stop reason of a text, or answer a streaming request with one JSON text. This module corrects
+all that, so that a journalled reply can be run, shown and sent back.
 """
 
 import codecs
@@ -23,31 +23,31 @@ from crewboard.records.events import INCOMPLETE, NOT_RUN, CacheMiss
 from crewboard.store.files import MAX_LINE
 
 MAX_INPUT = 1024 * 1024
-"""Bytes that the input of one tool call may have: more than the longest reply can hold."""
+"""Bytes that the input of one tool call may have: more than the most tokens of a reply can hold."""
 
 _MOST_TOKENS = 10**9
-"""Tokens of one reply beyond which a server's count is no count."""
+"""Tokens of one reply above which a server's count is taken for nonsense, and so for 0."""
 
 _MOST_QUOTED = 200
-"""Characters of a call's input that are quoted if it is no JSON."""
+"""Characters of a server's text that an error quotes, as of a call's input that is not JSON."""
 
 _OTHER_NAMES = {
     "stop": "end_turn", "eos": "end_turn", "length": "max_tokens", "max_output_tokens": "max_tokens",
     "model_length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal", "safety": "refusal",
 }  # fmt: skip
-"""Reasons to stop that gateways hand on in the words of the API behind them, some in capitals."""
+"""The API's stop reasons for those that gateways pass on in the words of the API behind them, some in capitals."""
 
 _KINDS_OF_PIECES = {"text": "text", "thinking": "thinking", "partial_json": "input_json"}
-"""The kind of a piece that does not say it, by the field that it has."""
+"""The type of a piece of a block that does not name its type, by the field that it has."""
 
 _KEPT_OF_MESSAGE = ("id", "model", "stop_reason", "stop_details", "input_transformations", "diagnostics")
-"""The fields of a whole message that are used, beside its blocks and counts."""
+"""The fields of the whole message that are kept, apart from its blocks and its usage."""
 
 _TOOK_OVER = "fallback_message"
-"""The type of the counts of a model that took over from one that refused."""
+"""The type of the entry in `usage.iterations` of a model that took over from one that refused."""
 
 _MOST_BESIDE_CALL = 200
-"""Characters before a call that a model writes as text, up to which that is a call, and no answer that quotes one."""
+"""Characters that may stand before a call written as text; with more, the text is an answer that quotes a call."""
 
 _THOUGHT = re.compile(r"\A.*?</think>", re.DOTALL)
 _WRITTEN_CALL = re.compile(
@@ -58,15 +58,15 @@ _WRITTEN_CALL = re.compile(
     r"|\A\s*(?P<bare>[{\[].*)",
     re.DOTALL,
 )
-"""A call as models write it, which a server without a parser for it hands on as text: those of Qwen and GLM, Llama,
-Mistral, and of models that write JSON alone."""
+"""A call in the form in which a model writes it, passed on as text by a server that has no parser for it: the forms of
+Qwen and GLM, of Llama, of Mistral, and of models that write JSON alone."""
 _WRITTEN_NAME = re.compile(r"\A\s*([\w.-]+)|<function=([\w.-]+)|\"name\"\s*:\s*\"([\w.-]+)\"")
 _INPUTS = frozenset({"arguments", "parameters", "input"})
 _PARTS_OF_CALL = _INPUTS | {"name", "type", "id", "function"}
-"""The keys of JSON that is a call: a name with one of these inputs. A tool's definition has more."""
+"""The only keys that JSON of a call has, `name` and one of `_INPUTS` among them. A tool's definition has others too."""
 
 _TEXTS = ("text", "thinking")
-"""Types of blocks that must have a text in the field of this name."""
+"""Types of blocks that must have a text, in the field that is called like the type."""
 
 
 class InputError(Exception):
@@ -74,11 +74,11 @@ class InputError(Exception):
 
 
 class BrokenInputError(InputError):
-    """A tool input that is no JSON, or has not all that its tool requires: another attempt may give a whole one."""
+    """A tool input that is not JSON, or lacks a field that its tool requires: another attempt may give a whole one."""
 
 
 class ServerError(Exception):
-    """A server sent an error where a reply was due, or in the middle of one. `body` is what it sent."""
+    """A server sent an error in place of a reply, or in the middle of one. `body` is the error as it came."""
 
     def __init__(self, body: object) -> None:
         super().__init__(str(body))
@@ -86,11 +86,15 @@ class ServerError(Exception):
 
 
 class PageError(Exception):
-    """A server sent a web page where a reply was due."""
+    """A server sent a web page in place of a reply."""
 
 
 class Finished(NamedTuple):
-    """A whole reply in the form that is kept. `malformed` says what is wrong with the input of a call, if any is."""
+    """A whole reply in the form that is journalled.
+
+    `refused` says, by id of the call, why an input cannot be kept. `malformed` is one of these reasons if the model may
+    give a whole input in another attempt; else None.
+    """
 
     content: list[dict[str, Any]]
     stop_reason: str
@@ -100,33 +104,36 @@ class Finished(NamedTuple):
 
 @dataclass
 class ReplyStream:
-    """One reply, from the response that carries it."""
+    """One reply, as it is read from the response of the server."""
 
     response: httpx2.Response
     blocks: list[dict[str, Any]] = field(default_factory=list)
-    """Each block, without the input of a call that came in pieces."""
+    """The blocks so far, without the inputs of calls that came in pieces."""
     inputs: dict[int, str] = field(default_factory=dict)
-    """Those inputs as JSON, by the place of their block. Of a long one, a little more than `MAX_INPUT`."""
+    """The inputs that came in pieces, as JSON, by the place of the block in `blocks`. A long one is cut soon after
+    `MAX_INPUT` characters, and is refused later."""
     said: dict[str, Any] = field(default_factory=dict)
-    """The fields of the whole message that came: `_KEPT_OF_MESSAGE`."""
+    """The fields in `_KEPT_OF_MESSAGE` that came, each with its newest value."""
     usage: dict[str, Any] = field(default_factory=dict)
-    """The newest counts: they are totals."""
+    """The newest value of each field of the usage, which is a total so far."""
     ended: bool = False
     """True if the server said that the message is whole."""
     stopped: bool = False
-    """True if it said why the model stopped, which comes behind all content."""
+    """True if the server gave the stop reason, which comes after all content."""
     _places: dict[Any, int] = field(default_factory=dict)
-    """The place of the newest block with each index that the server gave."""
+    """The place in `blocks` of the newest block with each index that the server gave."""
     _repeated: dict[int, str] = field(default_factory=dict)
-    """The newest piece of an input of which each piece began with the one before it, by the place of its block."""
+    """The newest piece of an input, by the place of its block, as long as each piece began with the one before it."""
 
     async def pieces(self) -> AsyncIterator[tuple[str, str]]:
-        """Read the reply, and yield the type and the text of each piece: `text`, `thinking`, `ping`, or something else.
+        """Read the reply, and yield the type and the text of each piece.
+
+        The type is `text`, `thinking`, `ping`, or empty for anything else, which has no text here.
 
         Raises:
-            ValueError: What came is no reply.
+            ValueError: The response is not a reply.
             ServerError: The server sent an error.
-            PageError: It sent a web page.
+            PageError: The server sent a web page.
         """
         try:
             async for event in _events(self.response):
@@ -188,7 +195,11 @@ class ReplyStream:
         return len(self.blocks) - 1
 
     def _add(self, index: object, piece: dict[str, Any]) -> tuple[str, str]:
-        """Add a piece to its block, which is the newest one if the server does not say."""
+        """Add a piece to its block, which is the newest one if there is no index; return its type and its text.
+
+        Raises:
+            ValueError: The piece is part of an input, and there is no call.
+        """
         given = piece.get("type") or next((kind for name, kind in _KINDS_OF_PIECES.items() if name in piece), "")
         kind = str(given).removesuffix("_delta")
         place = self._places.get(index) if index is not None else len(self.blocks) - 1 if self.blocks else None
@@ -221,9 +232,9 @@ class ReplyStream:
 
     @property
     def used(self) -> Tokens:
-        """Return the tokens that the server counted so far, 0 where it says nothing that is a count.
+        """Return the tokens that the server has counted so far; 0 for each kind without a valid count.
 
-        If another model took over, they are those of that one.
+        If another model took over, only its tokens are counted; `declined` has the others.
         """
         served = [each for each in self._attempts if each.get("type") == _TOOK_OVER]
         return _tokens_in({**self.usage, **(served[-1] if served else {})})
@@ -236,10 +247,7 @@ class ReplyStream:
 
     @property
     def dropped_thinking(self) -> bool:
-        """Return True if thinking of the request was left out because of its prefix.
-
-        Thinking that does not fit, and was shown to the model all the same, has the same reason and another type.
-        """
+        """Return True if the API ignored thinking in the request, because the text before it had changed."""
         changes = self.said.get("input_transformations")
         dropped = ("thinking_dropped", "prefix_binding_mismatch")
         return isinstance(changes, list) and any(
@@ -248,7 +256,7 @@ class ReplyStream:
 
     @property
     def cache_miss(self) -> CacheMiss | None:
-        """Return what it says of the prompt cache; None if the request fitted, or the API does not know that yet."""
+        """Return why the prompt cache was not used, as the API says; None if it was, or if the API does not say."""
         why = _object(_object(self.said.get("diagnostics")).get("cache_miss_reason"))
         kind, missed = why.get("type"), why.get("cache_missed_input_tokens")
         if not isinstance(kind, str):
@@ -257,12 +265,15 @@ class ReplyStream:
 
     @property
     def is_in_us(self) -> bool:
-        """Return True if the API had to answer in the US, where it is dearer."""
+        """Return True if the reply was made in the US, as the API says, which costs more."""
         return self.usage.get("inference_geo") == "us"
 
     @property
     def declined(self) -> list[tuple[str, Tokens]]:
-        """Return the models that began the reply and refused to go on, with their tokens. Without output it is free."""
+        """Return the models that began the reply and refused to go on, with their tokens, if another one took over.
+
+        Models without output are left out: the API does not bill them.
+        """
         if not any(each.get("type") == _TOOK_OVER for each in self._attempts):
             return []
         found = [
@@ -277,17 +288,17 @@ class ReplyStream:
 
     @property
     def _stop_reason(self) -> str | None:
-        """Return why the model stopped; None if the server neither says that nor that the message is whole."""
+        """Return the stop reason in the API's words; None if the server gave none and did not say that it is whole."""
         stop = self.said.get("stop_reason")
         if isinstance(stop, str) and stop:
             return _OTHER_NAMES.get(stop.lower(), stop.lower())
         return "end_turn" if self.ended else None
 
     def finish(self, tools: list[dict[str, Any]], used_ids: Collection[str]) -> Finished | None:
-        """Return the reply in the form that is kept; None if it ended before it was whole.
+        """Return the reply in the form that is journalled; None if it ended before it was whole.
 
-        `tools` are those of the request, `used_ids` the ids of calls that the conversation has already: a call with one
-        of these, with the id of another call of this reply, or without any, gets an id of ours.
+        `tools` are those of the request, `used_ids` the ids of calls that the conversation has already. A call gets a
+        new id if it has none, or has one of these ids or that of another call of this reply.
         """
         if (stop := self._stop_reason) is None:
             return None
@@ -331,7 +342,7 @@ class ReplyStream:
         return Finished(without_declined(content), stop, refused, broken if stop == "tool_use" else None)
 
     def _input(self, place: int, block: dict[str, Any]) -> str | None:
-        """Return the input of a call as JSON, however it came; None if the block is no call and none came."""
+        """Return the input of a call as JSON, however the server sent it; None if the block has none and needs none."""
         if (came := self.inputs.get(place)) and (newest := self._repeated.get(place)) and not _is_json(came):
             # Some servers send all that they have so far with each piece.
             return newest
@@ -342,10 +353,10 @@ class ReplyStream:
 
 
 def without_declined(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a reply without what a model began that refused to go on: the calls and the thinking before a `fallback`.
+    """Return a reply without the calls and the thinking before a `fallback`, of a model that then refused to go on.
 
     The API takes neither of them back, and the calls must not be run: page `refusals-and-fallback` of its documents,
-    *Continuing the conversation*. Its text stays, and so do uses of the API's own tools that have a result.
+    *Continuing the conversation*. Text before it stays, and so do calls of the API's own tools that have a result.
     """
     last = max((at for at, block in enumerate(content) if block["type"] == "fallback"), default=0)
     done = {block.get("tool_use_id") for block in content[:last]}
@@ -377,12 +388,15 @@ def _tokens_in(usage: Mapping[str, Any]) -> Tokens:
 
 
 async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
-    """Yield the events of a reply. A message that came as a whole is one event, after an empty one for each part.
+    """Yield the events of a reply, each a JSON object.
+
+    A message that did not come as a stream is one event of the type `message`, after an empty one for each part that
+    was read.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The response is neither a stream of events nor a message, or is too long.
         ServerError: The server sent an error.
-        PageError: It sent a web page.
+        PageError: The server sent a web page.
     """
     chunks, head = response.aiter_bytes(), b""
     async for chunk in chunks:
@@ -424,7 +438,12 @@ async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
 
 
 def _event_of(name: str | None, data: str) -> dict[str, Any] | None:
-    """Return an event of a reply, or a ping; None for another one."""
+    """Return an event by its name and its data; None for one that is no part of a reply and no ping.
+
+    Raises:
+        ServerError: The event is an error.
+        ValueError: The data are not JSON.
+    """
     if name == "ping":
         return {"type": "ping"}
     if not data or data.strip() == "[DONE]":
@@ -440,7 +459,7 @@ def _event_of(name: str | None, data: str) -> dict[str, Any] | None:
 
 @dataclass
 class _Body:
-    """A body of which the beginning was read."""
+    """The body of a response of which the beginning, `head`, has been read, with the interface that the SDK reads."""
 
     head: bytes
     rest: AsyncIterator[bytes]
@@ -465,7 +484,7 @@ def _is_json(data: str | bytes) -> bool:
 
 
 def _quote(text: str) -> str:
-    """Return the beginning of a text, as it can be stored."""
+    """Return the beginning of a text, with anything replaced that cannot be stored as UTF-8."""
     return text[:_MOST_QUOTED].encode("utf-8", "replace").decode()
 
 
@@ -474,7 +493,7 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _count(value: object) -> int:
-    """Return a number of tokens; 0 for what is none."""
+    """Return a value as a number of tokens; 0 if it cannot be one."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         return 0
     return int(value) if 0 < value <= _MOST_TOKENS else 0
@@ -483,7 +502,10 @@ def _count(value: object) -> int:
 def _add_piece(block: dict[str, Any], piece: dict[str, Any]) -> None:
     """Add a piece to a block: texts and lists grow, other values and the signature are replaced.
 
-    Of a piece of thinking, an estimate of its tokens is left out: the API sends it, and refuses it when it comes back.
+    The estimate of its tokens is left out of a piece of thinking: the API sends it, but refuses it when it comes back.
+
+    Raises:
+        ValueError: The piece has no text where it must, or the text becomes too long to be stored.
     """
     if piece.get("type") == "citations_delta":
         piece = {"citations": [piece["citation"]]}
@@ -506,11 +528,11 @@ def _is_call(block: dict[str, Any]) -> bool:
 
 
 def read_input(text: str) -> dict[str, Any]:
-    """Return the input of a tool call.
+    """Return the input of a tool call from its JSON; an empty text is an empty object.
 
     Raises:
-        BrokenInputError: It is not JSON.
-        InputError: It cannot be kept, so the call must be refused.
+        BrokenInputError: The text is not JSON.
+        InputError: The input cannot be stored, so the call must be refused.
     """
     if len(text) > MAX_INPUT:
         raise InputError(f"its input is longer than {MAX_INPUT} bytes")
@@ -536,7 +558,7 @@ def read_input(text: str) -> dict[str, Any]:
 
 
 def call_in_text(text: str, tools: list[dict[str, Any]]) -> str | None:
-    """Return the name of one of the tools if a text is little else than calls of them; None if it is an answer."""
+    """Return the name of the tool that a text calls first, if it is little else than calls of `tools`; else None."""
     said = _THOUGHT.sub("", text).strip()
     first = _WRITTEN_CALL.search(said)
     if first is None or first.start() > _MOST_BESIDE_CALL:
@@ -550,7 +572,7 @@ def call_in_text(text: str, tools: list[dict[str, Any]]) -> str | None:
 
 
 def _offered_in(call: re.Match[str], offered: set[str]) -> str | None:
-    """Return the name in a call that a model wrote as text, if it is one of those `offered`."""
+    """Return the name of the tool in a call that a model wrote as text; None if it is none of those `offered`."""
     if (text := call["fenced"] or call["bare"]) is not None:
         names = _names_in_json(text)
     else:
@@ -560,7 +582,7 @@ def _offered_in(call: re.Match[str], offered: set[str]) -> str | None:
 
 
 def _names_in_json(text: str) -> list[str]:
-    """Return the names in JSON that is one call, or a list of calls; none if it is anything else."""
+    """Return the names of the tools in JSON that is a call or a list of calls; an empty list for any other text."""
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
@@ -575,23 +597,23 @@ def _names_in_json(text: str) -> list[str]:
 
 
 _CACHED_BLOCKS = frozenset({"text", "image", "document", "tool_use", "tool_result"})
-"""Types of blocks at which the prompt cache may have a breakpoint."""
+"""Types of blocks that may have a breakpoint of the prompt cache."""
 
 CACHE_SECONDS = 300.0
-"""Seconds that the prompt cache keeps an entry after its last use, unless it is asked for an hour."""
+"""Seconds that the prompt cache keeps an entry after its last use, unless a request asks for an hour."""
 
 
 def with_breakpoints(
     system: str, tools: list[dict[str, Any]], messages: list[dict[str, Any]], *, an_hour: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the parts of a request with breakpoints for the prompt cache, of which the API takes four.
+    """Return `tools`, `system` and `messages` of a request with breakpoints for the prompt cache, at most four.
 
-    It keeps what they mark for five minutes after its last use, or for `an_hour`. That is the same for all of them,
-    because the API refuses one of an hour behind one of five minutes.
+    The cache keeps what is before them for five minutes after its last use, or for `an_hour`. All have the same time,
+    because the API refuses one of an hour after one of five minutes.
 
-    After the tools and after the system prompt, for when only what follows changes. In the conversation, after the
-    newest turn, and where the last request had its newest: the API itself looks only 20 blocks back for that, fewer
-    than the results of one reply may be.
+    One is after the tools and one after the system prompt, for requests in which only what follows has changed. Two
+    are in the conversation, after the newest turn and where the last request had its newest one: the API looks only
+    20 blocks back for the latter, and the results of one reply may be more.
     """
     mark = {"cache_control": {"type": "ephemeral", **({"ttl": "1h"} if an_hour else {})}}
     marked = list(messages)

@@ -1,4 +1,7 @@
-"""Makes the client for the API, a server of others or a cloud platform."""
+"""The SDK's client for the API, for another server with the Messages API, or for a cloud platform.
+
+It retries nothing: `Model.reply` in `model.py` does.
+"""
 
 import os
 import ssl
@@ -14,7 +17,7 @@ from crewboard import env
 from crewboard.worker.llm.blocks import ReplyStream
 
 PROGRESS_TIMEOUT = 120.0
-"""Seconds without anything from the server after which a call is cancelled and repeated.
+"""Seconds after which a call is cancelled and repeated if the server sent nothing.
 `CREWBOARD_PROGRESS_TIMEOUT` overrides it.
 """
 
@@ -25,7 +28,8 @@ _TRUST_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
 def make_client(*, api_key: str | None = None, base_url: str | None = None) -> AsyncAnthropic:
     """Return a client without retries of its own. Key and address default to those of the environment.
 
-    If the environment chooses a cloud platform, it is the SDK's client for that, which has the same `messages`.
+    If no `base_url` is given and the environment chooses a cloud platform, it is the SDK's client for that platform,
+    which has the same `messages`.
     """
     timeout = anthropic.Timeout(PROGRESS_TIMEOUT, connect=_CONNECT_TIMEOUT)
     # No proxy for this machine's own addresses: `endpoint.proxy` says the same.
@@ -58,7 +62,10 @@ def _cached_context(*_key: str | int | None) -> ssl.SSLContext:
 
 
 async def rehearse(client: AsyncAnthropic) -> None:
-    """Make the calls that a worker makes, so that the SDK has built what it builds on first use."""
+    """Make the calls that a worker makes, so that the SDK builds before a fork what it builds on first use.
+
+    The server of this client must answer them, and does so at no cost.
+    """
     await client.get("/v1/models/m", cast_to=httpx2.Response)
     prompt = [{"role": "user", "content": "."}]
     request: dict[str, Any] = {"model": "m", "max_tokens": 1, "messages": prompt}

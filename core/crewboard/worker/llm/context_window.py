@@ -1,6 +1,6 @@
 """The context window: keep a long conversation within what the model takes.
 
-First it removes the results of old tool calls, then it summarises the conversation. Both are events of the journal, so
+First the results of old tool calls are removed, then the conversation is summarised. Both are events of the journal, so
 a worker that was killed and resumed has the same conversation. The model is asked for a summary at the end of the
 conversation, so that it reads nearly all of it from the prompt cache.
 """
@@ -20,35 +20,36 @@ from crewboard.worker.llm.refusals import MaybeTooLongError, MediaRefusedError, 
 from crewboard.worker.run_state import RunState
 
 CHARACTERS_PER_TOKEN = 3.0
-"""A careful start: English prose has about four, code and JSON about three. The first reply tells; fewer are learned
-from later ones."""
+"""A careful estimate until the first reply tells the number: English prose has about four, code and JSON about three.
+Later replies can only lower it."""
 
 MAX_CHARACTERS_PER_TOKEN = 4.0
 
 MIN_CHARACTERS_PER_TOKEN = 1.0
-"""No text has more tokens than characters. An API that reports more counts something else."""
+"""The lowest estimate: no text has more tokens than characters. A server that reports more counts something else."""
 
 _SMALLEST_WINDOW = 1000
-"""Tokens below which a window is none that a model has: a server then counts or says something else."""
+"""Tokens below which a number cannot be the size of a window: the server then counts or says something else."""
 
 SHRINK_FACTOR = 0.7
 MIN_SHRINK = 0.1
-"""Factor by which the estimate shrinks each time the API finds a request too long, and where to give up."""
+"""Factor by which the estimate of characters per token shrinks each time the server finds a request too long without
+naming its window, and the product of these factors below which to give up."""
 
 CLEAR_AT = 0.5
 SUMMARISE_AT = 0.7
 """Shares of the room at which old results are removed, and at which the conversation is summarised."""
 
 KEPT_SHARE = 0.2
-"""Share of the room that the newest turns may take up which stay as they are behind a summary."""
+"""Share of the room that may be taken by the newest turns, which stay as they are after a summary."""
 
 LONGEST_CONVERSATION = 350_000
-"""Tokens of a conversation that are room enough, however much the model takes in: each turn reads all of it again, and
-models work less well with more. Summaries begin at seven tenths of that."""
+"""The most tokens of a conversation that count as room, however large the window is: each turn reads all of them again,
+and models work less well with more. A summary is made at the share `SUMMARISE_AT` of the room."""
 
 CLEARED_SHARE = 0.2
-"""Share of the room that must become free for results to be removed. All behind the first one is read anew, without the
-cache, and the thinking behind it is lost."""
+"""Share of the room that the removal of results must free to be worth it. Everything after the first removed result is
+then read without the cache, and the thinking after it is lost."""
 
 KEPT_RESULTS = 2
 """Number of the newest tool results, which are never removed."""
@@ -57,16 +58,16 @@ MAX_RESULT_SHARE = 0.1
 """Share of the window that one tool result may take."""
 
 _MOST_WHY = 200
-"""Characters of a server's words about an image that the agent is told."""
+"""Characters of a server's refusal of an image that the agent is told."""
 
 _ESTIMATE_FACTOR = 2
-"""Times that a number in a refusal may be larger or smaller than the tokens of a request at our estimate."""
+"""Factor by which a number in a refusal may differ from the estimated tokens of the request to be taken for them."""
 _NUMBER = re.compile(r"\d{1,3}(?:[.,'_\s]\d{3})+(?!\d)|\d+")
 
 _DOUBTED_SHARE = 0.25
 _NARROWING_SHARE = 0.5
-"""Shares of the window from which on a request may be too long, and from which on the window is taken for smaller than
-it, in words that name no such number."""
+"""Shares of the window that a refused request must have for it to be maybe too long, and for the window to be taken as
+smaller than the request, if the refusal names no number that fits."""
 
 _REPLY_SHARE = 4
 _TRANSCRIPT_SHARE = 0.6
@@ -89,21 +90,21 @@ class ContextWindow:
         self._run_state = run_state
         self._model = model
         self._learned: float | None = None
-        """Characters per token in the densest request so far."""
+        """The fewest characters per token of a request so far, within the limits above; None before the first reply."""
         self._shrink = 1.0
         self._characters = 0
-        """Length of the last request."""
+        """Length of the last request in characters."""
         self._accepted_length = 0
-        """Length of the longest request that the server took in this run."""
+        """Length in characters of the longest request that the server answered in this run."""
         self._too_large: ModelError | None = None
-        """The refusal of a request that had too many bytes, or may be too long, until it is shorter."""
+        """The refusal because of which `make_room` must shorten the conversation next; None if there is none."""
         self._maybe_too_long = (0, 0)
-        """Length of the request that may have been too long, and the tokens of the window that it then exceeded; 0 if
-        that is not known."""
+        """Length in characters of a refused request that may have been too long, and the tokens of the window that it
+        then exceeded. The length is 0 if there is no such request, the tokens are 0 if they are not known."""
         self._part = 1.0
-        """The part of the conversation that a summary of it may be made of."""
+        """The share of the conversation's text from which a summary is made."""
         self._accepted: set[str] = set()
-        """Images and documents that the server took in this run, by SHA-256."""
+        """The SHA-256 of each image and document that the server accepted in this run."""
 
     @property
     def _characters_per_token(self) -> float:
@@ -111,12 +112,12 @@ class ContextWindow:
 
     @property
     def max_reply(self) -> int:
-        """Return how many tokens a reply may have. Small windows keep room for the conversation."""
+        """Return the most tokens of a reply. In a small window that is less, to keep room for the conversation."""
         return min(self._model.longest_reply, self._run_state.window // _REPLY_SHARE)
 
     @property
     def max_result(self) -> int:
-        """Return how many characters one tool result may have."""
+        """Return the most characters of one tool result."""
         return int(self._run_state.window * MAX_RESULT_SHARE * self._characters_per_token)
 
     @property
@@ -125,14 +126,16 @@ class ContextWindow:
 
     @property
     def _usual(self) -> int:
-        """Return how many tokens of the room are used before the conversation is summarised and while it is."""
+        """Return the tokens of the room of which the shares above are taken."""
         return min(self._room, LONGEST_CONVERSATION)
 
     async def make_room(self) -> None:
-        """Compact the conversation if the next request would not fit. A summary ends its opening.
+        """Shorten the conversation if the next request would be too long.
+
+        After a summary the conversation has no opening, and the caller must append a new one.
 
         Raises:
-            ModelError: Even the system prompt and the newest mail are too large.
+            ModelError: The conversation cannot be made short enough.
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
@@ -154,9 +157,10 @@ class ContextWindow:
             raise ModelError(self._describe_too_small(), ExitCode.FAILED)
 
     def _describe_too_small(self) -> str:
-        """Return that the conversation does not fit; on a server of others also the smallest window in which it works.
+        """Return the text of the error that the conversation does not fit into the window.
 
-        In that one the next request is not summarised at once.
+        Except for the API, it also names the smallest window that would do, in which the next request would not be
+        summarised at once.
         """
         known = f"the window of {self._run_state.window} tokens"
         if self._model.is_api:
@@ -168,7 +172,7 @@ class ContextWindow:
         return f"the conversation does not fit into {where} and takes one of {least} tokens or more"
 
     def learn(self, reply: Reply) -> None:
-        """Learn from a reply how many tokens the request had and, if it filled the window, how large that is."""
+        """Adjust the estimates to a reply: the tokens of its request and, if the reply filled the window, its size."""
         self._shrink = 1.0
         self._accepted_length = max(self._accepted_length, self._characters)
         (refused, window), self._maybe_too_long = self._maybe_too_long, (0, 0)
@@ -188,10 +192,10 @@ class ContextWindow:
                 self._narrow(used + usage.output)
 
     def may_exceed(self, text: str) -> bool:
-        """Return True if the last request may be too long, which was refused in words that do not say that.
+        """Return True if the last request may have been too long, although the `text` of its refusal does not say so.
 
-        It is longer than those that the server took, and can be made shorter. It is no small part of the window, or the
-        words name about as many tokens as it has.
+        It must be longer than all that the server answered in this run, and it must be possible to shorten it. It also
+        has to be no small part of the window, or the text must name about as many tokens as it has.
         """
         is_first_try = self._maybe_too_long[0] in (0, self._characters)
         is_longest = self._characters > self._accepted_length and self._run_state.conversation.shown > 0
@@ -203,14 +207,17 @@ class ContextWindow:
         return int(self._characters / self._characters_per_token)
 
     def _named(self, text: str) -> list[int]:
-        """Return the numbers in a text that may be the tokens of the last request, or of the window."""
+        """Return the numbers in a text that are close enough to the estimated tokens of the last request to be them."""
         tokens = self._tokens_sent
         # With the marks between thousands of any language.
         numbers = [int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(text)]
         return [each for each in numbers if tokens / _ESTIMATE_FACTOR <= each <= tokens * _ESTIMATE_FACTOR]
 
     def make_fit(self, refused: TooLongError | MaybeTooLongError | MediaRefusedError) -> None:
-        """Change what the server refused of the last request, so that the next one fits.
+        """Prepare another request after the server refused one because of its length, an image or a document.
+
+        Images and documents are left out, and the window or the estimate becomes smaller, or the next `make_room`
+        shortens the conversation.
 
         Raises:
             ModelError: The same refusal, once nothing is left that could be the reason.
@@ -250,7 +257,11 @@ class ContextWindow:
                 raise ModelError(f"{refused}; {self._describe_too_small()}", refused.code)
 
     def _shorten(self, refused: ModelError, part: float) -> None:
-        """Have the conversation made shorter, by a summary that is made of a `part` of it."""
+        """Let the next `make_room` summarise a `part` of the conversation, or half of the part that was still too long.
+
+        Raises:
+            ModelError: The same refusal, once the part is too small.
+        """
         # The second time, the request for that summary was refused.
         self._part = self._part / 2 if self._too_large is not None else part
         self._too_large = refused
@@ -261,29 +272,29 @@ class ContextWindow:
             raise refused
 
     def _note(self, refused: ModelError, how: str) -> None:
-        """Journal how a refused request is tried again."""
+        """Journal that a refused request is tried again, and `how`."""
         now = self._run_state.now()
         self._run_state.append(Retry(ts=now, error=f"{refused}; tries {how}", attempt=1, until=now))
 
     def _narrow(self, window: int) -> bool:
-        """Take the window for as small as the server says; return False if it was, or if that can be no window."""
+        """Set the window's size to `window` tokens. Return False if it was no larger, or if no window is so small."""
         narrows = _SMALLEST_WINDOW <= window < self._run_state.window
         if narrows:
             self._run_state.set_window(window)
         return narrows
 
     def _leave_out(self, block: dict[str, Any], why: str) -> None:
-        """Leave out an image or a document from here on."""
+        """Leave an image or a document out of all further requests; the agent sees the reason in its place."""
         run_state = self._run_state
         run_state.append(Cleared(ts=run_state.now(), tool_use_ids=[], media={block["source"]["sha256"]: why}))
 
     def _size(self) -> int:
-        """Return how many tokens the next request has, at a careful estimate."""
+        """Return the estimated tokens of the next request, rather too many than too few, and note its length."""
         self._characters = self._length(self._run_state.conversation.messages())
         return int(self._characters / self._characters_per_token)
 
     def _length(self, messages: list[dict[str, Any]]) -> int:
-        """Return how many characters a request has."""
+        """Return the characters of a request with these messages, the system prompt and the tools included."""
         conversation = self._run_state.conversation
         system = conversation.opening.system if conversation.opening is not None else ""
         fixed = len(system) + len(json.dumps(conversation.shown_tools))
@@ -291,7 +302,10 @@ class ContextWindow:
         return fixed + len(json.dumps(messages)) + int(media.tokens_in(messages) * self._characters_per_token)
 
     def _remove_old_results(self, least: float = 0) -> bool:
-        """Remove the results of all but the newest tool calls if that frees so many tokens; return True if it did."""
+        """Remove the results of all but the newest tool calls if that frees at least `least` tokens.
+
+        Return True if there were such results, and they were removed.
+        """
         run_state = self._run_state
         old = dict([*run_state.conversation.clearable.items()][:-KEPT_RESULTS])
         freed = media.tokens_in([{"content": [*old.values()]}]) + int(
@@ -303,9 +317,12 @@ class ContextWindow:
         return True
 
     async def _summarise(self) -> bool:
-        """Replace what the model has seen by a summary; return True if there was any.
+        """Replace what the model has seen by a summary, but for the newest turns; return False if it has seen nothing.
 
-        The newest turns stay, and what the model has not seen.
+        Raises:
+            ModelError: The call for the summary failed; its kinds are those of `Model.reply`.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         run_state, conversation = self._run_state, self._run_state.conversation
         shown = covers = conversation.shown
@@ -347,9 +364,10 @@ class ContextWindow:
         return True
 
     async def _ask_in_conversation(self, shown: int) -> Reply | None:
-        """Return a summary of the first `shown` entries, asked for at their end; None if that brings none.
+        """Ask for a summary at the end of the first `shown` entries, and return the reply; None if it is no summary.
 
-        All before the question is what the last request had, so it is in the prompt cache.
+        Also return None, without a call, if the request would be too long or has no opening. All before the question
+        was in the last request, so it is in the prompt cache.
         """
         run_state, asks = self._run_state, _INSTRUCTIONS.format("above")
         opening = run_state.conversation.opening

@@ -1,4 +1,7 @@
-"""Calls the model: streamed through the SDK, retried here so that each wait is shown and can be interrupted."""
+"""Calls of the model, streamed through the SDK, and retried here so that each wait is shown and can be interrupted.
+
+`Model.reply` is the loop that retries. `refusals.py` decides which failures are retried; `outages.py` does the waiting.
+"""
 
 import asyncio
 import contextlib
@@ -39,28 +42,28 @@ from crewboard.worker.run_state import RunState
 
 LONGEST_REPLY = 32_000
 LONGEST_THOUGHT = 64_000
-"""Tokens that a reply may have, and one with a high effort: thinking counts, and `xhigh` and `max` begin at 64k in the
-API's page about effort. A model may allow less, and a small window leaves less.
+"""The most tokens of a reply, and of one with an effort in `_THINKS_LONG`. Thinking counts: the API's page about effort
+begins at 64k for `xhigh` and `max`. A model may allow less, and a small window leaves less.
 """
 
 _THINKS_LONG = frozenset({"high", "xhigh", "max"})
 
 _UNTOLD_REPLY = 16_000
-"""Tokens that a reply may have on a server of others that tells the window, and not the longest reply."""
+"""The most tokens of a reply on a third-party server that tells the window's size but not the longest reply."""
 
 _USUAL = models.Size(200_000)
 _ASSUMED = models.Size(32_000, 4_000)
-"""The size of a model if the API does not tell, and if a server of others does not."""
+"""The size of a model that is assumed if Anthropic's server does not tell it, and if a third-party server does not."""
 
 _ONLY_PINGS = 5
-"""Times as long that a server may send nothing but pings: it does while it reads a long conversation, and while a model
-thinks whose thinking is not shown."""
+"""Factor by which `progress_timeout` is longer while a server sends only pings. It does so while it reads a long
+conversation, and while the model thinks and its thinking is not shown."""
 
 END_TIMEOUT = 5.0
-"""Seconds that a reply may go on after it said why the model stopped: some servers neither end it nor hang up."""
+"""Seconds to wait for the end of a reply once the server said why the model stopped: some servers never end it."""
 
 CALL_TIMEOUT = 3600.0
-"""Seconds that one call may take in all. The longest reply takes that at 18 tokens a second.
+"""Seconds that one call may take in all: the longest reply at 18 tokens a second.
 `CREWBOARD_CALL_TIMEOUT` overrides it.
 """
 
@@ -69,7 +72,7 @@ STUCK_GRACE = 30.0
 
 
 _CHARACTERS_PER_TOKEN = 4
-"""For an estimate, where a server counts no tokens."""
+"""Used to estimate the tokens of a call where the server counts none."""
 
 _ASK_TIMEOUT = 5.0
 _BREAKPOINTS, _IS_ERROR, _ODD_IDS, _BLOCKS_OF_TEXT = "cache_control", "is_error", "odd ids", "blocks of text"
@@ -84,39 +87,40 @@ _LEFT_OUT = {
     _IS_ERROR: re.compile(r"\bis_error\b"),
     _ODD_IDS: re.compile(r"(?:\b|_)id\b.{0,80}\bpattern\b", re.IGNORECASE | re.DOTALL),
 }
-"""Fields that are left out where a server does not know them, each with the words of such a server. The marks of the
-prompt cache have the system prompt in blocks, and a server may say only that it wants a string somewhere. The text of a
-result says itself that its call failed. The content of a message that is text alone can be a string. Ids of calls that
-another model gave are replaced where they have characters that the API does not take."""
+"""What is left out or sent in another form once a server has refused it, each with the words of such refusals.
+
+Marks of the prompt cache need the system prompt as blocks, so a server may say only that it wants a string somewhere.
+`is_error` is not missed: the text of a result says that its call failed. Content that is only text can be one string.
+Ids of calls that another model gave are replaced if they have characters that the API does not take."""
 _PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 _SAME_FAILURES = 3
-"""Times in a row that a server fails in the same way before more attempts are a waste. Each may be paid for."""
+"""Number of equal failures in a row after which a call is not tried again: each attempt may be billed."""
 
 _LARGE = 100_000
-"""Bytes of a request that may be too large for a server that has not answered any in this run."""
+"""Bytes above which a request may be too large for a server that has not answered any request in this run."""
 _SMALLEST_LIMIT = 16_000
-"""Bytes of a request that no server finds too large: the first one of an agent has half as many."""
+"""Bytes up to which no request counts as too large: the first one of an agent has half as many."""
 _SAFE_SHARE = 0.8
-"""Share of the bytes that a server did not take up to which a request is sent: its limit is below them."""
+"""Share of the size of a refused request up to which requests are sent: the limit of the server is below that size."""
 
 _LONGEST_ID = 256
-"""Characters of an id that the API takes back, as its OpenAPI document says."""
+"""The most characters of a reply's id that the API takes back, as its OpenAPI document says."""
 
 
 class Model:
-    """Client for one worker's model calls: retries, timeouts, cooldown and cost."""
+    """The model calls of one worker, with retries, timeouts, the cooldown of the team, and cost."""
 
     _has_answered = False
-    """True once the server took a request of this run, and so its credentials."""
+    """True once the server answered a request of this run, and so has accepted the credentials."""
     _hangs = False
-    """True if the server does not answer questions about its models."""
+    """True once the server did not answer a question about its models in time."""
     _largest_taken = 0
     """Bytes of the largest request that the server answered in this run."""
     _taken = 0
-    """Bytes of the last one that it answered."""
+    """Bytes of the last request that the server answered."""
     _limit = 0
-    """Bytes of a request that it did not take because of them, 0 if none is known."""
+    """Bytes of a request that the server refused as too large; 0 if none is known."""
     _closed = 0
     """Times in a row that the server closed the connection without an answer."""
 
@@ -126,33 +130,34 @@ class Model:
         self._rng = rng
         self._budget = env.seconds(env.RETRY_BUDGET, RETRY_BUDGET)
         self.progress_timeout = env.seconds(env.PROGRESS_TIMEOUT, PROGRESS_TIMEOUT)
-        """Seconds without anything from the server after which a call is cancelled and repeated."""
+        """Seconds after which a call is cancelled and repeated if the server sent nothing."""
         self._call_timeout = env.seconds(env.CALL_TIMEOUT, CALL_TIMEOUT)
         self._prices = None if env.is_offline() else pricing.load(run_state.team.root)
         self._client = make_client()
         self.is_api = env.is_offline() or self._client.base_url.host == endpoint.API_HOST
-        """True if the server is the API itself, or the offline model, and no server of others."""
+        """True if the server is the API itself or the offline model: no cloud platform and no third-party server."""
         self._platform = env.platform()
         self._has_claude = self.is_api or self._platform is not None
-        """True if its models are Anthropic's: so are the defaults of what it does not say."""
+        """True if the server has Anthropic's models: the API, the offline model or a cloud platform. It decides which
+        size is assumed."""
         run_state.conversation.sends_unsigned = not self._has_claude
         spec = run_state.spec
         self.falls_back = self.is_api and models.falls_back(spec.model)
-        """True if the API asks another model, if this one refuses."""
+        """True if the API lets another model answer when this one refuses."""
         self.hears_system = self.is_api and models.hears_system(spec.model)
         """True if instructions can be messages of the role `system`."""
         self.defers_tools = self.is_api and models.defers_tools(spec.model)
-        """True if tools can be loaded on demand, until the server refuses that."""
+        """True if the server can load definitions of tools on demand; the caller sets it to False once it refuses."""
         self._project = models.of_project(run_state.team.root).get(spec.model, models.ProjectModel())
         """The model's entry in the project's `models.toml`."""
         self._stated = models.Size(spec.flags.window, spec.flags.max_reply).or_else(self._project.size)
-        """Its size as the hire and the project state it."""
+        """The model's size as stated in the hire, else in the project's `models.toml`."""
         if self._project.images is not None:
             run_state.takes = dict.fromkeys(("image", "document"), self._project.images)
         self._told = models.Size()
-        """Its size as the server tells it."""
+        """The model's size as the server tells it."""
         self._most_reply: int | None = None
-        """Tokens of a reply that the server named when it refused a request for more."""
+        """The most tokens of a reply, as the server said when it refused a request for more; None if it has not."""
         self._was_asked_again = False
         self._server = endpoint.host_and_port(str(self._client.base_url))
         self._outages = Outages(run_state, interrupts, self._server, rng)
@@ -161,24 +166,25 @@ class Model:
             for field in _LEFT_OUT
             if (field == _ODD_IDS if self.is_api else cooldown.is_refused(run_state.agent, self._server, field))
         }
-        """Fields that the server does not know."""
+        """The keys of `_LEFT_OUT` that apply to this server."""
         self._has_called = False
         self._settings: dict[str, Any] | None = None
-        """The effort and thinking of this run's requests, from the first one on: a change would cost the cache."""
+        """The effort and thinking of all requests of this run; None before the first one. They stay, because a change
+        would make the prompt cache useless."""
         self.thinking_was_dropped = False
-        """True if the API left out thinking of the last request, because something before it had changed."""
+        """True if the API ignored thinking in the last request, because the text before that thinking had changed."""
         self._coming: ReplyStream | None = None
-        """The reply that is streamed now, or that broke off."""
+        """The reply that is being streamed, or that broke off and is not counted yet; None if there is none."""
         self.refused_status: int | None = None
-        """The HTTP status of the last failed attempt; None if there was no answer."""
+        """The HTTP status of the last failed attempt; None if none failed, or without an HTTP answer."""
         self.refused_with_page = False
-        """True if the answer to it was a web page."""
+        """True if the answer to the last failed attempt was a web page."""
 
     async def learn_size(self) -> None:
-        """Find out how many tokens the model takes, and what else it can do.
+        """Learn the size of the model's window and what else the model can do, and note both in the run state.
 
-        In this order: what the hire says, the project's `models.toml`, the model's description by the server, its list
-        of models, and the models that an Ollama has loaded.
+        The size comes from the first of these that states it: the hire, the project's `models.toml`, the server's
+        description of the model, its list of models, and the list of models that an Ollama server has loaded.
         """
         model = self._run_state.spec.model
         if self._platform is not None:
@@ -196,7 +202,7 @@ class Model:
         self.settle_window()
 
     async def ask_again(self) -> None:
-        """Ask an Ollama for the window of a model that it has loaded for the first reply."""
+        """Ask an Ollama server once more for the window if it is only assumed: the first reply has loaded the model."""
         if self._run_state.window_is_assumed and not self._was_asked_again and not self._hangs:
             self._was_asked_again = True
             self._told = models.size_in(models.find_in_list(await self._get("/api/ps"), self._run_state.spec.model))
@@ -204,7 +210,7 @@ class Model:
                 self.settle_window()
 
     def settle_window(self) -> None:
-        """Use the window that is known, else assume one, and say so once."""
+        """Note the window's size in the run state, or an assumed one, with a line on stderr the first time."""
         known = self._stated.or_else(self._told)
         run_state, usual = self._run_state, _USUAL if self._has_claude else _ASSUMED
         assumes = known.window is None and not self._has_claude
@@ -217,7 +223,7 @@ class Model:
 
     @property
     def longest_reply(self) -> int:
-        """Return how many tokens a reply may have, if the window has room for it."""
+        """Return the most tokens of a reply, without regard to the room that is left in the window."""
         told, known = self._told.reply, self._stated.reply
         if known is not None:
             # The API refuses more. What other servers say of themselves may be wrong.
@@ -231,7 +237,7 @@ class Model:
         return min(known, self._most_reply or known)
 
     async def _get(self, path: str) -> Mapping[str, Any]:
-        """Return the object that a server sends for a path; an empty one if it sends none."""
+        """Return the JSON object that the server sends for a path; an empty one if it sends none, or not in time."""
         try:
             # The client's own time is that between two pieces of an answer.
             async with asyncio.timeout(_ASK_TIMEOUT):
@@ -250,10 +256,10 @@ class Model:
         return said if isinstance(said, dict) else {}
 
     def settings(self) -> dict[str, Any]:
-        """Return the effort and thinking of a request.
+        """Return the fields of a request that set effort, thinking and the fallback to another model.
 
         Raises:
-            ModelError: The model does not take what the agent was hired with, the web included.
+            ModelError: The model does not support the effort, the thinking or the web that the agent was hired with.
         """
         if self._settings is None:
             spec = self._run_state.spec
@@ -298,18 +304,20 @@ class Model:
         return request
 
     def _may_be_media(self, outcome: Refusal, last: dict[str, Any], *, repeated: bool = False) -> bool:
-        """Return True if a server of others refused a request whose last message brought an image, for no known reason.
+        """Return True if a refusal may be because of an image or a document in the last message, without naming it.
 
-        It is tried once without: no list of words is complete. A 500 says so only if it is `repeated`.
+        That is one by a server other than the API, for no known reason. A status of 500 counts only if it is
+        `repeated`.
         """
         failed_often = repeated and outcome.status == refusals.FAILED
         unknown = failed_often or (outcome.status in refusals.MAY_BE_MEDIA and not outcome.retry)
         return not self.is_api and outcome.kind is ModelError and unknown and any(map(_is_media, last["content"]))
 
     def _of_request(self, outcome: Refusal) -> Refusal:
-        """Return what a refusal means that is no matter of credentials or the address.
+        """Return a refusal with the code FAILED in place of CREDENTIALS if it is about the request, else unchanged.
 
-        That is a 403 with a firewall's page, and one, or a page, of a server that has answered.
+        It is about the request if it is a 403 with a web page, as of a firewall, or if it is any 403 or web page of a
+        server that has answered a request of this run.
         """
         if outcome.is_page and outcome.status != refusals.FORBIDDEN and self._has_answered:
             return replace(outcome, code=ExitCode.FAILED)
@@ -318,9 +326,10 @@ class Model:
         return replace(outcome, text=outcome.text.replace("the credentials", "the request"), code=ExitCode.FAILED)
 
     def _mends(self, outcome: Refusal, longest: int) -> bool:
-        """Return True if requests are sent in another way from now on, because of what a server refused.
+        """Change how requests are sent if a refusal asks for it; return True if the request is to be sent again.
 
-        That is a reply as long as `longest`, or on a server of others a field.
+        Either the server names the most tokens of a reply, below the `longest` that was asked for, or a server other
+        than the API refuses fields in `_LEFT_OUT`.
         """
         if outcome.kind is ModelError and (most := models.reply_in_text(outcome.text, longest)) is not None:
             self._most_reply = most
@@ -340,9 +349,11 @@ class Model:
         text: str = "",
         last: dict[str, Any] | None = None,
     ) -> ModelError:
-        """Return the error to raise for a refusal, with another `text` if it came several times for a `last` message.
+        """Return the error to raise for a refusal.
 
-        Servers tell in any language, or not at all, that a request is too long.
+        If the same refusal came several times, `text` replaces its own, and `last` is the last message of the request.
+        On a third-party server, the error is a MaybeTooLongError if `may_exceed` returns True for the refusal's text:
+        servers may say in any language, or not at all, that a request is too long.
         """
         if outcome.is_large and outcome.is_page:
             self._note_limit(outcome.size)
@@ -368,14 +379,17 @@ class Model:
         *,
         may_exceed: Callable[[str], bool] = lambda _: False,
     ) -> Reply:
-        """Return the model's reply to the conversation, of at most `longest` tokens.
+        """Return the model's reply to the conversation, of at most `longest` tokens. Retry failures that may pass.
 
-        `may_exceed` says whether the request may be too long if it is refused in these words, which do not say that.
+        `may_exceed` gets the text of a refusal that does not name the length as its reason, and returns True if the
+        request may be too long all the same.
 
         Raises:
-            ModelError: The API refuses the request, or it stayed unavailable for longer than the team waits.
+            ModelError: The server refuses the request, fails repeatedly in the same way, or stayed unavailable for
+                longer than the team waits; the kinds of this error are in `refusals.py`.
             TooLongError: The request is too long.
-            MaybeTooLongError: It may be.
+            MaybeTooLongError: The request may be too long.
+            MediaRefusedError: The server refuses an image or a document, or may do so.
             Interrupted: The agent must read its mail.
             WorkerExit: The run ends.
         """
@@ -434,11 +448,13 @@ class Model:
             attempt += 1
 
     async def _check_size(self, outcome: Refusal) -> None:
-        """Count how often the server closed the connection. If it does so only on larger requests, that is no outage.
+        """Count how often in a row the server closed the connection, and find out if the size is the reason.
 
         Raises:
-            TooLongError: It answers others, and none so large yet.
+            TooLongError: The server closed the connection several times on this request, but is up, and has not
+                answered a request of this size in this run.
             Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         self._closed = self._closed + 1 if outcome.closed_on is not None else 0
         size = outcome.closed_on or 0
@@ -455,18 +471,18 @@ class Model:
         raise self._too_large(f"closes the connection on a request of {_in_words(size)}, and answers smaller ones")
 
     def _note_limit(self, size: int) -> None:
-        """Record that the server does not take a request because it has `size` bytes."""
+        """Record for the team that the server does not take requests of `size` bytes, unless a lower limit is known."""
         agent, server = self._run_state.agent, self._server
         if size > _SMALLEST_LIMIT:
             cooldown.note_too_large(agent, server, min(size, cooldown.too_large(agent, server) or size))
 
     def _hold_back(self, request: dict[str, Any]) -> None:
-        """Do not send a request of nearly as many bytes as one that the server did not take because of them.
+        """Refuse a request that is nearly as large, in bytes, as one that the server refused as too large.
 
-        The first request of a run is sent whatever its size: the limit may have been raised.
+        Until the server has answered a request of this run, any size is sent: the limit may have been raised.
 
         Raises:
-            TooLongError: It has.
+            TooLongError: The request is too large.
         """
         self._limit = known = cooldown.too_large(self._run_state.agent, self._server)
         if known and self._has_answered:
@@ -569,7 +585,11 @@ class Model:
         return refusal or reply
 
     async def _read(self, coming: ReplyStream, progress: asyncio.Timeout) -> None:
-        """Read a reply to its end, or until nothing more comes behind its reason to stop."""
+        """Read a reply to its end, or until nothing more comes after its reason to stop. Show the pieces meanwhile.
+
+        Raises:
+            TimeoutError: The time of `progress` or of the whole call is over.
+        """
         run_state, last_shown = self._run_state, time.monotonic()
         now = asyncio.get_running_loop().time
         heard, end = now(), asyncio.timeout(None)
@@ -595,7 +615,10 @@ class Model:
             sys.stderr.write(f"{run_state.name}: the server did not end its reply, which was whole\n")
 
     def _cost(self, model: str, used: Tokens, *, in_us: bool = False) -> float | None:
-        """Return the cost of a reply: at the price of the model that was asked, if that of the reply has none."""
+        """Return the cost of a reply in USD, at the price of its `model`, else of the one that was asked for.
+
+        None if neither has a known price, or on the offline model.
+        """
         if self._prices is None:
             return None
         cost = self._prices.cost(model, used, in_us=in_us)
@@ -603,11 +626,11 @@ class Model:
 
     @property
     def is_priced(self) -> bool:
-        """Return True if a budget in money can be counted."""
+        """Return True if a budget in money can be counted: the model has a known price, or it is the offline model."""
         return self._prices is None or self._cost(self._run_state.spec.model, Tokens()) is not None
 
     def _count_broken(self) -> None:
-        """Journal what a reply used that broke off, or that was of no use: the API bills it."""
+        """Journal the tokens of a reply that broke off or could not be used, if it has any: the API bills them."""
         coming, self._coming = self._coming, None
         if coming is None or (used := coming.used) == Tokens():
             return
@@ -617,7 +640,7 @@ class Model:
 
 
 def _characters(value: object) -> int:
-    """Return the length of all texts in a value, without images."""
+    """Return the number of characters in a JSON value, without data of images; 1 for a number, a boolean or null."""
     if isinstance(value, dict):
         return sum(len(name) + _characters(each) for name, each in value.items() if name != "data")
     if isinstance(value, list):
@@ -626,13 +649,16 @@ def _characters(value: object) -> int:
 
 
 def _is_media(block: dict[str, Any]) -> bool:
-    """Return True for an image or a document, or a result that holds one."""
+    """Return True if a block is an image or a document, or a tool result that holds one."""
     inner = block.get("content")
     return block["type"] in ("image", "document") or (isinstance(inner, list) and any(map(_is_media, inner)))
 
 
 def _without(content: list[dict[str, Any]], left_out: Collection[str]) -> list[dict[str, Any]] | str:
-    """Return the content of a message without the fields that are left out; a string instead of blocks of text."""
+    """Return the content of a message in the form that `left_out`, keys of `_LEFT_OUT`, requires.
+
+    It is a string, in place of blocks, if blocks of text are left out and there are no others.
+    """
     if _IS_ERROR in left_out:
         content = [{name: each for name, each in block.items() if name != _IS_ERROR} for block in content]
     if _ODD_IDS in left_out:
@@ -643,7 +669,7 @@ def _without(content: list[dict[str, Any]], left_out: Collection[str]) -> list[d
 
 
 def _with_plain_ids(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block in which ids of calls have only characters that the API takes, the same ones each time."""
+    """Return a block with each id of a call that has other characters than the API takes replaced by a hash of it."""
     odd = {
         name: block[name] for name in ("id", "tool_use_id") if name in block and not _PLAIN_ID.fullmatch(block[name])
     }
@@ -654,7 +680,7 @@ def _with_plain_ids(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unstorable(reply: Reply) -> Refusal | None:
-    """Return a refusal if the journal cannot hold a reply."""
+    """Return a refusal if the journal cannot hold a reply, because it is too long or not valid; None if it can."""
     try:
         if len(codec.encode(reply)) <= files.MAX_LINE:
             return None

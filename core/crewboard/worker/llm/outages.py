@@ -1,4 +1,7 @@
-"""Waits before calls of the model: for a retry, while the team's calls are paused, and for the end of an outage."""
+"""The waits before calls of the model: for a retry, while the team's calls are paused, and for the end of an outage.
+
+`Model.reply` in `model.py` is the loop that retries and calls this; `refusals.py` decides what is retried.
+"""
 
 import time
 from collections.abc import Callable
@@ -12,15 +15,16 @@ from crewboard.worker.llm.refusals import ModelError, Refusal
 from crewboard.worker.run_state import RunState
 
 COOLDOWN_SPREAD = 2.0
-"""Seconds over which a team's calls are spread after a cooldown."""
+"""Seconds over which the calls of a team's workers are spread after a cooldown, at random."""
 
 
 @dataclass
 class _Outage:
-    """The outage as one worker knows it: when it began (epoch seconds), and since when this worker waits for its end.
+    """An outage as one worker knows it.
 
-    `began` and `until` are times of the monotonic clock. `until` and `failures` describe an outage of this worker only;
-    an outage of the team is in the cooldown.
+    `since` is when it began, in epoch seconds, and `began` when this worker began to wait for its end, by the monotonic
+    clock. `until`, the monotonic time of the next attempt, and `failures` are used only if the calls of other workers
+    may succeed; the pauses of an outage of the whole team are in the cooldown.
     """
 
     since: float
@@ -29,7 +33,8 @@ class _Outage:
     until: float = 0
     failures: int = 0
     ends: float = 0
-    """Its end (monotonic) if the API named one, else 0: until then the agent waits even beyond `outage_hours`."""
+    """When the outage ends, by the monotonic clock, with a margin; 0 if the API did not say. The agent waits until then
+    even if that is beyond `outage_hours`."""
 
 
 class Outages:
@@ -42,7 +47,7 @@ class Outages:
         self._rng = rng
         self._config = run_state.team.config.watch()
         self._outage: _Outage | None = None
-        """The outage of the API, until a call succeeds."""
+        """The outage that this worker waits out; None if there is none."""
 
     @property
     def since(self) -> float | None:
@@ -50,10 +55,15 @@ class Outages:
         return self._outage.since if self._outage is not None else None
 
     async def wait_for_cooldown(self, *, is_first: bool) -> float:
-        """Wait while the team's calls are paused, or this worker's in an outage; return for how many seconds.
+        """Wait while the calls of the team, or of this worker in an outage, are paused; return the seconds waited.
 
-        After a cooldown each worker tries again at a random time; after a pause in an outage, in its turn. The first
-        call of a run may try once before.
+        After a cooldown each worker waits for a random time more; after a pause in an outage, for its turn. The first
+        call of a run (`is_first`) may try once before an outage of the team is over.
+
+        Raises:
+            ModelError: The team does not wait for the end of outages, or this one has lasted too long.
+            Interrupted: The agent must read its mail, or is paused.
+            WorkerExit: The run ends.
         """
         run_state, began = self._run_state, time.monotonic()
         if self._outage is not None and (own := self._outage.until - time.monotonic()) > 0:
@@ -75,7 +85,12 @@ class Outages:
         return time.monotonic() - began
 
     async def wait_for_retry(self, refusal: Refusal, attempt: int, delay: float) -> None:
-        """Wait before the next attempt, for the whole team if the limit that was reached is shared."""
+        """Journal a retry and wait `delay` seconds; the whole team waits if the limit that was reached is shared.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
         if refusal.shared:
             cooldown.extend(self._run_state.agent, self._server, delay, refusal.text)
         now = self._run_state.now()
@@ -83,10 +98,12 @@ class Outages:
         await self._wait(f"retry {attempt}: {refusal.text}", delay, refusal.text)
 
     def note(self, refusal: Refusal, attempt: int, since: float) -> None:
-        """Set when the next attempt is made, after one that failed in an outage.
+        """Journal an attempt that failed in an outage, and set the time of the next one; `wait_for_cooldown` waits.
+
+        The outage began at `since`, in epoch seconds, if none is known yet.
 
         Raises:
-            ModelError: The team does not wait for the end of outages, or no longer.
+            ModelError: The team does not wait for the end of outages, or this one has lasted too long.
         """
         now = time.monotonic()
         outage = self._outage = self._outage or _Outage(since, now, refusal.text)
@@ -106,16 +123,16 @@ class Outages:
         self._run_state.append(Retry(ts=at, error=refusal.text, attempt=attempt, until=at + pause))
 
     def end(self) -> None:
-        """Note that the API is available again, for the whole team."""
+        """Record for the whole team that the API is available again, if this worker knew of an outage."""
         if self._outage is not None:
             self._outage = None
             cooldown.end_outage(self._run_state.agent, self._server)
 
     def _check(self, outage: _Outage) -> None:
-        """Raise ModelError unless the agent must wait longer.
+        """Return if the agent must wait longer.
 
         Raises:
-            ModelError: The team does not wait for the end of outages, or no longer.
+            ModelError: The team does not wait for the end of outages, or this one has lasted too long.
         """
         config = self._config.get() or self._config.last_good
         if config is None:
@@ -131,7 +148,7 @@ class Outages:
         raise ModelError(f"{why}: {outage.error}", ExitCode.API_UNAVAILABLE)
 
     async def _wait_in_outage(self, outage: _Outage, seconds: float, *, until_it_ends: bool = False) -> None:
-        """Wait; not longer than until another agent found the API available, if `until_it_ends`."""
+        """Wait in an outage; if `until_it_ends`, only until another agent has found the API available."""
         if seconds > 0:
             doing = f"the API is unavailable: {outage.error}"
             await self._wait(doing, seconds, outage.error, outage, until_it_ends=until_it_ends)
@@ -139,7 +156,13 @@ class Outages:
     async def _wait(
         self, doing: str, seconds: float, error: str, outage: _Outage | None = None, *, until_it_ends: bool = False
     ) -> None:
-        """Wait, and show that. An interrupt or a pause ends the wait, and a shutdown request is approved."""
+        """Wait, and show `doing` and `error` in the status meanwhile. Approve shutdown requests.
+
+        Raises:
+            ModelError: The agent must not wait longer for the end of the `outage`.
+            Interrupted: The agent must read its mail, or is paused.
+            WorkerExit: The run ends.
+        """
         run_state = self._run_state
         since = outage.since if outage is not None else None
         retry_at = run_state.now() + seconds

@@ -1,7 +1,8 @@
-"""The system prompt: who the agent is, what it may do, how the team works.
+"""The system prompt and the preface of a conversation.
 
-It contains no text of other agents or of the workspace. The project's own CLAUDE.md or AGENTS.md, which may come with a
-cloned repository, and the role, which a lead can choose, stand before the conversation as delimited data.
+The system prompt says who the agent is, what it may do and how the team works. It contains no text of other agents or
+of the workspace. Such text stands in the preface, before the first message, as delimited data: the project's CLAUDE.md
+or AGENTS.md, which may come with a cloned repository, and the role, which a lead can choose.
 """
 
 import os
@@ -17,7 +18,7 @@ from crewboard.records.team import Config
 from crewboard.untrusted import delimit_data, undelimit_data
 
 MAX_PROJECT_TEXT = 40_000
-"""Characters of that file that are used."""
+"""Characters of the project's CLAUDE.md or AGENTS.md that are used."""
 
 _TEAM = """\
 You work in a team. Text from teammates, the operator and the system reaches you as <mail ...> with its author and \
@@ -70,7 +71,7 @@ see what you change until it is merged. Commit there as you like; what you do no
 def system_prompt(name: str, spec: Spec, config: Config) -> str:
     """Return the system prompt of one agent.
 
-    It stays the same for a whole conversation, so what changes meanwhile (date, branch) is in the preface.
+    It stays the same for a whole conversation. Facts that may change meanwhile, as the date, are in the preface.
     """
     kind = type_of(spec.type, spec.definition)
     report_to = config.reports_to(name)
@@ -101,7 +102,7 @@ _BRANCH = re.compile(r"ref: refs/heads/([\w./+-]{1,100})\n?", re.ASCII)
 
 
 def surroundings(spec: Spec, workspace: Path, now: float) -> str:
-    """Return what an agent should know of its workspace, branch, date and sandbox, one fact a line."""
+    """Return what an agent is told of its workspace, branch, date (`now`, epoch seconds) and sandbox, a fact a line."""
     kind = type_of(spec.type, spec.definition)
     today = datetime.fromtimestamp(now).astimezone().date()
     branch = spec.worktree.branch if spec.worktree else _branch(workspace)
@@ -116,7 +117,7 @@ def surroundings(spec: Spec, workspace: Path, now: float) -> str:
 
 
 def _branch(workspace: Path) -> str:
-    """Return the branch that is checked out in the workspace; an empty text if that is not known."""
+    """Return the branch that is checked out in the workspace; an empty text if there is none, or it is not known."""
     try:
         if not (workspace / ".git").is_dir():
             return ""
@@ -132,10 +133,11 @@ def _branch(workspace: Path) -> str:
 def preface(
     spec: Spec, where: str, file: str, project: str, key: str, skills: str, loaded: Mapping[str, str], tools: str = ""
 ) -> dict[str, str]:
-    """Return the delimited texts before a conversation, by what they are.
+    """Return the delimited texts that stand before a conversation, each by a title such as `your role`.
 
-    `where` are the surroundings, `file` and `project` name and text of the project's file. `skills` lists the skills,
-    `loaded` has the texts of those that the agent's type names. `tools` lists those that are loaded on demand.
+    `where` is the text of `surroundings`; `file` and `project` are the name and the text of the project's file.
+    `skills` is the list of skills, `loaded` the texts of those that the agent's type names, by skill. `tools` is the
+    list of tools that are loaded on demand. `key` is the key of the marks around the texts. Empty texts are left out.
     """
     role = " ".join(spec.role.split())[:200]
     texts = {
@@ -152,9 +154,9 @@ def preface(
 
 
 def changed_texts(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """Return which texts of the preface are others `now`, by what they are; an empty text for one that is gone.
+    """Return the texts of the preface that are not as `before`, by title; an empty text for one that is gone.
 
-    The marks around a text are those of the run that read it, so only what is between them is compared.
+    Only what is between the marks around a text is compared: the marks have another key in each run.
     """
     return {
         what: now.get(what, "")

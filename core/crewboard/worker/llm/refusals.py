@@ -1,4 +1,8 @@
-"""Judges failed calls of the model: what happened, whether to try again, and after which wait."""
+"""Failed calls of the model: what happened, whether to try again, and after which wait.
+
+`judge` turns the error of one attempt into a `Refusal`, which decides if `Model.reply` in `model.py` tries again.
+`ModelError` and its kinds are what the caller gets if it does not.
+"""
 
 import contextlib
 import math
@@ -22,9 +26,9 @@ from crewboard.redaction import redact
 from crewboard.worker.llm.blocks import PageError, ServerError
 
 _LONGEST_SPEND_LIMIT = 32 * 86_400.0
-"""Seconds after which a limit of spending is reset: it is that of a month."""
+"""The longest time in seconds until a limit of spending is reset, because such a limit is for a month."""
 _LONGEST_RESET = 7 * 86_400.0
-"""Seconds after which no limit of the API is reset: a header that says so is wrong."""
+"""The longest time in seconds until another limit of the API is reset; a header that names more is wrong."""
 _OK = 200
 _NO_PAYMENT = 402
 _OF_ACCOUNT = re.compile(
@@ -32,29 +36,29 @@ _OF_ACCOUNT = re.compile(
     "|insufficient_quota|exceeded your current quota|budget has been exceeded|budget_exceeded",
     re.IGNORECASE,
 )
-"""Words for an account without credit, or at a limit of spending, of the API, of OpenAI behind a gateway, and of a key
-of LiteLLM. The API sends both as `invalid_request_error`, or as `billing_error` with 402."""
+"""Words for an account without credit or at a limit of spending, as the API, OpenAI behind a gateway, and LiteLLM for a
+key send them. The API sends both cases as `invalid_request_error`, or as `billing_error` with the status 402."""
 _MODERATED = re.compile(r"\bflagged\b|\bmoderation\b", re.IGNORECASE)
-"""Words of a 403 that is about the input, as OpenRouter sends it."""
+"""Words of a 403 that is about the input and not about the credentials, as OpenRouter sends it."""
 _REGAIN = re.compile(r"regain access on (\d{4}-\d\d-\d\d) at (\d\d:\d\d) UTC")
 FORBIDDEN = 403
 _TOO_LARGE = 413
 FAILED = 500
 _NO_ROOM = 507
 MAY_BE_TOO_LONG = frozenset({400, _TOO_LARGE, 422, FAILED, _NO_ROOM})
-"""Statuses of a request that exceeds the window; some gateways make a 500 of a server's 400."""
+"""Statuses that a request which exceeds the window may get; some gateways turn a server's 400 into a 500."""
 MAY_BE_MEDIA = frozenset({400, 404, 415, 422})
-"""Statuses of a request with an image that the model does not take; llama.cpp and gateways have a 500 for it."""
+"""Statuses that a request may get for an image that the model does not take; llama.cpp and gateways also send 500."""
 _NO_SUCH_PATH = frozenset({404, 405})
 _MAY_BE_UNKNOWN = frozenset({400, 404})
 _UNKNOWN_MODEL = re.compile(
     r"^model: |invalid model name|model_not_found|\bmodel\b.*(?:not found|does not exist)", re.IGNORECASE
 )
-"""Words for a model that a server does not have: of the API, LiteLLM, OpenAI, and of Ollama and vLLM."""
+"""Words for a model that a server does not have, of the API, LiteLLM, OpenAI, Ollama and vLLM, in this order."""
 _STALE_THINKING = re.compile(
     "Invalid `signature` in `thinking` block|blocks in the latest assistant message cannot be modified"
 )
-"""The API's words for thinking that it does not accept, of another conversation, account or model, or not as it was."""
+"""The API's words for thinking that it refuses: of another conversation, account or model, or changed since."""
 _OF_FORM = re.compile(
     r"\b(?:messages|tools|system|content)[.\[]\d|\b(?:tool_\w+|input_schema|is_error|output_config|max_tokens)\b"
     r"|\bextra (?:inputs?|fields?|keys?)\b|\binput should be\b|\bonly supports?\b"
@@ -63,42 +67,42 @@ _OF_FORM = re.compile(
     r"|\b(?:unknown|unexpected) (?:field|key|parameter|argument|property|role)\b|\bis required\b",
     re.IGNORECASE,
 )
-"""Words of a refusal for what a request has in it: a field or a kind of content, and not for how long it is."""
+"""Words of a refusal because of a field or a kind of content in the request, and not because of its length."""
 _DEFERRED_TOOLS = re.compile(r"defer_loading|tool_reference|Tool reference")
 """Words of a refusal for the fields by which tools are loaded on demand."""
 _SHARED = frozenset({429, 529})
 UNAVAILABLE = frozenset({*_SHARED, 502, 503, 504, *range(520, 528)})
-"""Statuses of an outage. A proxy in front of a server has those from 520 on for one that it cannot reach."""
+"""Statuses of an outage. Those from 520 on are sent by a proxy that cannot reach the server behind it."""
 _RETRIED_STATUS = frozenset({408, 409, 500, *UNAVAILABLE})
 _NAMES_MEDIA = re.compile(r"\b(image|image_url|pdf|vision|multimodal|mmproj|document\.source)\b", re.IGNORECASE)
 """Words by which a refusal of a request with images or documents names them as its reason."""
 _RATE_LIMITED = 429
 _LIMIT_AND_REQUESTED = re.compile(r"\bLimit:? (\d[\d,]*), Requested:? (\d[\d,]*)", re.IGNORECASE)
-"""Words of a limit per minute, with the tokens that a single request has."""
+"""Words of a rate limit that name the tokens of the limit and of the refused request."""
 _RESET = re.compile(r"(anthropic-ratelimit-.+)-reset")
-"""The headers that say when a limit of the API is reset."""
+"""Names of the headers that say when a limit of the API is reset."""
 _STATUS = {
     "invalid_request_error": 400, "authentication_error": 401, "billing_error": 402, "permission_error": 403,
     "not_found_error": 404, "request_too_large": 413, "rate_limit_error": 429, "api_error": 500, "timeout_error": 504,
     "overloaded_error": 529,
 }  # fmt: skip
-"""The status that each type of error has. In a stream it has that of the stream."""
+"""The HTTP status of each type of error. It is looked up for an error in a stream, where the status is the stream's."""
 _CREDENTIAL_LIBRARIES = frozenset({"boto3", "botocore", "google", "requests", "urllib3"})
 _NO_NETWORK = frozenset({"TransportError", "HTTPClientError", "ConnectionError"})
-"""Names of errors of Google's and Amazon's libraries, which are not imported here."""
+"""Names of errors of the network in Google's and Amazon's libraries, which are not imported here."""
 _NO_CAUSE = re.compile(r"(an? )?(internal|unexpected|unknown|api|server)?[ _]*(server)?[ _]*error( occurred)?\W*")
-"""Words that name no cause, so that the next attempt may well do."""
+"""Error texts that name no cause, so that the next attempt may succeed."""
 _MOST_SAID = 2000
-"""Characters of an error's text that are kept: some send a page."""
+"""Characters of an error's text that are kept: some servers send a whole page."""
 _MOST_CAUSE = 200
-"""Characters of a cause that are compared: behind them may stand the place where it happened, or the request."""
+"""Characters of a cause that are kept for comparison: a place in the server's code, or the request, may follow."""
 _MOST_NESTED = 8
-"""Levels of an error in which a message is looked for."""
+"""Levels of nesting down to which a message is looked for in an error."""
 _PAGE = "a web page"
 
 
 class ModelError(Exception):
-    """The call cannot succeed. `code` is the exit code for the reason."""
+    """A call of the model failed, and the same request is not tried again. `code` is the exit code for the reason."""
 
     def __init__(self, text: str, code: ExitCode) -> None:
         super().__init__(models.with_remedy(text))
@@ -106,18 +110,19 @@ class ModelError(Exception):
 
 
 class TooLongError(ModelError):
-    """The request has more tokens than the model's window holds, which is `window` if the server says so."""
+    """The request is too long: it has more tokens than the model's window holds, or too many bytes."""
 
     window: int | None = None
+    """The size of the window in tokens, as the server says; None if it does not."""
     is_large: bool = False
-    """True if it has too many bytes, and not too many tokens."""
+    """True if the request has too many bytes, and not too many tokens."""
 
 
 class MaybeTooLongError(ModelError):
-    """A server of others refused the longest request so far in words that are not known: it may be too long."""
+    """A third-party server refused the longest request so far in unknown words, so it may be too long."""
 
     was_repeated = False
-    """True if it refused the same request several times in the same way."""
+    """True if the server refused the same request several times in the same way."""
 
 
 class UnknownModelError(ModelError):
@@ -125,7 +130,7 @@ class UnknownModelError(ModelError):
 
 
 class MediaRefusedError(ModelError):
-    """The server does not process an image or a document in the request."""
+    """The server refuses an image or a document in the request, or may do so."""
 
 
 class DeferredToolsError(ModelError):
@@ -133,54 +138,57 @@ class DeferredToolsError(ModelError):
 
 
 class StaleThinkingError(ModelError):
-    """The API does not accept the thinking in the request, because of what stands before it, or who sent it."""
+    """The API refuses thinking in the request: it was changed, or is of another conversation, account or model."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """One failed attempt: what happened, and whether to try again, after at least `wait` seconds."""
+    """One failed attempt: its `text` says what happened; try again, after at least `wait` seconds, if `retry`.
+
+    `code` is the exit code if it is not tried again.
+    """
 
     text: str
     retry: bool
     code: ExitCode = ExitCode.API_UNAVAILABLE
     wait: float = 0
     waited: float = 0
-    """Seconds that passed without an answer."""
+    """Seconds after which the attempt was given up because no answer, or no whole one, came; else 0."""
     shared: bool = False
-    """True if the whole team should pause its calls."""
+    """True if the whole team should pause its calls, because the limit is shared."""
     unavailable: bool = False
-    """True if other calls would fail as well: an outage with this error is the whole team's."""
+    """True if calls of other agents would fail as well, so that an outage is shared by the whole team."""
     cause: str = ""
-    """The cause that the server named for a failure of its own, without numbers; another attempt may fail like this."""
+    """The cause of a failure, without its numbers, to compare it with the next one; empty if the server named none."""
     of_account: bool = False
     """True if the account may not call the API now: it has no credit, or has reached a limit of spending."""
     may_be_outage: bool = True
-    """False if the API answered, and the reply was of no use: each further attempt costs as much."""
+    """False if the server answered with something that is no usable reply: each further attempt may be billed."""
     kind: type[ModelError] = ModelError
-    """The error to raise if it is not retried."""
+    """The class of the error to raise if there is no retry."""
     window: int | None = None
-    """The tokens that the model's window holds, as a refusal of a long request says."""
+    """The size of the model's window in tokens, as the refusal of a long request names it; else None."""
     is_large: bool = False
     """True if the request had too many bytes."""
     names_media: bool = False
     """True if the server gave an image or a document as the reason."""
     is_of_form: bool = False
-    """True if the server gave a field or a kind of content as the reason, which is none of length."""
+    """True if the server gave a field or a kind of content as the reason, and so not the length."""
     status: int | None = None
-    """The HTTP status of the answer, if there was one."""
+    """The HTTP status of the answer; None if there was no answer."""
     is_page: bool = False
     """True if the answer was a web page."""
     size: int = 0
-    """Bytes of the request, if it was answered."""
+    """Bytes of the request, if it was answered with an HTTP error; else 0."""
     closed_on: int | None = None
-    """Bytes of the request on which the server closed the connection without an answer."""
+    """Bytes of the request, if the server closed the connection on it without an answer; else None."""
 
     def __post_init__(self) -> None:
         # What an API or a gateway says may repeat the key. It is journalled, mailed and shown.
         object.__setattr__(self, "text", redact(self.text))
 
     def error(self) -> ModelError:
-        """Return the error to raise."""
+        """Return the error to raise if there is no retry."""
         error = self.kind(self.text, self.code)
         if isinstance(error, TooLongError):
             error.window, error.is_large = self.window, self.is_large
@@ -188,7 +196,7 @@ class Refusal:
 
 
 def judge(error: Exception) -> Refusal:  # noqa: PLR0911  one for each kind of error
-    """Return what a failed call means."""
+    """Return the refusal for the error of a failed call."""
     match error:
         case PageError():
             text = f"the address serves {_PAGE}, no API"
@@ -227,13 +235,13 @@ def judge(error: Exception) -> Refusal:  # noqa: PLR0911  one for each kind of e
 
 
 def is_of_credentials(error: Exception) -> bool:
-    """Return True for an error of what finds credentials of a cloud platform: the SDK, or Amazon's or Google's code."""
+    """Return True if an error comes from looking up credentials of a cloud platform, by the SDK, Amazon or Google."""
     library = type(error).__module__.partition(".")[0]
     return type(error) is RuntimeError or isinstance(error, ImportError) or library in _CREDENTIAL_LIBRARIES
 
 
 def judge_credentials(error: Exception) -> Refusal:
-    """Return what it means that there are no credentials for a cloud platform; without a network, try again."""
+    """Return the refusal for an error of `is_of_credentials`. It is retried only if the network failed."""
     text = f"no credentials: {error}"
     if {each.__name__ for each in type(error).__mro__} & _NO_NETWORK:
         return Refusal(text, retry=True, unavailable=True)
@@ -241,7 +249,7 @@ def judge_credentials(error: Exception) -> Refusal:
 
 
 def _judge_connection(error: anthropic.APIConnectionError) -> Refusal:
-    """Return the error for a failed connection. Only network errors are retried: an invalid key or URL fails again."""
+    """Return the refusal for a failed connection. It is retried unless the key or the URL is invalid."""
     if isinstance(error.__cause__, httpx2.LocalProtocolError):
         # The error's own text holds the header, and so the key.
         text = "the API key cannot be sent: it contains a character that is not allowed in a header"
@@ -263,9 +271,9 @@ def _judge_connection(error: anthropic.APIConnectionError) -> Refusal:
 
 
 def _system_error(error: BaseException | None) -> str:
-    """Return what the system says of a failed connection, as `Connection refused`; empty if it says nothing.
+    """Return the operating system's text for a failed connection, such as `Connection refused`; empty if there is none.
 
-    The HTTP client's own words for it name no cause: "All connection attempts failed".
+    The HTTP client's own text, "All connection attempts failed", names no cause.
     """
     found = ""
     while error is not None:
@@ -281,14 +289,16 @@ def _system_error(error: BaseException | None) -> str:
 
 
 def bytes_of(request: httpx2.Request) -> int:
-    """Return the length of a request's body."""
+    """Return the length of a request's body in bytes, by its header; 0 if it has none."""
     return int(request.headers.get("content-length", 0))
 
 
 def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "") -> Refusal:
-    """Return what an error means. One in the middle of a stream has the status 200; its code or type tells the reason.
+    """Return the refusal for an HTTP `status` and the `body` of an error.
 
-    Servers of others put code, type and message beside each other, without an `error` around them.
+    In the middle of a stream the status is 200, and the code or type in the body is used in its place. `wait` is how
+    many seconds the headers ask for, `otherwise` the text to use if the body has none. Third-party servers may put
+    code, type and message at the top of the body, without an `error` around them.
     """
     said = body.get("error", body) if isinstance(body, dict) else body
     said = said if isinstance(said, dict) else {"message": said if isinstance(said, str) else ""}
@@ -371,7 +381,7 @@ def _judge_status(status: int, body: object, wait: float = 0, otherwise: str = "
 
 
 def _inner_message(value: object, depth: int = 0) -> str:
-    """Return the last message within an error: a gateway may put there what the server behind it said."""
+    """Return the last message nested in an error, as of the server behind a gateway; empty if there is none."""
     found = ""
     if depth < _MOST_NESTED:
         for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -381,7 +391,7 @@ def _inner_message(value: object, depth: int = 0) -> str:
 
 
 def _seconds_until_reset(text: str) -> float:
-    """Return the seconds until the day on which an account may be used again; 0 if the text names none."""
+    """Return the seconds until the time at which an account may be used again; 0 if the text names none."""
     if (match := _REGAIN.search(text)) is None:
         return 0
     at = _seconds(f"{match[1]}T{match[2]}:00+00:00")
@@ -389,7 +399,7 @@ def _seconds_until_reset(text: str) -> float:
 
 
 def _exceeds_limit(text: str) -> bool:
-    """Return True if a rate limit is for less than the one request that was refused: no wait makes room for it."""
+    """Return True if the text of a rate limit says that the request alone exceeds it, so that no wait helps."""
     if (numbers := _LIMIT_AND_REQUESTED.search(text)) is None:
         return False
     limit, requested = (int(each.replace(",", "")) for each in numbers.groups())
@@ -401,7 +411,7 @@ def _without_numbers(text: str) -> str:
 
 
 def _retry_after(error: anthropic.APIStatusError) -> float:
-    """Return the seconds until the time that the API names; 0 if it names none.
+    """Return the seconds to wait that the headers of an error name; 0 if they name none.
 
     That is `retry-after`, else for a rate limit the latest reset of a limit that is used up.
     """
@@ -422,7 +432,7 @@ def _retry_after(error: anthropic.APIStatusError) -> float:
 
 
 def _seconds(text: str | None) -> float | None:
-    """Return the epoch seconds of a time in a header: a number, RFC 3339 or the form of `date`; None if it is none."""
+    """Return a time in a header as epoch seconds; None if it is no number, RFC 3339 or the form of `date`."""
     forms: tuple[Callable[[str], float], ...] = (
         float,
         lambda given: datetime.fromisoformat(given).timestamp(),
