@@ -1,1 +1,1 @@
-"""The code that runs inside an agent's process. No other package imports the Anthropic SDK."""
+"""The code that runs in the worker, the process of an agent. No other package imports the Anthropic SDK."""

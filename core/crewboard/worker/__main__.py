@@ -1,7 +1,7 @@
 """`python -I -m crewboard.worker <agent directory>`: one run of one agent.
 
-It takes the lease, and exits at once if that run has begun or ended already. Then it writes the journal and the status,
-so that readers see the start. The imports that cost a second come last.
+The process takes the lease, and exits at once if another process has or had the wanted run. Then it writes the journal
+and the status, so that readers see the start. The imports that take a second come last.
 """
 
 import asyncio
@@ -32,10 +32,11 @@ _REASONS = {ExitCode.IO: "storage", ExitCode.CREDENTIALS: "credentials", ExitCod
 
 
 def _begin(agent: AgentDirectory) -> tuple[Spec, Held, Lease, bytes] | None:
-    """Take the lease for the wanted run. Return None if another process has that run, or had it.
+    """Take and sign the lease for the wanted run. Return None if another process has that run, or had it.
 
-    A signal that ends this worker waits until the lease is signed: in a database, an unsigned lease of a process that
-    ended would be held until its time is up, because the supervisor frees only what the process signed.
+    Else return the run's spec, the held lease, its record, and the bytes that `leases.sign` gave. SIGTERM is blocked
+    until the lease is signed: in a database, an unsigned lease of a process that ended would be held until its time is
+    up, because the supervisor frees only leases that their process signed.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
@@ -58,7 +59,11 @@ def _begin(agent: AgentDirectory) -> tuple[Spec, Held, Lease, bytes] | None:
 
 
 async def _live(run_state: RunState, sandbox: Sandbox) -> None:
-    """Work on the model or on an engine until there is a reason to exit."""
+    """Work, by calls of the model or with an engine, until there is a reason to exit.
+
+    Raises:
+        WorkerExit: Always, unless an error ends the run; it holds the reason.
+    """
     # Imported here because the SDK takes a second, and the lease and the status must show the start before that.
     from crewboard.worker.interrupts import Interrupts
 
@@ -87,7 +92,7 @@ async def _live(run_state: RunState, sandbox: Sandbox) -> None:
 
 
 def _run(run_state: RunState, before: int) -> tuple[int, str]:
-    """Work until the run ends; the last one was `before`. Return exit code and reason."""
+    """Work until the run ends, and return its exit code and reason. `before` is the number of the run before it."""
     from crewboard.worker.interrupts import WorkerExit
 
     try:
@@ -123,7 +128,7 @@ def _run(run_state: RunState, before: int) -> tuple[int, str]:
 
 
 def _end_at_once() -> None:
-    """End this process and all that it started at once, and write nothing: another worker may soon have its run."""
+    """Kill this process and all that it started, and write nothing: another worker may soon have this agent."""
     for pid in process.descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """A client of the Agent Client Protocol, version 1: JSON-RPC in lines, over the standard streams of an engine.
 
-What an engine says is checked here, part by part, and becomes an `Update`. What is not understood becomes a `Line`:
-engines change weekly, and a line too many does no harm.
+Each message of an engine is checked part by part and becomes an `Update`. A message that is not understood becomes a
+`Line` for the log and is no error: engines change weekly.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from crewboard.records.base import MAX_DEPTH
 VERSION = 1
 
 LONGEST_LINE = 32 << 20
-"""Bytes. A replayed session has each file that was read on a line of its own."""
+"""The most bytes of one line from an engine. In a replayed session, each file that was read is on one line."""
 
 _NOT_FOUND = -32601
 _MOST_PRINTED = 1 << 20
-"""The last characters that are kept of what a command printed."""
+"""Characters of a command's output that are kept, the last ones."""
 
 _TOO_DEEP = "[nested too deeply to be shown]"
 _MOST_SHOWN = 200
-"""Characters of a line that was not understood."""
+"""Characters that are kept of a line that was not understood."""
 
 Json = dict[str, Any]
 
@@ -38,7 +38,8 @@ Json = dict[str, Any]
 class EngineError(Exception):
     """The engine answered a request with an error.
 
-    `code` is the engine's, 0 if it gave none; `kind` says what failed, in the engine's word, empty if it does not.
+    `code` is the code of the JSON-RPC error, 0 if there is none; `kind` is the engine's own word for what failed, empty
+    if it gave none.
     """
 
     def __init__(self, text: str, code: int = 0, kind: str = "") -> None:
@@ -53,9 +54,9 @@ class EngineGoneError(Exception):
 
 @dataclass(frozen=True)
 class Said:
-    """A piece of text: of the model, of its thoughts, of the engine itself (`note`), or of the user in a replay.
+    """A piece of text: of a reply, of the model's thoughts, of the engine itself (`note`), or of the user in a replay.
 
-    `message` is the engine's id of the whole text; empty if it gave none.
+    `message` is the engine's id of the message that the piece belongs to; empty if it gave none.
     """
 
     kind: Literal["text", "thought", "note", "user"]
@@ -65,7 +66,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call, as far as one update tells of it. `plan` is the plan for which approval is sought."""
+    """A tool call of the engine, with what one update says of it; all other fields are empty."""
 
     id: str
     name: str = ""
@@ -75,18 +76,18 @@ class Call:
     input: Json = field(default_factory=dict)
     output: str = ""
     diff: tuple[str, str, str] | None = None
-    """A path, the text before and the text after."""
+    """The change of a file: its path, its text before and its text after."""
     printed: str = ""
-    """The output of its command since the last update."""
+    """The output of the call's command since the last update."""
 
     @property
     def plan(self) -> str | None:
-        """Return the plan that the engine wants to leave its plan mode with; None if this is no such call."""
+        """Return the plan for which the engine asks approval, to leave its plan mode; None if the call has none."""
         plan = self.input.get("plan")
         return plan if self.kind == "switch_mode" and isinstance(plan, str) and plan.strip() else None
 
     def merged(self, later: "Call") -> "Call":
-        """Return this call with what a later update says of it."""
+        """Return this call with what a later update of it fills in. `printed` is joined, and keeps only its end."""
         return Call(
             self.id, later.name or self.name, later.title or self.title, later.kind or self.kind,
             later.status or self.status, later.input or self.input, later.output or self.output,
@@ -96,16 +97,17 @@ class Call:
 
 @dataclass(frozen=True)
 class Steps:
-    """The engine's list of its steps, each with `text` and `status`."""
+    """The engine's list of the steps of its work, each with `text` and `status`."""
 
     items: list[dict[str, str]]
 
 
 @dataclass(frozen=True)
 class Filled:
-    """The fill of the model's window in tokens, and what the session has cost so far in USD, where that is told.
+    """How much of the model's window is `used`, of its `size`, in tokens.
 
-    `resets` is when the usage limit ends, in epoch seconds, if one was reached just now.
+    `cost_usd` is the cost of the session so far; None if the engine does not tell it. `model` is empty if it is not
+    told. `resets` is the end of the usage limit in epoch seconds, if it was reached just now; else None.
     """
 
     used: int
@@ -117,7 +119,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Line:
-    """A line that was not understood."""
+    """A message of the engine that was not understood: its beginning, or a text that says what is wrong with it."""
 
     text: str
 
@@ -127,9 +129,10 @@ Update = Said | Call | Steps | Filled | Line
 
 @dataclass(frozen=True)
 class Ask:
-    """A request for the user's permission. `options` are the ids of the answers by what they mean.
+    """A request of the engine for permission to do a call.
 
-    `id` is the engine's id of the request, which is a number or a text.
+    `id` is the engine's id of the request, a number or a text. `options` has the ids of the possible answers by their
+    kind, such as `allow_once`.
     """
 
     id: Any
@@ -151,12 +154,12 @@ _OF_LAST_YEAR = timedelta(days=180)
 _SILENT = frozenset({
     "available_commands_update", "session_info_update", "current_mode_update", "config_option_update",
 })  # fmt: skip
-"""Updates of which nothing is shown."""
+"""Kinds of updates that are ignored."""
 
 _STATUSES = frozenset({"pending", "in_progress", "completed"})
 
 OVER = frozenset({"completed", "failed"})
-"""The states of a call that has ended."""
+"""The values of `Call.status` of a call that has ended."""
 
 
 def _text(value: Any) -> str:  # noqa: ANN401  any JSON value
@@ -181,7 +184,7 @@ def _amount(value: Any) -> float | None:  # noqa: ANN401
 
 
 def pruned(value: Any, levels: int = MAX_DEPTH) -> Any:  # noqa: ANN401
-    """Return a JSON value without what is nested deeper than records may be."""
+    """Return a JSON value that can be stored: what is nested deeper than `levels` is replaced by a text."""
     if isinstance(value, dict):
         return {key: pruned(each, levels - 1) for key, each in value.items()} if levels else _TOO_DEEP
     if isinstance(value, list):
@@ -190,7 +193,7 @@ def pruned(value: Any, levels: int = MAX_DEPTH) -> Any:  # noqa: ANN401
 
 
 def read_update(update: Json) -> Update | None:
-    """Return what an update says; None if there is nothing to show."""
+    """Return the content of a `session/update`; None for a kind that is ignored."""
     kind = _text(update.get("sessionUpdate"))
     match kind:
         case "agent_message_chunk" | "agent_thought_chunk" | "user_message_chunk":
@@ -232,11 +235,11 @@ def _read_chunk(kind: str, update: Json) -> Update:
 
 
 _FENCED = re.compile(r"\A(`{3,})\w*\n(.*)\n\1\s*\Z", re.DOTALL)
-"""A whole text as a block of code: how Claude Code tells what a call gave to those who paint Markdown."""
+"""A text that is all one block of code in Markdown: the form in which Claude Code tells the output of a call."""
 
 
 def read_call(update: Json) -> Call | None:
-    """Return what an update, or a request for permission, says of a tool call; None if it has no id."""
+    """Return the tool call in an update or a request for permission; None if it has no id."""
     ident = _text(update.get("toolCallId"))
     if not ident:
         return None
@@ -271,15 +274,15 @@ _RESETS = re.compile(
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))? ?(?P<half>[ap]m)(?: \((?P<zone>[\w/+-]+)\))?",
     re.IGNORECASE,
 )
-"""The end of a limit in texts of Claude Code and Codex: a time of the day, behind a date if that is not near."""
+"""The end of a limit in texts of Claude Code and Codex: a time of day, after a date if that is not today."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def read_reset(text: str, now: float) -> float | None:
-    """Return when a usage limit has ended, in epoch seconds, as the text of an error says; None if it does not say it.
+    """Return when a usage limit ends, in epoch seconds, as the `text` of an error says; None if it does not.
 
-    The text leaves out the seconds, so that is at the end of the minute.
+    The text leaves out the seconds, so the end of its minute is returned. `now` is in epoch seconds, too.
     """
     found = _RESETS.search(text)
     if found is None:
@@ -302,7 +305,7 @@ def read_reset(text: str, now: float) -> float | None:
 
 
 def read_tokens(result: Json) -> Tokens | None:
-    """Return the tokens of a turn from its end; None if they are not told."""
+    """Return the tokens of a turn from the result of its prompt; None if the engine does not tell them."""
     usage = _object(result.get("usage"))
     given, written = _count(usage.get("inputTokens")), _count(usage.get("outputTokens"))
     if given is None or written is None:
@@ -325,20 +328,21 @@ class Engine:
         self._last_id = 0
         self._waiting: dict[int, asyncio.Future[Json]] = {}
         self.news: asyncio.Queue[Any] = asyncio.Queue()
-        """Updates and questions of the engine, in order. Those before its answer to a request are here by then."""
+        """The updates and requests of the engine (`Update`, `Ask`), in order, and what the owner puts in as well. When
+        `request` returns, all that the engine sent before its answer is here."""
         self._asked: list[Ask] = []
-        """Requests for permission that are not answered."""
+        """The requests for permission that are not answered, withdrawn or given up."""
         self.session = ""
         self.name = ""
         self.version = ""
         self.loads = False
-        """It can load a session again."""
+        """True if the engine can load a session again."""
         self.steers = False
-        """It takes a message in the middle of a turn."""
+        """True if the engine takes a message in the middle of a turn."""
         self._reading = asyncio.ensure_future(self._read())
 
     async def close(self) -> None:
-        """Close the streams, and give up what is waited for."""
+        """Close the streams. Requests that still wait for an answer fail with EngineGoneError."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
         self._writer.close()
@@ -349,8 +353,8 @@ class Engine:
         """Agree on the protocol, and learn what the engine can do.
 
         Raises:
-            EngineError: It speaks another version.
-            EngineGoneError: It ended.
+            EngineError: The engine speaks another version, or refuses.
+            EngineGoneError: The engine ended.
         """
         # Neither files nor terminals: its tools work in its own sandbox, where the kernel holds them.
         able = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
@@ -366,7 +370,12 @@ class Engine:
         self.steers = _object(_object(found.get("_meta")).get("steering")).get("supported") is True
 
     async def new(self, cwd: Path, servers: list[Json], meta: Json | None = None) -> None:
-        """Begin a session in a folder, with these MCP servers, and with what this engine alone understands."""
+        """Begin a session in the folder `cwd`, with these MCP servers. `meta` are settings for this kind of engine.
+
+        Raises:
+            EngineError: The engine refuses, or its session has no id.
+            EngineGoneError: The engine ended.
+        """
         more = {"_meta": meta} if meta else {}
         found = await self.request("session/new", {"cwd": str(cwd), "mcpServers": servers, **more})
         self.session = _text(found.get("sessionId"))
@@ -374,22 +383,42 @@ class Engine:
             raise EngineError("its new session has no id")
 
     async def load(self, session: str, cwd: Path, servers: list[Json], meta: Json | None = None) -> None:
-        """Load a session again, with the same. Its conversation is in `news` when this returns."""
+        """Load a session again by its id, with arguments as for `new`. Its conversation is in `news` when this returns.
+
+        Raises:
+            EngineError: The engine refuses.
+            EngineGoneError: The engine ended.
+        """
         self.session, more = session, {"_meta": meta} if meta else {}
         params = {"sessionId": session, "cwd": str(cwd), "mcpServers": servers, **more}
         await self.request("session/load", params)
 
     async def set(self, method: str, params: Json) -> None:
-        """Change a setting of the session, such as its mode."""
+        """Change a setting of the session, such as its mode, by a `method` of the protocol.
+
+        Raises:
+            EngineError: The engine refuses.
+            EngineGoneError: The engine ended.
+        """
         await self.request(method, {"sessionId": self.session, **params})
 
     async def prompt(self, text: str) -> Ended:
-        """Send a text, and return when the turn has ended."""
+        """Begin a turn with a text, and return how it ended, once it has.
+
+        Raises:
+            EngineError: The turn failed.
+            EngineGoneError: The engine ended.
+        """
         found = await self.request("session/prompt", self._prompt(text))
         return Ended(_text(found.get("stopReason")) or "end_turn", read_tokens(found))
 
     async def steer(self, text: str) -> bool:
-        """Send a text into the turn in progress. Return False if it must be sent as a prompt, because none is."""
+        """Send a text into the turn in progress. Return False if no turn is, so that the text must be sent as a prompt.
+
+        Raises:
+            EngineError: The engine refuses.
+            EngineGoneError: The engine ended.
+        """
         idle = {"steering": {"idleBehavior": "promptRequired"}}
         found = await self.request("_session/steering", {**self._prompt(text), "_meta": idle})
         return found.get("outcome") != "promptRequired"
@@ -398,7 +427,7 @@ class Engine:
         return {"sessionId": self.session, "prompt": [{"type": "text", "text": text}]}
 
     def cancel(self) -> None:
-        """Ask for the end of the turn in progress; its prompt is answered then. Give up what it asked."""
+        """Ask the engine to end the turn in progress, so that `prompt` returns. Cancel its requests for permission."""
         for ask in [*self._asked]:
             self._give_up(ask)
         self._send({"method": "session/cancel", "params": {"sessionId": self.session}})
@@ -408,10 +437,10 @@ class Engine:
         self._send({"id": ask.id, "result": {"outcome": {"outcome": "cancelled"}}})
 
     async def request(self, method: str, params: Json) -> Json:
-        """Return the result of a request.
+        """Send a request to the engine, and return its result.
 
         Raises:
-            EngineError: The engine refused it; says why.
+            EngineError: The engine answered with an error.
             EngineGoneError: The engine ended first.
         """
         self._last_id = ident = self._last_id + 1
@@ -445,7 +474,7 @@ class Engine:
                     waiting.set_exception(EngineGoneError(why))
 
     def _take(self, line: bytes) -> None:
-        """Handle one line. Whatever it holds, the next one is read."""
+        """Handle one line of the engine. It is no error if it cannot be read: it becomes a `Line`."""
         try:
             message = pruned(json.loads(line, parse_constant=lambda _: None))
         except (ValueError, RecursionError):
@@ -508,17 +537,18 @@ class Engine:
 
     @property
     def asks(self) -> bool:
-        """Return True if it waits for a permission."""
+        """Return True if the engine waits for the answer to a request for permission."""
         return bool(self._asked)
 
     def waits_for(self, ask: Ask) -> bool:
-        """Return True if a request for permission is not answered, withdrawn or given up."""
+        """Return True if a request for permission still needs an answer: it is not answered, withdrawn or given up."""
         return ask in self._asked
 
     def answer(self, ask: Ask, *, allow: bool) -> bool:
-        """Answer a request for permission, for this one time. Return False if it was refused for lack of that answer.
+        """Answer a request for permission: allow it for this one time only, or refuse it.
 
-        What would allow more than what was asked is never chosen.
+        Return False if `allow` was given, but the engine offers no answer that allows it once, so that it was refused.
+        A request that needs no answer any more is left alone, and True is returned.
         """
         if ask not in self._asked:
             return True

@@ -1,8 +1,8 @@
-"""The way of an engine to its API, out of a sandbox without a network.
+"""A relay through which an engine reaches its API from a sandbox without a network.
 
-A socket listens in the sandbox, and the worker answers on it: it was opened there, and passed to the worker, before the
-engine began. The worker adds the user's key to requests, or passes on what goes between a login and the host that it is
-for. So the engine needs neither a network nor the key.
+Before the engine starts, a program in its sandbox opens a listening socket there and passes it to the worker, which
+accepts the connections. The worker puts the user's key into requests for the API. An engine that has a login of its
+own, and not a key, gets tunnels to the hosts of that login. So the engine needs neither a network nor the key.
 """
 
 import asyncio
@@ -33,41 +33,45 @@ for name in sys.argv[1].split(","):
     os.environ[name] = os.environ[name].replace("{port}", port)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""The program that becomes the engine. It passes a socket to the worker, and writes its port into variables."""
+"""The program that opens the socket and then becomes the engine.
+
+It sends the socket to the worker over file descriptor 0. Its arguments are the environment variables, separated by
+commas, in which `{port}` is replaced by the port, and the engine's command line.
+"""
 
 _HEAD_TIMEOUT = 30.0
-"""Seconds that the engine may take for the head of a request, and a server to accept a connection."""
+"""Seconds in which the engine must send the head of a request, and a server must accept a connection."""
 
 _PIECE = 1 << 16
 
 _MOST_CONNECTIONS = 64
-"""Connections to the API at once: an engine has one for each of its own agents, and a few more."""
+"""The most connections at once: an engine has one for each of its own agents, and a few more."""
 
 _REQUEST = re.compile(r"(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) (/[!-~]*) HTTP/1\.1")
-"""The first line of a request that is passed on. TRACE is none: its answer would have the key in it."""
+"""The first line of a request that may be passed on. TRACE is not: its answer would contain the key."""
 
 _FIELD = re.compile(r"[!#-'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*")
 _UPWARD = re.compile(r"/\.\.(?:[/;]|$)")
 
 
 _MOST_COUNTED = 8 << 20
-"""Bytes of a reply, or of one line of a stream, in which its tokens are looked for."""
+"""The most bytes of a reply, or of one line of a stream, whose tokens are counted."""
 
 
 _LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
-"""The types of the events that end a stream, though not its connection."""
+"""The types of the events that end a stream; the connection may stay open after them."""
 
 
 class CountedReply:
-    """The tokens of one reply of the API, as far as it told them.
+    """The tokens of one reply that the relay passes on, read from a copy of its bytes.
 
-    They are read from a copy of what is passed on: of a reply of the Messages or the Responses API, or of its stream.
+    The reply is one of the Messages or the Responses API, streamed or not. `model` is empty if the reply names none.
     """
 
     def __init__(self) -> None:
         self.model = ""
         self.is_over = False
-        """True once nothing that counts can follow."""
+        """True once no further tokens can be told, also because the reply is no stream or JSON that can be read."""
         self._usage: dict[str, Any] = {}
         self._body = bytearray()
         self._is_stream = False
@@ -78,7 +82,7 @@ class CountedReply:
 
     @property
     def tokens(self) -> Tokens | None:
-        """Return the tokens; None if it told none."""
+        """Return the tokens that the reply has told so far; None if it has told none."""
         if not self._usage:
             return None
         whole = _count(self._usage, "input_tokens")
@@ -94,7 +98,7 @@ class CountedReply:
         )
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece of the reply."""
+        """Read the next bytes of the reply, with its head. Bytes that cannot be read are no error: the count ends."""
         if self.is_over:
             return
         try:
@@ -124,14 +128,14 @@ class CountedReply:
             self.end()
 
     def end(self) -> None:
-        """Take the end of the reply."""
+        """Note that the reply has ended, and read one that was not streamed."""
         if not self._is_stream and not self.is_over:
             self._look_into(self._body)
         self.is_over = True
         self._body.clear()
 
     def _look_into(self, text: bytes | bytearray) -> None:
-        """Take the tokens that a reply, or an event of a stream, tells: the last number of each kind counts."""
+        """Read model and tokens from the JSON of a reply or an event. The last number of each kind replaces others."""
         if b'"usage"' not in text and not any(each in text for each in _LAST_EVENTS):
             return
         try:
@@ -156,10 +160,11 @@ def _count(usage: dict[str, Any], *path: str) -> int:
 
 
 class ApiRelay:
-    """Answers an engine in the place of its API: with a key that the engine does not have, or as a tunnel.
+    """The server that an engine talks to in place of its API: passes requests on, or opens a tunnel.
 
-    `keys` are the user's keys by the stand-ins that the engine has for them; requests with one of these go to `url`. If
-    it is None, all do. `hosts` are those to which it may open a tunnel.
+    `url` is the address of the API. `keys` has each of the user's keys by the stand-in that the engine was given for
+    it. The relay replaces stand-ins, and refuses requests without one; with None, it passes requests on as they are.
+    `hosts` are those to which the engine may open a tunnel. `environment` is where the user's proxy is looked for.
     """
 
     def __init__(
@@ -178,17 +183,20 @@ class ApiRelay:
         self._counted: list[CountedReply] = []
 
     def take_counted(self, *, unfinished: bool = False) -> list[CountedReply]:
-        """Return the replies since the last time that told their tokens; also those in progress, if `unfinished`."""
+        """Return the replies that ended since the last call of this, and told their tokens. Each is returned once.
+
+        With `unfinished`, also return those in progress, whose later tokens are then not counted.
+        """
         taken = [each for each in self._counted if each.is_over or unfinished]
         self._counted = [each for each in self._counted if each not in taken]
         return [each for each in taken if each.tokens is not None]
 
     async def listen(self, listening: socket.socket) -> None:
-        """Answer on a socket from now on."""
+        """Accept connections on a listening socket from now on."""
         self._server = await asyncio.start_server(self._accept, sock=listening, limit=_PIECE)
 
     async def close(self) -> None:
-        """Close the socket and all connections."""
+        """Close the listening socket and all connections."""
         self._is_closed = True
         if self._server is not None:
             self._server.close()
@@ -266,7 +274,7 @@ class ApiRelay:
     def _is_plain(self, first: str, fields: list[str]) -> bool:
         """Return True if a request is for a path below that of the API, and no server can read it in another way.
 
-        What stands behind the address may pass requests on: one for another server or path would take the key there.
+        A server at the address may be a proxy: a request for another server or path would take the key there.
         """
         request = _REQUEST.fullmatch(first)
         if request is None or not all(map(_FIELD.fullmatch, fields)):
@@ -279,9 +287,9 @@ class ApiRelay:
         return is_below and not _UPWARD.search(plain) and not {"\\", "#"}.intersection(request[1] + plain)
 
     def _head(self, first: str, fields: list[str]) -> bytes | None:
-        """Return the head of a request as the API gets it; None if it needs a stand-in for a key, and has none.
+        """Return the head of a request as it is sent to the API; None if it needs a stand-in for a key, and has none.
 
-        The API closes the connection behind its answer: the head of another request would have to be read, too.
+        It asks the API to close the connection after the answer, because a second head would not be read here.
         """
         kept, is_authorized, is_upgrade = [first.encode("latin-1")], not self.needs_key, False
         for field in fields:
@@ -303,7 +311,12 @@ class ApiRelay:
         return b"\r\n".join(kept) + b"\r\n\r\n"
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to a server, through the user's proxy if there is one for it."""
+        """Connect to a server, through the user's proxy if there is one for it.
+
+        Raises:
+            OSError: The server or the proxy cannot be reached, or the proxy refuses.
+            TimeoutError: The connection took too long.
+        """
         proxy = endpoint.proxy(self._environment, f"{self._url.scheme if port != 443 else 'https'}://{host}:{port}")  # noqa: PLR2004
         async with asyncio.timeout(_HEAD_TIMEOUT):
             if proxy is None:
@@ -340,7 +353,7 @@ def _refuse(writer: asyncio.StreamWriter, status: str, why: str) -> None:
 async def _pass_on(
     source: asyncio.StreamReader, target: asyncio.StreamWriter, feed: Callable[[bytes], None] | None = None
 ) -> None:
-    """Write what comes to another connection until it ends, or breaks. `feed` gets a copy of each piece behind it."""
+    """Write what `source` sends to `target` until one of them ends. `feed` is called with each piece once written."""
     with contextlib.suppress(OSError):
         while data := await source.read(_PIECE):
             target.write(data)

@@ -1,8 +1,8 @@
 """The assignments of one worker: what starts them, and how they end. What limits them is in `limits.py`.
 
-They start with the hire prompt, mail, a task left in progress, or a task claimed from the board. At their end the
-result file is written first, then the answer is committed to the journal, then the mail is sent. So the worker after a
-crash sends what was committed and never asks the model again.
+They start with the hire prompt, mail, a task left in progress, or a task claimed from the board. At the end of one, the
+result file is written first, then the answer is committed to the journal, then the mail is sent. So after a crash the
+next worker sends the committed answer, and never asks the model again.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ _REASONS = {
 }
 
 _HOLDING = frozenset({ExitCode.LIMIT, ExitCode.CREDENTIALS})
-"""Errors that stop an assignment where it is, whatever it is about."""
+"""The codes of errors that hold an assignment, so that a resume continues it, and do not end it."""
 
 
 class Results:
@@ -44,12 +44,16 @@ class Results:
         self._team = run_state.team
         self._name = run_state.name
         self.reported_idle = False
-        """True if it was announced, since the last assignment, that the agent is idle."""
+        """True if there is no need to announce, until the next assignment, that the agent is idle."""
         self._held_for: str | None = None
-        """The request of the review for which the last result waits, empty if it is not known; None: it does not."""
+        """The id of the review's request for which the last result is held back; empty if the id is not known; None if
+        no result is."""
 
     def answer(self, text: str, code: ExitCode = ExitCode.DONE) -> None:
-        """End the assignment with its result, for which commands in the foreground end with `code`."""
+        """End the assignment in progress with a result. `code` is the exit code of a command that waits for it.
+
+        Do nothing if there is no assignment.
+        """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
             return
@@ -62,13 +66,13 @@ class Results:
         self._end(assignment, text=text, result=f"results/{name}", code=code, ended_terms=terms)
 
     def fail(self, error: str, code: ExitCode, *, budget: bool = False, refused_by: str | None = None) -> None:
-        """End the assignment with an error. A limit and bad credentials only hold it: a resume continues it.
+        """End the assignment in progress with an error, or do nothing if there is none.
 
-        `refused_by` is the model that refused it.
+        A limit and bad credentials only hold it: a resume continues it. `budget` is True if the limit is a budget.
+        `refused_by` names the model or the engine that refused the assignment.
 
         Raises:
-            WorkerExit: Bad credentials and a used-up budget end the worker, and any failure does if it was hired with
-                `--once`.
+            WorkerExit: Bad credentials and a used-up budget end the run, and so does any error with `--once`.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
@@ -91,7 +95,7 @@ class Results:
         self.send_unsent()
 
     def refuse(self, error: str) -> None:
-        """Report that a used-up budget prevents the agent from starting the work in its mailbox.
+        """Send an error, because a used-up budget keeps the agent from starting the work in its mailbox, and exit.
 
         Raises:
             WorkerExit: Always.
@@ -102,13 +106,14 @@ class Results:
 
     @property
     def is_held(self) -> bool:
-        """Return True if the last result is not sent, because a reviewer has not approved the work yet."""
+        """Return True if the last result is held back, because a reviewer has not approved the work yet."""
         return self._held_for is not None
 
     def send_unsent(self, *, held: bool = True) -> None:
-        """Send the mail of a committed answer. Its id is derived, so sending it twice delivers it once.
+        """Send the mail of a committed answer, if it is not sent yet. Its id is derived: sent twice, it arrives once.
 
-        While the work on a task waits for its reviewer, the result is held back; if not `held`, it is sent and says so.
+        No mail is sent to a hirer that waits in the foreground and takes the result itself. A result is held back while
+        the agent's work on a task waits for a reviewer; if not `held`, it is sent, and says that the review is open.
         """
         answer, before = self._run_state.conversation.unsent, self._held_for
         self._held_for = None
@@ -138,9 +143,10 @@ class Results:
         )
 
     def _unreported(self, answer: Answer) -> str:
-        """Return what to say of a task whose outcome the agent did not report although it was reminded.
+        """Return a note about the task in progress if the agent was reminded of it but did not report its outcome.
 
-        No one else would notice: the agent is idle, and what waits for the task never begins.
+        It is empty otherwise, and with `--autoclaim`, where such a task fails. Without the note the operator would not
+        learn that tasks which wait for this one never begin.
         """
         task = tasks.in_progress(self._team, self._name)
         reminded = task is not None and task.id in self._run_state.conversation.reminded
@@ -150,7 +156,7 @@ class Results:
         return f"task #{task.id} is still in progress: {self._name} did not report its outcome\n\n"
 
     def report_idle(self) -> None:
-        """Announce once, after an assignment, that the agent is idle."""
+        """Announce by mail that the agent is idle, once after each assignment of this run that had a result."""
         conversation = self._run_state.conversation
         if self.reported_idle or not conversation.results:
             return
@@ -161,9 +167,9 @@ class Results:
     def send(
         self, kind: str, text: str, *, ident: str, metadata: dict[str, Any] | None = None, for_operator: bool = False
     ) -> None:
-        """Send mail to the agent, or the operator, that this agent reports to.
+        """Send mail of type `kind` with the id `ident` to the agent, or the operator, that this agent reports to.
 
-        What is `for_operator` alone costs no agent a turn.
+        With `for_operator`, send it to the operator even if this agent reports to another one, which is spared a turn.
         """
         run_state, config = self._run_state, roster.load(self._team)
         to = config.reports_to(self._name)
@@ -174,7 +180,7 @@ class Results:
 
 
 class Assignments:
-    """Looks for work for one worker."""
+    """The search for work of one worker without an assignment, and its task on the board."""
 
     def __init__(self, run_state: RunState, results: Results, limits: Limits) -> None:
         self._run_state = run_state
@@ -183,12 +189,16 @@ class Assignments:
         self._team = run_state.team
         self._name = run_state.name
         self.unread = 0
-        """Bytes of mail that the last look left, because there was too much for one look."""
+        """Bytes of mail that the last look left unread, because there was too much for one look."""
         self.is_timed = False
-        """True if time alone may bring work: a pause ends, or a task is no longer kept for another agent."""
+        """True if work may come without any event: a pause ends, or a task is no longer kept for another agent."""
 
     def look(self) -> bool:
-        """Begin an assignment if there is work. Return True if one began."""
+        """Begin an assignment if there is work. Return True if one began.
+
+        Raises:
+            WorkerExit: There is mail that starts work, but a budget is used up.
+        """
         self.is_timed = False
         # Before the mail: a reviewer that gives a task back sends its feedback first. With a task that came back only
         # after the mail was read, that feedback is found by the next look.
@@ -211,7 +221,7 @@ class Assignments:
         return self._resume_task(own) or self._remind_of_review() or self._claim_task()
 
     def _start_with_prompt(self) -> bool:
-        """Begin with the hire prompt of a fresh conversation."""
+        """Begin an assignment with the hire prompt, if it has not entered yet. Return True if one began."""
         run_state, spec = self._run_state, self._run_state.spec
         if not run_state.fresh:
             return False
@@ -229,7 +239,13 @@ class Assignments:
         return True
 
     def _start_with_mail(self) -> bool:
-        """Begin with mail that starts work. Put the task that it assigns in progress first."""
+        """Begin an assignment with mail that starts work, and put the task that it assigns in progress first.
+
+        Return True if one began.
+
+        Raises:
+            WorkerExit: There is such mail, but a budget is used up.
+        """
         arrived = inbox.look(self._run_state)
         if arrived.first is None:
             inbox.pick_up(self._run_state, arrived)
@@ -251,7 +267,11 @@ class Assignments:
         return task
 
     def _claim_given_task(self, task_id: int) -> list[str]:
-        """Put a task that was given to this agent in progress. Return what to tell the agent."""
+        """Put a task that was given to this agent in progress. Return a notice for the agent, also if that failed.
+
+        Raises:
+            StorageError: The task could not be written or read.
+        """
         try:
             return [self._task_notice(self._claim(task_id))]
         except StorageError:
@@ -267,11 +287,14 @@ class Assignments:
         return f"Your task is {describe(task, board)}. {report}{body}"
 
     def reclaim_task(self) -> str | None:
-        """Put the task that was released when the previous run ended in progress again. Return why that fails.
+        """Put the task that was released when the previous run ended in progress again.
 
-        One that is closed or in review stays as it is. Call this before anything shows that the agent is up: other
-        agents leave the task alone only until then. If this run is killed here, the next one tries again, because the
-        journal still says that the task was this agent's.
+        Return None if that worked, or if there is none, or it is closed or in review and stays so; else why it failed.
+        Call this before the status says that the run has started: other agents leave the task alone only until then.
+        If this run is killed here, the next one tries again, because the journal still names the task.
+
+        Raises:
+            StorageError: The task could not be written or read.
         """
         run_state = self._run_state
         own = tasks.in_progress(self._team, self._name)
@@ -292,14 +315,16 @@ class Assignments:
         return None
 
     def report_lost_task(self, reason: str) -> None:
-        """Tell the agent that it no longer has the task that its conversation is about."""
+        """Tell the agent that the task of the previous run is no longer its own, and why."""
         had = self._run_state.had_task
         self._run_state.tell(f"Task {had} was in progress with you and no longer is: {reason}.")
 
     def _resume_task(self, before: Task | None) -> bool:
-        """Continue a task that was left in progress: after a reminder, or after an outage of the API.
+        """Begin an assignment to continue the task in progress, if there is reason to. Return True if one began.
 
-        `before` is what was in progress before the mail was read.
+        It begins after an outage of the API, with `--autoclaim`, or else once as a reminder to report the outcome.
+        After that, the task fails with `--autoclaim`. `before` is the task that was in progress before the mail was
+        read: if it is another one, do nothing.
         """
         run_state, conversation = self._run_state, self._run_state.conversation
         task = tasks.in_progress(self._team, self._name)
@@ -327,7 +352,10 @@ class Assignments:
         return False
 
     def _remind_of_review(self) -> bool:
-        """Remind the agent once of a review that it was asked for. Without an answer, the operator is asked instead."""
+        """Remind the agent once of a review that it was asked for, and return True if an assignment began with that.
+
+        If it did not answer the reminder either, the operator is asked in its place.
+        """
         conversation = self._run_state.conversation
         request = reviews.asked_of(self._team, self._name)
         if request is None or conversation.last_answer is None or conversation.held is not None:
@@ -347,7 +375,10 @@ class Assignments:
         self._run_state.take_in(notices=[notice], reminds=reminds, assignment=ident)
 
     def _claim_task(self) -> bool:
-        """Claim the next suitable task from the board if the agent was hired with `--autoclaim`."""
+        """Claim the next suitable task from the board, if hired with `--autoclaim`, and begin an assignment with it.
+
+        Return True if one began.
+        """
         if not self._run_state.spec.flags.autoclaim:
             return False
         board = {task.id: task for task in tasks.load_all(self._team)}
@@ -377,7 +408,10 @@ class Assignments:
         return False
 
     def _last_owner_returns(self, task: Task) -> bool:
-        """Return True if the agent that lost this task by dying is being started: it claims the task again itself."""
+        """Return True if another agent lost this task by its death and is being started again.
+
+        That agent will claim the task itself.
+        """
         last = task.last_owner
         if last is None or last == self._name:
             return False

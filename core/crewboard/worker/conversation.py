@@ -49,33 +49,33 @@ LOST = "(lost: the journal of this conversation is damaged here)"
 CLEARED = "(left out to save room; call the tool again if you need it)"
 
 _MOST_DEVIATIONS = 20
-"""Calls beyond the plan that are kept; the journal has all."""
+"""Number of calls beyond the plan that are listed, the newest; the journal has all."""
 
 _MOST_FILES = 300
-"""Files that file tools changed in one assignment that are kept, the newest."""
+"""Number of files changed by file tools in one assignment that are listed, the newest."""
 
 _MEDIA_CHARACTERS = 4
-"""Characters that stand for one token of an image or a document, at most."""
+"""Characters that count for one token of an image or a document, rather too many than too few."""
 
 _MOST_FOREIGN = 2000
-"""Characters of a block of a tool that runs in the API, in a transcript: much of it is encrypted."""
+"""Characters that a transcript has of a block of a tool that runs in the API: much of such a block is encrypted."""
 
 _MOST_CALL = 200
-"""Characters of a call beyond the plan that are kept."""
+"""Characters that are listed of a call beyond the plan."""
 
 _LEAST_CLEARED = 500
-"""Characters of a result below which its removal saves nothing."""
+"""Characters of a tool result below which its removal saves nothing."""
 
 _ASKED_INPUT = {"submit_plan": "plan", "ask_operator": "question"}
-"""Tools that ask a person, and the input that holds what they ask. A summary keeps both question and answer."""
+"""Tools that ask a person, each with its input that has the question. A summary keeps question and answer."""
 
 
 _POLLS = frozenset({"bash_output"})
-"""Tools whose equal outcomes are no loop: the next one may be another by itself."""
+"""Tools whose equal calls are no loop: their outcome may change without any action of the agent."""
 
 
 def text_of(*replies: Reply) -> str:
-    """Return the text of a reply, or of several that continue each other; a use of the API's tools ends a paragraph."""
+    """Return the text of a reply, or of several that continue each other; a call of an API tool ends a paragraph."""
     text, ended = "", False
     for block in (block for reply in replies for block in reply.content):
         if block.get("type") == "text" and (more := str(block.get("text", ""))):
@@ -86,19 +86,19 @@ def text_of(*replies: Reply) -> str:
 
 
 def is_thinking(block: Block) -> bool:
-    """Return True for a block in which the model thinks, readable or not."""
+    """Return True if a block holds the model's thinking, readable or not."""
     return block.get("type") in ("thinking", "redacted_thinking")
 
 
 _OWN_BLOCKS = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
-"""Blocks that the model writes itself. Others are of tools that run in the API."""
+"""Types of blocks that the model writes itself. Other blocks of a reply are of tools that run in the API."""
 
 
 _OF_API = _OWN_BLOCKS | {"fallback", "compaction", "container_upload"}
-"""Blocks of a reply that the Messages API has, beside uses of tools and their results."""
+"""Types of blocks of a reply in the Messages API, apart from calls of tools and their results."""
 
 _NEW_BLOCKS = frozenset({"text", "image", "document"})
-"""Blocks of mail, which the model has not seen while they stand at the end."""
+"""Types of blocks of mail, which the model has not seen while they are the last entries."""
 
 
 def _block_of(found: Media) -> Block:
@@ -106,29 +106,28 @@ def _block_of(found: Media) -> Block:
 
 
 def _tools_in(block: Block) -> list[str]:
-    """Return the names of the tools that the model is shown in a result, because it looked for them."""
+    """Return the names of the tools that a result of `find_tools` shows to the model; empty for any other block."""
     content = block.get("content")
     parts = content if block.get("type") == "tool_result" and isinstance(content, list) else []
     return [part["tool_name"] for part in parts if part["type"] == "tool_reference"]
 
 
 _INSTRUCTS = "crewboard_instructs"
-"""Marks an instruction of crewboard, in `entries` alone."""
+"""The key that marks a block as an instruction of crewboard, in `entries` only; it is not sent."""
 
 _NO_TEXT: Block = {"type": "text", "text": ""}
 
 _UNSIGNED = "crewboard_unsigned"
-"""Marks thinking of a whole reply that came without a signature, in `entries` alone."""
+"""The key that marks thinking without a signature from a whole reply, in `entries` only; it is not sent."""
 
 
 def _sent_back(blocks: list[Block], stale: int, *, ended: bool, unsigned: bool, hops: bool) -> list[Block]:
-    """Return what the API takes back of a turn of the model. The thinking in the first `stale` blocks is not valid.
+    """Return the blocks of a turn of the model that are sent back to the server, as they came but for citations.
 
-    Blocks go back as they came, but for citations. The API accepts no thinking of another model or behind a text that
-    has changed, none that was cut off before its signature, and none at the end of a turn; and in a turn that `ended`,
-    no call of its own tools without a result, unless a call of ours interrupts it. A server that sends thinking of
-    whole replies without a signature may want it back (`unsigned`), and it is not bound to what stands before it. With
-    `hops`, the places stay where another model took over.
+    Left out is thinking in the first `stale` blocks, thinking that was cut off before its signature, and thinking at
+    the end of the turn: the API refuses it. So is, if the turn has `ended`, a call of the API's own tools without a
+    result, unless there is a call of a tool of crewboard. If `unsigned`, thinking of whole replies without a signature
+    stays, because some servers send it so and want it back. `fallback` blocks stay only with `hops`.
     """
     blocks = [block if hops or block.get("type") != "fallback" else _NO_TEXT for block in blocks]
     sent = [
@@ -147,7 +146,7 @@ def _sent_back(blocks: list[Block], stale: int, *, ended: bool, unsigned: bool, 
 
 
 def _with_citations_as_taken(block: Block) -> Block:
-    """Return a block without the `file_id` of its citations, which the API sends and refuses when it comes back."""
+    """Return a block without the `file_id` of its citations, which the API sends but does not take back."""
     cited = block.get("citations")
     if not isinstance(cited, list):
         return block
@@ -156,7 +155,7 @@ def _with_citations_as_taken(block: Block) -> Block:
 
 
 def _waiting_calls(blocks: Iterable[Block]) -> set[str]:
-    """Return the ids of the calls of the API's own tools that have no result among these blocks of a turn."""
+    """Return the ids of those calls of the API's own tools in a turn that have no result among its blocks."""
     blocks = list(blocks)
     done = {block.get("tool_use_id") for block in blocks}
     calls = {str(block.get("id")) for block in blocks if block.get("type") == "server_tool_use"}
@@ -164,10 +163,10 @@ def _waiting_calls(blocks: Iterable[Block]) -> set[str]:
 
 
 def _with_instructions(turns: list[dict[str, Any]], *, own: bool) -> list[dict[str, Any]]:
-    """Return turns with the instructions in messages of their `own`, of the role `system`, or as they are.
+    """Return the turns with the instructions of crewboard at the end of their turns.
 
-    Such a message stands behind one of the user: without one, where the model spoke last, the API refuses it. So it is
-    at the end of its turn, and stays there when the model has replied.
+    If `own`, they are in messages of their own, of the role `system`. The API takes such a message only after one of
+    the user, so a turn that has nothing else keeps its instructions.
     """
     found = []
     for turn in turns:
@@ -181,10 +180,11 @@ def _with_instructions(turns: list[dict[str, Any]], *, own: bool) -> list[dict[s
 
 
 def _restore_pairs(turns: list[dict[str, Any]]) -> None:
-    """Let the user begin, and give each call one result and each result its call: a line of the journal can be lost.
+    """Change the turns so that the user begins, each call has one result in the next turn, and each result has a call.
 
-    The API refuses anything else, at each attempt, so that one lost line would end the agent. The call of one of its
-    own tools may be in an earlier turn, because it waited for results of ours, and a summary stands there now.
+    A line of the journal may be lost, and the API would then refuse all further requests of the agent. A missing
+    result becomes an error; calls that come twice and results without a call are removed. The call of an API tool may
+    be in an earlier turn than its result.
     """
     lost = {"type": "text", "text": LOST}
     if turns and turns[0]["role"] == "assistant":
@@ -224,7 +224,10 @@ def _restore_pairs(turns: list[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True)
 class ApprovedPlan:
-    """An approved plan: what it names, the id of its request, and `at`, when it opened the gate."""
+    """An approved plan: the files and commands that it names, the `id` of its request, and when it opened the gate.
+
+    `at` is in epoch seconds.
+    """
 
     id: str
     at: float
@@ -234,40 +237,46 @@ class ApprovedPlan:
 
 @dataclass
 class Assignment:
-    """The assignment in progress: `id` is the prompt or mail that started it, `answers` all that its answer answers."""
+    """The assignment in progress.
+
+    `id` is the id of the prompt or mail that started it, or one that is made for a task or a reminder. `answers` are
+    the ids of the prompt and all mail that its result answers.
+    """
 
     id: str
     answers: list[str]
     asked_by: set[str]
-    """The authors of what its answer answers."""
+    """The authors of the prompt and mail that ask for work in this assignment."""
     plan_wanted: bool = False
-    """A message of this assignment asks for a plan, or a plan of it was rejected."""
+    """True if a message of this assignment asks for a plan, or the gate was closed, as by a rejected plan."""
     gate_open: bool = False
+    """True if a plan of this assignment was approved, so that the agent may write and run commands."""
     calls: int = 0
+    """Number of model calls so far."""
     cut_offs: int = 0
-    """Replies in a row that were cut off and brought nothing on: no text alone that is continued."""
+    """Replies in a row that were cut off without progress. A reply that is only a text, which goes on, is progress."""
     silent: int = 0
     """Replies in a row that had neither a text nor a call."""
     granted: int = 0
-    """Calls before the last resume after a limit; the limit of calls counts from there."""
+    """The value of `calls` at the last resume after a limit; the limit of calls counts from there."""
     continued: bool = False
-    """A limit stopped it, and it was continued."""
+    """True if the assignment was continued after a limit or bad credentials stopped it."""
     plans: int = 0
     """Plans submitted so far. Each revision is a request of its own."""
     plan: ApprovedPlan | None = None
-    """The plan that opened the gate."""
+    """The plan that opened the gate last; None if none did."""
     terms: TermsInForce | None = None
-    """The terms of its approval, or of an earlier plan's, until the assignment ends."""
+    """The terms of the last approval that set any, until the assignment ends; None without terms."""
 
 
 _Apply = TypeVar("_Apply", bound=Callable[..., None])
 
 _APPLY: dict[type[Event], Callable[[Any, Any], None]] = {}
-"""The function that applies each kind of event; others change nothing."""
+"""The method that applies each kind of event; other kinds change nothing."""
 
 
 def _applies(kind: type[Event]) -> Callable[[_Apply], _Apply]:
-    """Register a method as the one that applies events of a kind."""
+    """Return a decorator that registers a method as the one that applies events of a kind."""
 
     def register(method: _Apply) -> _Apply:
         _APPLY[kind] = method
@@ -278,108 +287,110 @@ def _applies(kind: type[Event]) -> Callable[[_Apply], _Apply]:
 
 @dataclass
 class Conversation:
-    """The state that the journal describes."""
+    """The state of an agent that its journal describes: the conversation, the mail, the assignment, the usage."""
 
     entries: list[tuple[str, Block]] = field(default_factory=list)
-    """(role, block) in order."""
+    """The conversation, as pairs of role and block, in order."""
     key: str = ""
     """The key of the marks around untrusted text, in this run."""
     opening: Opening | None = None
-    """The beginning of requests; None if the next request must begin anew."""
+    """The system prompt, tools and preface with which requests begin; None if the next request needs new ones."""
     preface: dict[str, str] = field(default_factory=dict)
-    """The delimited texts of the opening as they are now, with those that replaced one later."""
+    """The delimited texts of the opening's preface by title, each as the model was told it last."""
     cursor: int = 0
     damaged: int = 0
     """Number of lines of the mailbox and the journal that could not be read."""
     known: set[str] = field(default_factory=set)
-    """Ids of all mail that was ever picked up."""
+    """The ids of all mail that was ever picked up from the mailbox."""
     deferred: dict[str, Message] = field(default_factory=dict)
     """Mail that was picked up and enters the conversation later, by id, in the order of the mailbox."""
     prompts: set[str] = field(default_factory=set)
     assignment: Assignment | None = None
     held: Assignment | None = None
-    """The assignment that a limit stopped, to be continued."""
+    """The assignment that a limit or bad credentials stopped, to be continued; None if there is none."""
     pause: float = 0
-    """Seconds that the last assignment waited: after the answer before it, or for a call, whichever is longer."""
+    """The longest wait around the last assignment, in seconds: since the answer before it, or for one of its calls."""
     pending: list[Block] = field(default_factory=list)
     """Tool calls of the last reply that have no result yet."""
     refused: dict[str, str] = field(default_factory=dict)
     """The reasons why some of those tool calls must not be run, by id."""
     started: dict[str, ToolStart] = field(default_factory=dict)
-    """The calls that began and have no result, by id."""
+    """The calls that began and have no result, by id of the call."""
     call_ids: set[str] = field(default_factory=set)
     """The ids of all tool calls so far."""
     last_id: str = ""
-    """The API's id of the last reply; empty if there is none, or if the conversation was shortened since."""
+    """The API's id of the last reply; empty if there is none, or if a summary has replaced entries since."""
     _ended: Assignment | None = None
-    """The assignment that ended last."""
+    """The assignment that ended last; None before the first end."""
     unsent: Answer | None = None
-    """An answer whose mail may not be sent yet."""
+    """The last answer, until the journal says that its mail was sent; None without one."""
     last_answer: Answer | None = None
+    """The answer or error that ended the last assignment; None if none has ended."""
     answers: int = 0
-    """Number of answers and errors in all runs."""
+    """Number of assignments that ended, with a result or an error, in all runs."""
     tokens: Tokens = field(default_factory=Tokens)
     cost_usd: float | None = None
     deviations: Deviations | None = None
-    """The calls that the approved plan of the last assignment does not name."""
+    """The calls in the last assignment that its approved plan does not name; None if there are none."""
     todo: list[dict[str, str]] = field(default_factory=list)
     """The steps of the assignment as the agent listed them last, each with `text` and `status`."""
     work: Work | None = None
-    """The changes by file tools in the last assignment."""
+    """The files that file tools changed in the last assignment, and those that its plan names; None before any."""
     last_changes: dict[str, float] = field(default_factory=dict)
-    """The times at which file tools last changed each file (epoch seconds), by path, in all assignments."""
+    """When file tools last changed each file, in epoch seconds, by path, in all assignments."""
     warned: bool = False
     """True if the model was warned, in this conversation, that a budget is nearly used up."""
     cleared: set[str] = field(default_factory=set)
-    """Ids of tool calls whose results were removed."""
+    """The ids of the tool calls whose results are left out of requests."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Images and documents that are not sent, by SHA-256, with the reason."""
+    """Why images and documents are left out of requests, by SHA-256."""
     assignment_texts: list[str] = field(default_factory=list)
     """The delimited texts of the assignment, its approved plan, and the operator's answers with their questions."""
     last_usage: Tokens = field(default_factory=Tokens)
     model: str = ""
     sends_unsigned: bool = False
-    """True if the server is one of others: thinking that it did not sign is sent back."""
+    """True if the server is a third-party server, to which thinking without a signature is sent back."""
     stale: int = 0
-    """Number of entries whose thinking is not sent back: it is another model's, or what stood before it has changed."""
+    """Number of the first entries whose thinking is not sent back: another model's, or the text before it changed."""
     run: int = 0
     ended_run: int = 0
-    """The last run whose worker recorded its own end."""
+    """The number of the last run whose worker recorded its own end."""
     results: int = 0
-    """Number of answers in this run."""
+    """Number of assignments that ended with a result in this run."""
     task: int | None = None
-    """The task that was in progress with the agent at the last event that names one."""
+    """The id of the task in progress at the last event that notes it (`Intake`, `ToolResult`); None if none was."""
     reminded: set[int] = field(default_factory=set)
-    """Tasks about which the agent was reminded."""
+    """The ids of the tasks about which the agent was reminded."""
     shutdowns_told: set[str] = field(default_factory=set)
+    """The ids of the shutdown requests that the agent was told of."""
     consumed: set[str] = field(default_factory=set)
-    """Ids of mail whose content a tool result already showed."""
+    """The ids of mail that does not enter the conversation, because a tool result showed its content."""
     session: str = ""
-    """The id of the engine's session; empty if no engine has one."""
+    """The id of the engine's session; empty if there is none."""
     _settled: int = 0
-    """Number of entries that the engine's session has for certain, because a turn after them is whole."""
+    """Number of the first entries that the engine's session has for certain, because a turn after them is whole."""
     _began: int = 0
     """Number of entries when the assignment began."""
     _taken: set[str] = field(default_factory=set)
-    """The ids of the texts behind those entries that the engine has."""
+    """The ids of those texts after the settled entries that the engine is known to have."""
     repeats: int = 0
-    """Number of times in a row that the last tool call came with the same input and outcome."""
+    """How many times in a row the last tool call was made, with the same input and the same outcome."""
     loop_was_told: bool = False
-    """True if the model was told that it repeats this call."""
+    """True if the model was told that it repeats its last tool call."""
     _continued: list[Reply] = field(default_factory=list)
     """The last reply, after the cut-off replies that it continues."""
     _last_reply: Reply | None = None
     _last_call: tuple[str, dict[str, Any] | None, str] | None = None
-    """The last call with its outcome. Its input is None if no event says that it began."""
+    """Name, input and outcome of the last tool call; the input is None if no event says that the call began."""
     _asked: dict[str, str] = field(default_factory=dict)
-    """Plans and questions that were put to a person, by tool call."""
+    """The plans and questions that the agent put to a person, by id of the tool call."""
     _submitted: dict[str, Any] = field(default_factory=dict)
     """The input of the last call of submit_plan."""
     _kept: dict[str, str] = field(default_factory=dict)
-    """The ids by which the changes of calls in progress can be reversed, by id of the call."""
+    """The ids by which file changes of calls in progress can be undone, by id of the call."""
 
     def apply(self, event: Event) -> None:
-        """Apply one event. A long journal has a hundred thousand, so each one's work is found by its type."""
+        """Change the state by one event. The method is looked up by type: a long journal has 100,000 events."""
         if (apply := _APPLY.get(type(event))) is not None:
             apply(self, event)
 
@@ -470,27 +481,27 @@ class Conversation:
 
     @property
     def unsettled(self) -> dict[str, str]:
-        """Return the texts that may not be in the engine's session, by id, in order: those since its last whole turn.
+        """Return the texts for the engine since its last whole turn, by id, in order. Its session may lack them.
 
-        Each begins with a line that is like no other.
+        The first line of each text is unique, by its marks.
         """
         texts = (block["text"] for role, block in self.entries[self._settled :] if role == "user" and "text" in block)
         return {mail.id: text for text in texts for mail in undelimit(text)[:1]}
 
     @property
     def untaken(self) -> dict[str, str]:
-        """Return the `unsettled` texts that the engine is not known to have, which have to be sent, by id."""
+        """Return those of the `unsettled` texts that the engine is not known to have, and that must be sent, by id."""
         return {ident: text for ident, text in self.unsettled.items() if ident not in self._taken}
 
     def unsettled_calls(self) -> list[tuple[Block, Block | None]]:
-        """Return the tool calls since the last whole turn of the engine, in order, with their results."""
+        """Return the tool calls since the engine's last whole turn, in order, each with its result or None."""
         blocks = [block for _, block in self.entries[self._settled :]]
         results = {block["tool_use_id"]: block for block in blocks if block.get("type") == "tool_result"}
         return [(block, results.get(block["id"])) for block in blocks if block.get("type") == "tool_use"]
 
     @property
     def last_text(self) -> str:
-        """Return the last text of the model since mail entered; empty if there is none."""
+        """Return the last text of the model, if no mail or notice has entered since; else an empty text."""
         for role, block in reversed(self.entries):
             if block.get("type") == "text" and (role == "user" or block["text"].strip()):
                 return "" if role == "user" else str(block["text"])
@@ -498,7 +509,7 @@ class Conversation:
 
     @property
     def progress(self) -> TodoList | None:
-        """Return how far the agent is with the steps that it listed; None if it listed none."""
+        """Return how many of the steps that the agent listed are done, and the current one; None if it listed none."""
         if not self.todo:
             return None
         done = sum(each["status"] == "completed" for each in self.todo)
@@ -507,19 +518,19 @@ class Conversation:
 
     @property
     def terms_in_force(self) -> TermsInForce | None:
-        """Return the terms of the assignment in progress, or of the one that a limit stopped; None without any."""
+        """Return the terms of the assignment in progress or held, with the usage before them; None without terms."""
         current = self.assignment or self.held
         return current.terms if current is not None else None
 
     @property
     def terms(self) -> Terms | None:
-        """Return the terms that are in force, without what was used before them; None without any."""
+        """Return the terms of the assignment in progress or held, as they were given; None without terms."""
         found = self.terms_in_force
         return found.given if found is not None else None
 
     @property
     def put_off(self) -> list[Message]:
-        """Return the mail that was picked up and starts work later, in the order of the mailbox."""
+        """Return the mail that was picked up but starts its work later, in the order of the mailbox."""
         return [message for message in self.deferred.values() if message.starts_work]
 
     def _continue_held(self) -> None:
@@ -639,12 +650,12 @@ class Conversation:
 
     @property
     def said(self) -> str:
-        """Return the text of the last reply, joined with the cut-off replies that it continues."""
+        """Return the text of the last reply, after that of the cut-off replies that it continues."""
         return text_of(*self._continued)
 
     @property
     def sources(self) -> list[str]:
-        """Return the sources that the text of `said` names."""
+        """Return the pages on the web that the text of `said` cites."""
         return web.sources(block for reply in self._continued for block in reply.content)
 
     @property
@@ -654,13 +665,16 @@ class Conversation:
 
     @property
     def failure(self) -> Answer | None:
-        """Return the error that ended the last assignment; None if there is none, or another assignment began."""
+        """Return the answer with the error that ended the last assignment; None without one, or in a new assignment."""
         last = self.last_answer
         return last if last is not None and last.error is not None and self.assignment is None else None
 
     @property
     def unfinished(self) -> Reply | None:
-        """Return a reply that ends an assignment, or was cut off, and was not acted on because its worker died."""
+        """Return the last reply if it was not acted on because its worker died; None if it was, or calls tools.
+
+        A reply with calls is returned only if it was cut off, so that they are not run.
+        """
         reply = self._last_reply
         if reply is None or self.assignment is None:
             return None
@@ -670,7 +684,7 @@ class Conversation:
 
     @property
     def is_cut_off(self) -> bool:
-        """Return True if the next reply continues the text of the last one."""
+        """Return True if the last reply was cut off in its text or paused, so that the next one continues it."""
         last = self._last_reply
         if last is None or self.assignment is None or self.assignment.calls == 0:
             return False
@@ -678,19 +692,19 @@ class Conversation:
 
     @property
     def parts(self) -> int:
-        """Return how many replies the text has that the last one belongs to: each but the first continues it."""
+        """Return how many replies the text of `said` consists of."""
         return len(self._continued)
 
     @property
     def is_paused_turn(self) -> bool:
-        """Return True if the API paused a turn in the middle of its own tools: sent back as it is, the turn goes on."""
+        """Return True if the API paused a turn amid its own tools. Sent back unchanged, the turn goes on."""
         reply = self._last_reply
         paused = reply is not None and reply.stop_reason == "pause_turn" and self.assignment is not None
         return paused and self._model_spoke_last and self.entries[-1][1].get("type") not in _OWN_BLOCKS
 
     @property
     def takes_only_results(self) -> bool:
-        """Return True if the API waits for results of our tools to run its own, and takes nothing beside them."""
+        """Return True if the API takes only results of the agent's tools, because its own tools wait for these."""
         reply = self._last_reply
         if reply is None or self.assignment is None or not any(b.get("type") == "tool_use" for b in reply.content):
             return False
@@ -743,7 +757,7 @@ class Conversation:
 
     @property
     def is_silent(self) -> bool:
-        """Return True if the last reply ended without a text or without the call that it announced."""
+        """Return True if the last reply ended with no text and no call, or without a call although it announced one."""
         reply = self._last_reply
         if reply is None or self.pending or reply.stop_reason in NOT_RUN:
             return False
@@ -802,7 +816,7 @@ class Conversation:
             self.deviations = Deviations(plan=before.plan, count=before.count + 1, calls=calls)
 
     def _note_change(self, file: str, kept: str | None, at: float) -> None:
-        """Note a file that a call changed in the work of the agent, and the id by which that can be reversed."""
+        """Note that a call changed a file, and `kept`, the id by which the change can be undone, if there is one."""
         if self.work is not None:
             files = dict(self.work.files)
             newest = {**self.work.newest, **({file: kept} if kept is not None else {})}
@@ -816,13 +830,13 @@ class Conversation:
             self._update_work(files=files, newest=newest)
 
     def _end_loop(self) -> None:
-        """Begin to count anew: something else than a result came."""
+        """Count equal calls from 0 again, because something other than a result entered the conversation."""
         self.repeats, self.loop_was_told, self._last_call = 0, False, None
 
     def messages(self, until: int | None = None, ask: str = "") -> list[dict[str, Any]]:
         """Return the conversation for the Messages API: roles alternate, tool results come before other text.
 
-        With an `ask`, return its first `until` entries, and behind them that, which asks for a summary.
+        With `until`, return only its first entries, so many. `ask` is a text that asks for a summary, put at the end.
         """
         turns: list[dict[str, Any]] = []
         place = 0
@@ -870,29 +884,29 @@ class Conversation:
 
     @property
     def _deferred_tools(self) -> dict[str, Block]:
-        """Return the tools that the model is shown only where it looked for them, by name."""
+        """Return the tools of the opening that are loaded on demand, by name."""
         tools = self.opening.tools if self.opening is not None else []
         return {tool["name"]: tool for tool in tools if tool.get("defer_loading")}
 
     @property
     def shown_tools(self) -> list[Block]:
-        """Return the tools that the model is shown."""
+        """Return the tools of the opening that the model is shown: those loaded on demand only if it found them."""
         deferred, found = self._deferred_tools, {name for _, block in self.entries for name in _tools_in(block)}
         tools = self.opening.tools if self.opening is not None else []
         return [tool for tool in tools if tool["name"] not in deferred or tool["name"] in found]
 
     @property
     def told_tools(self) -> set[str]:
-        """Return the tools that the model had looked for, and found, before its last reply, by name."""
+        """Return the names of the tools that the model had found with `find_tools` before its last reply."""
         replies = [place for place, (role, _) in enumerate(self.entries) if role == "assistant"]
         return {name for _, block in self.entries[: max(replies, default=0)] for name in _tools_in(block)}
 
     @property
     def clearable(self) -> dict[str, Block]:
-        """Return the results that may be removed, by tool call, oldest first.
+        """Return the tool results that may be left out to save room, by id of the call, oldest first.
 
-        Answers of people are kept, what was written, tools that were found, and short results, whose removal would save
-        nothing.
+        Others stay: answers of people, results of tools that write files, tools that were found, and short results,
+        whose removal would save nothing.
         """
         blocks = [block for _, block in self.entries]
         kept = {*self.cleared, *self._asked}
@@ -907,17 +921,17 @@ class Conversation:
 
     @property
     def shown(self) -> int:
-        """Return how many entries the model has seen: all but new mail at the end."""
+        """Return the number of entries that the model has seen: all but mail and notices at the end."""
         count = len(self.entries)
         while count and self.entries[count - 1][0] == "user" and self.entries[count - 1][1]["type"] in _NEW_BLOCKS:
             count -= 1
         return count
 
     def newest_turns(self, most: int) -> int:
-        """Return where the newest turns that the model has seen begin, of at most `most` characters in all.
+        """Return the place in `entries` of the newest turns that the model has seen, of at most `most` characters.
 
-        They begin with a reply. Without such turns, return where new mail begins; also if no reply comes before them,
-        as behind a summary that did not make enough room: another one that keeps them would make none.
+        The place is that of a reply. If no such turns fit, or no reply comes before them, return the place where mail
+        begins that the model has not seen: a summary that keeps these turns would make no room.
         """
         shown = start = self.shown
         for place in range(shown - 1, 0, -1):
@@ -948,12 +962,12 @@ class Conversation:
 
     @property
     def context_used(self) -> int:
-        """Return how many tokens of the window the last call used."""
+        """Return how many tokens of the window the last model call used, the reply included; 0 after a summary."""
         return self.last_usage.prompt + self.last_usage.output
 
 
 def replay(events: Iterable[Event | None]) -> Conversation:
-    """Return the state after `events`. Count damaged ones (None)."""
+    """Return the state after `events`. None stands for a damaged line of the journal, and is counted."""
     conversation = Conversation()
     for event in events:
         if event is None:

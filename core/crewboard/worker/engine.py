@@ -1,8 +1,8 @@
-"""The work of a run that an engine does: a program of others in the sandbox, to which mail is sent as prompts.
+"""A run whose work an engine does: a program of others in the sandbox, to which mail is sent as prompts.
 
-The engine keeps its own conversation, its session. The journal is a log of it, and of what was sent: after a crash the
-session is loaded again, and each text that may be missing is looked up in there by its first line. What is found is not
-sent again, what is not found is.
+The engine keeps its own conversation, its session. The journal is a log of it and of the texts that were sent. After a
+crash the session is loaded again, and each text that it may lack is looked up in it by its first line. Texts that are
+not found are sent again.
 """
 
 import asyncio
@@ -35,34 +35,35 @@ from crewboard.worker.tools.files import read_project
 from crewboard.worker.tools.plans import end_lent_network, is_gate_closed
 
 _CLOSE_TIMEOUT = 1.0
-"""Seconds in which it has to do so at the end of the run: half of what the supervisor gives a worker that it asks."""
+"""`CANCEL_TIMEOUT` at the end of a run: half the time that the supervisor gives a worker to end."""
 
 _MOST_STARTS = 3
-"""Starts in a row after which an engine that ends by itself is not started again at once: no turn ended in between."""
+"""Starts in a row, without the end of a turn between them, after which an engine that ends is not started at once."""
 
 _MOST_LOADS = 4
-"""Loads in a row that may end the engine in one way before it begins a new session: one more than without a pause."""
+"""Loads of a session in a row that may end the engine in the same way, before a new session is begun: one more than
+`_MOST_STARTS`, so that there was a pause between them."""
 
 _KILLED = ("exit code 137", "exit code -9", "SIGKILL")
-"""Words for a kill, as for want of memory: that the session is to blame for it is not known."""
+"""Words for the end of an engine by a kill, as for lack of memory, for which the session may not be the reason."""
 
 _MOST_LOG = 2_000
 """Characters of what an engine printed that an error shows."""
 
 _TOOLS_TIMEOUT = 3.0
-"""Seconds to wait until an engine has asked which tools of the team there are: one that has not lacks them at first."""
+"""Seconds to wait until an engine has asked for the tools of the team: before that, its model does not have them."""
 
 _LOGIN_NEEDED = -32000
-"""The code with which an engine refuses what needs a login."""
+"""The code of an engine's error for a request that needs a login."""
 
 _NO_SESSION = -32002
-"""The code with which an engine refuses a prompt if it gave up the session, because a program below it had ended."""
+"""The code of an engine's error for a prompt to a session that is gone, because a program below the engine ended."""
 
 _UNAVAILABLE = frozenset({"rate_limit", "overloaded", "server_error", "usageLimitExceeded", "serverOverloaded"})
-"""Kinds of errors, in the words of engines, after which they can go on later."""
+"""Kinds of errors, in the words of engines, that may pass: a usage limit, or an API that is unavailable."""
 
 _LONGEST_LIMIT = 8 * 86_400.0
-"""Seconds: a week, the longest usage limit of Claude Code and Codex, and a day. What ends later is not believed."""
+"""Seconds until the end of a usage limit that are believed: a week, as with Claude Code and Codex, and a day more."""
 
 _NO_LOGIN = frozenset({"authentication_failed", "unauthorized"})
 
@@ -89,7 +90,7 @@ _SUBMITS = f" Submit it with the tool submit_plan of the MCP server {SERVER}, an
 
 
 class EngineLife(Life):
-    """One run of one agent whose work an engine does."""
+    """One run of an agent whose work an engine does."""
 
     def __init__(
         self, run_state: RunState, interrupts: Interrupts, sandbox: Sandbox, environment: Mapping[str, str]
@@ -102,17 +103,18 @@ class EngineLife(Life):
         self._context = Context(run_state, interrupts, file_tools, "", environment, {}, {})
         self._log = CallLog(self._context, self._process, self._snapshots)
         self._is_new = False
-        """The session has not been told who the agent is."""
+        """True if the session has not been told who the agent is."""
         self._turn: Turn | None = None
         self._starts = 0
         self._is_loading = False
         self._failed_loads: list[str] = []
-        """The ends of the engine in the last loads of the session, in words; all of them are the same."""
+        """How the engine ended in the last loads of the session, in words that are all the same."""
         self._refused, self._refused_since = 0, 0.0
-        """Turns in a row for which the API was unavailable, and since when."""
+        """Number of turns in a row that failed because the API was unavailable, and when the first one did, in epoch
+        seconds; 0 without one."""
 
     async def close(self) -> None:
-        """End the turn in progress and the engine."""
+        """End the turn in progress, the engine, and the file-tool server. Errors do not keep the rest from its end."""
         # What cannot be written any more is looked up in the session by the next run.
         with contextlib.suppress(CrewboardError):
             await self._cancel(_CLOSE_TIMEOUT)
@@ -161,7 +163,14 @@ class EngineLife(Life):
         self._results.fail(text, code)
 
     async def _wait_for_api(self, text: str, resets: float | None) -> bool:
-        """Wait until a usage limit `resets`, or the API may answer again. Return False if the team does not wait."""
+        """Wait until a usage limit `resets` (epoch seconds), or else until it is time for another try.
+
+        `text` is the error to show. Return False, without a wait, if the team does not wait for the end of outages, or
+        has waited too long.
+
+        Raises:
+            WorkerExit: The run ends.
+        """
         run_state, config, now = self._run_state, roster.load(self._team), self._run_state.now()
         self._refused += 1
         self._refused_since = self._refused_since or now
@@ -193,7 +202,7 @@ class EngineLife(Life):
         return text
 
     async def _fail_after(self, error: EngineGoneError) -> None:
-        """End an engine that is gone. If it ends again and again, wait as for its API, or fail the assignment."""
+        """Clean up after an engine that is gone. After several ends, wait as for its API, or fail the assignment."""
         self._starts += 1
         self._note_untold()
         log, ending = await self._process.last_words(_CLOSE_TIMEOUT)
@@ -216,14 +225,21 @@ class EngineLife(Life):
         return any(role == "assistant" for role, _ in self._run_state.conversation.entries)
 
     def _is_lost(self, error: EngineError) -> bool:
-        """Return True if a program below the engine ended: by the error's kind if that says more, else by its words."""
+        """Return True if an error says that a program below the engine ended, and is of no other known kind."""
         says_so = error.code == _NO_SESSION or any(each in str(error) for each in self._known.lost)
         return says_so and _code_of(error) == ExitCode.FAILED
 
     # The engine as a process.
 
     async def _ready(self) -> Engine:
-        """Return the running engine, with the session and with the rights that the agent has now."""
+        """Return the running engine with its session; start it first if none runs, or the agent's rights have changed.
+
+        Raises:
+            EngineError: The engine refuses.
+            EngineGoneError: The engine could not be started, or has ended.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
         process = self._process
         if process.engine is not None and not process.has_ended and process.fits:
             return process.engine
@@ -255,7 +271,12 @@ class EngineLife(Life):
         return engine
 
     async def _open_session(self, engine: Engine, tools: TeamTools) -> None:
-        """Load the session of this conversation, and look up in it what may have been lost; else begin one."""
+        """Load the session of this conversation, and find out which texts it has; or begin a session if it cannot be.
+
+        Raises:
+            EngineError: No session could be begun.
+            EngineGoneError: The engine has ended, or the session could not be loaded but may be another time.
+        """
         run_state, conversation = self._run_state, self._run_state.conversation
         folder = Path(os.path.realpath(run_state.workspace))
         before = conversation.session
@@ -295,7 +316,7 @@ class EngineLife(Life):
         self._log.close_open()
 
     def _note_untold(self) -> None:
-        """Journal a turn that ends and whose tokens the engine will not tell, with those that the relay counted."""
+        """Journal the usage of a turn whose end the engine will not tell, as the relay counted it, if there is one."""
         used = self._process.take_untold()
         if self._turn is not None:
             self._note_used(used, "early")
@@ -305,7 +326,7 @@ class EngineLife(Life):
         self._run_state.append(BrokenReply(ts=now, usage=usage, model=used.model, cost_usd=used.cost_usd, turn=turn))
 
     async def _end_engine(self) -> None:
-        """End the engine with all that it started. The next turn starts it again."""
+        """End the engine and all that it started, and journal usage that is left. The next turn starts it again."""
         turn, self._turn = self._turn, None
         self._log.clear()
         left = await self._process.end(turn.owed if turn is not None else [])
@@ -316,7 +337,15 @@ class EngineLife(Life):
     # A turn.
 
     async def _take_turn(self, engine: Engine) -> None:
-        """Send what the engine does not have yet, and journal what it does until its turn ends."""
+        """Send the texts that the engine does not have yet, handle the turn until it ends, and act on its reply.
+
+        Raises:
+            EngineError: The turn failed.
+            EngineGoneError: The engine has ended.
+            RestartError: The engine has to start again.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
         run_state = self._run_state
         if not run_state.conversation.untaken:
             self._run_state.tell(_GO_ON)
@@ -337,7 +366,7 @@ class EngineLife(Life):
         return reply
 
     async def _cancel(self, seconds: float = CANCEL_TIMEOUT) -> None:
-        """End the turn in progress, if there is one: the agent must read its mail, or ends."""
+        """Cancel the turn in progress, if there is one, and wait at most `seconds` for its end; else end the engine."""
         engine, turn = self._process.engine, self._turn
         self._log.withdraw()
         if not self._run_state.spec.has_own_tools:
@@ -371,7 +400,7 @@ class EngineLife(Life):
         self._results.fail(f"{self._known.title} ended its turn: {why}", ExitCode.FAILED, refused_by=refused_by)
 
     async def _introduction(self) -> str:
-        """Return what a new session is told first: who the agent is, and what it may do."""
+        """Return the first text of a new session: who the agent is, what it may do, its role and the project's file."""
         spec, config = self._run_state.spec, roster.load(self._team)
         may = _PLANS if is_gate_closed(self._run_state) else _MAY_WRITE if self._kind.writes else _READS_ONLY
         if is_gate_closed(self._run_state) and not self._known.plans:
@@ -392,9 +421,9 @@ class EngineLife(Life):
 
 
 def _drain(engine: Engine) -> tuple[str, set[str]]:
-    """Take what an engine told of a session that it loaded.
+    """Take all `news` of an engine that has loaded a session, and refuse calls of our tools among them.
 
-    Return the texts of the user in it, and the ids of the calls that ended well there.
+    Return the texts of the user in the session, joined, and the ids of the calls that ended well there.
     """
     texts, ended = [], set()
     while not engine.news.empty():

@@ -1,4 +1,4 @@
-"""The process of an engine: started in the sandbox with its login, its tools of the team and a way to its API."""
+"""The process of an engine: started in the sandbox with a login or key, the tools of the team and a way to its API."""
 
 import asyncio
 import contextlib
@@ -26,16 +26,19 @@ from crewboard.worker.team_tools import TeamTools, find_declaration, offered_to,
 from crewboard.worker.tools.plans import may_write
 
 START_TIMEOUT = 120.0
-"""Seconds that an engine may take from its start until it has a session. Node reads 400 MB of code on a cold disk."""
+"""Seconds that an engine may take until it has a session. Node reads 400 MB of code, perhaps from a cold disk."""
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MOST_STORED = 256 << 20
-"""Bytes of a stored session that are read."""
+"""The most bytes that are read of one file of a stored session."""
 
 
 @dataclass(frozen=True)
 class Used:
-    """Usage that the API told: None if it told nothing; `cost_usd` also if a model has no price."""
+    """The usage of an engine, as it or its API told it. `tokens` is None and `model` empty if it is not known.
+
+    `cost_usd` is None if the cost is not known, as for a model without a price.
+    """
 
     tokens: Tokens | None = None
     model: str = ""
@@ -43,12 +46,12 @@ class Used:
 
     @property
     def counted(self) -> Tokens:
-        """Return the tokens, or that they were not told."""
+        """Return the tokens; if they are not known, `Tokens` that count one untold usage."""
         return self.tokens or Tokens(untold=1)
 
 
 class EngineProcess:
-    """One engine, which is started again when it has ended or gets other rights."""
+    """The engine of one agent, whose process is started again when it has ended or gets other rights."""
 
     def __init__(self, run_state: RunState, sandbox: Sandbox, environment: Mapping[str, str]) -> None:
         assert run_state.spec.engine is not None  # noqa: S101  the caller chose by it
@@ -66,36 +69,36 @@ class EngineProcess:
         self._tools: TeamTools | None = None
         self._relay: ApiRelay | None = None
         self.declaration: Path | None = None
-        """A file that may declare a server of our name, so that calls of ours are like any other ones."""
+        """A file that declares an MCP server named as ours, or may, so that calls of it look like ours; None: none."""
         self._writes = False
         self.asks = itertools.count(1)
-        """Numbers of what engines ask for in this run."""
+        """The numbers of the requests for permission that engines make in this run."""
         self.filled = Filled(0, 0)
         self._counted_usd = 0.0
-        """The cost of this process that is counted, of what it has told."""
+        """How much of the cost that the process has told, in USD, is counted already."""
 
     @property
     def has_ended(self) -> bool:
-        """Return True if the process of the engine has ended by itself."""
+        """Return True if the process of the engine was started and has ended by itself."""
         return self._service is not None and self._service.ending is not None
 
     @property
     def fits(self) -> bool:
-        """Return True if it runs with the rights that it would get if it started now."""
+        """Return True if the engine has the rights to write that it would get if it started now."""
         return self._writes == self._may_write
 
     @property
     def _may_write(self) -> bool:
-        """Return True if it may write now: one without tools of its own never does, as ours run beside it."""
+        """Return True if an engine that starts now may write. One without tools of its own never may: ours write."""
         return self._run_state.spec.has_own_tools and may_write(self._run_state)
 
     async def start(self) -> tuple[Engine, TeamTools]:
-        """Start the engine, and offer it the tools of the team.
+        """Start the engine, and return the connection to it and the server of the team's tools for it.
 
         Raises:
             EngineError: The address of its API cannot be used.
-            OSError: It cannot be started.
-            TimeoutError: It did not listen in time.
+            OSError: The process cannot be started.
+            TimeoutError: The process did not pass its socket for the relay in time.
         """
         self._writes, self.filled, self._counted_usd = self._may_write, Filled(0, 0), 0.0
         home = Path(os.path.realpath(self._run_state.agent.path)) / self._run_state.agent.engine_home.name
@@ -121,10 +124,10 @@ class EngineProcess:
         return engine, tools
 
     def _prepare(self, home: Path) -> tuple[dict[str, str], Sandbox]:
-        """Prepare a start of the engine with this home; return its variables, and the sandbox in which it starts.
+        """Prepare a start of the engine with this home; return its environment variables, and its sandbox.
 
-        Make the place of the user's login in the home, or remove a login there if the engine gets a key. Set up the
-        relay to its API, if it needs one: `{port}` in variables stands for the port of that.
+        In the home, make the file over which the user's login is laid, or remove a login if the engine gets a key. Set
+        up the relay to its API, if it needs one: `{port}` in the variables stands for the relay's port.
 
         Raises:
             EngineError: The address of its API cannot be used.
@@ -155,10 +158,10 @@ class EngineProcess:
         return variables, replace(self._sandbox, policy=policy)
 
     def _redirect(self) -> dict[str, str]:
-        """Set up a relay that adds the user's keys; return the variables with which the engine sends requests there.
+        """Set up a relay that puts the user's keys into requests; return the variables that lead the engine to it.
 
-        For each key it gets a stand-in, which is of no use elsewhere. Without a key, the requests go as they are to the
-        address that the user gave, for a login there, and tunnels lead to the API.
+        In place of each key, the engine gets a stand-in, which is of no use elsewhere. Without a key, the relay passes
+        requests on as they are to the address that the user gave, for a login there, and opens tunnels to the API.
 
         Raises:
             EngineError: The address of its API cannot be used.
@@ -177,9 +180,10 @@ class EngineProcess:
         return stand_ins | redirected | dict.fromkeys(("NO_PROXY", "no_proxy"), exempt)
 
     def stored(self, session: str) -> str:
-        """Return the whole lines of the files in which the engine stores a session, if it may replay less than these.
+        """Return the whole lines of the files in which the engine stores this session, as text.
 
-        The engine can write there: what is found is compared, and never shown.
+        It is empty if there are none, or for an engine that replays all of a session. The engine can write these
+        files, so the text may be compared only, and never shown.
         """
         is_boxed, found = self._sandbox.level == "bubblewrap", b""
         theirs = self.known.users_folder(Path.home(), self._environment)
@@ -191,11 +195,14 @@ class EngineProcess:
         return found.decode("utf-8", "replace")
 
     def note_filled(self, filled: Filled) -> None:
-        """Keep what the engine tells of the window and of its cost."""
+        """Keep what the engine tells of its window and its cost; without a cost, the one before stays."""
         self.filled = replace(filled, cost_usd=filled.cost_usd or self.filled.cost_usd)
 
     def take_used(self, told: Tokens | None, *, unfinished: bool) -> Used:
-        """Return what the turn that ends has used: as the engine `told` it, else as the API told the relay."""
+        """Return the usage of the turn that ends: the tokens that the engine `told`, else those that the relay counted.
+
+        `unfinished` counts replies in progress as well. What is returned here is not returned again.
+        """
         counted = self._count(self._relay, unfinished=unfinished)
         cost = self.filled.cost_usd if self.known.tells_cost else None
         spent = max(0.0, cost - self._counted_usd) if cost is not None else counted.cost_usd
@@ -203,7 +210,10 @@ class EngineProcess:
         return Used(told or counted.tokens, self.filled.model or counted.model, spent)
 
     def take_untold(self) -> Used:
-        """Return what a turn has used that ends without a word of the engine, as the API told the relay."""
+        """Return the usage of a turn whose end the engine does not tell, as the relay counted it.
+
+        Replies in progress are counted. What is returned here is not returned again.
+        """
         counted = self._count(self._relay, unfinished=True)
         return replace(counted, model=self.filled.model or counted.model)
 
@@ -224,16 +234,16 @@ class EngineProcess:
         return Used(tokens, replies[-1].model, sum(told) if len(told) == len(costs) else None)
 
     async def last_words(self, seconds: float) -> tuple[str, str | None]:
-        """Wait for the end of the process; return what it printed, and how it ended if it did."""
+        """Wait at most `seconds` for the end of the process; return its log, and how it ended, None if it did not."""
         if self._service is None:
             return "", None
         await self._service.wait(seconds)
         return self._service.log, self._service.ending
 
     async def end(self, owed: Collection["asyncio.Future[Any]"]) -> Used:
-        """End the engine with all that it started, and with the answers that it has `owed`.
+        """End the engine and all that it started, and wait until the futures of the answers that it `owed` are done.
 
-        Return what the API told of replies since the last time.
+        Return the usage that the relay counted and that was not returned before. Do nothing if no engine runs.
         """
         engine, self.engine = self.engine, None
         service, self._service = self._service, None
@@ -253,9 +263,12 @@ class EngineProcess:
 
 
 def _make_place(home: Path, below: str) -> Path:
-    """Make the empty file over which the user's login is laid, and return its path.
+    """Make the empty file over which the user's login is laid, at the path `below` the home, and return its path.
 
-    An engine may have put links in its home, which the sandbox would follow to any place when it makes the file itself.
+    It is not left to the sandbox, which would follow links that the engine may have made in its home.
+
+    Raises:
+        OSError: The file cannot be made.
     """
     *folders, name = Path(below).parts
     path = home

@@ -1,6 +1,8 @@
-"""A turn of an engine: what it tells is journalled, what it asks for is decided, and mail is sent into it.
+"""A turn of an engine: journal what it tells, decide what it asks for, run our tools for it, and send mail into it.
 
-What an engine asks ends when it is answered, and also when the engine withdraws it, ends its call or its turn, or ends.
+A request of an engine for permission ends when it is answered, and also when the engine withdraws it, ends the call or
+the turn, or ends itself. *Our* tools are those of the MCP server that crewboard gives to an engine: tools of the team,
+and for an engine without tools of its own, tools to work.
 """
 
 import asyncio
@@ -41,28 +43,29 @@ from crewboard.worker.tools.registry import TOOLS, ToolRegistry
 T = TypeVar("T")
 
 CANCEL_TIMEOUT = 10.0
-"""Seconds in which an engine has to end its turn when it is asked to, before it is ended itself."""
+"""Seconds that an engine has to end its turn when it is asked to, before its process is ended."""
 
 SILENCE_TIMEOUT = 300.0
-"""Seconds without a word of an engine after which its agent counts as stuck: it thinks and tries again by itself.
+"""Seconds after which an agent counts as stuck if its engine tells nothing: an engine may think for long, and retries
+calls of its API by itself.
 
 `CREWBOARD_PROGRESS_TIMEOUT` overrides it.
 """
 
 CALL_TIMEOUT = 660.0
-"""The same while a call of a tool is open. The longest command of Claude Code ends after 600."""
+"""`SILENCE_TIMEOUT` while a call of a tool is open. The longest command of Claude Code ends after 600 seconds."""
 
 _SHOWN_FOR = 0.1
-"""The part of these times for which what is shown is not written again."""
+"""Share of these timeouts for which a status that is still right is not written again."""
 
 _MOST_OUTPUT = 100_000
-"""Characters of what a tool of an engine gave that the journal keeps."""
+"""Characters of the output of an engine's tool that the journal keeps."""
 
 _PATIENCE_LEFT = 10.0
-"""Seconds before an engine gives up a call of a tool, in which it is told to call it again."""
+"""Seconds before an engine would give up waiting for a call of a tool at which it is told to call it again."""
 
 _PLAN_FOLLOWS = 5.0
-"""Seconds within which the text of a plan has to follow the question for its approval."""
+"""Seconds within which the text of a plan must follow the request for its approval."""
 
 LATER = "This is not over yet. Call it again with the same input, which goes on waiting."
 
@@ -81,12 +84,12 @@ _SUBMITTED = "The plan that you submitted:\n{}\n\n{}"
 
 
 class RestartError(Exception):
-    """The turn ends here, and the engine starts again with other rights."""
+    """The turn must end now, and the engine must start again, because it gets other rights or a decision it missed."""
 
 
 @dataclass(frozen=True)
 class CutOff:
-    """A call of a tool of the team; `result` is None if it is not known what it did."""
+    """A call of one of our tools whose result the engine may not have. `result` is None if the outcome is unknown."""
 
     id: str
     name: str
@@ -95,7 +98,7 @@ class CutOff:
 
 
 class CallLog:
-    """The journal of an engine's calls, each behind what was said before it, and what runs those of our own tools."""
+    """The journal of an engine's texts and calls, in order, and the executor of our tools to work."""
 
     def __init__(self, context: Context, process: EngineProcess, snapshots: Snapshots) -> None:
         self._interrupts = context.interrupts
@@ -108,13 +111,16 @@ class CallLog:
         self._running: TeamCall | None = None
         self._began: dict[str, float] = {}
         self._blocks: list[dict[str, str]] = []
-        """The texts that the engine told since the last journalled reply."""
+        """The blocks of text that the engine told since the last journalled reply."""
         self._message = ("", "")
         self.cut_off: list[CutOff] = []
-        """Calls of tools of the team that a turn may repeat: the engine may not have their results."""
+        """The calls that a turn may repeat, because the engine may not have their results."""
 
     def add(self, kind: str, message: str, text: str) -> None:
-        """Add a piece of text. The pieces of one message, by the engine's id, are one block."""
+        """Add a piece of text, of the kind `text` or `thought`.
+
+        Pieces in a row of one message, by the engine's id `message`, become one block.
+        """
         block = "text" if kind == "text" else "thinking"
         if self._blocks and message and (kind, message) == self._message:
             self._blocks[-1][block] += text
@@ -123,12 +129,12 @@ class CallLog:
         self._message = kind, message
 
     def take_blocks(self) -> list[dict[str, str]]:
-        """Return the texts that are in no reply yet; they are in one from now on."""
+        """Return the blocks of text that are not journalled yet, and forget them: the caller journals them."""
         blocks, self._blocks = self._blocks, []
         return blocks
 
     def ask(self, ident: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Journal that a call is asked for, behind what was said before it; return its block."""
+        """Journal a call as a reply, after the texts before it, and return its block of the type `tool_use`."""
         run_state = self._run_state
         block = {"type": "tool_use", "id": ident, "name": name, "input": arguments}
         run_state.append(
@@ -138,7 +144,9 @@ class CallLog:
         return block
 
     async def run(self, ident: str, call: TeamCall, turn: "asyncio.Future[Any]") -> Outcome:
-        """Run and answer a call of a tool to work, as our own workers do. It is ended with the `turn` that waits.
+        """Run a call of one of our tools to work, as for an agent on the model; answer it and return its outcome.
+
+        If the `turn` ends first, the call is ended and its outcome is an error.
 
         Raises:
             Interrupted: The agent must read its mail.
@@ -154,10 +162,10 @@ class CallLog:
         return outcome
 
     async def drop_running(self) -> list[Outcome]:
-        """Give each call of a tool to work that has no result an error, with what its command printed.
+        """Give each call of our tools to work that has no result an error, with what its command printed.
 
-        One of a tool of the team may have been decided meanwhile. The call that runs is answered: an engine may end its
-        turn only then.
+        Return these outcomes. The call that runs is answered too, as an engine may end its turn only then. Calls of
+        tools of the team are left to `close_open`: they may have been decided meanwhile.
         """
         dropped = await self._executor.drop_pending(WORK_TOOLS)
         running, self._running = self._running, None
@@ -166,7 +174,7 @@ class CallLog:
         return dropped
 
     def begin(self, call: Call) -> None:
-        """Journal a call that begins."""
+        """Journal a call that begins, and show it in the status."""
         run_state, (name, arguments) = self._run_state, as_ours(call, self._run_state.workspace)
         self._began[call.id] = run_state.now()
         self.ask(call.id, name, arguments)
@@ -180,7 +188,7 @@ class CallLog:
         run_state.show_tool(describe_call(name, arguments), CALL_TIMEOUT)
 
     def end(self, ident: str, outcome: Outcome) -> None:
-        """Journal the result of a call."""
+        """Journal the result of a call, by the engine's id of it."""
         run_state, began = self._run_state, self._began.pop(ident, None)
         start = run_state.conversation.started.get(ident)
         run_state.append(
@@ -192,7 +200,10 @@ class CallLog:
         )  # fmt: skip
 
     def close_open(self, why: str = UNKNOWN_OUTCOME) -> None:
-        """Give each call that has no result an error; what the operator decided or answered meanwhile is told."""
+        """Journal a result for each call that has none: what the operator decided or answered meanwhile, else an error.
+
+        `why` is the error of a call that had begun.
+        """
         run_state, conversation = self._run_state, self._run_state.conversation
         waiting = {block["id"]: block["name"] for block in conversation.pending}
         waiting |= {ident: start.name for ident, start in conversation.started.items()}
@@ -210,11 +221,11 @@ class CallLog:
                 self.end(ident, Outcome(why if began else _NOT_RUN, is_error=True))
 
     def find_cut_off(self, heard_of: set[str]) -> None:
-        """Find the calls of our tools since the last whole turn whose end the engine has not `heard_of`.
+        """Set `cut_off` to the calls of our tools since the last whole turn whose end the engine has not `heard_of`.
 
-        One that repeats such a call is the same call. A plan that is submitted again is not: what was decided since may
-        have replaced the answer to it. Nor is a call to work that changed nothing or may be run twice: it is decided
-        and run as a new one, because what an earlier one was refused for, or failed on, may be gone.
+        `heard_of` has the engine's ids of the calls that ended well in its session. A call that repeats one in
+        `cut_off` is taken for the same call. Left out are calls that only read, that never began or submit a plan, and
+        calls to work that failed or may be run twice: if repeated, they are decided and run as new ones.
         """
         found: list[CutOff] = []
         unfinished: list[CutOff] = []
@@ -245,20 +256,27 @@ class CallLog:
         self.cut_off = found + unfinished
 
     def withdraw(self) -> None:
-        """Close what waits for a decision: the agent must read its mail, or ends."""
+        """Cancel the request for whose decision the agent waits, if there is one."""
         run_state = self._run_state
         waited_for = run_state.status.waiting_for
         if waited_for is not None:
             requests.close(run_state.team, waited_for, "cancelled", run_state.name, run_state.now())
 
     def clear(self) -> None:
-        """Forget what is in no reply yet, what runs, and when calls began: the engine that told it has ended."""
+        """Forget all that is not journalled, after the engine has ended: texts, the running call, start times."""
         self._running = None
         self._blocks, self._message = [], ("", "")
         self._began.clear()
 
     async def settle_open_plan(self) -> None:
-        """Wait for the decision about a plan that was submitted and for which no engine waits any more."""
+        """Wait for the decision about a submitted plan for which no engine waits any more, and settle it.
+
+        Do nothing without such a plan.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
         started = self._run_state.conversation.started.items()
         ident = next((each for each, start in started if start.name == "submit_plan"), None)
         request = asked_plan(self._run_state) if ident is not None else None
@@ -271,11 +289,11 @@ class CallLog:
             self.settle_plan(ident, request)
 
     def settle_plan(self, ident: str, decided: Request) -> None:
-        """Open or close the gate as a plan was decided, and journal what the engine is told of it."""
+        """Open or close the gate by the decision about a plan, and journal what the engine is told of it."""
         self.tell_decision(ident, decided, plan_outcome(self._run_state, decided))
 
     def tell_decision(self, ident: str, decided: Request, outcome: Outcome) -> None:
-        """Journal what the engine is told of the decision about a plan."""
+        """Journal a notice about the decision of a plan for the engine's next prompt, and the result of its call."""
         # A new session knows nothing of the plan.
         is_told = self._process.known.loads or decided.edited is not None
         self._run_state.tell(outcome.content if is_told else _SUBMITTED.format(decided.submitted, outcome.content))
@@ -283,10 +301,10 @@ class CallLog:
 
 
 class Turn:
-    """One turn, from its prompt on."""
+    """One turn of an engine, from its prompt on."""
 
     def __init__(self, engine: Engine, process: EngineProcess, context: Context, log: CallLog, who: str) -> None:
-        """Send what the engine does not have yet, behind `who` it is."""
+        """Send the texts that the engine does not have yet. `who` is put before them; it introduces a new session."""
         self._engine = engine
         self._process = process
         self._known = process.known
@@ -296,40 +314,43 @@ class Turn:
         self._log = log
         self._silence = env.seconds(env.PROGRESS_TIMEOUT, SILENCE_TIMEOUT)
         self._team_calls: dict[str, tuple[TeamCall, Outcome]] = {}
-        """The calls of tools of the team in this turn with their results, by the engine's id of the call."""
+        """The calls of our tools in this turn with their outcomes, by the engine's id of the call."""
         self._calls: dict[str, Call] = {}
         self._begun: set[str] = set()
         """The ids of the calls that are journalled."""
         self._answered: set[str] = set()
         """The ids of the calls that were permitted or refused."""
         self._asks_without_plan: dict[str, Ask] = {}
-        """Requests to leave the plan mode whose plan was not told yet, by the ids of their calls."""
+        """The requests to leave the plan mode whose plan was not told yet, by the ids of their calls."""
         self._steering: asyncio.Future[bool] | None = None
-        """The engine's answer to the texts `steered`, which were sent into the turn; None if it owes none."""
+        """The engine's answer to the texts in `_steered`, True if it took them; None if no texts are on their way."""
         self._steered: list[str] = []
+        """The ids of the texts that were sent into the turn last."""
         self.resets: float | None = None
-        """The end of the usage limit that it reached, in epoch seconds; None if that was not told."""
+        """The end of the usage limit that the engine reached, in epoch seconds; None if it told none."""
         self.failure = ""
-        """The error in the engine's own words, if nothing of its model followed them."""
+        """The last remark of the engine itself, which is an error if no text of its model follows; else empty."""
         texts = run_state.conversation.untaken
         run_state.append(Offered(ts=run_state.now(), texts=list(texts)))
         self.sent = list(texts)
-        """The ids of the texts of its prompt, until the engine is known to have them."""
+        """The ids of the texts in the prompt, until the engine is known to have them; then empty."""
         self._show_work()
         self.prompt = asyncio.ensure_future(engine.prompt("\n\n".join([*filter(None, [who]), *texts.values()])))
 
     @property
     def owed(self) -> list["asyncio.Future[Any]"]:
-        """Return the answers that the engine owes or has given."""
+        """Return the futures of the engine's answers in this turn: to the prompt, and to a message sent into it."""
         return [each for each in (self.prompt, self._steering) if each is not None]
 
     async def listen(self) -> Ended:
-        """Handle what the engine tells and asks until its turn ends, and send mail into the turn where it takes it.
+        """Handle what the engine tells and asks until its turn ends, and return the end. Send mail into the turn.
 
         Raises:
             EngineError: The engine ended the turn with an error.
-            EngineGoneError: It is gone, or does not say whether it took a message.
-            RestartError: It has to start again.
+            EngineGoneError: The engine has ended, or does not say whether it took a message.
+            RestartError: The engine has to start again.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         prompt = self.prompt
         # One that lasts until it is woken: each new one would put off the next look.
@@ -361,10 +382,10 @@ class Turn:
         return prompt.result()
 
     async def hear_out(self, seconds: float) -> None:
-        """Journal what the engine tells until it has answered all that it was sent.
+        """Journal what the engine tells until it has answered the prompt and what was sent into the turn.
 
         Raises:
-            TimeoutError: It did not in time.
+            TimeoutError: The engine did not answer within `seconds`.
         """
         engine = self._engine
         async with asyncio.timeout(seconds):
@@ -376,7 +397,7 @@ class Turn:
         self._settle_steering()
 
     async def _next_news(self, *others: "asyncio.Future[Any]") -> Update | Ask | TeamCall | None:
-        """Return what the engine tells next; None if one of the `others` is done first."""
+        """Return what the engine tells or asks next; None if one of the `others` is done first."""
         news: asyncio.Future[Any] = asyncio.ensure_future(self._engine.news.get())
         try:
             await asyncio.wait([news, *others], return_when=asyncio.FIRST_COMPLETED)
@@ -389,7 +410,7 @@ class Turn:
         return news.result() if news.done() else None
 
     def end(self, ended: Ended, *, by_us: bool = False) -> Reply:
-        """Journal the end of the turn, with what it used; return its last reply."""
+        """Journal the end of the turn with its usage; return its last reply. `by_us`: the turn was cancelled."""
         run_state = self._run_state
         self._note_taken()
         self._log.close_open("the engine did not tell the result")
@@ -409,9 +430,10 @@ class Turn:
     # Mail into the turn.
 
     def _steer(self) -> bool:
-        """Send new mail into the turn. Return False if it takes none now: it has no prompt, or may wait for a yes.
+        """Send new mail into the turn, if there is any. Return False if the engine takes none now.
 
-        Claude Code withdraws what it asks when a message comes, and what it is about to ask, as what it told last says.
+        It takes none before it has the prompt, and while a call waits for permission or may soon do so: Claude Code
+        withdraws its request when a message comes.
         """
         run_state, engine = self._run_state, self._engine
         may_ask = any(
@@ -432,7 +454,7 @@ class Turn:
         return True
 
     def _settle_steering(self) -> None:
-        """Journal if the engine took what was sent into its turn. What it did not is sent when the turn has ended."""
+        """Journal that the engine took what was sent into its turn, if it did; else the next prompt sends it again."""
         run_state = self._run_state
         steering, self._steering = self._steering, None
         if steering is not None and steering.exception() is None and steering.result():
@@ -441,7 +463,7 @@ class Turn:
     # What the engine tells.
 
     def _note(self, heard: Update | Ask | TeamCall) -> None:
-        """Journal what is told in a turn that is being cancelled. What is asked there is answered with no."""
+        """Journal what the engine tells while its turn ends. Refuse its requests, and run none of its calls."""
         if isinstance(heard, Ask):
             self._engine.answer(heard, allow=False)
         elif isinstance(heard, TeamCall):
@@ -495,11 +517,11 @@ class Turn:
         return self._engine.answer(ask, allow=allow)
 
     def _is_ours(self, call: Call) -> bool:
-        """Return True if a call is surely one of a tool of ours: no other server may have our name."""
+        """Return True if a call is certainly one of our tools: by its name, and no other server may have our name."""
         return self._process.declaration is None and is_ours(call.name, own_tools=self._run_state.spec.has_own_tools)
 
     def _show_work(self) -> None:
-        """Show that the engine is at work, unless that was shown just now."""
+        """Show in the status that the engine is at work, unless that was written just now."""
         run_state, status = self._run_state, self._run_state.status
         calls = run_state.conversation.started
         limit, doing = (CALL_TIMEOUT, status.doing) if calls else (self._silence, "works")
@@ -541,7 +563,7 @@ class Turn:
         sys.stderr.write(f"{self._run_state.name}: {self._known.title}: {text.strip()}\n")
 
     def _note_taken(self) -> None:
-        """Journal at the first sign of an answer that the engine has what was sent."""
+        """Journal that the engine has the texts of the prompt, at the first sign of an answer to it."""
         if self.sent:
             self._run_state.append(Taken(ts=self._run_state.now(), texts=self.sent))
             self.sent = []
@@ -567,10 +589,14 @@ class Turn:
     # Tools of the team.
 
     async def _run_tool(self, call: TeamCall) -> None:
-        """Run a tool of the team that the engine calls, and answer it.
+        """Run one of our tools that the engine calls, answer the call and journal it.
 
-        What was run is not run again: neither the same call under the same id, nor one that repeats a call that was cut
-        off.
+        A call is not run again if it comes twice with the same id, or repeats one in `CallLog.cut_off`.
+
+        Raises:
+            RestartError: The engine has to start again.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         self._note_taken()
         if not call.name:
@@ -603,9 +629,15 @@ class Turn:
         self._show_work()
 
     async def _run_of_team(self, call: TeamCall, ident: str, again: CutOff | None) -> Outcome:
-        """Run a tool of the team, unless the call repeats one whose result is known or may not come twice.
+        """Run a tool of the team and return its outcome.
 
-        If the engine would not wait for the outcome, it is told to call again where that is the same call.
+        If the call repeats `again`, which was cut off, return that one's result; if it is unknown, run the tool only
+        if that does no harm. If the engine would not wait long enough, return that it is to call again, or to check.
+
+        Raises:
+            RestartError: The engine has to start again.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         tool = TOOLS[call.name]
         if again is not None and again.result is not None:
@@ -626,7 +658,7 @@ class Turn:
         return Outcome(LATER)
 
     async def _wait_while_engine_does(self, tool: str, work: Coroutine[Any, Any, T]) -> T | None:
-        """Return what the work of a tool gave; None if the engine would not wait for it."""
+        """Return the result of a tool's work; None if the engine's time for a call, or its turn, is over before."""
         # The turn may end without the answer of one that waits.
         ends = [self.prompt] if TOOLS[tool].waits else []
         patience = self._known.patience
@@ -636,7 +668,12 @@ class Turn:
     # What the engine asks.
 
     async def _decide(self, ask: Ask) -> None:
-        """Answer a request for permission: by a rule, by the terms of the plan, or as the operator decides."""
+        """Answer a request for permission: by a rule, by the terms of the plan, or as the operator decides.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
         run_state = self._run_state
         self._take_call(ask.call)
         call = self._calls[ask.call.id]
@@ -663,10 +700,14 @@ class Turn:
             run_state.tell(_REFUSED.format(describe_call(tool, arguments), why))
 
     async def _wait_while_asked(self, ask: Ask, request: Request, doing: str) -> Request | None:
-        """Return the decision about what the engine asks; None if it withdraws it, ends its turn, or ends.
+        """Wait for the decision about a request of the engine, and return it.
 
-        Meanwhile the tools of the team that it calls are run. What may wait for a person is heard afterwards. A plan
-        waits on when the engine is gone.
+        Return None, and cancel the request, if the engine withdraws it or its turn ends. A plan still waits if the
+        engine is gone. Our tools that the engine calls meanwhile are run, but what may wait for a person comes after.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         engine, run_state = self._engine, self._run_state
         decision = asyncio.ensure_future(self._interrupts.wait_for_decision(request, doing))
@@ -712,7 +753,7 @@ class Turn:
         return None
 
     async def _hear_meanwhile(self, heard: Update | Ask | TeamCall, later: list[Ask | TeamCall]) -> None:
-        """Hear what the engine tells while it waits for an answer; put off until `later` what may have to wait, too."""
+        """Handle what the engine tells while a request waits for a decision; add to `later` what may have to wait."""
         if isinstance(heard, TeamCall):
             waits = bool(heard.name) and TOOLS[heard.name].waits
         elif isinstance(heard, Ask):
@@ -726,10 +767,12 @@ class Turn:
             await self._hear(heard)
 
     async def _decide_plan(self, ask: Ask, plan: str) -> None:
-        """Ask for approval of the plan with which the engine wants to leave its plan mode.
+        """Ask for approval of a plan, for an engine that wants to leave its plan mode, and answer the engine.
 
         Raises:
-            RestartError: The engine starts again: with the rights that it has now, or to read the plan as edited.
+            RestartError: The engine has to start again, with other rights or to read the plan as it was edited.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         if assignment is None:
@@ -756,10 +799,12 @@ class Turn:
         self._answer(ask, allow=decided.status == "approved")
 
     async def _submit_plan(self, call: TeamCall, ident: str) -> Outcome:
-        """Ask for approval of a plan that the engine submits with a tool of the team.
+        """Ask for approval of a plan that the engine submits with a tool of the team, and return the decision.
 
         Raises:
-            RestartError: The engine starts again: with the rights that it has now, or when the plan is decided.
+            RestartError: The engine has to start again: with other rights, or once the plan is decided.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         run_state = self._run_state
         try:
@@ -784,7 +829,10 @@ class Turn:
 async def _run_until(
     work: Coroutine[Any, Any, T], *ends: "asyncio.Future[Any]", seconds: float | None = None
 ) -> "asyncio.Task[T]":
-    """Run `work` until it is done, or one of the `ends` is, or for some seconds. Return it, cancelled if it is not."""
+    """Run `work` until it is done, one of the `ends` is, or some seconds are over. Return its task.
+
+    The task is cancelled if the work was not done.
+    """
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([task, *ends], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -795,7 +843,10 @@ async def _run_until(
 
 
 def _is_whole(call: Call) -> bool:
-    """Return True if what a call does is told: its input may come in pieces, and a plan comes with its question."""
+    """Return True if the input of a call is known, so that it can be journalled: the engine may tell it in pieces.
+
+    A call that leaves the plan mode is journalled with the request for approval.
+    """
     if call.kind == "edit":
         return call.diff is not None or not {"content", "new_string"}.isdisjoint(call.input)
     return bool(call.input) and call.kind != "switch_mode"

@@ -1,4 +1,7 @@
-"""The inbox of a worker: one journal entry picks mail up, moves the cursor and lets it enter the conversation."""
+"""The inbox of a worker: read mail, and by one event (`Intake`) pick it up, move the cursor and let it enter.
+
+Mail that was picked up but does not enter the conversation at once is kept in `Conversation.deferred`.
+"""
 
 import gc
 import time
@@ -12,32 +15,32 @@ from crewboard.store import mailbox, tasks
 from crewboard.worker.run_state import RunState
 
 MAIL_SHARE = 0.15
-"""Share of the model's window that the mail of one turn may take: no mail is summarised before the model saw it."""
+"""Share of the model's window that the mail of one turn may take, so that the model sees it before any summary."""
 
 LOOK_SECONDS = 0.5
-"""Longest look at a mailbox, so that a worker with very much mail still reacts to a stop."""
+"""Seconds of the longest look at a mailbox, so that a worker with very much mail still reacts to a stop."""
 
 DELIMITERS = 150
-"""Characters that the delimiters of a message take."""
+"""Characters of the marks around a message, as an estimate."""
 
 BYTES_PER_TOKEN = 3
 MIN_WINDOW = 50_000
-"""Tokens that every model's window holds, used while the real figure is unknown."""
+"""The size of the window in tokens that is used while it is unknown: few models have a smaller one."""
 
 
 @dataclass(frozen=True)
 class PendingMail:
-    """Mail that was read but not picked up. `first` is the message that starts an assignment, if there is one."""
+    """Mail that was read but not picked up. `first` is the message that starts an assignment; None without one."""
 
     batch: mailbox.Batch
     first: Message | None
 
 
 def take_in(run_state: RunState, *, until: int | None = None, **told: Any) -> int:
-    """Let new mail enter the conversation during an assignment. Task assignments wait until it is done.
+    """Let new mail enter the conversation during an assignment, and return how many messages entered.
 
-    Takes as much as one turn can hold, and with `until` nothing from that offset of the mailbox on. What else the agent
-    is `told`, further fields of `Intake`, enters in any case. Returns how many messages entered.
+    Task assignments wait until the assignment is done. As much is read as one turn can hold, and with `until`, only
+    mail before that offset of the mailbox. `told` are further fields of `Intake`, which enter in any case.
     """
     conversation = run_state.conversation
     limit = _share(run_state)
@@ -49,12 +52,12 @@ def take_in(run_state: RunState, *, until: int | None = None, **told: Any) -> in
 
 
 def _take(run_state: RunState, batch: mailbox.Batch, **more: Any) -> None:
-    """Record that mail was picked up; `more` are further fields of `Intake`."""
+    """Journal that mail was picked up; `more` are further fields of `Intake`."""
     run_state.take_in(messages=batch.messages, cursor=batch.offset, damaged=batch.damaged, **more)
 
 
 def _read(run_state: RunState, limit: int) -> mailbox.Batch:
-    """Read about `limit` bytes of mail."""
+    """Read about `limit` bytes of mail from the cursor on."""
     conversation, agent = run_state.conversation, run_state.agent
     return mailbox.read(
         agent.team, agent.name, conversation.cursor, known=conversation.known, limit=limit, now=run_state.now()
@@ -67,10 +70,10 @@ def _share(run_state: RunState) -> int:
 
 
 def look(run_state: RunState, *, puts_off: bool = True) -> PendingMail:
-    """Read the mail of an idle agent up to the first message that starts work, for at most `LOOK_SECONDS`.
+    """Read the mail of an idle agent until a message starts work, for at most about `LOOK_SECONDS`, and return it.
 
-    Mail that starts no work is picked up if it fills a whole read, and if it `puts_off` tasks that other tasks block,
-    so are these: they start work when those are completed.
+    Whole reads of mail that starts no work are picked up on the way. If `puts_off`, the assignment of a task that
+    other tasks block starts no work yet; it is looked at again each time.
     """
     end = time.monotonic() + LOOK_SECONDS
     conversation = run_state.conversation
@@ -98,7 +101,10 @@ def look(run_state: RunState, *, puts_off: bool = True) -> PendingMail:
 
 
 def pick_up(run_state: RunState, arrived: PendingMail, notices: Sequence[str] = ()) -> None:
-    """Pick up mail. If it starts an assignment, begin that; `notices` are texts of the system that join the mail."""
+    """Pick up mail, and begin an assignment if it has a message that starts one.
+
+    `notices` are texts of the system that enter with that assignment.
+    """
     batch, first = arrived.batch, arrived.first
     if first is not None:
         entered = _entering(run_state, batch, first)
@@ -130,7 +136,7 @@ def _entering(run_state: RunState, batch: mailbox.Batch, first: Message | None =
 
 
 def _assigned(message: Message) -> int | None:
-    """Return the id of the task that a message assigns."""
+    """Return the id of the task that a message assigns; None if it assigns none."""
     task_id = message.metadata.get("task_id")
     return task_id if message.type == "task_assignment" and isinstance(task_id, int) else None
 

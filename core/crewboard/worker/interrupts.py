@@ -1,6 +1,6 @@
 """Interrupts of a worker while it works or waits: wake signals, SIGTERM, mail, a pause, shutdown requests.
 
-`run_interruptibly` runs something that may take long, and cancels it at once if one of these asks for that.
+`Interrupts.run_interruptibly` runs a coroutine that may take long, and cancels it at once if one of these requires it.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ from crewboard.worker.run_state import RunState
 T = TypeVar("T")
 
 SWEEP_INTERVAL = 1.5
-"""Seconds between two looks when no signal wakes the worker."""
+"""Seconds between two looks at the files if no signal wakes the worker."""
 
 CALM_SWEEP_INTERVAL = 15.0
-"""The same while a supervisor sees all changes and wakes the worker: only an event that is lost costs that time."""
+"""`SWEEP_INTERVAL` while a supervisor watches the files and wakes the worker: only a lost event is seen so late."""
 
 FIRST_DELAY = 0.5
 MAX_DELAY = 30.0
 RETRY_BUDGET = 120.0
-"""Seconds that all waits of one call may take together, those for a server that did not answer included.
-What lasts longer is an outage of the API.
+"""Seconds that all waits of one model call may take together, including those for a server that did not answer; after
+that the API is in an outage. Also those of one time in which files cannot be written.
 
-One retry is made in any case. `CREWBOARD_RETRY_BUDGET` overrides it.
+One retry of a call is made in any case. `CREWBOARD_RETRY_BUDGET` overrides the number.
 """
 
 MAIL_TIMEOUT = 1.0
-"""Seconds in which mail about a request or its answer arrives, unless its sender was killed between file and mail."""
+"""Seconds to wait for mail about a request or its answer: its sender may be killed between the file and the mail."""
 
 _MAIL_POLL = 0.01
 
 
 class Interrupted(Exception):  # noqa: N818  not an error
-    """The present turn or command must stop, and the agent must read its mail."""
+    """The present turn or command must stop, so that the agent reads its mail."""
 
 
 class WorkerExit(Exception):  # noqa: N818  as above
@@ -65,10 +65,10 @@ class Interrupts:
         self._wake = asyncio.Event()
         self._terminated = False
         self.scanned = 0
-        """The offset up to which the mailbox was searched for interrupts."""
+        """The offset in the mailbox, in bytes, up to which it was searched for interrupts."""
         self._interrupts: list[Message] = []
         self._supervisor: Supervisor | None = None
-        """The living supervisor, whose end wakes this worker."""
+        """The supervisor whose end wakes this worker; None if none is known to live."""
         self._was_calm = False
 
     def listen(self) -> None:
@@ -82,7 +82,7 @@ class Interrupts:
         self._wake.set()
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait for a wake signal, at most `seconds`, or until the next look is due."""
+        """Wait for a wake signal, for at most `seconds`; without them, until the next look at the files is due."""
         timeout = self._until_next_look() if seconds is None else seconds
         # Not wait_for: before Python 3.12 a cancellation that comes together with the event is lost.
         with contextlib.suppress(TimeoutError):
@@ -91,15 +91,16 @@ class Interrupts:
         self._wake.clear()
 
     def _until_next_look(self) -> float:
-        """Return after how many seconds to look if no signal comes.
+        """Return after how many seconds to look at the files if no signal comes.
 
-        A worker rests for long only if a supervisor watched before its last look: what came earlier was no event.
+        It is the long time only if a supervisor watched already before the last look: it sends no signal for a change
+        from before it watched.
         """
         was_calm, self._was_calm = self._was_calm, self._is_calm()
         return CALM_SWEEP_INTERVAL if was_calm and self._was_calm else SWEEP_INTERVAL
 
     def _is_calm(self) -> bool:
-        """Return True if a supervisor lives, does not hang, and sees the changes of files."""
+        """Return True if a supervisor lives, does not hang, and is notified of changes of files."""
         team = self._run_state.team
         try:
             if not leases.is_held(team.notifier_lock):
@@ -119,10 +120,10 @@ class Interrupts:
         self._wake.set()
 
     def check_leave(self) -> None:
-        """Return unless this run was stopped or killed.
+        """Return if this run is to go on.
 
         Raises:
-            WorkerExit: It was.
+            WorkerExit: This run was stopped, killed or terminated.
             LostLeaseError: The directory of this run was removed, moved or replaced.
         """
         files.check_before_writing()
@@ -143,10 +144,10 @@ class Interrupts:
         return self._wanted() == "paused"
 
     async def accept_shutdown(self) -> None:
-        """Approve a pending shutdown request, as a worker without work does.
+        """Approve a pending shutdown request, if there is one, as a worker without work does.
 
         Raises:
-            WorkerExit: There was one.
+            WorkerExit: A request was approved, so the run ends.
         """
         team, name, now = self._run_state.team, self._run_state.name, self._run_state.now()
         request = requests.pending_shutdown(team, name, now)
@@ -169,7 +170,7 @@ class Interrupts:
         raise WorkerExit("shutdown", 0)
 
     async def _await_mail(self, ident: str) -> None:
-        """Wait until a message is there that was sent together with what is known already."""
+        """Wait until the mailbox has the message with this id, at most `MAIL_TIMEOUT`."""
         run_state, loop = self._run_state, asyncio.get_running_loop()
         known, cursor, deadline = (
             run_state.conversation.known,
@@ -183,7 +184,7 @@ class Interrupts:
             await asyncio.sleep(_MAIL_POLL)
 
     def pending_interrupts(self) -> list[Message]:
-        """Return unread interrupts of the operator and the lead; those of a teammate are ordinary mail."""
+        """Return the unread interrupts of the operator and the lead; those of other agents are ordinary mail."""
         run_state = self._run_state
         conversation = run_state.conversation
         if mailbox.size(run_state.team, run_state.name) < self.scanned:
@@ -202,7 +203,7 @@ class Interrupts:
         return self._interrupts
 
     def has_mail_of_operator(self) -> bool:
-        """Return True if there is an unread message of the operator."""
+        """Return True if there is an unread message of the operator, apart from interrupts and other types of mail."""
         run_state = self._run_state
         conversation = run_state.conversation
         if mailbox.size(run_state.team, run_state.name) <= conversation.cursor:
@@ -215,14 +216,14 @@ class Interrupts:
     async def run_interruptibly(
         self, work: Coroutine[Any, Any, T], *, waiting: bool = False, interruptible: bool = True
     ) -> T:
-        """Run `work`, and cancel it at once if this run is interrupted or ended.
+        """Run `work` and return its result, but cancel it at once if this run is interrupted or ends.
 
-        A worker that is only `waiting` also approves shutdown requests. A paused worker reads no mail, so it is not
-        `interruptible`.
+        If `waiting`, also approve shutdown requests, as a worker without work does. If not `interruptible`, ignore
+        interrupts: a paused worker reads no mail.
 
         Raises:
             Interrupted: The agent must read its mail.
-            WorkerExit: The run was ended.
+            WorkerExit: The run ends.
         """
         task = asyncio.ensure_future(work)
         woken = asyncio.ensure_future(self.wait())
@@ -240,9 +241,10 @@ class Interrupts:
                     await unfinished
 
     async def wait_for_decision(self, request: Request, doing: str) -> Request:
-        """Wait until a request is closed. Meanwhile the agent approves shutdown requests.
+        """Wait until a request is decided or closed, and return it. Approve shutdown requests meanwhile.
 
-        The request's file decides. The mail about the decision is marked as read by the result that follows.
+        Only the request's file is looked at. The mail about the decision is there when this returns, unless it is
+        late; the caller's tool result marks it as read.
 
         Raises:
             Interrupted: The agent must read its mail. The request is cancelled.

@@ -1,4 +1,4 @@
-"""The life of one run, whatever gives the replies: take up work, do it, be idle, until there is a reason to exit.
+"""The course of one run, on the model or an engine: begin work, do it, be idle, until there is a reason to exit.
 
 A SIGKILL may come after any step. The next run continues from the journal.
 """
@@ -35,13 +35,13 @@ STORAGE_CALM = 60.0
 """Seconds without a storage error after which the budget for such errors is whole again."""
 
 _AT_ONCE = 0.001
-"""Seconds to wait while more mail is left: signals are handled meanwhile."""
+"""Seconds between two looks at a mailbox while more mail is left, in which signals are handled."""
 
 _PAUSED = "paused by the operator"
 
 
 class StorageWait:
-    """Waits while files cannot be written, as a model call waits for the API: growing delays within a budget."""
+    """The wait while files cannot be written: growing delays within a budget, as for a model call."""
 
     def __init__(self, run_state: RunState, interrupts: Interrupts) -> None:
         self._run_state = run_state
@@ -52,10 +52,10 @@ class StorageWait:
         self._failed_at = float("-inf")
 
     async def wait(self, error: StorageError) -> None:
-        """Retry until the unsaved lines are written.
+        """Wait after a storage error, and retry until the event that could not be written is in the journal.
 
         Raises:
-            StorageError: The retries took longer than the budget.
+            StorageError: The waits would take longer than the budget.
             WorkerExit: The run ends.
         """
         if time.monotonic() - self._failed_at > STORAGE_CALM:
@@ -87,7 +87,7 @@ class StorageWait:
 
 
 class Life:
-    """One run of one agent. A subclass says how its work is done, and what that needs before and after."""
+    """One run of one agent. A subclass defines how an assignment is worked on, by calls of the model or an engine."""
 
     def __init__(
         self,
@@ -112,6 +112,7 @@ class Life:
 
         Raises:
             WorkerExit: Always, in the end; it holds the reason.
+            StorageError: Files could not be written for longer than the worker waits.
         """
         storage = StorageWait(self._run_state, self._interrupts)
         while True:
@@ -121,14 +122,14 @@ class Life:
                 await storage.wait(error)
 
     async def close(self) -> None:
-        """End what this run has started."""
+        """End the file-tool server and the background commands of this run."""
         await self._file_tools.close()
 
     async def _live(self) -> None:
-        """Continue from what the journal says.
+        """Continue from the state that the journal describes, and work on assignments, one after the other.
 
         Raises:
-            StorageError: Something could not be written. Call this again when it can.
+            StorageError: A file could not be written. Call this again when the storage works.
             WorkerExit: There is a reason to exit.
         """
         conversation = self._run_state.conversation
@@ -153,21 +154,22 @@ class Life:
             await self._work()
 
     async def _prepare(self) -> None:
-        """Set up what an assignment needs, and take the snapshot with which it begins."""
+        """Prepare for an assignment that begins or continues: take its first snapshot; subclasses set up more."""
         await self._snapshots.take_at("begin")
 
     async def _work(self) -> None:
-        """Work on an assignment until it is answered."""
+        """Work on the assignment in progress until it has ended."""
         raise NotImplementedError
 
     def _finish(self, reply: Reply) -> None:
-        """Do what a committed reply requires, except running its tools."""
+        """Act on a reply that is in the journal, except for running its tools: answer, fail or continue."""
         raise NotImplementedError
 
     async def _set_up_worktree(self) -> None:
-        """Run the team's `worktree_setup` in a new checkout. What is missing then is told to the agent and the user.
+        """Run the team's `worktree_setup` in a new checkout, and tell the agent and the operator of problems.
 
-        The command is the operator's, so no plan, rule or permission is asked for.
+        A problem is a failed command, or a path of `worktree_copy` that the root does not have. The command is the
+        operator's, so it needs no plan, rule or permission.
         """
         run_state, mark = self._run_state, self._team.worktree_ready(self._name)
         if run_state.spec.worktree is None or mark.exists():
@@ -187,7 +189,7 @@ class Life:
             files.replace_file(mark, command.encode("utf-8", "replace"))
 
     async def _run_setup(self, command: str) -> tuple[str, str]:
-        """Run the command that sets up a checkout; return what went wrong, and the end of its output."""
+        """Run the command that sets up a checkout; return what went wrong and the end of its output, or empty texts."""
         run_state = self._run_state
         run_state.show_tool(f"sets up its checkout: {command}", shell.CHECK_SECONDS + shell.KILL_GRACE)
         sandbox = self._file_tools.sandbox
@@ -208,7 +210,11 @@ class Life:
         return f"worktree_setup `{command}` failed: {finished.checked.result}", f"\n{finished.tail}"
 
     async def _idle(self) -> None:
-        """Wait until something starts an assignment."""
+        """Wait until an assignment begins. Meanwhile show the agent as idle or paused, and approve shutdown requests.
+
+        Raises:
+            WorkerExit: The run ends; with `--once`, it does after a result.
+        """
         run_state = self._run_state
         first = True
         while True:
@@ -239,7 +245,7 @@ class Life:
             await self._interrupts.wait(_AT_ONCE if self._assignments.unread else sweep)
 
     async def _wait_while_paused(self) -> None:
-        """Wait, without a model call, while the operator pauses the agent."""
+        """Wait while the operator pauses the agent."""
         if not self._interrupts.paused:
             return
         self._run_state.show("paused", _PAUSED)
@@ -251,10 +257,10 @@ class Life:
         await self._interrupts.run_interruptibly(released(), waiting=True, interruptible=False)
 
     def _has_reached_limit(self) -> bool:
-        """Return True if a limit ended the assignment.
+        """End the assignment with an error if a limit forbids another model call. Return True if it does.
 
         Raises:
-            WorkerExit: It was a budget, which ends the run.
+            WorkerExit: The limit is a budget, and not one of the terms of a plan, or the run is one with `--once`.
         """
         if (reached := self._limits.check()) is None:
             return False

@@ -14,16 +14,20 @@ WARN_AT = 0.8
 
 @dataclass(frozen=True)
 class ReachedLimit:
-    """A limit that is used up, or a budget that cannot be counted; `budget` is None for the number of model calls."""
+    """A limit that forbids another model call: it is used up, or is a budget that cannot be counted.
+
+    `text` says which, for people; `budget` is None for the limit on the number of model calls.
+    """
 
     text: str
     budget: roster.BudgetShare | None = None
 
 
 class Limits:
-    """The limits of one worker and its team, compared with what they used.
+    """The limits of one agent and its team, compared with what they have used.
 
-    `send` sends a warning to the agent that this one reports to, as `Results.send` does.
+    `is_priced` is False if the price of the agent's model is unknown, so that no budget in money can be counted. `send`
+    sends a warning to the agent that this one reports to, as `Results.send` does.
     """
 
     def __init__(self, run_state: RunState, send: Callable[..., None], *, is_priced: bool) -> None:
@@ -33,9 +37,9 @@ class Limits:
         self._spec = run_state.agent.spec.watch()
 
     def check(self) -> ReachedLimit | None:
-        """Return the limit that forbids another model call.
+        """Return the limit that forbids another model call; None if there is none.
 
-        If a budget is nearly used up, warn the model, and the agent that this one reports to.
+        If a budget is nearly used up, warn the model, and the agent that this one reports to, once.
         """
         run_state, shares = self._run_state, self._shares()
         reached = self.reached(run_state.conversation.assignment, shares)
@@ -52,9 +56,10 @@ class Limits:
     def reached(
         self, assignment: Assignment | None = None, shares: list[roster.BudgetShare] | None = None
     ) -> ReachedLimit | None:
-        """Return the limit that forbids another model call: a budget of these `shares`, or the calls of an assignment.
+        """Return the limit that forbids another model call; None if there is none.
 
-        Without shares, they are those that this agent draws on.
+        It is the number of calls of the `assignment`, if one is given, or a budget of these `shares`; without shares,
+        one that the agent draws on.
         """
         # Limits may be changed while the run lasts.
         most = (self._spec.get() or self._run_state.spec).flags.max_turns
@@ -77,5 +82,5 @@ class Limits:
         return None
 
     def _shares(self) -> list[roster.BudgetShare]:
-        """Return the budgets that this agent draws on."""
+        """Return the budgets that this agent draws on, with the share of each that is used."""
         return roster.budgets(self._run_state.team, self._run_state.name, self._run_state.used())

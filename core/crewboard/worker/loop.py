@@ -1,4 +1,4 @@
-"""The work of a run by the model: take mail in, call the model, run its tools, answer."""
+"""The work of a run by calls of the model: take mail in, call the model, run its tools, answer."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ from crewboard.worker.tools.plans import take_released
 from crewboard.worker.tools.registry import ToolRegistry, with_added
 
 WINDOW_TIMEOUT = 10.0
-"""Seconds that the first model call waits until the API tells how large the window is."""
+"""Seconds that the first model call waits for the server to tell how large the window is."""
 
 _CUT_IN_TEXT = "Your reply was cut off. Continue exactly where it ended; the parts are joined."
 _CUT_IN_CALL = (
@@ -50,10 +50,10 @@ _CUT_IN_THOUGHT = (
 )
 
 _MOST_CUT_OFFS = 3
-"""Replies in a row that were cut off without progress, before an assignment fails. Each is paid for in full."""
+"""Replies in a row that are cut off without progress before an assignment fails. Each is billed in full."""
 
 _MOST_PARTS = 10
-"""Replies in a row that one text may have, which stops in each: some servers give that reason for every reply."""
+"""Replies that one text may have if each is cut off: some servers give that stop reason for every reply."""
 
 _ENDLESS = (
     "{} replies in a row were parts of one text that did not end ({}); ask for less at once, or let replies be longer "
@@ -76,11 +76,11 @@ _SILENT = (
     "Your reply had no text and no tool call. Please continue: call the next tool, or if all is done, say what the "
     "result is."
 )
-"""The answer to a turn without a text or a call, given once. Some models end a turn so, with work left."""
+"""What the agent is told once after a turn without a text or a call. Some models end a turn so, with work left."""
 
 
 class Loop(Life):
-    """One run of one agent on the model."""
+    """One run of an agent that works by calls of the model, and not with an engine."""
 
     def __init__(
         self,
@@ -98,13 +98,14 @@ class Loop(Life):
         self._executor = ToolExecutor(run_state, interrupts, self._registry, file_tools, environment, self._snapshots)
         self._skills_of: tuple[str, str, dict[str, str]] | None = None
         self._learning: asyncio.Task[None]
-        """The question to the API for the window's size, from the beginning of the run on."""
+        """The task that asks the server for the window's size, from the beginning of the run on."""
 
     async def run(self) -> None:
         """Work until there is a reason to exit, and learn the size of the model's window meanwhile.
 
         Raises:
             WorkerExit: Always, in the end; it holds the reason.
+            StorageError: Files could not be written for longer than the worker waits.
         """
         # No task group, which would put the reason to exit into a group of errors.
         self._learning = asyncio.create_task(self._model.learn_size())
@@ -115,7 +116,7 @@ class Loop(Life):
             await asyncio.gather(self._learning, return_exceptions=True)
 
     async def close(self) -> None:
-        """End what this run has started."""
+        """End the MCP servers, the file-tool server and the background commands of this run."""
         await asyncio.gather(super().close(), self._mcp.close())
 
     async def _prepare(self) -> None:
@@ -127,7 +128,7 @@ class Loop(Life):
         await asyncio.gather(self._await_window(), read_project(self._run_state, self._file_tools), super()._prepare())
 
     async def _await_window(self) -> None:
-        """Wait a short time for the window's size. Assume the usual size until it comes."""
+        """Wait up to `WINDOW_TIMEOUT` for the window's size. Assume the usual size until the server tells it."""
         try:
             async with asyncio.timeout(WINDOW_TIMEOUT):
                 await asyncio.shield(self._learning)
@@ -161,7 +162,10 @@ class Loop(Life):
                 self._results.fail(str(error), error.code, refused_by=model)
 
     async def _wait_while_looping(self) -> None:
-        """Wait, without a model call, for mail that ends a loop of equal calls. The loop is a need of the user."""
+        """Wait, without a model call, for mail that ends a loop of equal calls, if the agent is in one.
+
+        The operator sees the loop as a need.
+        """
         run_state = self._run_state
         if run_state.conversation.repeats < HELD_REPEATS:
             return
@@ -176,7 +180,10 @@ class Loop(Life):
         await self._interrupts.run_interruptibly(until_mail(), waiting=True)
 
     def _take_in_mail(self) -> None:
-        """Let new mail enter before a model call. Tell the model about a shutdown request, and commands that ended."""
+        """Let new mail enter before a model call, and notices for the model.
+
+        These are about a shutdown request, background commands that ended, and a loop of equal calls.
+        """
         self._interrupts.check_leave()
         run_state = self._run_state
         ended = self._file_tools.ended_commands()
@@ -196,9 +203,14 @@ class Loop(Life):
             self._file_tools.background[handle].end_was_told = True
 
     async def _call(self) -> Reply:
-        """Call the model, and commit its reply.
+        """Call the model, commit its reply and return it.
 
-        If the API does not take the request as it is, change what it refuses and call again.
+        If the server refuses the request because of something that can be changed, change it and call again.
+
+        Raises:
+            ModelError: The call failed, or nothing more can be changed.
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
         """
         conversation, window, is_repaired = self._run_state.conversation, self._context_window, False
         while True:
@@ -236,11 +248,12 @@ class Loop(Life):
             return reply
 
     async def _bring_up_to_date(self) -> Opening:
-        """Return what the next request begins with: what the last one began with, as long as that can stay.
+        """Return the opening of the next request: the last one if it can stay, else a new one, which is journalled.
 
-        A text that has changed is told at the end of the conversation. A tool that the agent may not use any more
-        stays where it is, and is refused when it is called. Only for a rule or a tool that is new, or for a tool
-        of the API that must go, requests begin in another way from here on, and earlier thinking is not sent.
+        A text of the preface that has changed is told at the end of the conversation. A tool that the agent may not
+        use any more stays in the opening, and is refused when it is called. A new opening is needed mainly if the
+        system prompt changes, if a tool is new and not loaded on demand, or if a tool of the API must go. Then earlier
+        thinking is not sent any more.
         """
         run_state, conversation = self._run_state, self._run_state.conversation
         opening, spec = conversation.opening, run_state.spec
@@ -293,12 +306,12 @@ class Loop(Life):
         return opening
 
     def _begin_anew(self, opening: Opening) -> Opening:
-        """Begin requests with this opening from here on, without the thinking so far."""
+        """Journal and return an opening for all requests from here on, in which earlier thinking is not sent."""
         self._run_state.append(opening.replace(ts=self._run_state.now(), adds=False))
         return opening
 
     def _finish(self, reply: Reply) -> None:
-        """Do what a committed reply requires, except running its tools."""
+        """Do what a committed reply requires, except running its tools: answer, fail, or tell the model to continue."""
         conversation = self._run_state.conversation
         if conversation.pending and reply.stop_reason not in NOT_RUN:
             return

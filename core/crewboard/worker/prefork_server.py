@@ -1,8 +1,8 @@
-"""`python -I -m crewboard.worker.prefork_server <team directory>`: loads a worker's code once, and forks workers.
+"""`python -I -m crewboard.worker.prefork_server <team directory>`: load a worker's code once, and fork workers.
 
-`crewboard.protocol.prefork` describes the messages. It forks twice, so that the worker becomes a child of the
-supervisor, which is a subreaper, reaps it and learns how it ended. The server has one thread, never sees a worker's
-environment or a prompt, and ends with its supervisor.
+`crewboard.protocol.prefork` describes the messages. The server forks twice for each worker, so that the worker becomes
+a child of the supervisor, which is a subreaper and so learns how the worker ended. The server has one thread, never
+sees a worker's environment or prompt, and ends with its supervisor.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _CHUNK = 65536
 
 _THREAD_EXIT_TIMEOUT = 2.0
-"""Seconds that an ended thread may take to leave the process."""
+"""Seconds to wait for threads that have ended to leave the process."""
 
 
 _EVENTS = """\
@@ -71,7 +71,7 @@ def _response(kind: str, body: str) -> bytes:
 
 
 _PACKAGES = ("protocol", "sandbox", "store", "unix", "worker")
-"""The packages whose modules workers use."""
+"""The packages of crewboard whose modules workers use."""
 
 
 def _redirect(path: str | Path, flags: int, *descriptors: int) -> None:
@@ -84,7 +84,10 @@ def _redirect(path: str | Path, flags: int, *descriptors: int) -> None:
 
 
 def _serve(control: socket.socket) -> socket.socket | None:
-    """Fork at each request. Return in each worker, with its socket; in the server when the supervisor is gone."""
+    """Fork a worker for each socket that comes over `control`.
+
+    Return in each worker its socket, and in the server None when the supervisor is gone.
+    """
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, _CHUNK, 1)
         if not descriptors:
@@ -97,7 +100,11 @@ def _serve(control: socket.socket) -> socket.socket | None:
 
 
 def _fork_twice() -> bool:
-    """Return True in the grandchild, False in the server."""
+    """Fork a child that forks in turn and exits; return True in the grandchild, False in the server.
+
+    Raises:
+        OSError: The server cannot fork. If the child cannot, there is no grandchild and no error.
+    """
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -112,7 +119,7 @@ def _fork_twice() -> bool:
 
 
 def _receive(connection: socket.socket) -> "SpawnRequest":
-    """Send this worker's pid and return the supervisor's request. Exit if none comes."""
+    """Send this worker's pid to the supervisor, and return the supervisor's request. Exit if none comes."""
     from crewboard.protocol.prefork import SpawnRequest
 
     received = b""
@@ -127,7 +134,7 @@ def _receive(connection: socket.socket) -> "SpawnRequest":
 
 
 def _become_worker(request: "SpawnRequest") -> None:
-    """Make this process look as if it had been started for this worker alone."""
+    """Give this process the environment, log, name and arguments of a worker that was started on its own."""
     from crewboard.errors import CrewboardError
 
     # First, because it says where the secret is that marks the team as the user's own.
@@ -163,9 +170,9 @@ async def _make_requests() -> None:
 
 
 def _import_modules(package: str) -> None:
-    """Import a package and all modules in it: most load each other only when needed.
+    """Import a package and all modules in it, as most import each other only when needed.
 
-    Those of the store in PostgreSQL are left out where its driver is not installed.
+    Programs (`__main__`, `file_server`) are left out, and modules for PostgreSQL where its driver is not installed.
     """
     has_driver = util.find_spec("psycopg") is not None
     folder = importlib.import_module(package).__path__
@@ -177,11 +184,10 @@ def _import_modules(package: str) -> None:
 
 
 def preload() -> None:
-    """Load all code that a worker needs for its first assignment, by making its requests to a socket of this process.
+    """Load all code that a worker needs for its first assignment, and make its requests to a server in this process.
 
     Imports are four fifths of a cold start. The rest is what the SDK builds on first use: models, the transport, a TLS
-    context. What a worker loads or builds after the fork, it pays for with time and memory of its own. Leaves no
-    thread and no open descriptor.
+    context. Whatever is loaded after the fork takes time and memory in each worker. No open descriptor is left.
     """
     import anthropic
 
@@ -202,9 +208,9 @@ def preload() -> None:
 
 
 def _exit(code: int) -> NoReturn:
-    """Exit at once, because the run is recorded.
+    """Exit at once with `code`, without the interpreter's own shutdown. The end of the run is recorded already.
 
-    Taking the interpreter down would write to every page that is shared with the server, and so copy them all.
+    That shutdown would write to every page of memory that is shared with the server, and so copy them all.
     """
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -213,7 +219,7 @@ def _exit(code: int) -> NoReturn:
 
 
 def main() -> int:
-    """Load the code and fork workers. Return in the server at its end; each worker exits here at its own."""
+    """Load the code and fork workers. Return the server's exit code at its end; each worker exits within this."""
     process.end_with_parent()
     # Every worker inherits this, so its key and mail are protected from its first instruction.
     process.keep_memory_private()

@@ -1,8 +1,8 @@
-"""`python -I -m crewboard.worker.probe MODEL…`: call each model once as an agent does, and print what came as JSON.
+"""`python -I -m crewboard.worker.probe MODEL…`: call each model once as an agent does, and print the outcome as JSON.
 
-`doctor --try` and `--online` run it with the environment of a worker, and read a line for each model. A call goes
-through the worker's own client, with the instructions and tools of built-in types, from a team in a temporary folder.
-No tool is run.
+`doctor --try` and `doctor --online` run it with the environment of a worker, and read one line for each model. A call
+is made by the worker's own client, with the instructions and tools of built-in types, from a team in a temporary
+folder. No tool is run.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ async def _call(team: TeamDirectory, model: str) -> dict[str, Any]:
 
 
 def main(names: Sequence[str]) -> int:
-    """Print the outcome of one call to each model; return 0 if there was one, whatever it was."""
+    """Print the outcome of one call to each model, a line of JSON each; return 0, even if calls failed."""
     redaction.register_secrets(os.environ)
     given = dict(os.environ)
     for name in names:

@@ -1,4 +1,4 @@
-"""The state of one run and the only place that writes it: journal first, then memory, then status and cursor."""
+"""The state of one run, and the only code that writes it: journal first, then memory, then status and cursor."""
 
 import contextlib
 import gc
@@ -25,16 +25,16 @@ LIVE_INTERVAL = 0.05
 """Seconds between two writes of the reply that is being streamed, or of a command's output."""
 
 MAX_LIVE = 256 * 1024
-"""Bytes of this preview, after which only its end is kept."""
+"""Bytes of the preview of a reply or a command's output above which only its end is kept."""
 
 KEPT_LIVE = 32 * 1024
-"""Bytes of that end; readers show less."""
+"""Bytes of the end of a preview that are kept; readers show less."""
 
 MEMORY_INTERVAL = 60.0
 """Seconds between two readings of the worker's private memory, which take two milliseconds."""
 
 MEMORY_STEP = 1 << 20
-"""Bytes by which it must have changed to be told: an agent at rest writes nothing."""
+"""Bytes by which the private memory must change before the status is written: an idle agent should write nothing."""
 
 
 class RunState:
@@ -58,26 +58,28 @@ class RunState:
             if was_enabled:
                 gc.enable()
         self._unsaved: Event | None = None
-        """The event that could not be written last."""
+        """The last event, as long as it is not written to the journal; None if all are."""
         self.task: int | None = None
-        """The id of the task in progress."""
+        """The id of the task in progress; None if there is none."""
         self.window = 0
         """The tokens that the model's window holds; 0 while that is unknown."""
         self.window_is_assumed = False
-        """True if neither the user nor the server said how large it is."""
+        """True if neither the user nor the server said how large the window is."""
         self.capabilities: Capabilities | None = None
-        """The input that the model takes, as the API says; None if it did not say."""
+        """What the model can do, as the server describes it; None if it does not."""
         self.takes: dict[str, bool] = {}
-        """True for each type of block (`image`, `document`) that it takes, as the project or a refusal says."""
+        """True or False for each type of block (`image`, `document`) of which the project or a refusal says if the
+        model takes it; other types are missing."""
         self._last_tool = ""
         # The journal of an older version does not name the task. The status does.
         self.had_task = None if self.fresh else self.conversation.task or (before.task if before else None)
-        """The task that was in progress when the previous run ended."""
+        """The id of the task that was in progress when the previous run ended; None without one, and once it was
+        claimed again."""
         self._shown = agent.status.watch()
         self._live = b""
         self._live_at = 0.0
         self._live_size = 0
-        """Bytes of the preview's file."""
+        """Bytes in the file of the preview."""
         self._live_tail = b""
         self._memory_read_at = float("-inf")
         self._journal_end: int | None = None
@@ -100,7 +102,7 @@ class RunState:
 
     @property
     def fresh(self) -> bool:
-        """Return True while the hire prompt still has to start the conversation."""
+        """Return True as long as the hire prompt has not entered the conversation."""
         return self.spec.prompt_id not in self.conversation.prompts
 
     @property
@@ -110,33 +112,36 @@ class RunState:
         return self.team.root if worktree is None else self.team.worktree(owner) / worktree.folder
 
     def set_task(self, task: Task | None) -> None:
-        """Note which task is in progress."""
+        """Note which task is in progress, for the next events and the status; None if none is."""
         self.task = task.id if task is not None else None
 
     def set_window(self, tokens: int, *, assumed: bool = False) -> None:
-        """Note how many tokens the model's window holds, as it was told or is `assumed`."""
+        """Note how many tokens the model's window holds; `assumed` if neither the user nor the server said so."""
         self.window, self.window_is_assumed = tokens, assumed
 
     def note_settings(self, effort: Effort | None, thinking: Thinking | None) -> None:
-        """Note what the requests of this run ask for, for the status."""
+        """Note the effort and thinking of this run's requests, for the next status; None if they set none."""
         self.status = self.status.replace(effort=effort, thinking=thinking)
 
     def note_engine(self, version: str) -> None:
-        """Note which version of its engine runs, for the next status."""
+        """Note the version of the running engine, for the next status."""
         self.status = self.status.replace(engine_version=version)
 
     def note_engine_model(self, model: str) -> None:
-        """Note which model its engine has used, for the next status; nothing if it does not tell."""
+        """Note the model that the engine has used, for the next status; an empty name leaves the one before."""
         self.status = self.status.replace(engine_model=model or self.status.engine_model)
 
     def refuses_media(self, kinds: list[str]) -> str | None:
-        """Return why the model or the engine takes no images or documents of some of these types; None if it does."""
+        """Return that the model, or the engine, takes none of one of these MIME types; None if it takes all of them."""
         wrong = [kind for kind in kinds if not self._takes("document" if kind == media.PDF else "image")]
         taker = "this engine" if self.spec.engine is not None else f"the model {self.spec.model}"
         return f"{taker} takes no {wrong[0]}" if wrong else None
 
     def request_messages(self, until: int | None = None, ask: str = "") -> list[dict[str, Any]]:
-        """Return `Conversation.messages` with the bytes of images and documents. Leave out for good which must go."""
+        """Return `Conversation.messages` with the bytes of images and documents filled in.
+
+        Those that cannot be sent are journalled as left out, so that they stay so.
+        """
         messages, lost = media.with_bytes(
             self.conversation.messages(until, ask),
             lambda sha256: agents.kept_content(self.agent, sha256),
@@ -149,7 +154,7 @@ class RunState:
         return self.request_messages(until, ask)
 
     def _takes(self, block: str) -> bool:
-        """Return True unless it is known that the model takes no blocks of this type."""
+        """Return True unless it is known that the model, or the engine, takes no blocks of this type."""
         if block == "document" and self.spec.engine is not None:
             # A result of a tool of an MCP server can hold images alone.
             return False
@@ -157,13 +162,13 @@ class RunState:
         return self.takes.get(block, can is None or (can.pdf if block == "document" else can.images))
 
     def used(self) -> roster.Used:
-        """Return what the agent used in all runs, and the terms of the assignment in progress."""
+        """Return the tokens and cost of the agent in all runs, with the terms of the assignment in progress."""
         known = self.conversation
         terms = known.assignment.terms if known.assignment is not None else None
         return roster.Used(known.tokens, known.cost_usd or 0.0, terms)
 
     def set_sandbox(self, level: str) -> None:
-        """Note the level of the sandbox, for the status."""
+        """Note the level of the sandbox, for the next status."""
         self.status = self.status.replace(sandbox=level)
 
     def append(self, event: Event) -> None:
@@ -188,20 +193,21 @@ class RunState:
             self.agent.cursor.save(Cursor(offset=self.conversation.cursor, damaged=self.conversation.damaged))
 
     def take_in(self, **fields: Any) -> None:
-        """Commit what enters the conversation, as `fields` of `Intake`; the cursor stays if it is none of them."""
+        """Commit an `Intake` event with these fields, which enter the conversation. Without `cursor`, it stays."""
         self.append(Intake(**{"ts": self.now(), "cursor": self.conversation.cursor, **fields}))
 
     def tell(self, notice: str) -> None:
-        """Tell the agent something, as the system."""
+        """Put a notice by the system into the conversation of the agent."""
         self.take_in(notices=[notice])
 
     def append_unsaved(self) -> None:
-        """Write the event that could not be written when the storage failed, so that its action is not repeated.
+        """Write the event that could not be written when the storage failed, if there is one.
 
-        Memory still is what the journal says, so that the run continues as it would after a crash.
+        Memory has stayed as the journal says, so the run continues as after a crash, but does not repeat what the event
+        records.
 
         Raises:
-            StorageError: It still cannot be written.
+            StorageError: The event still cannot be written.
         """
         if self._unsaved is not None:
             self.append(self._unsaved)
@@ -218,10 +224,11 @@ class RunState:
         outage_since: float | None = None,
         last_error: str | None = None,
     ) -> None:
-        """Write the status. `since` changes only if `state` or `doing` do.
+        """Write the status with this `state`, and with what the agent is `doing`, in a few words.
 
-        Unless it is written again within `timeout` seconds, the agent counts as stuck. `last_error` stays until another
-        one is given; an empty one clears it.
+        Its `since` changes only if `state` or `doing` do. With a `timeout`, the agent counts as stuck if the status is
+        not written again within so many seconds. `last_error` stays until another one is given; an empty one clears
+        it. The others are the fields of `Status` of the same names, and None clears them.
         """
         # Not at the start, which is waited for; but at the end of each assignment.
         if state != "starting":
@@ -264,29 +271,32 @@ class RunState:
         self.agent.status.save(self.status)
 
     def note_error(self, text: str) -> None:
-        """Keep the error that ends the run for the next status."""
+        """Note the error that ends the run, for the next status."""
         self.status = self.status.replace(last_error=redact(text))
 
     def show_setup_error(self, text: str | None) -> None:
-        """Show until the next setup what the checkout lacks; None if it lacks nothing."""
+        """Write in the status what is wrong with the agent's checkout, until the next call; None if nothing is."""
         text = redact(text) if text else None
         if text != self.status.setup_error:
             self.status = self.status.replace(setup_error=text)
             self.agent.status.save(self.status)
 
     def show_mcp(self, servers: list[McpState]) -> None:
-        """Show which MCP servers the agent has, and why others are missing."""
+        """Write in the status which MCP servers the agent has, and why others are missing."""
         if servers != self.status.mcp:
             self.status = self.status.replace(mcp=servers)
             self.agent.status.save(self.status)
 
     def show_tool(self, call: str, timeout: float | None, others: int = 0) -> None:
-        """Show a tool call that begins, with how many `others` begin at the same time."""
+        """Write in the status a tool call that begins, with the number of `others` that begin at the same time.
+
+        The agent counts as stuck after `timeout` seconds; None: never.
+        """
         self._last_tool = call
         self.show("working", f"{call} and {others} more" if others else call, timeout=timeout)
 
     def _read_memory(self, *, at_once: bool = False) -> bool:
-        """Read the worker's private memory for the status if that is due. Return True if it has changed."""
+        """Read the worker's private memory, `at_once` or if that is due; return True if the value has changed."""
         if not at_once and time.monotonic() - self._memory_read_at < MEMORY_INTERVAL:
             return False
         self._memory_read_at = time.monotonic()
@@ -297,7 +307,10 @@ class RunState:
         return True
 
     def refresh_status(self) -> None:
-        """Write the status again if it was damaged or the memory changed: an idle agent may not write it for days."""
+        """Write the status again if its file is damaged or the worker's memory has changed.
+
+        Nothing else may write it for days while the agent is idle.
+        """
         self._shown.get()
         if self._shown.damaged:
             self.agent.status.quarantine_if_damaged()
@@ -305,13 +318,13 @@ class RunState:
             self.agent.status.save(self.status)
 
     def stream(self, text: str) -> None:
-        """Show readers the next piece of the reply that is being streamed, or of a command's output."""
+        """Add a piece to the preview of the reply that is being streamed, or of a command's output."""
         self._live += text.encode("utf-8", "replace")
         if time.monotonic() - self._live_at > LIVE_INTERVAL:
             self.flush()
 
     def flush(self) -> None:
-        """Show readers all that has arrived so far."""
+        """Write all pieces so far to the file of the preview. It is no error if that fails."""
         self._live_at = time.monotonic()
         piece, self._live = self._live, b""
         self._live_size += len(piece)
@@ -325,7 +338,7 @@ class RunState:
             file.write(piece)
 
     def clear_live(self) -> None:
-        """Remove the preview of the last reply or command."""
+        """Empty the preview of the last reply or command."""
         self._live = self._live_tail = b""
         self._live_size = 0
         files.check_before_writing()
@@ -333,10 +346,11 @@ class RunState:
             pass
 
     def finish(self, code: int, reason: str) -> None:
-        """Write how the run ends.
+        """Write how the run ends to status, journal and exit record. `code` is the worker's exit code.
 
         Raises:
-            StorageError: It could not be written.
+            StorageError: One of them could not be written.
+            LostLeaseError: These files are no longer this run's.
         """
         unfinished = self.conversation.assignment is not None or self.status.state == "starting"
         self.show("stopping", reason)

@@ -1,7 +1,7 @@
-"""Snapshots of an agent's own checkout, and on a team with hosts their way into the store.
+"""Snapshots of an agent's worktree. On a team with hosts, they are also put into the team's store.
 
-There, what a tool may have written is safe elsewhere before its result is in the journal: a run on another host starts
-from what the conversation believes.
+On such a team, the store has what a tool may have written before the tool's result is in the journal. So a run on
+another host starts with the files that its conversation knows of.
 """
 
 import asyncio
@@ -17,27 +17,31 @@ if TYPE_CHECKING:
     from crewboard.worktrees.workspaces import Carrier
 
 _WRITE_TOO = frozenset({"bash_output", "bash_kill", "task_update"})
-"""Tools after which commands may have written: in the background, or as the check of a task."""
+"""Tools that are not gated, but after which a command may have written: in the background, or as a task's check."""
 
 
 class Snapshots:
-    """The snapshots of one agent. Those that fail do not end its work: the log says why."""
+    """The snapshots of one agent. One that fails does not end the agent's work, and the log says why.
+
+    Only a failed write to the store of a team with hosts is an error.
+    """
 
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state
         self._of = ""
-        """The assignment at whose begin the last snapshot was taken, until it ends."""
+        """The id of the assignment at whose begin a snapshot was taken, until that at its end; else empty."""
         worktree = run_state.spec.worktree
         self._is_carried = worktree is not None and worktree.carried
-        """True on a team with hosts, where snapshots go into its store."""
+        """True on a team with hosts, where snapshots are put into the team's store."""
         self._carrier: Carrier | None = None
         self._problem = ""
 
     async def take_at(self, at: Literal["begin", "end"]) -> None:
-        """Take a snapshot once at begin and end of an assignment, so that what it changed is known when it is free.
+        """Take and journal a snapshot at the begin or end of an assignment, once each, if the agent has a worktree.
 
         Raises:
-            StorageError: It could not be put into the store of a team with hosts.
+            StorageError: The snapshot could not be put into the store of a team with hosts.
+            LostLeaseError: There, this run has lost its lease.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         ident = assignment.id if assignment is not None else self._of
@@ -57,17 +61,21 @@ class Snapshots:
                 sys.stderr.write(f"{run_state.name}: not compared with other agents: {error}\n")
 
     async def take_after(self, tool: str) -> str | None:
-        """Put what a tool may have written into the store of a team with hosts; return the snapshot, if there is one.
+        """On a team with hosts, put what this tool may have written into the store; return the snapshot's commit.
+
+        Return None on other teams, if the tool writes nothing, or if no snapshot could be taken.
 
         Raises:
-            StorageError: It could not be written.
+            StorageError: The snapshot could not be put into the store.
+            LostLeaseError: This run has lost its lease.
         """
         return await self._take() if self._is_carried and (is_gated(tool) or tool in _WRITE_TOO) else None
 
     async def start_again(self) -> str:
-        """On a host, fetch what the user pushed last, and the newest state of the agent that this one starts from.
+        """On a team with hosts, bring the checkout up to date before a new assignment.
 
-        Return what the agent is to be told of that; an empty text if there is nothing to tell.
+        Fetch what the user pushed last, and the newest state of the agent that this one starts from. Return a notice
+        for the agent; an empty text if there is nothing to tell.
         """
         run_state, assignment = self._run_state, self._run_state.conversation.assignment
         # A run that continues an assignment continues with its files.
@@ -112,7 +120,7 @@ class Snapshots:
         return commit
 
     def _show(self, problem: str) -> None:
-        """Show the user that a host has what no other has, until that is over."""
+        """On a team with hosts, show in the status that the newest files are on this host alone; empty: no longer."""
         if self._is_carried and problem != self._problem:
             self._problem = problem
             self._run_state.show_setup_error(problem or None)

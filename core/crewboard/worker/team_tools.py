@@ -1,8 +1,9 @@
-"""The tools of the team that an engine has, by the Model Context Protocol.
+"""The MCP server by which an engine has crewboard's own tools: those of the team, and perhaps those to work.
 
-The engine starts a relay as its MCP server: a few lines of Python that pass bytes on. Its sandbox allows no Unix
-sockets, because one of another program could be reached with them, so there are named pipes in the engine's home: one
-in which relays say that they are there, and two for each. The worker answers, with the tools that its own model has.
+The engine starts a relay as its MCP server: a few lines of Python that pass bytes to the worker and back. Its sandbox
+allows no Unix sockets, with which those of other programs could be reached. So there are named pipes in the engine's
+home: one in which each relay announces itself, and two more for each relay. The worker answers calls by running the
+tools that agents on the model have, too. These tools are called *ours* below.
 """
 
 import asyncio
@@ -33,16 +34,16 @@ from crewboard.worker.tools.base import INPUT_ERRORS, Context, Outcome, failed_o
 from crewboard.worker.tools.registry import TOOLS
 
 SERVER = "crewboard"
-"""The name of the MCP server."""
+"""The name under which the engine has the MCP server."""
 
 OFFERED = ("send_message", "task_list", "task_claim", "task_update", "ask_operator", "submit_plan", "review_task")
-"""The tools that engines have. Mail reaches them by itself, and their own list of steps is shown."""
+"""The tools of the team that each engine has. None reads mail, which is sent to the engine as it comes."""
 
 _FOR_LEADS = tuple(name for name in LEAD_TOOLS if name not in ("review_plan", "accept_changes"))
-"""The tools that an engine which leads has, too. Any program in its sandbox can call them: none decides for a user."""
+"""Further tools for the engine of a lead. Any program in its sandbox can call them, so none approves or merges."""
 
 WORK_TOOLS = (*READ_TOOLS, *WRITE_TOOLS, "bash", "bash_output", "bash_kill", "todo")
-"""The tools with which an engine works that has none of its own, as far as its type has them."""
+"""The tools to work: an engine without tools of its own has those that its agent's type allows."""
 
 RELAY = """\
 import os, select, sys
@@ -62,27 +63,30 @@ while True:
         while data:
             data = data[os.write(1 if source else up, data):]
 """
-"""The program that an engine starts. It opens both ends of its pipes, so that neither waits for the worker."""
+"""The program of a relay, with the engine's home as its argument.
+
+It opens each of its pipes for reading and writing, so that it does not wait for the worker.
+"""
 
 LONGEST_CALL = 1 << 20
-"""Bytes of one line of an engine."""
+"""The most bytes of one line from an engine; a longer one ends its relay."""
 
 _MOST_RELAYS = 8
-"""Relays at once: an engine may start one for each of its own agents."""
+"""The most relays at once: an engine may start one for each of its own agents."""
 
 _MOST_UNREAD = 4 << 20
-"""Bytes of answers that an engine may leave unread."""
+"""Bytes of unread answers to a relay above which further answers are dropped."""
 
 _VERSIONS = ("2025-06-18", "2025-11-25", "2025-03-26", "2024-11-05")
-"""Versions of the protocol. What is used here is the same in all."""
+"""Versions of the protocol that are accepted; the parts used here are the same in all."""
 
 _CALL_ID_KEYS = ("claudecode/toolUseId", "callId")
-"""Keys of the `_meta` of a call under which engines give their own id of it."""
+"""Keys in the `_meta` of a call under which engines give their own id of the call."""
 
 _CODEX_SETTINGS = ".codex/config.toml"
 _CLAUDE_SETTINGS = ".claude.json"
 _LARGEST_SETTINGS = 32 << 20
-"""Bytes: Claude Code keeps a history in its file."""
+"""The most bytes of a settings file that is read. That of Claude Code is large, because it keeps a history there."""
 
 _PREFIX = f"{MCP_PREFIX}{SERVER}__"
 _MOST_OF_ID = 200
@@ -94,7 +98,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class TeamCall:
-    """A call of a tool of the team. `id` is the engine's; `answer` takes its outcome."""
+    """A call of one of our tools by an engine.
+
+    `id` is the engine's id of the call, or a made one. `name` is empty if the engine has no such tool. `answer` sends
+    the outcome to the engine.
+    """
 
     id: str
     name: str
@@ -103,7 +111,7 @@ class TeamCall:
 
 
 def offered_to(spec: Spec) -> tuple[str, ...]:
-    """Return the tools that the engine of an agent has of us: those of the team, and if it has none, those to work."""
+    """Return the names of our tools that an agent's engine has: those of the team, and if need be those to work."""
     of_team = (*OFFERED, *_FOR_LEADS) if spec.type == LEAD else OFFERED
     if spec.has_own_tools:
         return of_team
@@ -112,18 +120,19 @@ def offered_to(spec: Spec) -> tuple[str, ...]:
 
 
 def is_ours(name: str, *, own_tools: bool) -> bool:
-    """Return True if a call that an engine tells of is one of a tool of ours, by the name that the engine gives it.
+    """Return True if a call that an engine tells of is one of our tools, by the tool's name as the engine gives it.
 
-    Its input says nothing about that: the model writes it. With `own_tools`, those to work are no tools of ours.
+    The input is not looked at, because the model writes it. With `own_tools`, the engine has tools of its own, and so
+    none of ours to work.
     """
     known = (*OFFERED, *_FOR_LEADS, *(() if own_tools else WORK_TOOLS))
     return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in known
 
 
 def as_ours(call: Call, workspace: Path) -> tuple[str, Json]:
-    """Return name and input of a call as our own tools have them, where it is one of their kind.
+    """Return name and input of an engine's call in the form of our tools, as rules, terms and views know them.
 
-    Rules, terms and the views know these names.
+    A call that is like none of our tools keeps its own name and input.
     """
     given, root = call.input, os.path.realpath(workspace)
     if call.kind == SERVER:
@@ -151,16 +160,16 @@ def as_ours(call: Call, workspace: Path) -> tuple[str, Json]:
 
 
 def _first_text(given: Json, *names: str) -> str:
-    """Return the first of these inputs that is a text; an empty one if none is."""
+    """Return the first of the inputs with these names that is a text; an empty text if none is."""
     return next((given[name] for name in names if isinstance(given.get(name), str)), "")
 
 
 def find_declaration(workspace: Path, home: Path, own: Path | None = None) -> Path | None:
-    """Return a file that engines read which declares a server of our name, or may: calls of it look like ours.
+    """Return a settings file that declares an MCP server named `SERVER` for engines, or may; None if there is none.
 
-    These are the files of a project and of the folders above it, and those in the `home` of the engine, which may write
-    there, or in its `own` folder if the user chose another one. All are real paths. Links are followed only where
-    the engine cannot make any: above the project.
+    Calls of such a server would look like calls of ours. Looked at are the files in the workspace and the folders above
+    it, in the `home` of the engine, and in its `own` folder if the user chose another one. All must be real paths. A
+    file that cannot be read is returned, and so is one behind a link that the engine may have made.
     """
     files = [
         folder / name for folder in (workspace, *workspace.parents) for name in (mcp_servers.FILE, _CODEX_SETTINGS)
@@ -181,7 +190,12 @@ def find_declaration(workspace: Path, home: Path, own: Path | None = None) -> Pa
 
 
 def _servers_in(path: Path, text: str) -> Collection[str]:
-    """Return the names of the servers that one of these files declares."""
+    """Return the names of the MCP servers that a settings file declares, from its `text`.
+
+    Raises:
+        BadDataError: An `.mcp.json` is not valid.
+        ValueError: The file is not valid JSON or TOML.
+    """
     if path.name == mcp_servers.FILE:
         found = mcp_servers.parse(text)
         return {*found.servers, *found.invalid}
@@ -196,10 +210,10 @@ def _read(path: Path, *, follows: bool) -> str | None:
     """Return the text of a file; None if there is no file.
 
     Raises:
-        BadDataError: It is no regular file, or too large, or behind a link that is not followed: in the sandbox it may
-            be another one.
-        OSError: It cannot be read.
-        ValueError: It is no UTF-8.
+        BadDataError: The path is no regular file, is too large, or is behind a link and not `follows`: in the sandbox
+            the link may lead to another file.
+        OSError: The file cannot be read.
+        ValueError: The file is not UTF-8.
     """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -220,10 +234,10 @@ def _object(value: Any) -> Json:  # noqa: ANN401  any value of a file
 
 
 async def run(context: Context, name: str, arguments: Json) -> Outcome:
-    """Run a tool of the team; an error of its input is its outcome.
+    """Run one of our tools and return its outcome, which is an error if the input is wrong or the tool refuses.
 
     Raises:
-        StorageError: Something could not be written; the call may be half done.
+        StorageError: A file could not be written; the call may be half done.
         Interrupted: The agent must read its mail.
         WorkerExit: The run ends.
     """
@@ -239,7 +253,7 @@ async def run(context: Context, name: str, arguments: Json) -> Outcome:
 
 
 def remove(path: Path) -> None:
-    """Remove what an engine left in its home under a name that is needed: also a folder, but nothing behind a link.
+    """Remove a file, a folder with all in it, or a link itself, if there is one at this path.
 
     Raises:
         OSError: It cannot be removed.
@@ -251,13 +265,16 @@ def remove(path: Path) -> None:
 
 
 class TeamTools:
-    """The tools of the team for one engine, while that runs. `home` is the home of the engine."""
+    """The worker's end of the MCP server for one running engine, with the pipes in the engine's `home`.
+
+    `heard` is called with each call of a tool; `offered` are the names of the tools that the engine has.
+    """
 
     def __init__(self, home: Path, heard: Callable[[TeamCall], None], offered: Collection[str] = OFFERED) -> None:
-        """Make the pipe in which relays say that they are there.
+        """Make the pipe in which relays announce themselves, and listen to it.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: The pipe cannot be made.
         """
         self._heard = heard
         self._offered = offered
@@ -267,7 +284,7 @@ class TeamTools:
         self._folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._relays: set[asyncio.Task[None]] = set()
         self.listed = asyncio.Event()
-        """The engine has asked which tools there are."""
+        """Set once the engine has asked which tools there are."""
         try:
             os.mkfifo("team", 0o600, dir_fd=self._folder)
             # Open at both ends, so that it has no end.
@@ -279,11 +296,11 @@ class TeamTools:
 
     @property
     def server(self) -> Json:
-        """Return the MCP server as an engine is told of it."""
+        """Return the description of the MCP server with which an engine starts a relay."""
         return {"name": SERVER, "command": sys.executable, "args": ["-IS", "-c", RELAY, str(self._home)], "env": []}
 
     async def close(self) -> None:
-        """Take no more calls."""
+        """Close the pipes, and take no more calls."""
         asyncio.get_running_loop().remove_reader(self._calls)
         for relay in self._relays:
             relay.cancel()
@@ -292,10 +309,10 @@ class TeamTools:
         os.close(self._folder)
 
     def _open(self, name: str, flags: int) -> int:
-        """Open a pipe in the home of the engine, which may have put anything else in its place.
+        """Open a pipe in the home of the engine, and return its descriptor.
 
         Raises:
-            OSError: It is no pipe.
+            OSError: It cannot be opened, or is no pipe: the engine may put anything else in its place.
         """
         pipe = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
         if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
@@ -312,7 +329,7 @@ class TeamTools:
                     relay.add_done_callback(self._relays.discard)
 
     async def _serve(self, name: str) -> None:
-        """Answer one relay until it ends."""
+        """Answer the relay with this name until it ends, or sends a line that is too long."""
         loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as stack:
             # What is no pipe, or has ended, is left alone.
