@@ -1,1 +1,1 @@
-"""The tools that the model sees (docs/reference/tools.md)."""
+"""The tools that agents call (docs/reference/tools.md), and what runs them."""

@@ -1,4 +1,4 @@
-"""The parts of every tool: its input, its context with the client of the file-tool server, and its outcome."""
+"""What every tool consists of and uses: `Tool`, `Input`, `Context` with the file-tool client, and `Outcome`."""
 
 import asyncio
 import contextlib
@@ -28,37 +28,37 @@ from crewboard.worker.tools.schemas import simplify
 
 @dataclass(frozen=True)
 class Outcome:
-    """The text of a tool result, and whether the model is told that it is an error."""
+    """The result of a tool call: the text for the model, and True in `is_error` if it is told that the call failed."""
 
     content: str
     is_error: bool = False
     created: bool = False
-    """The call made a new file."""
+    """True if the call made a new file."""
     consumed: tuple[str, ...] = ()
-    """Ids of mail whose content this result shows, so that it does not enter the conversation again."""
+    """The ids of mail whose content this result shows, so that it does not enter the conversation again."""
     exit_code: int | None = None
-    """The exit code of the command that the call ran."""
+    """The exit code of the command that the call ran; None if it ran none or it has no exit code."""
     rule: str | None = None
-    """The id of the permission rule because of which the call was refused."""
+    """The id of the permission rule because of which the call was refused; None if there is none."""
     media: tuple[tuple[str, str, bytes], ...] = ()
-    """Images and documents that the call read: name, type, content."""
+    """The images and documents that the call read, each with name, MIME type and content."""
     tools: tuple[str, ...] = ()
-    """Names of tools that the model is shown, because it looked for them."""
+    """The names of the tools loaded on demand that the call found, and that the model is shown from now on."""
 
 
 INPUT_ERRORS = (ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""The errors that code raises on an input that it does not expect."""
+"""The errors that the code of a tool may raise on an input that it does not expect."""
 
 
 def failed_on_input(tool: str, error: Exception) -> Outcome:
-    """Return the outcome of a call that ended with one of these errors; the log shows where."""
+    """Return the outcome of a call that ended with one of `INPUT_ERRORS`, and write its traceback to the log."""
     traceback.print_exception(error)
     return Outcome(f"{tool} failed on its input: {error!r}"[:1000], is_error=True)
 
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """The change that a file tool will make. `before` is the file's content, base64; see `FileKept` for the rest."""
+    """The change that a file tool is about to make. `before` is the content in base64; see `FileKept` for the rest."""
 
     path: str
     before: str | None
@@ -68,19 +68,19 @@ class PlannedChange:
 
 
 DEFAULT_TIMEOUT = 60.0
-"""Seconds after which the agent counts as stuck, for a tool without a figure of its own."""
+"""Seconds that a call may take before the agent counts as stuck, for a tool that names no time of its own."""
 
 CALL_TIMEOUT = 20.0
-"""Seconds after which a file tool is stopped, by ending its server."""
+"""Seconds after which a call of a file tool is stopped, by ending its server."""
 
 MAX_SERVERS = 4
-"""File-tool servers of one agent that run at once."""
+"""The most file-tool servers of one agent that run at once."""
 
 _BUSY_WAIT = 0.05
 """Seconds that a call waits for a server that is busy. Most calls take less than it takes to start another one."""
 
 _ATTEMPTS = 3
-"""Attempts to set up a sandbox. It fails if a file that it mounts is removed just then."""
+"""Attempts to set up a sandbox, which fails if a file that it mounts is removed at the same time."""
 
 _FILE_SERVER = f"""\
 import sys
@@ -90,7 +90,7 @@ main()
 """
 
 _MAX_RESPONSE = 16 * 1024 * 1024
-"""Bytes. More than a file of the largest size with every character escaped."""
+"""The most bytes of a response: more than a file of the largest size has with every character escaped."""
 
 
 class _Server:
@@ -103,11 +103,14 @@ class _Server:
 
     @property
     def pid(self) -> int | None:
-        """Return the pid of the server if it runs."""
+        """Return the pid of the server; None if it does not run."""
         return self._child.pid if self._child and self._child.alive else None
 
     async def request(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
-        """Return the reply to a request. If it takes longer than `limit` seconds, the server is ended."""
+        """Return the server's reply to a request, or an error in the same form if it fails.
+
+        If it takes longer than `limit` seconds, or is cancelled, the server is ended.
+        """
         name, line = request["name"], json.dumps(request).encode() + b"\n"
         for _ in range(_ATTEMPTS):
             try:
@@ -151,7 +154,7 @@ class _Server:
         return self._streams
 
     async def end(self) -> bool:
-        """End the server; the next call starts another one. Return True if it never started."""
+        """End the server; the next request starts another one. Return True if its sandbox could not be set up."""
         child, self._child = self._child, None
         streams, self._streams = self._streams, None
         if streams is not None:
@@ -165,16 +168,16 @@ class _Server:
 
 
 class FileToolClient:
-    """The client of an agent's file-tool servers. It also holds the agent's commands in the background.
+    """The client of an agent's file-tool servers. It also holds the agent's background commands.
 
-    There is one server, started when first needed, and more while calls that only read run at once and take long.
+    The first server is started when it is needed. More are started for calls that run at once and take long.
     """
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self._timeout = CALL_TIMEOUT
         self.background: dict[str, BackgroundCommand] = {}
-        """The commands of this run that were started in the background, by handle, also ended ones."""
+        """The background commands of this run by handle, with those that have ended."""
         self._first = _Server(sandbox)
         self._more: set[_Server] = set()
         self._free: asyncio.Queue[_Server] = asyncio.Queue()
@@ -183,13 +186,16 @@ class FileToolClient:
 
     @property
     def pid(self) -> int | None:
-        """Return the pid of the server that stays, if it runs."""
+        """Return the pid of the first server, which is kept; None if it does not run."""
         return self._first.pid
 
     async def ask(
         self, name: str, arguments: dict[str, Any], keep: Callable[[PlannedChange], None] | None = None
     ) -> Outcome:
-        """Run a file tool. If `keep` is given, the tool changes a file after that has recorded what is in it before."""
+        """Run a file tool and return its outcome.
+
+        If `keep` is given, the tool changes a file, and `keep` is called with the change before it is made.
+        """
         async with self._server() as server:
             limits = self.sandbox.file_limits(writing=name in WRITE_TOOLS)
             request = {"name": name, "limits": limits, "input": arguments}
@@ -203,7 +209,10 @@ class FileToolClient:
 
     @contextlib.asynccontextmanager
     async def _server(self) -> AsyncIterator[_Server]:
-        """Take a free server. Start another one if none gets free soon, and end that when nothing waits for it."""
+        """Take a free server for the time of a `with` block.
+
+        If none gets free soon, start another one, up to `MAX_SERVERS`. It is ended once no call waits for a server.
+        """
         self._waiting += 1
         try:
             async with asyncio.timeout(_BUSY_WAIT):
@@ -226,13 +235,13 @@ class FileToolClient:
                 await server.end()
 
     async def end_commands_with_lent_network(self) -> None:
-        """End the commands in the background that have the network only by the terms of an approval that is over."""
+        """End the background commands that have the network only by the terms of an approval that is over."""
         if not self.sandbox.policy.network:
             lent = (each for each in self.background.values() if each.has_network and each.result is None)
             await asyncio.gather(*(command.end("the approval that gave it the network is over") for command in lent))
 
     def ended_commands(self) -> dict[str, str]:
-        """Return what to tell the model about commands in the background that ended by themselves, by handle."""
+        """Return notices for the model about background commands that ended and of which it was not told, by handle."""
         told: dict[str, str] = {}
         for handle, command in self.background.items():
             result = command.result
@@ -243,11 +252,11 @@ class FileToolClient:
         return told
 
     async def close(self) -> None:
-        """End the server and all commands in the background."""
+        """End the servers and all background commands."""
         await asyncio.gather(self.end(), *(command.end() for command in self.background.values()))
 
     async def end(self) -> None:
-        """End the servers; the next call starts one again."""
+        """End the servers; the next call of a file tool starts one again. Background commands go on."""
         for server in (*self._more, self._first):
             await server.end()
 
@@ -263,7 +272,7 @@ def _outcome(reply: dict[str, Any]) -> Outcome:
 
 
 class Input(BaseModel):
-    """Base of all tool inputs."""
+    """The base class of all tool inputs."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -280,14 +289,14 @@ def _require_text(text: str) -> str:
 
 # Not a pattern, which servers may refuse and models do not need.
 NonBlank = Annotated[str, AfterValidator(_require_text)]
-"""A text in an input that is not blank."""
+"""The type of a text in an input that must not be blank."""
 
 In = TypeVar("In", bound=Input)
 
 
 @dataclass(frozen=True)
 class Context:
-    """The means of one tool call. `tool_use_id` is the id of the call."""
+    """What a tool may use in one call. `tool_use_id` is the id of the call."""
 
     run_state: RunState
     interrupts: Interrupts
@@ -296,7 +305,7 @@ class Context:
     environment: Mapping[str, str]
     """The worker's own environment, with keys. Agents that a lead hires get it; commands never do."""
     cut_off: dict[str, str]
-    """The output of calls until they were interrupted, by id."""
+    """The output of commands that were interrupted, by id of the call; filled by `bash`."""
     of_servers: "Mapping[str, Tool[Any]]"
     """The agent's tools of MCP servers, by name."""
 
@@ -312,30 +321,30 @@ class Context:
 
     @property
     def survivors(self) -> set[int]:
-        """Return the processes that the cleanup after a command must spare: the file-tool server."""
+        """Return the pids that the cleanup after a command must spare: that of the file-tool server, if it runs."""
         server = self.file_tools.pid
         return {server} if server else set()
 
     @property
     def sandbox(self) -> Sandbox:
-        """Return the sandbox of commands, with the network if the approved plan gives it."""
+        """Return the sandbox of commands, with the network if the terms of the approved plan give it."""
         sandbox, terms = self.file_tools.sandbox, self.run_state.conversation.terms
         if terms is None or not terms.network:
             return sandbox
         return replace(sandbox, policy=replace(sandbox.policy, network=True))
 
     def now(self) -> float:
-        """Return the time."""
+        """Return the time in epoch seconds, by the team's clock."""
         return self.run_state.now()
 
 
 @dataclass(frozen=True)
 class Tool(Generic[In]):
-    """One tool.
+    """One tool. `run` is the function that does its work, and `input` the type of that function's input.
 
     A tool that `waits` handles interrupts itself, and continues its wait after a crash. A `repeatable` tool may run
-    again after a crash, because running it twice has the same effect as once. Calls of tools that only `read`, in one
-    reply and next to each other, run at once.
+    again after a crash, because running it twice has the same effect as once. A tool that `reads` changes nothing;
+    calls of such tools that follow each other in a reply run at once.
     """
 
     name: str
@@ -346,21 +355,21 @@ class Tool(Generic[In]):
     repeatable: bool = False
     reads: bool = False
     seconds: Callable[[In], float] | None = None
-    """After how many seconds the agent counts as stuck; None for the default."""
+    """Returns for an input after how many seconds the agent counts as stuck; None stands for `DEFAULT_TIMEOUT`."""
     schema: dict[str, Any] | None = None
-    """The JSON schema of the input as it is sent, where another program chose it."""
+    """The JSON schema of the input as an MCP server gave it and as it is sent; None if it is made from `input`."""
 
     def timeout(self, given: In) -> float | None:
-        """Return after how many seconds a call is stuck; None if it waits for a person or another agent."""
+        """Return after how many seconds a call counts as stuck; None if it waits for a person or another agent."""
         if self.waits:
             return None
         return self.seconds(given) if self.seconds else DEFAULT_TIMEOUT
 
     def parse(self, arguments: object) -> In:
-        """Return the input of a call.
+        """Return the input of a call, checked.
 
         Raises:
-            UsageError: It is wrong; the message is for the model.
+            UsageError: The input is wrong; the message tells the model why.
         """
         try:
             return self.input.model_validate(arguments)
@@ -388,9 +397,10 @@ def tool(
     reads: bool = False,
     seconds: Callable[[Any], float] | None = None,
 ) -> Callable[[Callable[[Context, In], Coroutine[Any, Any, Outcome]]], Tool[In]]:
-    """Make a tool of a function, with its name, and the type of its argument `given` as the input.
+    """Return a decorator that makes a `Tool` of a function.
 
-    The docstring, in which white space means nothing, describes the tool to the model. The rest is as in `Tool`.
+    The tool has the function's name, and the type of its argument `given` as the input. The docstring, with all white
+    space as single blanks, describes the tool to the model. The other arguments are fields of `Tool`.
     """
 
     def made_of(run: Callable[[Context, In], Coroutine[Any, Any, Outcome]]) -> Tool[In]:
@@ -402,7 +412,7 @@ def tool(
 
 @cache
 def _schema(model: type[Input]) -> dict[str, Any]:
-    """Return the JSON schema of an input. Cached: it takes 0.3 ms, for each tool of each model call."""
+    """Return the JSON schema of a type of input. It is cached: it takes 0.3 ms, for each tool of each model call."""
     schema = simplify(model.model_json_schema())
     # That of the class is not for the model.
     schema.pop("description", None)

@@ -1,7 +1,7 @@
 """Read a command as bash does: as one program with its arguments, or as all the commands that it may run.
 
-What may allow a command reads it as one simple command, as strictly as possible. What may refuse it looks into compound
-commands, too, and is told where it is not certain how bash reads one.
+A rule that allows uses `simple_command`, which is as strict as possible. A rule that denies or asks uses `commands_in`,
+which looks into compound commands, too, and raises an error where it is not certain how bash reads one.
 """
 
 import posixpath
@@ -24,7 +24,7 @@ SHELL_WORDS = frozenset({
     "readonly", "return", "select", "set", "shift", "shopt", "source", "suspend", "then", "time", "times", "trap",
     "type", "typeset", "ulimit", "umask", "unalias", "unset", "until", "wait", "while",
 })  # fmt: skip
-"""Reserved words and builtins of bash for which no rule is offered: several run what their arguments say."""
+"""Reserved words and builtins of bash that are no simple command: several run what their arguments say."""
 
 RUNNERS = frozenset({
     "bash", "busybox", "bwrap", "capsh", "choom", "chroot", "chrt", "csh", "dash", "dbus-run-session", "doas", "env",
@@ -42,12 +42,12 @@ _WRAPPERS = frozenset({
     *RUNNERS, "builtin", "command", "entr", "eval", "exec", "find", "hatch", "npx", "pdm", "poetry", "time", "trap",
     "uv", "uvx",
 })  # fmt: skip
-"""Programs and builtins whose arguments are searched for what a rule denies or has asked for."""
+"""Programs and builtins that may run a command in their arguments, so that their arguments are searched for one."""
 
 _RUNS_FILES = frozenset({*_SHELLS, ".", "source"})
 
 _IS_TEXT = re.compile(r"[\s;&|<>()$`'\"\\]")
-"""Characters of an argument that is more than one word of a command."""
+"""A character that shows that an argument is the text of a command, and not one word of it."""
 
 _MOST_WORDS = 500
 
@@ -57,7 +57,7 @@ _REDEFINES = frozenset({
     "alias", "bind", "case", "compgen", "complete", "coproc", "enable", "fc", "function", "hash", "let", "mapfile",
     "readarray",
 })  # fmt: skip
-"""Words of bash after which a later word may mean or run something else than it says."""
+"""Words of bash that may change what later words mean or run."""
 
 _DECLARES = frozenset({"declare", "export", "local", "readonly", "typeset"})
 
@@ -67,13 +67,13 @@ _COMPARES = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 """Operators of `[[` whose operands bash evaluates: `a[$(ls)]` runs a command."""
 
 _NAMED = frozenset({"-v", "-R"})
-"""Operators whose operand is the name of a variable, of which bash evaluates a subscript."""
+"""Operators whose operand is the name of a variable; bash evaluates a subscript in it."""
 
 _SUBSCRIPT = re.compile(r"\[[^\]]*(?:\$\(|`)")
-"""A subscript in a text that bash does not run, until something evaluates that text."""
+"""A subscript with a command in it, which bash runs only if it evaluates the text later."""
 
 _GLUED_COMMAND = frozenset({"flock", "runuser", "script", "sg", "su"})
-"""Programs that take the text of a command behind `-c`, also without a blank."""
+"""Programs that take the text of a command after `-c`, also without a blank between."""
 
 _BEFORE_COMMAND = frozenset({
     "!", "do", "done", "elif", "else", "esac", "fi", "if", "then", "until", "while", "{", "}",
@@ -81,11 +81,11 @@ _BEFORE_COMMAND = frozenset({
 """Words after which bash reads another command."""
 
 _DEEPEST = 20
-"""Substitutions and subshells inside of each other that are looked into."""
+"""The most levels of nested substitutions and subshells that are read."""
 
 
 def simple_command(command: str) -> list[str] | None:
-    """Return the arguments of a command that bash runs as one program; None if it may be anything else."""
+    """Return the words of a command that bash runs as one program with arguments; None if it may be anything else."""
     if not _PLAIN_COMMAND.fullmatch(command):
         return None
     try:
@@ -105,7 +105,7 @@ class UnclearCommandError(ValueError):
 def commands_in(text: str, depth: int = 0) -> Iterator[list[str | None]]:
     """Yield the words of each command that bash may run for `text`: in compound commands, substitutions and arguments.
 
-    A word that is known only when bash runs is None.
+    A word whose text is known only when bash runs is None. `depth` is how deep `text` is nested in another command.
 
     Raises:
         UnclearCommandError: It is not certain what bash runs.
@@ -118,7 +118,11 @@ def commands_in(text: str, depth: int = 0) -> Iterator[list[str | None]]:
 
 
 def _wrapped(words: list[str | None], depth: int) -> Iterator[list[str | None]]:
-    """Yield the commands that a program may run which takes them as its arguments."""
+    """Yield the commands that a program may run because they are among its arguments.
+
+    Raises:
+        UnclearCommandError: It is not certain what the program runs.
+    """
     _require_clear(words)
     name, given = posixpath.basename(words[0] or ""), words[1:]
     if name not in _WRAPPERS:
@@ -142,7 +146,11 @@ def _wrapped(words: list[str | None], depth: int) -> Iterator[list[str | None]]:
 
 
 def _require_clear(words: list[str | None]) -> None:
-    """Refuse a command that changes what words mean, or whose text is not among its arguments."""
+    """Refuse a command that may change what other words mean, or run something that is not among its arguments.
+
+    Raises:
+        UnclearCommandError: The command may do so.
+    """
     name, given = posixpath.basename(words[0] or ""), words[1:]
     if name in _REDEFINES:
         raise UnclearCommandError(f"{name} may change what other words mean")
@@ -155,9 +163,9 @@ def _require_clear(words: list[str | None]) -> None:
 
 
 def _may_evaluate(name: str, given: Sequence[str | None]) -> bool:
-    """Return True if bash may evaluate an argument of a builtin as arithmetic, in which a subscript runs commands.
+    """Return True if bash may evaluate an argument of a builtin as arithmetic, in which a subscript can run commands.
 
-    `&&` and `||` divide what stands between `[[` and `]]`, so a part of it can look like a command of its own.
+    `&&` and `||` also divide the text between `[[` and `]]`, so a part of it may come here like a command of its own.
     """
     known = [word for word in given if word is not None]
     is_unknown = len(known) < len(given)
@@ -179,7 +187,7 @@ def _may_evaluate(name: str, given: Sequence[str | None]) -> bool:
 
 
 def _require_plain_options(name: str, given: Sequence[str | None]) -> None:
-    """Refuse options by which a program takes the text of a command, or puts arguments where none stand.
+    """Refuse options by which a program takes the text of a command, or makes a command line itself.
 
     Raises:
         UnclearCommandError: There may be such an option.
@@ -204,7 +212,10 @@ _CONTINUATION = "\\\n"
 
 
 class _CommandReader:
-    """A reader of the part of bash's grammar that says where a command begins; it refuses what it is not sure of."""
+    """A reader of bash's grammar, as far as it is needed to find the commands in a text.
+
+    Its methods raise `UnclearCommandError` for anything that they cannot read for certain.
+    """
 
     _BLANK = re.compile(r"[ \t]|\\\n|&(?=>)")
     _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
@@ -213,7 +224,7 @@ class _CommandReader:
     _VARIABLE = re.compile(
         r"\$(?:\w+|[?#$!@*-]|\{[#]?\w+(?:(?::?[-+=?]|[#%/^,])[^{}$`'\"\\@!\[]*|:[ \d-]+(?::[ \d-]+)?)?\})", re.ASCII
     )
-    """An expansion in which nothing is evaluated: as offset and length of a part it has numbers alone."""
+    """An expansion in which bash evaluates nothing. Offset and length of a substring must be numbers."""
     _EVALUATED = re.compile(
         r"""["'\\]*(?:PS[0-4]|PROMPT_COMMAND|BASH_ENV|ENV|RANDOM|SRANDOM|SECONDS|OPTIND|HISTCMD)\+?="""
     )
@@ -222,7 +233,7 @@ class _CommandReader:
     _PLAIN = re.compile(
         r"""[^\s;&|<>()\\'"$`*?\[{~]+|[^\S \t\n]+|(?<![^\s;&|()])(?:\{|\[\[?)(?=\s)|\{\}|(?<=[^\s;&|<>()=:])~"""
     )
-    """Characters that stand for themselves: also a brace or bracket alone, and a tilde inside of a word."""
+    """Characters that stand for themselves, as does a brace or bracket alone, or a tilde within a word."""
     _RUNS_IN_TEXT = re.compile(r"`|\$[(\[]|\$\{[^}]*[^\w}]")
 
     def __init__(self, text: str, depth: int = 0) -> None:
@@ -231,7 +242,7 @@ class _CommandReader:
         self._at = 0
         self._depth = depth
         self._heredocs: list[tuple[str, bool, bool]] = []
-        """Delimiter, whether it is quoted, and whether tabs are removed, of each here-document that has not begun."""
+        """Delimiter, True if it is quoted, and True if tabs are removed, of each here-document that has not begun."""
 
     @property
     def _next(self) -> str:
@@ -245,7 +256,7 @@ class _CommandReader:
         return found
 
     def read_commands(self, end: str) -> None:
-        """Read commands up to the character `end`, or the end of the text."""
+        """Read commands up to the character `end`, or to the end of the text if empty, and add them to `found`."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise UnclearCommandError("nested too deep")
@@ -259,7 +270,7 @@ class _CommandReader:
         self._depth -= 1
 
     def _read_part(self, words: list[str | None]) -> list[str | None]:
-        """Read a word or an operator; return the words of the command that is then being read."""
+        """Read one word, operator or comment; return the words so far of the command that is then being read."""
         character = self._next
         if (blank := self._BLANK.match(self._text, self._at)) is not None:
             self._at = blank.end()
@@ -390,7 +401,10 @@ class _CommandReader:
         return known
 
     def _expansion(self, text: list[str], *, quoted: bool) -> bool:
-        """Read what begins with `$` or a backtick; return True if it stands for itself."""
+        """Read an expansion or substitution from its `$` or backtick on; return True if it is only a plain `$`.
+
+        Then it is added to `text`. Commands in a substitution are added to `found`.
+        """
         following = self._text[self._at + 1 : self._at + 2]
         if self._next == "`":
             close = self._text.find("`", self._at + 1)

@@ -1,4 +1,4 @@
-"""The executor of a reply's tool calls: checks them, asks for permission where that is wanted, and journals them."""
+"""The executor of a reply's tool calls: check them, ask for permission where it is needed, run and journal them."""
 
 import asyncio
 import itertools
@@ -32,18 +32,18 @@ from crewboard.worker.tools.rules import file_changed_by
 UNKNOWN_OUTCOME = "interrupted, outcome unknown: the worker ended while this ran. Check before you run it again."
 
 MAX_RESULT = 100_000
-"""Characters of a result, while the size of the window is unknown."""
+"""The most characters of a tool result while the size of the window is unknown."""
 
 
 class _Done(NamedTuple):
-    """The outcome of a call, and how long it took if that is known."""
+    """The outcome of a call, and how many seconds it took; None if that is not known."""
 
     outcome: Outcome
     seconds: float | None = 0
 
 
 _Ready = tuple[Tool[Any], Any]
-"""A tool and its input, ready to run."""
+"""A tool and its checked input: a call that may run."""
 
 
 class ToolExecutor:
@@ -66,11 +66,11 @@ class ToolExecutor:
         self._snapshots = snapshots
         self._max_result = MAX_RESULT
         self._began: dict[str, float] = {}
-        """The times at which calls of this run began (monotonic), by id."""
+        """When the calls of this run began, by the monotonic clock, by id of the call."""
         self._cut_off: dict[str, str] = {}
 
     async def run_pending(self, max_result: int) -> None:
-        """Run the calls of the last reply that have no result yet. Keep `max_result` characters of each result.
+        """Run the calls of the last reply that have no result yet. Keep at most `max_result` characters of a result.
 
         Raises:
             Interrupted: The agent must read its mail.
@@ -107,7 +107,12 @@ class ToolExecutor:
         return self.result(block, done.outcome, done.seconds, await self._snapshots.take_after(tool.name))
 
     async def _run_together(self, blocks: list[Block]) -> None:
-        """Run calls at once. Each result is journalled as soon as those before it are."""
+        """Run calls at once, and journal their results in the order of the calls, each as soon as possible.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
         ready = [await self._prepare(block) for block in blocks]
         running = [found for found in ready if not isinstance(found, _Done)]
         if any(tool.waits for tool, _ in running):
@@ -137,7 +142,15 @@ class ToolExecutor:
             await asyncio.gather(*unfinished, return_exceptions=True)
 
     async def _prepare(self, block: Block) -> "_Done | _Ready":
-        """Check one call, ask for permission if that is wanted, and journal that it begins."""
+        """Check one call, ask for permission if need be, and journal that it begins.
+
+        Return the tool and its input, or the outcome if the call must not run: it is refused, its input is wrong, or it
+        was begun by a worker that ended, and may not be repeated.
+
+        Raises:
+            Interrupted: The agent must read its mail.
+            WorkerExit: The run ends.
+        """
         run_state, conversation = self._run_state, self._run_state.conversation
         if (reason := conversation.refused.get(block["id"])) is not None:
             return _Done(Outcome(f"{block['name']} was not run: {reason}", is_error=True))
@@ -172,7 +185,13 @@ class ToolExecutor:
         return tool, given
 
     async def _run(self, block: Block, ready: "_Done | _Ready") -> _Done:
-        """Run or continue one call that is not done. An input that no check expects ends this call, not the run."""
+        """Run one prepared call, and return its outcome. An error of the tool is an outcome, too.
+
+        Raises:
+            StorageError: A file could not be written; the call may be half done.
+            Interrupted: The agent must read its mail; only from a tool that `waits`.
+            WorkerExit: The run ends.
+        """
         if isinstance(ready, _Done):
             return ready
         tool, given = ready
@@ -195,7 +214,11 @@ class ToolExecutor:
         )  # fmt: skip
 
     def result(self, block: Block, outcome: Outcome, seconds: float | None = 0, snapshot: str | None = None) -> Outcome:
-        """Journal the result of a call, and how long it took if that is known. Return what the model is told."""
+        """Journal the result of a call, and return the outcome as the model is told it, shortened if it is too long.
+
+        `seconds` is how long the call took, None if that is not known. `snapshot` is the commit of a snapshot that was
+        taken after it.
+        """
         run_state = self._run_state
         if (why := run_state.refuses_media([kind for _, kind, _ in outcome.media])) is not None:
             outcome = Outcome(f"{block['name']} was not run: {why}", is_error=True)
@@ -221,9 +244,10 @@ class ToolExecutor:
         return outcome
 
     async def drop_pending(self, tools: Collection[str] | None = None) -> list[Outcome]:
-        """Cancel the request that was waited for, and give each pending call an error result, after an interrupt.
+        """After an interrupt, cancel the request that the agent waits for, and give each pending call an error.
 
-        With `tools`, leave alone the calls of other ones. Return what the calls were given.
+        With `tools`, give it only to calls of these tools. Return the outcomes. The output of an interrupted command is
+        part of its outcome.
         """
         run_state = self._run_state
         dropped = []

@@ -1,9 +1,11 @@
 """The process in which an agent's file tools run: one JSON request per line on stdin, one response per line on stdout.
 
-It is a process of its own so that a pattern or a device that hangs it costs one tool call: the worker ends it and
-starts another one. It imports only the standard library, to start fast and use little memory.
+It is a process of its own, so that a pattern or a device that hangs it costs only one tool call: the worker ends it and
+starts another one. Apart from modules of crewboard, it imports only the standard library, to start fast.
 
     python -I -m crewboard.worker.tools.file_server ROOT TEAM-RESULTS FOLDER
+
+The arguments are those of `Workspace`.
 """
 
 import fnmatch
@@ -34,16 +36,16 @@ from crewboard.worker.tools.workspace import (
 )
 
 MAX_TEXT = 60_000
-"""Characters of one response."""
+"""The most characters of one response."""
 
 MAX_WHOLE_FILE = 1024 * 1024
-"""Bytes of a file that `read_text` returns."""
+"""The most bytes of a file that `read_text` returns."""
 
 MAX_PROJECT_TEXT = 40_000
-"""Characters of a project's file and what it imports."""
+"""Characters that are returned of a project's file and its imports together."""
 
 MAX_IMPORTS = 20
-"""Files that a project's file may import."""
+"""The most files that a project's file may import, directly and indirectly."""
 
 MAX_IMPORT_DEPTH = 5
 """Number of imports that may lead from a project's file to another file."""
@@ -52,7 +54,7 @@ MAX_SKILL = MAX_FILE
 MAX_SKILL_FILES = 500
 MAX_SKILL_TEXT = 100_000
 SKILL_LEAVES_OUT = "__pycache__"
-"""As in `skill_files`, which a process that starts fast does not import."""
+"""Limits of a skill, as in the module `skill_files`, which is not imported because this process must start fast."""
 
 MAX_LINES = 2000
 MAX_MATCHES = 500
@@ -63,10 +65,10 @@ MAX_READ_LINE = 2000
 """Characters of a line that `read_file` shows: one line of generated code may be longer than a response."""
 
 RIPGREP = ("/usr/bin/rg", "/usr/local/bin/rg", "/bin/rg")
-"""The places where ripgrep may be. Not the search path, which may contain folders that agents write."""
+"""The paths at which ripgrep may be. The search path is not used: agents may write in its folders."""
 
 RIPGREP_TIMEOUT = 10.0
-"""Seconds after which grep goes on without it."""
+"""Seconds after which grep goes on without ripgrep."""
 
 TYPES = {
     "c": ("c", "h"), "cpp": ("cpp", "cc", "cxx", "hpp", "hh", "hxx", "h"), "cs": ("cs",), "css": ("css", "scss"),
@@ -75,13 +77,13 @@ TYPES = {
     "ruby": ("rb",), "rust": ("rs",), "sh": ("sh", "bash", "zsh"), "sql": ("sql",), "swift": ("swift",),
     "toml": ("toml",), "ts": ("ts", "tsx", "mts", "cts"), "txt": ("txt",), "xml": ("xml",), "yaml": ("yaml", "yml"),
 }  # fmt: skip
-"""The endings of the file types that grep knows."""
+"""The endings of file names by the file types that grep knows."""
 
 _LITERAL = frozenset(" _-=:;,<>/\"'!@#%&~`")
 """Characters of a regular expression that stand for themselves, in addition to letters and digits."""
 
 _NAMED = 5
-"""Folders that could not be read which are named."""
+"""The most unreadable folders that a result names."""
 
 _CHOICE = re.compile(r"(.*?)\{([^{}]*,[^{}]*)\}(.*)", re.DOTALL)
 """A pattern with alternatives, such as `*.{js,ts}`."""
@@ -91,7 +93,7 @@ _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
 
 
 class Done(NamedTuple):
-    """The result of an operation; `created` says that it made a new file, `media` is an image or document it read."""
+    """The result of a tool: the text, `created` if it made a new file, and `media`, an image or document it read."""
 
     content: str
     created: bool = False
@@ -99,7 +101,10 @@ class Done(NamedTuple):
 
 
 def _bounded(lines: list[str], most: int, what: str) -> str:
-    """Join at most `most` lines; say how much was left out."""
+    """Return at most `most` lines as a text, and at most `MAX_TEXT` characters, with a note if some are left out.
+
+    `what` is the word for the lines in the note.
+    """
     text = "\n".join(lines[:most])
     if len(lines) > most:
         text += f"\n[{len(lines) - most} more {what} left out]"
@@ -109,7 +114,11 @@ def _bounded(lines: list[str], most: int, what: str) -> str:
 
 
 def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX_LINES) -> "str | Done":
-    """Return numbered lines, from line `offset` on (1 is the first), or a whole image or document."""
+    """Return at most `limit` numbered lines, from line `offset` on (1 is the first), or a whole image or document.
+
+    Raises:
+        RefusedError: The file cannot be read or has no such line, or the image or document is too large.
+    """
     data = workspace.read(workspace.resolve(path, results=True), media=True)
     if (kind := media.type_of(data)) is not None:
         if (why := media.refusal(kind, data)) is not None:
@@ -136,7 +145,11 @@ def read_file(workspace: Workspace, path: str, offset: int = 1, limit: int = MAX
 
 
 def read_text(workspace: Workspace, path: str) -> str:
-    """Return the whole text of a file."""
+    """Return the whole text of a file.
+
+    Raises:
+        RefusedError: The file cannot be read, or is too large.
+    """
     data = workspace.read(workspace.resolve(path))
     if len(data) > MAX_WHOLE_FILE:
         raise RefusedError(f"{path} has {len(data)} bytes; the limit is {MAX_WHOLE_FILE}")
@@ -144,9 +157,13 @@ def read_text(workspace: Workspace, path: str) -> str:
 
 
 def read_project_file(workspace: Workspace, path: str, accepted: dict[str, str]) -> str:
-    """Return a project's file (`CLAUDE.md`), and behind it the files that it imports with `@path`, within limits.
+    """Return the text of a project's file (`CLAUDE.md`), followed by the files that it imports with `@path`.
 
-    One that agents can write is left out unless its SHA-256 is `accepted`; if it is the first, it is refused.
+    The project's files in the root are read-only for agents. Any other file is left out unless its SHA-256 is the one
+    in `accepted`, by path.
+
+    Raises:
+        RefusedError: The first file cannot be read, or is not accepted.
     """
     texts, found, left = list[str](), {path}, MAX_PROJECT_TEXT
     waiting = [(path, path, "", 0)]
@@ -177,9 +194,10 @@ def read_project_file(workspace: Workspace, path: str, accepted: dict[str, str])
 
 
 def read_skills(workspace: Workspace, path: str, names: list[str], file: str) -> str:
-    """Return a file of each of these skills, and a SHA-256 of each file of its folder, by name, as JSON.
+    """Return as JSON, for each of these skills, the text of `file` and the SHA-256 of each file in the skill's folder.
 
-    The text is of the same reading as the sums, so what they stand for is what is told.
+    An object by name of the skill has `text` and `files`, or `why` it cannot be read. `path` is the folder of all
+    skills. Text and SHA-256 are of the same reading of a file.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -216,7 +234,11 @@ def _files_of_skill(workspace: Workspace, path: str) -> dict[str, bytes]:
 
 
 def plan_write(workspace: Workspace, path: str, content: str) -> Change:
-    """Check that a file can be created or replaced."""
+    """Return the change that creates or replaces a file, without making it.
+
+    Raises:
+        RefusedError: The file must not be written, is no regular file, or has changed since it was read.
+    """
     place = workspace.resolve(path)
     state = workspace.state(place)
     workspace.check_writable(place)
@@ -232,7 +254,13 @@ def plan_write(workspace: Workspace, path: str, content: str) -> Change:
 
 
 def plan_edit(workspace: Workspace, path: str, **given: Any) -> Change:
-    """Check that all replacements of a call can be made in a file."""
+    """Return the change that makes all replacements of a call in a file, without making it.
+
+    `given` are the inputs of `edit_file` without the path.
+
+    Raises:
+        RefusedError: The file must not be written, has changed since it was read, or a replacement cannot be made.
+    """
     place = workspace.resolve(path)
     state = workspace.state(place)
     workspace.check_writable(place)
@@ -270,7 +298,7 @@ def _make(workspace: Workspace, change: Change | None) -> Done:
 
 
 def _describe(workspace: Workspace, change: Change) -> dict[str, Any]:
-    """Return what the worker keeps so that a planned change can be reversed (`base.PlannedChange`)."""
+    """Return the fields of `base.PlannedChange`, with which the worker can undo a planned change later."""
     before, lost = workspace.read_before(change.place)
     name = change.place.name
     if name != "/".join(change.place.steps):
@@ -292,7 +320,7 @@ def _encoded(text: str) -> bytes:
 
 
 def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
-    """Return paths that match a pattern; `**` matches any folders."""
+    """Return the paths of files below a folder that match a pattern, one a line, or a note that there are none."""
     place = workspace.resolve(path)
     matches = _matcher(pattern)
     found = [_named(place, file) for file in workspace.walk(place) if matches(escape_name(file.path))]
@@ -303,7 +331,7 @@ def glob(workspace: Workspace, pattern: str, path: str = ".") -> str:
 
 
 def _unread(workspace: Workspace) -> str:
-    """Return which folders the last search could not read, as a line of its own; empty if it read all."""
+    """Return a line that names the folders that the last search could not read; empty if it read all."""
     if not workspace.unread:
         return ""
     more = f" and {len(workspace.unread) - _NAMED} more" if len(workspace.unread) > _NAMED else ""
@@ -315,7 +343,13 @@ def _named(place: Place, file: Found) -> str:
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a function that matches relative paths. A pattern without a slash matches only names at the top."""
+    """Return a function that returns True for relative paths that match a pattern; `**` stands for any folders.
+
+    A pattern without a slash or `**` matches only names at the top.
+
+    Raises:
+        RefusedError: The pattern is not valid.
+    """
     if (choice := _CHOICE.fullmatch(pattern)) is not None:
         begin, words, end = choice.groups()
         each = [_matcher(f"{begin}{word}{end}") for word in words.split(",")]
@@ -349,7 +383,13 @@ class GrepOptions(NamedTuple):
 
 
 def grep(workspace: Workspace, pattern: str, path: str = ".", **options: Any) -> str:
-    """Return `path:line:text` for each line that a regular expression matches, and `path-line-text` around it."""
+    """Return `path:line:text` for each line that a regular expression matches, or a note that there is none.
+
+    `options` are those of `GrepOptions`: lines of the context are `path-line-text`.
+
+    Raises:
+        RefusedError: The expression, the path or the file type is not valid.
+    """
     how = GrepOptions(**options)
     expression = _compiled(pattern, pattern, re.IGNORECASE if how.ignore_case else 0)
     place = workspace.resolve(path)
@@ -390,7 +430,10 @@ def grep(workspace: Workspace, pattern: str, path: str = ".", **options: Any) ->
 
 
 def _with_context(name: str, lines: list[str], matching: list[int], context: int) -> Iterator[str]:
-    """Yield matching lines with those around them; `--` stands between two groups."""
+    """Yield the matching lines of a file with `context` lines before and after each; `--` stands between two groups.
+
+    `matching` are the indexes of these lines.
+    """
     hits, last = set(matching), None
     near = {at for hit in matching for at in range(max(0, hit - context), min(len(lines), hit + context + 1))}
     for at in sorted(near):
@@ -401,7 +444,7 @@ def _with_context(name: str, lines: list[str], matching: list[int], context: int
 
 
 def _literal_in(pattern: str) -> str:
-    """Return a text that each match of a pattern contains: the longest one that is certain, perhaps an empty one."""
+    """Return the longest text of which it is certain that each match of a pattern contains it; it may be empty."""
     parts = _PART.findall(pattern)
     if any(part in ("(", ")", "|") for part in parts):
         return ""
@@ -420,7 +463,13 @@ def _literal_in(pattern: str) -> str:
 def _texts(
     workspace: Workspace, place: Place, wanted: Callable[[str], bool], literal: str, *, ignored: bool
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield a file, or the text files below a folder that are wanted and may contain `literal`, with its name."""
+    """Yield name and content of a file, or of each text file below a folder that may contain `literal`.
+
+    `wanted` returns True for the paths of files that are searched in a folder.
+
+    Raises:
+        MissingError: The place does not exist.
+    """
     before = workspace.stat(place)
     if before is None:
         raise MissingError(place)
@@ -434,9 +483,9 @@ def _texts(
 
 
 def _listed_by_ripgrep(workspace: Workspace, place: Place, literal: str, *, ignored: bool) -> frozenset[str] | None:
-    """Return the files below a folder that contain a text, as ripgrep finds them; None without ripgrep.
+    """Return the paths of files below a folder that contain a text, as ripgrep finds them; None if it cannot be used.
 
-    It only says which files to read, so it decides nothing about what may be read, and all patterns are Python's.
+    They only save the reading of other files: what may be read and what matches is decided elsewhere.
     """
     program = next((path for path in RIPGREP if os.access(path, os.X_OK)), None)
     if program is None:
@@ -466,7 +515,7 @@ def _listed_by_ripgrep(workspace: Workspace, place: Place, literal: str, *, igno
 
 
 def list_dir(workspace: Workspace, path: str = ".") -> str:
-    """Return one entry per line, folders with a slash."""
+    """Return the names of the entries of a folder, one a line, with a slash after those of folders."""
     with workspace.open_folder(workspace.resolve(path)) as folder, os.scandir(folder) as listing:
         entries = sorted(listing, key=lambda entry: entry.name)
         names = [
@@ -476,7 +525,7 @@ def list_dir(workspace: Workspace, path: str = ".") -> str:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return True for a folder, or a link to one."""
+    """Return True if an entry is a folder, or a link to one."""
     try:
         return entry.is_dir()
     except OSError:
@@ -493,9 +542,10 @@ _CHANGES: dict[str, Callable[..., Change]] = {"write_file": plan_write, "edit_fi
 
 
 def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
-    """Run one request: `{name, input, limits}` → `{content, is_error, created}`.
+    """Run one request, `{name, input, limits}`, and return the response, `{content, is_error, created, media}`.
 
-    With `plan`, a change is only checked, and described in `planned`. The request `make` makes it if it comes next.
+    With `plan` in the request, a change is only checked, and described in `planned` of the response. The request with
+    the name `make` makes it, if it comes next.
     """
     workspace.limits = Limits(**request.get("limits", {}))
     try:
@@ -525,7 +575,7 @@ def answer(workspace: Workspace, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve until stdin ends or the worker is gone."""
+    """Answer requests until stdin ends or the worker is gone."""
     workspace = Workspace(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
     try:
         for line in sys.stdin.buffer:

@@ -1,4 +1,4 @@
-"""The tools that work in the workspace: files, in the file-tool server, and bash. Neither runs in the worker."""
+"""The tools for files and for commands. File tools run in the file-tool server, commands in the sandbox."""
 
 import asyncio
 import contextlib
@@ -20,10 +20,10 @@ from crewboard.worker.run_state import KEPT_LIVE, LIVE_INTERVAL, RunState
 from crewboard.worker.tools.base import Context, FileToolClient, Input, NonBlank, Outcome, PlannedChange, tool
 
 MAX_BACKGROUND = 8
-"""Commands that an agent may have in the background at a time."""
+"""The most background commands of an agent at a time."""
 
 _FIRST_LOOK = 0.5
-"""Seconds that the start of a command in the background waits for its first line or its end."""
+"""Seconds that the start of a background command waits for its first output or its end."""
 
 _GIVEN = "[Conventions for this folder, from the project's file {}:]"
 
@@ -45,7 +45,7 @@ class Bash(Input):
 
 
 class _Live:
-    """Shows readers the output of a command while it runs, a piece at a time."""
+    """The preview of a command's output for readers, while the command runs."""
 
     def __init__(self, context: Context) -> None:
         self._run_state = context.run_state
@@ -54,7 +54,7 @@ class _Live:
 
     @property
     def text(self) -> str:
-        """Return what was shown, without the middle if that is long."""
+        """Return the output so far, without its middle if it is long."""
         return self._shown.text
 
     def show(self, text: str) -> None:
@@ -117,7 +117,7 @@ async def bash(context: Context, given: Bash) -> Outcome:
 
 
 def _report(handle: str, command: shell.BackgroundCommand) -> Outcome:
-    """Return what a command in the background printed since the last report, and whether it runs."""
+    """Return an outcome with what a background command printed since the last report, and if it has ended, how."""
     result, new = command.result, command.read().rstrip()
     if result is None:
         return Outcome(f"{new}\n[{handle} runs for {command.seconds:.0f} s]".lstrip())
@@ -227,7 +227,7 @@ class ListDir(Input):
 
 
 async def _look(context: Context, name: str, given: Input) -> Outcome:
-    """Run a tool that only reads in the file-tool server."""
+    """Run a tool that only reads in the file-tool server, and return its outcome, completed by `_enter`."""
     arguments = given.model_dump(exclude_unset=True)
     path = arguments.get("path", ".")
     context.team.fetch_result(path)
@@ -235,7 +235,11 @@ async def _look(context: Context, name: str, given: Input) -> Outcome:
 
 
 async def _change(context: Context, name: str, given: Input) -> Outcome:
-    """Run a tool that changes a file in the file-tool server. Record what is in the file before."""
+    """Run a tool that changes a file in the file-tool server, and return its outcome, completed by `_enter`.
+
+    In the shared tree, the content before the change is kept and journalled, so that the change can be undone. An
+    agent with a worktree has snapshots for that.
+    """
 
     def keep(change: PlannedChange) -> None:
         # The content comes first, so that what is recorded can be found.
@@ -256,9 +260,9 @@ async def _change(context: Context, name: str, given: Input) -> Outcome:
 
 
 async def read_project(run_state: RunState, file_tools: FileToolClient) -> tuple[str, str]:
-    """Return name and text of the workspace's CLAUDE.md or AGENTS.md, with its imports, from the file-tool server.
+    """Return name and text of the workspace's CLAUDE.md or AGENTS.md, with its imports; two empty texts without one.
 
-    Without such a file, no server is started: one takes 70 ms of processor time and 7 MiB.
+    The file-tool server reads them. Without such a file no server is started, which takes 70 ms and 7 MiB.
     """
     accepted = skill_files.accepted_files(run_state.team.root, os.environ)
     for name in PROJECT_FILES:
@@ -271,7 +275,10 @@ async def read_project(run_state: RunState, file_tools: FileToolClient) -> tuple
 
 
 async def _enter(context: Context, path: str, outcome: Outcome) -> Outcome:
-    """Add to a result the project's files of the folders that the agent entered with this call."""
+    """Return an outcome with the project's files of the folders on the way to `path` added to it.
+
+    Those that the conversation has already are left out, and the one of the root, which stands before it.
+    """
     if outcome.is_error:
         return outcome
     root = context.run_state.workspace
@@ -296,7 +303,7 @@ async def _enter(context: Context, path: str, outcome: Outcome) -> Outcome:
 
 
 def _was_given(context: Context, mark: str) -> bool:
-    """Return True if what is said of a project's file is in the conversation: a summary leaves it out."""
+    """Return True if a tool result in the conversation contains `mark`. It may be gone after a summary."""
     conversation = context.run_state.conversation
     results = (block for _, block in conversation.entries if block.get("type") == "tool_result")
     return any(

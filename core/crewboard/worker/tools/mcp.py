@@ -1,8 +1,8 @@
 """MCP servers of one run: started or connected when an assignment begins, their tools offered as the agent's own.
 
-What a server says is data of a stranger: names, descriptions and schemas are limited and checked, results are delimited
-as those of all tools, and its schemas are never used in a way that costs much time. The package `mcp` takes half a
-second and many modules, so it is loaded for an agent that has a server, and not before.
+What a server sends is not trusted: names, descriptions and schemas are limited and checked, results are delimited as
+those of all tools are, and a schema is never used in a way that may take much time. The package `mcp` takes half a
+second to load, so it is loaded only for an agent that has a server.
 """
 
 import asyncio
@@ -38,47 +38,47 @@ if TYPE_CHECKING:
     from mcp import ClientSession
 
 START_TIMEOUT = 60.0
-"""Seconds in which a server must say which tools it has. One that is installed when it starts needs many of them."""
+"""Seconds in which a server must say which tools it has. It may have to be downloaded and installed first."""
 
 CALL_TIMEOUT = 120.0
-"""Seconds after which a call is given up."""
+"""Seconds after which a call of a server's tool is given up."""
 
 LIST_TIMEOUT = 10.0
-"""Seconds in which a server that runs must say again which tools it has."""
+"""Seconds in which a running server must answer when it is asked for its tools again."""
 
 EXIT_GRACE = 1.0
-"""Seconds in which a server may end by itself."""
+"""Seconds that a server has to end by itself, once its connection is closed."""
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that the end of a connection may take."""
 
 _WRITE_TIMEOUT = 10.0
-"""Seconds in which a server must read what it is sent."""
+"""Seconds in which a server must read a message."""
 
 MAX_TOOLS = 128
-"""Tools of all servers of an agent: the model reads each of them with each call."""
+"""The most tools of all servers of an agent."""
 
 MAX_DESCRIPTION = 2_000
 """Characters of the description of a tool that the model is shown."""
 
 MOST_MESSAGES = 500
-"""Messages of a program that are read in a second. One that sends more has to wait, and its call ends in time."""
+"""Messages of a server that are read in a second. If it sends more, they wait, so that it cannot block the worker."""
 
 MAX_MESSAGE = 16 * 1024 * 1024
-"""Bytes of one message of a server."""
+"""The most bytes of one message of a server."""
 
 MAX_RESULT = 400_000
-"""Characters of a result that are looked at; executors keep fewer."""
+"""Characters of a result that are used here; the executor keeps fewer."""
 
 _BYTECODE = {"PYTHONPYCACHEPREFIX": "", "PYTHONDONTWRITEBYTECODE": "1"}
-"""Variables with which a server in Python reads the bytecode beside its modules, and writes none. It starts once in a
-run: in the run's own cache, which serves commands, it would find nothing and compile all that it imports."""
+"""Variables with which a server in Python reads bytecode files beside its modules, and writes none. With the run's own
+cache, which commands use, a server would find no files, as it starts once in a run, and compile all its modules."""
 
 _MAX_PAGES = 20
 _MAX_LEFT_OUT = 20
 _LOG_LINES = 5
 _MOST_REFERENCES = 1_000
-"""References that the check of one input follows. A short schema can contain more than there is time for."""
+"""The most references that the check of one input follows: even a short schema can lead to very many."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -92,7 +92,8 @@ FIND_TOOLS = "find_tools"
 
 _WORD = re.compile(r"[^\W_]+")
 _IN_NAME, _IN_PART = 4, 2
-"""Weights of a word that is a word of a tool's name, or a part of one; in its description it has 1."""
+"""Weights in a search of a word that is a word of a tool's name, and of one that is part of such a word. A word of the
+description has the weight 1."""
 
 
 class McpServers:
@@ -121,7 +122,7 @@ class McpServers:
     async def set_up(self) -> list[str]:
         """Start and connect the servers that the agent should have, end the others, and learn their tools.
 
-        Return what the agent should know: which servers it has not, and why, unless it was told already.
+        Return notices for the agent about servers that are not available, and why, unless it was told already.
         """
         if not self._type.mcp:
             return []
@@ -165,7 +166,11 @@ class McpServers:
         self._connections.clear()
 
     async def _find(self) -> tuple[dict[str, McpServer], dict[str, str]]:
-        """Return the servers that the agent's type may use, and why others cannot be used."""
+        """Return the servers that the agent's type may use, and why others cannot be used, each by name.
+
+        They are declared in the workspace's `.mcp.json` or by the type itself. A file that cannot be read has its own
+        name among the reasons.
+        """
         found = mcp_servers.Found({}, {})
         # Without such a file, no file-tool server is started.
         if (self._run_state.workspace / mcp_servers.FILE).exists():
@@ -187,7 +192,7 @@ class McpServers:
         return {**servers, **own.servers}, {**invalid, **own.invalid}
 
     async def _set_up(self, server: McpServer) -> None:
-        """Start or connect one server, unless it runs as it should."""
+        """Start or connect one server, unless it runs as it is declared now, and note its state."""
         connection = self._connections.get(server.name)
         problem = self._objection(server)
         if problem is None and connection is not None and connection.server == server and connection.is_open:
@@ -217,7 +222,7 @@ class McpServers:
         return self._note(McpState(server.name, server.source, problem=connection.problem))
 
     def _objection(self, server: McpServer) -> McpState | None:
-        """Return the state of a server that must not be used."""
+        """Return the state of a server that must not be used, with the reason; None if it may be used."""
         run_state = self._run_state
         if not mcp_servers.is_accepted(server, run_state.team.root, self._environment):
             text = mcp_servers.describe_new(server, run_state.team.root, self._environment)
@@ -232,7 +237,7 @@ class McpServers:
         self._states[state.name] = state.replace(problem=problem, since=self._run_state.now())
 
     def _offer(self) -> None:
-        """Decide which tools the agent has, and show that in its status."""
+        """Set which tools of servers the agent has, and write them in its status."""
         self._tools = {}
         for name, connection in sorted(self._connections.items()):
             tools, left_out = connection.offered(self._type.mcp, set(self._tools), MAX_TOOLS - len(self._tools))
@@ -263,7 +268,8 @@ async def find_tools(context: Context, given: FindTools) -> Outcome:
 def search(tools: Mapping[str, Tool[Any]], query: str) -> list[str]:
     """Return the names of the tools that fit a query, the best first.
 
-    Words count in the name, the description, and the names and descriptions of inputs. Names of tools stand for these.
+    If the query has names of tools, return these. Else its words are looked for in the names and descriptions of the
+    tools and of their inputs.
     """
     if named := [name for name in dict.fromkeys(query.replace(",", " ").split()) if name in tools]:
         return named
@@ -281,13 +287,16 @@ def search(tools: Mapping[str, Tool[Any]], query: str) -> list[str]:
 
 
 class _Connection:
-    """One server in use. A task holds its session, because the SDK's scopes belong to the task that opened them."""
+    """One server in use. One task holds its session: the SDK's scopes must be closed by the task that opened them.
+
+    `keep` has pids that the cleanup after the server must spare. `problem` says why it cannot be used; None if it can.
+    """
 
     def __init__(self, server: McpServer, resolved: Resolved, file_tools: FileToolClient, keep: set[int]) -> None:
         self.server = server
         self.problem: str | None = None
         self.changed = False
-        """The server said that its tools changed."""
+        """True if the server has said that its tools changed, until they are asked for again."""
         self._resolved = resolved
         self._file_tools = file_tools
         self._keep = keep
@@ -296,16 +305,16 @@ class _Connection:
         self._listed: list[Any] = []
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
-        """The server said which tools it has, or cannot."""
+        """Set once the server has said which tools it has, or it is known that it will not."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_open(self) -> bool:
-        """Return True if calls can be made."""
+        """Return True if the server is connected, so that its tools can be called."""
         return self._session is not None
 
     async def open(self, *, has_network: bool) -> None:
-        """Start or connect the server, and learn its tools; else `problem` says why that is not possible."""
+        """Start or connect the server, and learn its tools. If that fails, `problem` says why."""
         self._stop.clear()
         self._ready.clear()
         self._task = asyncio.create_task(self._serve())
@@ -403,7 +412,7 @@ class _Connection:
         self._listed, self.changed = listed, False
 
     async def learn_tools(self) -> None:
-        """Ask a server that runs for its tools again. If it does not say, it keeps those that it had."""
+        """Ask a running server for its tools again. If it does not answer in time, those known before stay."""
         self.changed = False
         if self._session is None:
             return
@@ -411,7 +420,10 @@ class _Connection:
             await _within(LIST_TIMEOUT, self._list(self._session))
 
     def offered(self, patterns: tuple[str, ...], taken: set[str], most: int) -> tuple[dict[str, Tool[Any]], list[str]]:
-        """Return those of the server's tools that match `patterns`, at most so many, and why others are left out."""
+        """Return the tools of the server that match `patterns`, at most `most`, and texts that say why others are not.
+
+        `taken` are names that tools of other servers have already.
+        """
         tools: dict[str, Tool[Any]] = {}
         left_out: list[str] = []
         for listed in self._listed:
@@ -443,7 +455,10 @@ class _Connection:
         return tools, left_out
 
     async def _call(self, own: str, context: Context, given: Input) -> Outcome:
-        """Call one tool of the server; start the server again if it has ended."""
+        """Call the tool with the server's `own` name for it, and return the outcome, also if it fails.
+
+        Start the server again first if it has ended.
+        """
         if self._session is None:
             await self.close()
             await self.open(has_network=context.run_state.spec.flags.network)
@@ -475,7 +490,7 @@ class _Connection:
         return outcome_of(result)
 
     def _printed(self) -> str:
-        """Return how the program ended and the end of what it printed, for an error."""
+        """Return how the server's program ended and the last lines of its log, for an error; empty without either."""
         if self._service is None:
             return ""
         lines = [line for line in self._service.log.splitlines() if line.strip()][-_LOG_LINES:]
@@ -498,10 +513,10 @@ class _Connection:
 
 
 async def _bound(response: Any) -> None:  # noqa: ANN401  of httpx2, which is loaded when it is used
-    """Let a response end with an error after `MAX_MESSAGE` bytes, and at once if its bytes are packed.
+    """Make the reading of an HTTP response fail after `MAX_MESSAGE` bytes.
 
     Raises:
-        httpx2.ReadError: They are packed, although that was not asked for.
+        httpx2.ReadError: The response is compressed, although that was not asked for.
     """
     import httpx2
 
@@ -525,10 +540,10 @@ async def _bound(response: Any) -> None:  # noqa: ANN401  of httpx2, which is lo
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401  what the work returns
-    """Return the result of a request. Do not wait longer for it to be cancelled, either: a server may not read.
+    """Return the result of `work`. After `seconds`, cancel it without waiting for its end: a server may not read.
 
     Raises:
-        TimeoutError: It took longer.
+        TimeoutError: The work took longer.
     """
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -549,10 +564,10 @@ class _Reading(ObjectReceiveStream[Any]):
         self._second, self._count = float("-inf"), 0
 
     async def receive(self) -> Any:  # noqa: ANN401  a message, or why it is none
-        """Return the next message.
+        """Return the next message, or a ValueError if the line is not valid. Wait if too many came in this second.
 
         Raises:
-            EndOfStream: There is none.
+            EndOfStream: The stream has ended, or a line is too long.
         """
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
@@ -606,7 +621,7 @@ class _Writing(ObjectSendStream[Any]):
 
 
 def _describe(error: BaseException) -> str:
-    """Return the first error of a group in words."""
+    """Return the text of an error, or of the first one of a group, on one line and at most 300 characters long."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = " ".join(str(error).split()) or type(error).__name__
@@ -614,7 +629,7 @@ def _describe(error: BaseException) -> str:
 
 
 def outcome_of(result: Any) -> Outcome:  # noqa: ANN401  a CallToolResult
-    """Return the result of a call: texts one below the other, images and documents as those that `read_file` shows."""
+    """Return the outcome of a call from the server's result: its texts, one below the other, images and documents."""
     texts: list[str] = []
     found: list[tuple[str, str, bytes]] = []
     for number, block in enumerate(result.content, start=1):
@@ -635,7 +650,7 @@ def outcome_of(result: Any) -> Outcome:  # noqa: ANN401  a CallToolResult
 
 
 def _add_media(found: list[tuple[str, str, bytes]], name: str, data: str) -> str:
-    """Add what the API takes to `found`; return a sentence about what it does not take."""
+    """Add an image or a document in base64 to `found`, and return its description, or the reason if it is left out."""
     try:
         content = b64decode(data)
     except ValueError:
@@ -650,12 +665,12 @@ def _add_media(found: list[tuple[str, str, bytes]], name: str, data: str) -> str
 
 
 def check_schema(schema: Any) -> dict[str, Any]:  # noqa: ANN401  of a server
-    """Return the schema of an input in the form that is sent.
+    """Return a server's schema of an input in the form that is sent.
 
-    It must be of draft 2020-12, whatever the server says: for another one the API refuses each request.
+    It must be valid by draft 2020-12, whatever dialect it names: otherwise the API refuses each request.
 
     Raises:
-        BadDataError: It is too large, no JSON schema, or in a form that the API does not take.
+        BadDataError: The schema is too large, no JSON schema, or in a form that the API does not take.
     """
     from jsonschema import SchemaError
     from jsonschema.validators import Draft202012Validator
@@ -684,11 +699,14 @@ def check_schema(schema: Any) -> dict[str, Any]:  # noqa: ANN401  of a server
 
 
 class _TooCostlyError(Exception):
-    """The check of an input follows too many references."""
+    """The check of an input followed too many references."""
 
 
 def input_of(schema: dict[str, Any], sent: dict[str, Any]) -> type[Input]:
-    """Return the input of a tool with this schema: any object that fits, with null for what `sent` calls optional."""
+    """Return the type of input of a tool with this `schema`, which takes any object that fits.
+
+    A value that `schema` requires and `sent`, the schema that the model sees, does not is null if it is missing.
+    """
     find_mismatch = _checker(schema)
     nulls = dict.fromkeys(name for name in schema.get("required", ()) if name not in sent.get("required", ()))
 
@@ -707,9 +725,9 @@ def input_of(schema: dict[str, Any], sent: dict[str, Any]) -> type[Input]:
 
 
 def _checker(schema: dict[str, Any]) -> Callable[[Any], str | None]:
-    """Return a function that says what is wrong with an input.
+    """Return a function that returns what is wrong with an input by this schema; None if nothing is.
 
-    Keywords with which a server could let this take for ever are not checked: it checks its input itself.
+    Keywords by which a server could make the check last very long are left to the server, which checks its input, too.
     """
     from jsonschema.validators import Draft202012Validator, extend
     from referencing import Registry
@@ -756,7 +774,7 @@ def _checker(schema: dict[str, Any]) -> Callable[[Any], str | None]:
 
 
 def _without_dialects(part: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Return a schema in which no part names a dialect: it would be checked with all keywords of that one."""
+    """Return a schema without `$schema` in any part: a part that names a dialect is checked with all its keywords."""
     if isinstance(part, dict):
         return {
             name: _without_dialects(each)

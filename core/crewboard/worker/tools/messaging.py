@@ -1,4 +1,4 @@
-"""Tools to write to teammates and to the operator."""
+"""Tools for mail: write to teammates, ask the operator, read mail, answer a request to shut down."""
 
 from pydantic import Field
 

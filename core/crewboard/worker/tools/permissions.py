@@ -1,4 +1,4 @@
-"""The permission for one call: what the plan and the rules say, and the operator's answer where one of them asks."""
+"""The permission for one tool call: by plan, rules and collision policy, and by the operator if one of them asks."""
 
 import json
 from dataclasses import replace
@@ -30,8 +30,9 @@ from crewboard.worker.tools.rules import (
 class Permit(NamedTuple):
     """The permission for a call.
 
-    `consumed` is the mail that the call's result shows, `rule` the rule that allowed it or had it asked for. `deviates`
-    is True if the approved plan does not name the call.
+    `consumed` are ids of mail that the call's result stands for, so that it does not enter the conversation: that with
+    the operator's answer. `rule` is the rule that allowed the call or had the operator asked; None if there is none.
+    `deviates` is True if the approved plan does not name the call.
     """
 
     consumed: tuple[str, ...] = ()
@@ -40,7 +41,7 @@ class Permit(NamedTuple):
 
 
 async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) -> Permit | Outcome:
-    """Return the permission for a call, asking the operator if that is wanted, or why the call is refused.
+    """Return the permission for a call, or what the model is told if it is refused. Ask the operator if need be.
 
     Raises:
         Interrupted: The agent must read its mail.
@@ -80,7 +81,11 @@ async def seek_permit(context: Context, tool: str, arguments: dict[str, Any]) ->
 
 
 def asks_first(run_state: RunState, tool: str) -> bool:
-    """Return True if the operator is asked before each call of a gated tool: by the hire, its type or the approval."""
+    """Return True if the operator is asked before each call of this gated tool.
+
+    That is so by the hire (`--ask`), for commands and tools of MCP servers by the agent's type, or by the terms of the
+    approved plan.
+    """
     spec, terms = run_state.spec, run_state.conversation.terms
     runs = tool == "bash" or tool.startswith(MCP_PREFIX)
     by_type = runs and spec.definition is not None and spec.definition.ask_commands
@@ -90,7 +95,10 @@ def asks_first(run_state: RunState, tool: str) -> bool:
 def _refused(
     tool: str, verdict: Verdict | None, objection: collisions.Objection | None, consumed: tuple[str, ...] = ()
 ) -> Outcome | None:
-    """Return what the model is told about a call that a rule or a claim refuses, also if the operator allowed it."""
+    """Return what the model is told if a rule or the collision policy refuses a call; None if neither does.
+
+    They do so even if the operator allowed the call. `consumed` goes into the outcome.
+    """
     if verdict is not None and verdict.effect == "deny":
         return replace(rule_refusal(tool, verdict), consumed=consumed)
     if objection is not None and not objection.asks:
@@ -99,7 +107,7 @@ def _refused(
 
 
 def _objection(context: Context, tool: str, arguments: dict[str, Any]) -> collisions.Objection | None:
-    """Return what the team's policy about collisions has against a call."""
+    """Return the objection of the team's collision policy to a call; None without one, or if it changes no file."""
     run_state = context.run_state
     file = file_changed_by(tool, arguments, str(run_state.workspace))
     if file is None:
@@ -112,10 +120,10 @@ def _objection(context: Context, tool: str, arguments: dict[str, Any]) -> collis
 async def ask_permission(
     context: Context, tool: str, arguments: dict[str, Any], why: str, collision: str, *, by_terms: bool
 ) -> Request:
-    """Ask the operator to allow one call, and return the decided request.
+    """Ask the operator to allow one call, wait, and return the decided request.
 
-    `why` says which rule has it asked for, `collision` with which work of other agents it collides. `by_terms` is True
-    if the terms of the approved plan have each call asked for.
+    `why` names the rule because of which the operator is asked, `collision` the work of other agents that the call
+    collides with; either may be empty. `by_terms` is True if the terms of the approved plan ask before each call.
 
     Raises:
         Interrupted: The agent must read its mail.
@@ -153,7 +161,10 @@ async def ask_permission(
 
 
 def answer_of_rules(run_state: RunState, tool: str, arguments: dict[str, Any]) -> tuple[bool | None, str]:
-    """Return the answer to an engine that asks for a call, None if the operator has to give it, and the reason."""
+    """Return the answer to an engine that asks for a call, and the reason: True, False, or None to ask the operator.
+
+    The reason is empty if there is none to tell; for None, it names the rule because of which the operator is asked.
+    """
     take_released(run_state)
     terms = run_state.conversation.terms
     verdict = judge(run_state, tool, arguments) if is_gated(tool) else None
@@ -169,7 +180,11 @@ def answer_of_rules(run_state: RunState, tool: str, arguments: dict[str, Any]) -
 def ask_for_engine(
     run_state: RunState, number: int, tool: str, arguments: dict[str, Any], title: str, why: str, rule: str
 ) -> Request:
-    """Ask the operator for a call of an engine: the one with this `number` in this run."""
+    """Ask the operator to allow a call of an engine, and return the pending request.
+
+    `number` counts the questions of engines in this run. `title` is the engine's text for the call, used if there is no
+    command or path. `why` says why the operator is asked, `rule` by which rule; empty if by none.
+    """
     if is_gated(tool) and is_gate_closed(run_state):
         why += "; until its plan is approved it can change nothing, also with your yes"
     payload: dict[str, JsonValue] = {

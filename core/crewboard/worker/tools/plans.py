@@ -1,4 +1,4 @@
-"""Plans: the gate that is closed until one is approved, what an approved one allows, and the tool that submits one."""
+"""Plans: the plan gate, what an approved plan allows, its terms, and the tool that submits a plan."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from crewboard.worker.tools.bash_reader import simple_command
 
 
 def is_plan_required(run_state: RunState) -> bool:
-    """Return True if the present assignment needs an approved plan."""
+    """Return True if the agent's hire or the present assignment requires an approved plan."""
     assignment = run_state.conversation.assignment
     return run_state.spec.flags.plan or bool(assignment and assignment.plan_wanted)
 
@@ -39,9 +39,9 @@ def may_write(run_state: RunState) -> bool:
 
 
 def take_released(run_state: RunState) -> None:
-    """Put the terms in force that the operator gave the approved plan since: those that hold fewer steps.
+    """Journal the newer terms of the approved plan if the operator has released steps that were held.
 
-    Nothing that is closed opens by it: the gate of a new plan that waits stays as it is.
+    A closed gate stays closed.
     """
     conversation = run_state.conversation
     assignment, terms = conversation.assignment, conversation.terms_in_force
@@ -57,7 +57,10 @@ def take_released(run_state: RunState) -> None:
 
 
 def expire_approval(run_state: RunState) -> Outcome | None:
-    """Close the gate if the team's `approval_hours` are over; return what the model is told."""
+    """Close the plan gate if the approval is older than the team's `approval_hours`.
+
+    Return what the model is told then; None if the gate stays as it is.
+    """
     assignment = run_state.conversation.assignment
     if assignment is None or assignment.plan is None or is_gate_closed(run_state) or not is_plan_required(run_state):
         return None
@@ -72,7 +75,7 @@ def expire_approval(run_state: RunState) -> Outcome | None:
 
 
 def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
-    """Return what the model is told about a call that the plan gate, or terms of the approval, refuse; else None."""
+    """Return what the model is told if the plan gate or the terms of the approval refuse calls of a tool; else None."""
     if is_gate_closed(run_state) and is_gated(tool):
         return Outcome(
             f"{tool} is not allowed before your plan is approved. Submit one with submit_plan.", is_error=True
@@ -91,7 +94,10 @@ def gate_refusal(run_state: RunState, tool: str) -> Outcome | None:
 
 
 def deviates(run_state: RunState, tool: str, arguments: dict[str, Any]) -> bool:
-    """Return True if an approved plan is being carried out and does not name this call."""
+    """Return True if the approved plan does not name this call of a gated tool.
+
+    Without an approved plan, it is True only for an agent hired with `--strict-plan`.
+    """
     assignment = run_state.conversation.assignment
     plan = assignment.plan if assignment else None
     if not is_gated(tool) or (plan is None and not run_state.spec.flags.strict_plan):
@@ -122,7 +128,7 @@ def names_call(plan: ApprovedPlan, tool: str, arguments: dict[str, Any], root: s
 
 
 def deviation_refusal(tool: str) -> Outcome:
-    """Return the refusal of a call that the approved plan does not name, if plans are strict; the model reads it."""
+    """Return what the model is told about a call that is refused because the approved plan does not name it."""
     runs = tool == "bash" or tool.startswith(MCP_PREFIX)
     field = "commands" if runs else "files"
     return Outcome(
@@ -147,12 +153,12 @@ class SubmitPlan(Input):
 
 
 def plan_request_id(name: str, assignment: str, revision: int) -> str:
-    """Return the id of the nth plan of an assignment, the same one after a crash."""
+    """Return the id of the request for a plan of an assignment, the same one after a crash. Revisions begin with 0."""
     return f"plan-{mailbox.derived_id(name, assignment, revision)[:12]}"
 
 
 def asked_plan(run_state: RunState) -> Request | None:
-    """Return the request of the plan that was submitted last and has no result."""
+    """Return the request of a plan whose call has no result yet; None if there is none."""
     assignment = run_state.conversation.assignment
     if assignment is None:
         return None
@@ -171,17 +177,17 @@ async def submit_plan(context: Context, given: SubmitPlan) -> Outcome:
 
 
 async def end_lent_network(context: Context) -> None:
-    """End the commands in the background that have the network by an approval, unless the one in force gives it."""
+    """End the background commands that have the network by an approval, unless the terms in force still give it."""
     assignment = context.run_state.conversation.assignment
     if assignment is None or assignment.terms is None or not (assignment.gate_open and assignment.terms.given.network):
         await context.file_tools.end_commands_with_lent_network()
 
 
 def request_approval(run_state: RunState, given: SubmitPlan) -> Request:
-    """Ask for approval of a plan as a model submits it.
+    """Ask for approval of a plan that was submitted with the tool, and return the request.
 
     Raises:
-        UsageError: There is no plan in it, it names files outside of the workspace, or no note has the id of an answer.
+        UsageError: The plan is empty, names files outside the workspace, or answers a note that does not exist.
     """
     assignment = run_state.conversation.assignment
     if assignment is None or not given.plan.strip():
@@ -208,12 +214,13 @@ def request_approval(run_state: RunState, given: SubmitPlan) -> Request:
 def ask_for_plan(
     run_state: RunState, assignment: Assignment, payload: dict[str, JsonValue], answers: Mapping[str, str] | None = None
 ) -> Request:
-    """Ask for approval of the next plan of an assignment, and cancel the request for the one before.
+    """Ask for approval of the next plan of an assignment, and return the request. It replaces that of the plan before.
 
-    `answers` are those to the notes on the one before, by the id of the note; those in the text of the plan if None.
+    `payload` are the fields of the request. `answers` are the answers to the notes on the plan before, by id of the
+    note; if None, they are looked for in the text of the plan. The gate is closed if it was open.
 
     Raises:
-        UsageError: There is no note with the id of an answer.
+        UsageError: An answer is to a note that does not exist.
     """
     revision = assignment.plans
     earlier = (plan_request_id(run_state.name, assignment.id, each) for each in reversed(range(revision)))
@@ -243,7 +250,7 @@ def ask_for_plan(
 
 
 def _explain_terms(run_state: RunState) -> list[str]:
-    """Return what the model is told of the terms that hold from now on."""
+    """Return what the model is told about the terms in force, in lines; an empty list without terms."""
     terms = run_state.conversation.terms
     if terms is None:
         return []
@@ -270,7 +277,10 @@ def _explain_terms(run_state: RunState) -> list[str]:
 
 
 def plan_outcome(run_state: RunState, request: Request) -> Outcome:
-    """Open or close the plan gate as a request was decided; return what the agent is told."""
+    """Open or close the plan gate by the decision about a request, and return what the agent is told.
+
+    A request that was cancelled or has expired leaves the gate as it is.
+    """
     feedback = f"\nFeedback: {request.said}" if request.said else ""
     consumed = (requests.response_id(request),)
     if request.status == "approved":

@@ -1,4 +1,7 @@
-"""The tools that an agent has. Refuses every other call, whatever tools the model was shown."""
+"""The tools that an agent has at the moment, and how they are shown to the model.
+
+A call of any other tool is refused, even if the model was shown that tool earlier.
+"""
 
 import json
 import sys
@@ -23,17 +26,17 @@ TOOLS: dict[str, Tool[Any]] = {
 }
 
 _MANY = 30
-"""Tools of MCP servers of which a model chooses well. More are loaded on demand; the API's page about its tool search
-says that choosing gets worse from 30 to 50 on."""
+"""The most tools of MCP servers that are shown with each call. More are loaded on demand, because the API's page about
+its tool search says that models choose worse among more than 30 to 50."""
 
 _MANY_SHARE = 0.1
-"""Share of the window beyond which the definitions of fewer tools are loaded on demand as well."""
+"""Share of the window above which the definitions of few tools of MCP servers are loaded on demand as well."""
 
 _CHARACTERS_PER_TOKEN = 3
 
 
 class ToolRegistry:
-    """The tools that one agent has at the moment. One with an engine has no MCP `servers`."""
+    """The tools that one agent has at the moment. `servers` is None for an agent with an engine."""
 
     def __init__(self, run_state: RunState, servers: mcp.McpServers | None = None) -> None:
         self._run_state = run_state
@@ -41,7 +44,10 @@ class ToolRegistry:
         self._type = type_of(run_state.spec.type, run_state.spec.definition)
 
     def allowed(self) -> list[str]:
-        """Return the names of the agent's tools, in a fixed order so that the prompt cache stays valid."""
+        """Return the names of the agent's tools, without those of MCP servers and of the API.
+
+        The order is fixed, so that the prompt cache stays valid.
+        """
         config = roster.load(self._run_state.team)
         granted = {"review_plan": config.plan_approver == LEAD, "accept_changes": config.lead_merges}
         names = [name for name in (*self._type.tools, *TEAM_TOOLS) if granted.get(name, True)]
@@ -65,7 +71,7 @@ class ToolRegistry:
         return self._servers.tools() if self._servers is not None else {}
 
     def has_many_of_servers(self, window: int) -> bool:
-        """Return True if there are too many tools of MCP servers to show all with each call, for a window of tokens."""
+        """Return True if the tools of MCP servers are too many, or too long for a `window` of tokens, to show all."""
         tools = self.of_servers().values()
         size = sum(len(json.dumps(tool.definition())) for tool in tools) / _CHARACTERS_PER_TOKEN
         return len(tools) > _MANY or size > window * _MANY_SHARE
@@ -73,8 +79,8 @@ class ToolRegistry:
     def definitions(self, *, on_demand: bool = False) -> list[dict[str, Any]]:
         """Return the tools in the form of the Messages API, with those that the API runs if the agent has the web.
 
-        Terms of an approval take those of the API away. Calls of all others are refused in `find`. Those of MCP servers
-        may be loaded `on_demand`: the API shows the model only what `find_tools` found.
+        Tools of the API that the terms of the approved plan take away are left out; calls of other tools are refused
+        by `find`. With `on_demand`, the API shows the model only those tools of MCP servers that `find_tools` found.
         """
         flags, terms = self._run_state.spec.flags, self._run_state.conversation.terms
         # First, because they stay the same for a whole run.
@@ -85,13 +91,16 @@ class ToolRegistry:
         return [*kept, *own, *({**tool.definition(), **more} for tool in self.of_servers().values())]
 
     def most_at_once(self, name: str) -> int:
-        """Return how many calls of tools of this kind may run at the same time: any number that change nothing."""
+        """Return how many calls of the tool `name` and of others with the same number may run at the same time.
+
+        It is 1 for a tool that may change something. Tools that only read have no limit, but for explorers.
+        """
         if name == SEND_EXPLORER:
             return roster.explorers_at_once(roster.load(self._run_state.team))
         return sys.maxsize if name in TOOLS and TOOLS[name].reads else 1
 
     def find(self, name: str) -> Tool[Any] | Outcome:
-        """Return the tool called `name`, or an error if the agent may not call it."""
+        """Return the tool called `name`, or an outcome with the error if the agent may not call it now."""
         tool = TOOLS[name] if name == mcp.FIND_TOOLS else self.of_servers().get(name)
         if tool is None and name.startswith(MCP_PREFIX):
             known = ", ".join(self.of_servers()) or "none"
@@ -102,10 +111,11 @@ class ToolRegistry:
 
 
 def with_added(offered: list[dict[str, Any]], wanted: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Return the tools of a conversation, which will do if all that are wanted are there, and no others of the API.
+    """Return the `offered` tools of a conversation with those added that are new in `wanted`; None if that cannot be.
 
-    One that is loaded on demand can be added, because it is not shown yet: page `preserved-thinking` of the API's
-    documents, *What counts as an edit*. None if anything else is new.
+    Only tools that are loaded on demand can be added, because they are not shown yet: page `preserved-thinking` of the
+    API's documents, *What counts as an edit*. Tools of the API that are not wanted any more cannot stay. Others stay,
+    and their calls are refused.
     """
     texts = [{json.dumps(tool) for tool in tools} for tools in (offered, wanted)]
     # Only tools of ours have a schema of their input, and only their calls can be refused here.

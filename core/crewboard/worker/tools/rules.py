@@ -1,7 +1,7 @@
-"""The permission rules of the operator and of types: which of them is for a call, and what it says.
+"""The permission rules of the operator and of types: which rules apply to a call, and what they decide.
 
 A rule that allows covers one simple command, read as strictly as possible. A rule that denies or asks also looks into
-compound commands, and where bash's reading of one is not certain, the operator is asked.
+compound commands. Where it is not certain how bash reads a command, the operator is asked.
 """
 
 import contextlib
@@ -26,23 +26,28 @@ from crewboard.worker.tools.bash_reader import UnclearCommandError, commands_in,
 from crewboard.worker.tools.workspace import unescape_name
 
 _TYPE_RULE = "type "
-"""The beginning of the id of a rule that is no rule of the operator, but from the file of a type."""
+"""The beginning of the id of a rule that comes from the file of a type, and not from the operator."""
 
 _MOST_COMMANDS = 1000
-"""Commands in one call that are compared with each rule. More would hold up the worker."""
+"""The most commands in one call that are compared with each rule. More would block the worker for too long, so the
+operator is asked."""
 
 
 class StepRule(NamedTuple):
-    """A rule that an approval made for what only a step names that is not approved, with the `verdict` on the step."""
+    """A rule that denies a file or a command named only by a step of the plan that was not approved.
+
+    `verdict` is the decision about the step.
+    """
 
     rule: Rule
     verdict: StepVerdict
 
 
 class Verdict(NamedTuple):
-    """The decision of the rules about a call, and the rule that decided. `asks` is the reason for asking.
+    """The decision of the rules about a call, and the rule that decided.
 
-    `step` is the verdict on the step that the rule is for; None if it is a rule of the operator or of a type.
+    `asks` is the reason if the operator is to be asked, else empty. `step` is the decision about the step of the plan
+    that the rule is for; None if it is a rule of the operator or of a type.
     """
 
     effect: RuleEffect
@@ -52,7 +57,7 @@ class Verdict(NamedTuple):
 
 
 class _Match(IntEnum):
-    """The certainty that a rule is for a call: no, perhaps, or for certain."""
+    """The certainty that a rule applies to a call."""
 
     NO = 0
     MAYBE = 1
@@ -60,7 +65,7 @@ class _Match(IntEnum):
 
 
 def judge(run_state: RunState, tool: str, arguments: dict[str, Any]) -> Verdict | None:
-    """Return what the rules say about a call; None if no rule is for it."""
+    """Return the verdict about a call by the rules of operator, type and plan; None if no rule applies."""
     spec = run_state.spec
     rules = roster.load(run_state.team).rules
     found = [rule for rule in rules if rule.applies_to(run_state.name, spec.type)]
@@ -72,7 +77,7 @@ def judge(run_state: RunState, tool: str, arguments: dict[str, Any]) -> Verdict 
 
 
 def step_rules(terms: Terms | None) -> list[StepRule]:
-    """Return the rules that deny what only steps name that the terms of an approval leave out."""
+    """Return rules that deny the files and commands named only by steps that an approval holds or refuses."""
     found = list[StepRule]()
     if terms is None:
         return found
@@ -92,10 +97,10 @@ def step_rules(terms: Terms | None) -> list[StepRule]:
 def judge_call(
     rules: Sequence[Rule], tool: str, arguments: dict[str, Any], root: str, terms: Terms | None = None
 ) -> Verdict | None:
-    """Return what these rules of an agent say about a call, with those that the terms of its plan make.
+    """Return the verdict about a call by these rules and those of the `terms`' steps; None if none applies.
 
-    Deny wins over ask, ask wins over allow. What a rule may deny, but not for certain, is asked for. No rule allows a
-    write of a file that runs on the user's machine.
+    Deny wins over ask, ask wins over allow. If a rule may deny the call, but not for certain, the operator is asked.
+    No rule allows to write a file that runs on the user's machine. `root` is the workspace.
     """
     of_steps = step_rules(terms)
     rules = [*rules, *(each.rule for each in of_steps)]
@@ -123,14 +128,17 @@ def judge_call(
 
 
 def is_executed(tool: str, arguments: dict[str, Any]) -> bool:
-    """Return True if a call of a file tool changes what the user's own programs run, or take commands from."""
+    """Return True if a call of a file tool is about a file that the user's programs run or take commands from."""
     if tool == "bash" or tool.startswith(MCP_PREFIX):
         return False
     return runs_on_your_machine(str(arguments.get("path", "")))
 
 
 def _allows(rule: Rule, tool: str, arguments: dict[str, Any], root: str) -> bool:
-    """Return True if a rule allows a call for certain: one simple command, or a file to which no link leads."""
+    """Return True if a rule applies to a call for certain.
+
+    A command must be a simple one, and a path must match as it is given and with all links resolved.
+    """
     scope = scope_of(tool, arguments)
     if scope is None or not rule.pattern:
         return scope is not None and (rule.tool, rule.scope) == (tool, scope)
@@ -143,7 +151,7 @@ def _allows(rule: Rule, tool: str, arguments: dict[str, Any], root: str) -> bool
 
 
 def _strict_matches(rules: list[Rule], tool: str, arguments: dict[str, Any], root: str) -> list[tuple[_Match, Rule]]:
-    """Return those of the rules that are, or may be, about a call, the certain ones first."""
+    """Return the rules that apply or may apply to a call, also to a part of its command; certain ones first."""
     found: list[tuple[_Match, Rule]] = []
     if tool.startswith(MCP_PREFIX):
         return [(_Match.YES, rule) for rule in rules if not rule.pattern or _match_arguments(rule.pattern, arguments)]
@@ -167,7 +175,7 @@ def _strict_matches(rules: list[Rule], tool: str, arguments: dict[str, Any], roo
 
 
 def _pattern_words(rule: Rule) -> list[str]:
-    """Return the words of a rule's pattern; none if it cannot be read, as in a file that was edited by hand."""
+    """Return the words of a rule's pattern; an empty list if it cannot be read, as after an edit by hand."""
     try:
         return shlex.split(rule.pattern)
     except ValueError:
@@ -175,9 +183,10 @@ def _pattern_words(rule: Rule) -> list[str]:
 
 
 def _match_words(pattern: list[str], words: Sequence[str | None], *, any_folder: bool = True) -> _Match:
-    """Compare a command with a pattern, word by word; a pattern that ends in `*` allows more words.
+    """Compare the words of a command with a pattern; one that ends in `*` allows more words.
 
-    With `any_folder` the program may be in any folder, and options before a subcommand make the match possible.
+    A word of the command is None if it is not known. With `any_folder`, the program may be in any folder, and the match
+    is MAYBE if it fails only because of options before a subcommand.
     """
     more = pattern[-1].endswith("*")
     if pattern[-1] == "*":
@@ -210,14 +219,20 @@ def _match_arguments(pattern: str, arguments: dict[str, Any]) -> bool:
 
 
 def _names_of(path: str, root: str) -> list[str]:
-    """Return a path as it is given, and as the file tools resolve it, relative to the root."""
+    """Return the names of a path relative to the root, of which file tools may mean any.
+
+    They are the path as it is given, with links resolved, and with `unescape_name` applied and links resolved.
+    """
     real = [posixpath.realpath(posixpath.join(root, each)) for each in (path, unescape_name(path))]
     given = posixpath.relpath(posixpath.join(root, path), root)
     return [given, *(posixpath.relpath(each, posixpath.realpath(root)) for each in real)]
 
 
 def file_changed_by(tool: str, arguments: dict[str, Any], root: str) -> str | None:
-    """Return the file that a call of a file tool changes, from the root, with links resolved; None for other tools."""
+    """Return the path of the file that a call changes, from the root, with links resolved.
+
+    None for a tool that writes no file, or a path that cannot be one.
+    """
     if tool not in WRITE_TOOLS:
         return None
     try:
@@ -228,7 +243,10 @@ def file_changed_by(tool: str, arguments: dict[str, Any], root: str) -> str | No
 
 
 def refused_by_type(run_state: RunState, tool: str, arguments: dict[str, Any]) -> Outcome | None:
-    """Return what the model is told about a call that its type does not have: of a tool with patterns, another one."""
+    """Return the refusal of a call that no pattern of the agent's type for this tool allows, else None.
+
+    A type that has the tool without patterns allows all its calls.
+    """
     definition = run_state.spec.definition
     only = [each.pattern for each in definition.only if each.tool == tool] if definition is not None else []
     rules = [Rule(id="", tool=tool, pattern=pattern) for pattern in only]
@@ -240,7 +258,7 @@ def refused_by_type(run_state: RunState, tool: str, arguments: dict[str, Any]) -
 
 
 def why_denied(verdict: Verdict) -> str:
-    """Return as a clause why a rule denies a call."""
+    """Return why a rule denies a call, as a clause for a sentence."""
     rule = verdict.rule
     if verdict.step is not None:
         about = (rule.pattern or rule.tool).removesuffix(" *")
@@ -253,7 +271,7 @@ def why_denied(verdict: Verdict) -> str:
 
 
 def rule_refusal(tool: str, verdict: Verdict) -> Outcome:
-    """Return what the model is told about a call that a rule denies."""
+    """Return the outcome that tells the model that a rule denies a call."""
     told = "Do not try to do it in another way; ask the operator if you need it."
     if verdict.step is not None:
         way = "do it in another way" if verdict.step == "not" else "do it now, nor in another way"
@@ -263,9 +281,9 @@ def rule_refusal(tool: str, verdict: Verdict) -> Outcome:
 
 
 def scope_of(tool: str, arguments: dict[str, Any]) -> str | None:
-    """Return what a rule for this call would cover: a program for bash, a folder for files. None: no rule offered.
+    """Return what a rule would cover that allows calls like this one: a program for bash, a folder for file tools.
 
-    For a tool of an MCP server that is `*`: every call of this tool.
+    It is `*` for a tool of an MCP server: all its calls. None if no such rule is offered.
     """
     if tool.startswith(MCP_PREFIX):
         return "*"

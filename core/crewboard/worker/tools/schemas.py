@@ -1,8 +1,10 @@
-"""The schemas of tools as they are sent: in the few keywords that every server of the Messages API takes.
+"""The schemas of tools in the form that is sent: in the few keywords that every server of the Messages API takes.
 
 The API takes any JSON schema of draft 2020-12. Servers that make a grammar of it (llama.cpp, LM Studio) refuse a whole
-request because of one `pattern`, reference or long repetition. What is left out only allows more: each input is checked
-by its tool, against all that the tool's own schema says.
+request because of one `pattern`, reference or long repetition. So some keywords are left out, and the schema that is
+sent may allow more than the tool's own one, by which each input is checked.
+
+A *part* below is a schema or a schema nested in it.
 """
 
 import json
@@ -13,7 +15,7 @@ from typing import Any
 from crewboard.errors import BadDataError
 
 MAX_SCHEMA = 16_000
-"""Characters of a schema, which the model reads with each call."""
+"""The most characters of a schema, which the model reads with each call."""
 
 _AS_THEY_ARE = frozenset({
     "type", "description", "enum", "const", "default", "examples", "format", "required", "minimum", "maximum",
@@ -22,23 +24,24 @@ _AS_THEY_ARE = frozenset({
 })  # fmt: skip
 _PARTS = frozenset({"items", "additionalProperties"})
 _LISTS = {"prefixItems": "prefixItems", "allOf": "allOf", "anyOf": "anyOf", "oneOf": "anyOf"}
-"""Keywords with a list of parts, and what is sent: where parts allow more than before, two of a `oneOf` may fit."""
+"""Keywords with a list of parts, each with the keyword that is sent. `oneOf` becomes `anyOf`, because simplified parts
+may allow more, so that an input may fit two of them."""
 
 _NOTES = frozenset({"description", "default", "examples"})
-"""Keywords that allow and refuse nothing."""
+"""Keywords that describe a part and restrict nothing."""
 
 _ANYTHING = ["string", "number", "boolean", "object", "array", "null"]
-"""All types. Older grammar builders refuse a part that only describes."""
+"""All types, for a part without any restriction: older grammar builders refuse one that has only notes."""
 
 _LENGTHS = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 _LONGEST = 1_000
-"""The highest bound of a length that is sent. llama.cpp repeats a rule so often, and refuses 2,000 repetitions."""
+"""The highest bound of a length that is sent. llama.cpp makes as many repetitions of a rule, and refuses 2,000."""
 
 _LEVELS = (8, 3, 2, 1)
-"""Levels of nested references that are followed: the first of these with which the schema fits the limits."""
+"""Levels of nested references that are followed. They are tried in this order, until the schema fits the limits."""
 
 _MOST_PARTS = 2_000
-"""Parts of a schema without references. A short schema can have more than there is time for."""
+"""The most parts of a schema whose references are replaced: even a short schema can lead to very many."""
 
 
 class _TooManyPartsError(Exception): ...
@@ -47,10 +50,10 @@ class _TooManyPartsError(Exception): ...
 def simplify(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema without references, patterns and titles that allows each input that `schema` allows.
 
-    Left out is only `null` for an input that may be missing and whose default it is: that says the same.
+    There is one exception: `null` is not allowed where it is the default of an input that may be left out.
 
     Raises:
-        BadDataError: It refers to what is not in it, or is too large without references.
+        BadDataError: A reference leads to nothing in the schema, or the schema is too large without references.
     """
     for levels in _LEVELS:
         try:
@@ -63,7 +66,10 @@ def simplify(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Simplifier:
-    """Writes one schema again. `within` are the references that lead to a part, from the outside in."""
+    """The simplification of one schema, `root`, in which `levels` of nested references are followed.
+
+    In its methods, `within` are the references that lead to a part, from the outside in.
+    """
 
     def __init__(self, root: Mapping[str, Any], levels: int) -> None:
         self._root = root
@@ -113,7 +119,11 @@ class _Simplifier:
         return found
 
     def _referred(self, reference: str, within: tuple[str, ...]) -> dict[str, Any]:
-        """Return the part of the schema that a JSON pointer names."""
+        """Return the part that a reference leads to, simplified; only type and description if it is nested too deeply.
+
+        Raises:
+            BadDataError: The reference leads to nothing in the schema.
+        """
         target: Any = self._root
         first, *steps = urllib.parse.unquote(reference).split("/")
         try:
@@ -133,7 +143,7 @@ class _Simplifier:
 
 
 def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Return a part that allows what both allow; the notes are those of the second."""
+    """Return a part that allows only what both parts allow; its notes are those of the second one."""
     shared = (first.keys() & second.keys()) - _NOTES
     if all(first[key] == second[key] for key in shared):
         return {**first, **second}
@@ -142,7 +152,7 @@ def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part that does not allow `null`, where another type or alternative is left."""
+    """Return a part that does not allow `null`, unless no other type or alternative is left."""
     kinds, options = part.get("type"), part.get("anyOf", [])
     if isinstance(kinds, list) and (others := [kind for kind in kinds if kind != "null"]):
         part = {**part, "type": others[0] if len(others) == 1 else others}
@@ -155,10 +165,10 @@ def _without_null(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_nulls(sent: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an input, of `simplify`, without `null` where leaving the value out can say the same.
+    """Return a schema that `simplify` made, without `null` for values that can be left out in place of it.
 
-    That is for what may be missing, and at the top also for what is required and may be `null`: it is required no more,
-    and `null` must be put in its place before the input is used. Some servers refuse a choice between null and others.
+    These are values that may be missing, and at the top also those that are required and may be `null`: they are no
+    longer required, and the caller must fill in `null`. Some servers refuse a choice between null and other types.
     """
     found: dict[str, Any] = _without_nulls(sent)
     properties = found.get("properties", {})
@@ -176,7 +186,7 @@ def without_nulls(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_nulls(part: Any) -> Any:  # noqa: ANN401  a part, or no schema
-    """Return a part without `null` in what may be missing in it, and in its parts."""
+    """Return a part without `null` for values that may be missing, in it and in its parts; other values as they are."""
     if not isinstance(part, dict):
         return part
     found = {key: _without_nulls(value) if key in _PARTS else value for key, value in part.items()}

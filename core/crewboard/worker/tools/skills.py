@@ -1,7 +1,7 @@
-"""Skills: instructions for particular work, in the project's `.claude/skills` and in the user's own, loaded on demand.
+"""Skills: instructions for particular work, in the project's or the user's `.claude/skills`, loaded on demand.
 
-The project's are read by the file-tool server, with its limits: they may come with a cloned repository. The user's own
-are outside the sandbox, so the worker reads them, and copies one that is loaded to where the agent's commands find it.
+The project's skills may come with a cloned repository, so the file-tool server reads them, with its limits. The user's
+own are outside the sandbox, so the worker reads them, and copies a loaded one into the agent's scratch folder.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ FOLDER = type_files.SKILLS_FOLDER
 FILE = type_files.SKILL_FILE
 
 MAX_DESCRIPTION = 500
-"""Characters of a description that are listed."""
+"""Characters of a skill's description that are listed."""
 
 MAX_FRONT = 4_000
-"""Characters of a skill's front matter that is read. It takes 50 ms."""
+"""The most characters of a skill's front matter. To read so many takes 50 ms."""
 
 MAX_LISTED = 100
-"""Skills of the project, and of the user, that are listed."""
+"""The most skills of the project that are listed, and the most of the user's own."""
 
 MAX_LIST = 8_000
-"""Characters of the whole list, which stands before the conversation in each request."""
+"""The most characters of the whole list, which stands before the conversation in each request."""
 
 MAX_TEXT = 100_000
-"""Characters of a user's file that are shown."""
+"""Bytes that are shown of a file of the user's own skills."""
 
 _MOST_NAMED = 50
-"""Files of a skill that are named."""
+"""The most files of a skill that are named with its text."""
 
 
 def users_folder() -> Path:
@@ -48,14 +48,15 @@ def users_folder() -> Path:
 
 
 def exist(workspace: Path) -> bool:
-    """Return True if there may be skills for an agent in this workspace."""
+    """Return True if the workspace or the user has a folder of skills."""
     return (workspace / FOLDER).is_dir() or users_folder().is_dir()
 
 
 async def listing(file_tools: FileToolClient, root: Path) -> str:
-    """Return the names and descriptions of all skills; an empty text without any. The user's own take precedence.
+    """Return the names and descriptions of all skills as a list for the model; an empty text without any.
 
-    Of the project in `root`, those that the user accepted as they are now.
+    Skills of the project in `root` are listed only if the user has accepted them as they are now. One of the user's own
+    replaces one of the project with the same name.
     """
     texts: dict[str, str] = {}
     # Without one, no server is started.
@@ -69,7 +70,10 @@ async def listing(file_tools: FileToolClient, root: Path) -> str:
 async def _read(
     file_tools: FileToolClient, root: Path, names: list[str], file: str
 ) -> dict[str, tuple[str, list[str]]]:
-    """Return a file, and the names of all files, of each of these skills that is as the user accepted it."""
+    """Return the text of `file`, and the names of all files, of each of these skills of the project, by skill.
+
+    Skills that are not as the user accepted them are left out. The text is empty if a skill has no such file.
+    """
     accepted = skill_files.accepted(root, os.environ)
     names = [name for name in names if name in accepted]
     if not names:
@@ -88,7 +92,7 @@ _NOT_ACCEPTED = "The skill {} is not loaded: the user has not accepted it as it 
 
 
 def _list(texts: dict[str, str]) -> str:
-    """Return the list of the project's skills, of which these are the texts, and of the user's own."""
+    """Return the list for the model of the project's skills, whose texts are given by name, and of the user's own."""
     names: list[str] = []
     with contextlib.suppress(OSError):
         names = sorted(entry.name for entry in users_folder().iterdir())[:MAX_LISTED]
@@ -114,11 +118,11 @@ def _list(texts: dict[str, str]) -> str:
 
 
 def _users_text(name: str, file: str) -> str:
-    """Return a file of one of the user's own skills.
+    """Return the text of a file of one of the user's own skills.
 
     Raises:
-        OSError: There is no such file.
-        BadDataError: It is not in the folder of the skill.
+        OSError: The file cannot be read.
+        BadDataError: There is no such file in the folder of the skill.
     """
     folder = Path(os.path.realpath(users_folder() / name))
     path = Path(os.path.realpath(folder / file))
@@ -129,11 +133,11 @@ def _users_text(name: str, file: str) -> str:
 
 
 MAX_LOADED = 40_000
-"""Characters of a skill that is in the conversation from the beginning."""
+"""Characters of a skill that an agent's type names, and that is in the conversation from the beginning."""
 
 
 async def load_text(file_tools: FileToolClient, root: Path, name: str) -> str:
-    """Return the text of a skill that an agent's type names, or that there is no such skill."""
+    """Return the text of a skill, or a sentence that says why it cannot be loaded. `root` is the project's."""
     if len(name) > skill_files.LONGEST_NAME or not skill_files.NAME.fullmatch(name):
         return f"There is no skill {name[: skill_files.LONGEST_NAME]!r}."
     if (users_folder() / name).is_dir():
@@ -191,10 +195,10 @@ async def skill(context: Context, given: Skill) -> Outcome:
 
 
 def _files_in(folder: Path) -> list[str]:
-    """Return the regular files of a folder; no link is followed.
+    """Return the paths of all regular files below a folder, relative to it. Links are left out.
 
     Raises:
-        BadDataError: They are too many, or too large.
+        BadDataError: The files are too many or too large.
     """
     names: list[str] = []
     size = 0
@@ -209,7 +213,7 @@ def _files_in(folder: Path) -> list[str]:
 
 
 def _with_folder(text: str, folder: str, names: list[str]) -> str:
-    """Return the text of a skill, and where its other files are."""
+    """Return the text of a skill, followed by a note about its other files and the `folder` that they are in."""
     others = [name for name in names if name != FILE]
     shown = ", ".join(others[:_MOST_NAMED]) + (" …" if len(others) > _MOST_NAMED else "")
     where = f" Its folder is {folder}; run its scripts with bash." if folder else ""

@@ -66,7 +66,7 @@ class TaskUpdate(Input):
 
 
 def describe(task: Task, board: dict[int, Task]) -> str:
-    """Return a task as one line."""
+    """Return a task as one line. `board` has all tasks by id, in which those that block it are looked up."""
     owner = f", {task.owner}" if task.owner else ""
     kind = f", for type {task.required_type}" if task.required_type else ""
     blockers = tasks.blockers(task, board) if task.status == "pending" else []
@@ -129,7 +129,16 @@ def _updated(context: Context, task: Task, edit: tasks.TaskEdit, note: str = "")
 
 
 async def _complete(context: Context, task_id: int, edit: tasks.TaskEdit) -> Outcome:
-    """Complete a task, after its check if it has one."""
+    """Complete a task, or give it to its reviewer if it has one, and return the outcome. Run its check first.
+
+    A check that fails leaves the task as it is. A lead may complete the task of an agent that runs no commands without
+    its check.
+
+    Raises:
+        UsageError: The task is in review, or its check cannot run here.
+        Interrupted: The agent must read its mail.
+        WorkerExit: The run ends.
+    """
     team, name = context.team, context.name
     before = tasks.load_for(team, task_id, name)
     if before.in_review is not None:
@@ -182,12 +191,15 @@ async def _complete(context: Context, task_id: int, edit: tasks.TaskEdit) -> Out
 
 
 def _is_reviewed(context: Context, task: Task) -> bool:
-    """Return True if the calling agent owns a task that a reviewer must approve."""
+    """Return True if the calling agent owns this task, which is not closed, and a reviewer must approve it."""
     return task.review is not None and task.status not in tasks.CLOSED and task.owner == context.name
 
 
 async def _hand_over(context: Context, task_id: int, edit: tasks.TaskEdit, checked: Checked | None) -> Outcome:
-    """Give the work on a task to its reviewer. The order of the steps: see `protocol.reviews`."""
+    """Give the work on a task to its reviewer, and return the outcome. `checked` is the result of its check, if any.
+
+    `protocol.reviews` says why the steps are in this order.
+    """
     team, now = context.team, context.now()
     # The snapshot of a huge checkout takes minutes.
     context.run_state.show_tool(f"hands task {task_id} over", shell.CHECK_SECONDS)
@@ -205,9 +217,10 @@ async def _hand_over(context: Context, task_id: int, edit: tasks.TaskEdit, check
 
 
 def _work_on(context: Context, task_id: int) -> tuple[str | None, dict[str, FileKept]]:
-    """Return the snapshot before the work on a task and the first change of each file, as the journal tells them.
+    """Return the snapshot before the work on a task, None without one, and the first change of each file, by path.
 
-    That is from the assignment on in which the task was first in progress, else in the current one.
+    They are looked up in the journal, from the begin of the assignment on in which the task was first in progress, else
+    from that of the current one.
     """
     current, began = context.run_state.conversation.assignment, False
     snapshot, kept = None, dict[str, FileKept]()
@@ -224,9 +237,9 @@ def _work_on(context: Context, task_id: int) -> tuple[str | None, dict[str, File
 
 
 async def _work_diff(context: Context, task_id: int) -> tuple[str, Shown | None]:
-    """Return what the agent changed for a task: in its own checkout all of it, else what its file tools changed.
+    """Return the agent's work on a task as a diff, and the two trees of its checkout that are compared.
 
-    With it come the trees of the checkout between which it is.
+    Without a worktree, the diff has only what its file tools changed, and there are no trees (None).
     """
     snapshot, kept = await asyncio.to_thread(_work_on, context, task_id)
     spec = context.run_state.spec
@@ -279,16 +292,16 @@ async def review_task(context: Context, given: TaskReview) -> Outcome:
 
 
 def _executes(context: Context, name: str) -> bool:
-    """Return True if an agent runs commands, or if that is not known any more."""
+    """Return True if an agent's type may run commands, or if the agent has no spec any more."""
     spec = context.team.agent(name).spec.load()
     return spec is None or type_of(spec.type, spec.definition).executes
 
 
 def _completes_unchecked(context: Context, task: Task) -> bool:
-    """Return True if the calling lead may complete the task of another agent, which runs no commands.
+    """Return True if the caller completes the task of another agent, which runs no commands; False if it owns the task.
 
     Raises:
-        UsageError: The task is not the lead's, and its check must run where the work was done.
+        UsageError: The check must run where the work was done: the task has another owner that can run it, or none.
     """
     if task.owner == context.name:
         return False

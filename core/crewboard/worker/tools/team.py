@@ -1,6 +1,6 @@
-"""The tools of a lead. They run the same commands as the user.
+"""The tools of a lead. They run the same code as the commands of the user.
 
-Commands that wait for other processes run in a thread, so that the lead can be interrupted.
+Code that waits for other processes runs in a thread, so that the lead can be interrupted.
 """
 
 import asyncio
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from crewboard.worktrees.changes import Changes
 
 POLL_INTERVAL = 0.2
-"""Seconds between two looks at an agent whose end or answer a lead waits for."""
+"""Seconds between two looks at an agent for whose end or answer a lead waits."""
 
 _LONGEST_POLL = 1.0
 _POLL_SHARE = 0.05
-"""The part of the time that a lead has waited for an answer after which it looks again, within these bounds."""
+"""Share of the time that a lead has already waited for an answer after which it looks again. The time is at least
+`POLL_INTERVAL` and at most `_LONGEST_POLL`."""
 
 MOST_FILES = 50
-"""Files of one agent that a list of changes names."""
+"""The most files of one agent that a list of changes names."""
 
 
 class TaskCreate(Input):
@@ -85,7 +86,8 @@ class SendExplorer(Input):
 _SENDING = asyncio.Lock()
 
 _TERMS = ("worktree", "effort", "thinking", "web", "host", "needs")
-"""The fields that become terms as they are. A lead need not give them for an agent that has them already."""
+"""The fields of `SpawnAgent` that become options of the hire as they are. An agent that exists keeps those that are not
+given."""
 
 
 class Broadcast(Input):
@@ -203,7 +205,10 @@ async def send_explorer(context: Context, given: SendExplorer) -> Outcome:
 
 
 async def _wait_for_agent(context: Context, assignment: hire.Assignment, *, hears_operator: bool = False) -> Outcome:
-    """Wait for an agent's answer, but only until the agent needs its lead, or the operator writes, if it hears that.
+    """Wait for an agent's answer to an assignment, and return it as the outcome.
+
+    Return earlier, with a reason, if the agent ends or waits for the caller, or, if it `hears_operator`, when the
+    operator writes to the caller. The answer then comes as mail.
 
     Raises:
         Interrupted: The lead must read its mail. The answer will come as mail.
@@ -246,7 +251,7 @@ async def _wait_for_agent(context: Context, assignment: hire.Assignment, *, hear
 
 
 def _stop_waiting(context: Context, follower: Follower) -> Outcome | None:
-    """Let the agent send its answer as mail. Return the answer if it came just now."""
+    """Let the agent send its answer as mail from now on. Return the outcome if it has answered already, else None."""
     hire.stop_waiting(_team(context), follower.agent.name)
     follower.read()
     return _result(follower) if follower.answer is not None else None
@@ -292,7 +297,7 @@ async def broadcast(context: Context, given: Broadcast) -> Outcome:
 
 
 def _not_running(context: Context, *names: str) -> str:
-    """Return a note about the recipients that read their mail only when they run again."""
+    """Return a note about those of these agents that do not run, and read mail later; an empty text if all do."""
     absent = [name for name in names if not messages.is_listening(_team(context), name)]
     return f"; not running, and will read it when they run again: {', '.join(absent)}" if absent else ""
 

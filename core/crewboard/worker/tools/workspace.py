@@ -1,8 +1,9 @@
 """The files that file tools may use, opened so that no symbolic link, pipe or device can lead outside or block.
 
 A path is checked first, for a good error message. Then it is opened from the root's own descriptor, folder by folder,
-never through a link, so that replacing a folder with a link between the two steps has no effect. Imports only the
-standard library, because the file-tool server uses it, and not `dataclasses`, which takes 12 ms of processor time.
+never through a link, so that replacing a folder with a link between the two steps has no effect. Apart from modules of
+crewboard, only the standard library is imported, because the file-tool server uses this, and of that not `dataclasses`,
+which takes 12 ms of processor time.
 """
 
 import contextlib
@@ -21,39 +22,40 @@ from typing import NamedTuple
 from crewboard.media import type_of as media_type
 
 MAX_FILE = 10 * 1024 * 1024
-"""Bytes. Larger files are not read."""
+"""The most bytes of a file that is read."""
 
 MAX_DEPTH = 64
-"""Number of levels of folders that a search descends."""
+"""The most levels of folders that a search descends."""
 
 MAX_SEARCHED = 200_000
-"""Number of entries that are looked at to find the names of a file with hard links."""
+"""The most entries of folders that are looked at to find the names of a file with hard links."""
 
 MAX_FOLDERS = 500
-"""Number of folders that are open at a time meanwhile. What is not searched counts as outside."""
+"""The most folders that are open at a time while names of a file are looked for. Others are not searched, so that names
+in them count as outside the workspace."""
 
 CLOCK_STEP = 0.02
-"""Seconds within which two changes of a file may get the same time."""
+"""Seconds within which two changes of a file may get the same change time."""
 
 MAX_SUGGESTED = 5_000
-"""Number of names that are compared with one that does not exist."""
+"""The most names that are compared with a name that does not exist, for a suggestion."""
 
 GITIGNORE = ".gitignore"
 
 MAX_IGNORE_FILE = 256 * 1024
-"""Bytes of such a file that are read."""
+"""Bytes of a `.gitignore` file that are read."""
 
 MAX_IGNORE_RULES = 1000
-"""Lines of such a file that count."""
+"""Lines of a `.gitignore` file that are used."""
 
 MAX_ANY_FOLDERS = 3
-"""Number of `**` that a rule may have. More would take long to compare with each path."""
+"""The most `**` in a rule of a `.gitignore` file; rules with more are not used, as they take long to compare."""
 
 HIDDEN = ".crewboard"
 _SKIPPED = frozenset(
     {HIDDEN, ".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"}
 )
-"""Folders that searches skip. All but the team's own can still be read by name."""
+"""Folders that searches skip. Files in all of them but `.crewboard` can still be read by name."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -66,11 +68,11 @@ _ESCAPED = re.compile(r"\\x([89a-f][0-9a-f])")
 
 
 class RefusedError(Exception):
-    """A tool call that is refused; the text says why."""
+    """A call of a file tool is refused; the text says why."""
 
 
 class MissingError(RefusedError):
-    """A call about a file or folder that does not exist."""
+    """A call of a file tool names a `place` that does not exist."""
 
     def __init__(self, place: "Place") -> None:
         super().__init__(f"there is no file {place.given}")
@@ -83,23 +85,26 @@ def escape_name(name: str) -> str:
 
 
 def unescape_name(shown: str) -> str:
-    """Return the file name that `escape_name` shows as `shown`."""
+    """Return the file name that `escape_name` returns as `shown`."""
     return _ESCAPED.sub(lambda found: chr(0xDC00 + int(found[1], 16)), shown)
 
 
 class Limits(NamedTuple):
-    """Real paths that the tools of this agent refuse, each with everything below it."""
+    """The limits of an agent's file tools. A real path in them stands for everything below it, too."""
 
     protected: Sequence[str] = ()
-    """Paths that must not be written: git outside the sandbox uses them, or they are the project's file."""
+    """Real paths that must not be written: git outside the sandbox uses them, or they are the project's file."""
     hidden: Sequence[str] = ()
-    """Paths that must not be used at all: credentials, and private entries of a home."""
+    """Real paths that must not be used at all: credentials, and private entries of a home."""
     allow_hardlinks: bool = False
-    """Read files that may have another name outside the workspace."""
+    """True if files may be read that have, or may have, another name outside the workspace."""
 
 
 class Place(NamedTuple):
-    """A file or folder: the `steps` that lead to it from the open folder `base`. `given` is the path in the call."""
+    """The place of a file or folder, which need not exist: the `steps` to it from the open folder `base`.
+
+    `given` is the path as it stands in the call.
+    """
 
     given: str
     base: int
@@ -107,17 +112,21 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its path from the root, as the tools show it."""
+        """Return the path of the place from its base, usually the root, as tools show it."""
         return escape_name("/".join(self.steps)) or "."
 
     @property
     def key(self) -> tuple[int, tuple[str, ...]]:
-        """Return what identifies the place."""
+        """Return base and steps, which identify the place."""
         return self.base, self.steps
 
 
 class Change(NamedTuple):
-    """A change of a file that was checked, and is not made yet. `state` is that of the file before the check."""
+    """A change of a file that was checked, and is not made yet.
+
+    `state` is `Workspace.state` before the check, `data` the new content, and `said` the text for the model once the
+    change is made.
+    """
 
     place: Place
     state: tuple[int, int, int] | None
@@ -127,7 +136,7 @@ class Change(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A file that a search found: its open folder, its name there, and its path from where the search began."""
+    """A file that a search found: its open folder, its name there, and its path from the folder that was searched."""
 
     folder: int
     name: str
@@ -144,13 +153,16 @@ class _Rule(NamedTuple):
 
 
 class IgnoreRules(NamedTuple):
-    """The rules of `.gitignore` files for paths below the folder `top`, a path from the root. The last rule counts."""
+    """The rules of `.gitignore` files for paths below the folder `top`; the last rule that matches decides.
+
+    `top` is a path from the root that ends in a slash, or empty for the root.
+    """
 
     top: str
     rules: tuple[_Rule, ...] = ()
 
     def with_text(self, text: str, steps: tuple[str, ...]) -> "IgnoreRules":
-        """Return the rules with those of the file with this text, in the folder that `steps` lead to."""
+        """Return these rules with those in the `text` of a `.gitignore` file, whose folder is at these `steps`."""
         rules = list(self.rules)
         for given in text.splitlines()[:MAX_IGNORE_RULES]:
             line = given.rstrip(" ") if not given.rstrip(" ").endswith("\\") else given
@@ -185,9 +197,10 @@ def _match_steps(pattern: tuple[str, ...], steps: tuple[str, ...]) -> bool:
 
 
 class Workspace:
-    """All files below the root, except `.crewboard`; of that, only the results can be read.
+    """The files below the root, without `.crewboard`, of which only results can be read.
 
-    The root is the `folder` of the folder that is given, which is made if it is missing.
+    The root is `folder` below the path `root`, and is made if it is missing. `results` is the team's folder of results.
+    `limits` are those of the call in progress, `planned` is the change that the next call may make.
     """
 
     def __init__(self, root: Path, results: Path, folder: str = "") -> None:
@@ -197,9 +210,9 @@ class Workspace:
         self.limits = Limits()
         self.planned: Change | None = None
         self.left_out = False
-        """The last walk left out what `.gitignore` files name."""
+        """True if the last walk left out files or folders because of `.gitignore` files."""
         self.unread: list[str] = []
-        """The folders that the last walk could not read."""
+        """The folders that the last walk could not read, as paths from where it began."""
         self._base = os.open(os.path.realpath(root), _FOLDER)
         # Below the root, never through a link.
         for step in Path(folder).parts:
@@ -214,10 +227,12 @@ class Workspace:
         self._seen: dict[tuple[int, tuple[str, ...]], tuple[int, int, int]] = {}
 
     def resolve(self, given: str, *, results: bool = False) -> Place:
-        """Return the place that the path `given` names. It need not exist.
+        """Return the place that the path `given` names, with links resolved. It need not exist.
+
+        With `results`, the path may name one of the team's results, too.
 
         Raises:
-            RefusedError: It is outside the workspace, or among the team's own files.
+            RefusedError: The path is not valid, outside the workspace, hidden, or among the team's own files.
         """
         if "\0" in given:
             raise RefusedError("a path cannot contain a NUL byte")
@@ -250,7 +265,7 @@ class Workspace:
         return Place(given, self._base, steps)
 
     def _unescaped(self, given: str) -> Path:
-        """Return the path `given`, with names as `escape_name` shows them where only such a file exists."""
+        """Return the path `given` below the root, with `unescape_name` applied to names that exist only so."""
         path = self.root
         for part in Path(given).parts:
             literal, unescaped = path / part, path / unescape_name(part)
@@ -258,7 +273,7 @@ class Workspace:
         return path
 
     def _same_inside(self, given: str) -> str:
-        """Return how to go on after a path outside: the longest end of it that exists in the workspace."""
+        """Return a hint for a path outside the workspace: the longest end of it that exists inside, if one does."""
         parts = [part for part in Path(given).parts if part != "/"]
         for start in range(1, len(parts)):
             end = Path(*parts[start:])
@@ -267,7 +282,10 @@ class Workspace:
         return "; give a path from its root, such as src/main.py"
 
     def suggestion(self, place: Place) -> str:
-        """Return how to go on after a path that does not exist: names like it in its folder, or its name elsewhere."""
+        """Return a hint for a path that does not exist: similar names in its folder, or its name elsewhere.
+
+        It is empty if there is nothing to say.
+        """
         from difflib import get_close_matches
 
         if place.base != self._base or not place.steps:
@@ -301,8 +319,8 @@ class Workspace:
         """Refuse files that agents must not write.
 
         Raises:
-            RefusedError: It belongs to git or to the programs that run crewboard, is the project's file, or is reached
-                through a link: permissions, plans and marks go by the path in the call.
+            RefusedError: The file belongs to git or to the programs that run crewboard, is the project's file, or is
+                reached through a link: rules and plans are compared with the path in the call.
         """
         real = self.root.joinpath(*place.steps)
         if self._unescaped(os.path.normpath(place.given)) != real:
@@ -318,7 +336,7 @@ class Workspace:
             raise RefusedError(f"{place.given} belongs to the programs that run this team")
 
     def folder(self, place: Place, *, make: bool = False) -> "AbstractContextManager[int]":
-        """Open the folder that contains a place. `make` creates missing folders on the way.
+        """Open the folder that contains a place, for a `with` block. `make` creates missing folders on the way.
 
         Raises:
             RefusedError: A folder on the way does not exist, or is no folder.
@@ -326,10 +344,10 @@ class Workspace:
         return self._walked(place, place.steps[:-1], make=make)
 
     def open_folder(self, place: Place) -> "AbstractContextManager[int]":
-        """Open a place that is a folder.
+        """Open a place that is a folder, for a `with` block.
 
         Raises:
-            RefusedError: It does not exist, or is no folder.
+            RefusedError: The place does not exist, or is no folder.
         """
         return self._walked(place, place.steps)
 
@@ -366,12 +384,13 @@ class Workspace:
             return None
 
     def read(self, place: Place, *, media: bool = False, binary: bool = False) -> bytes:
-        """Return the bytes of a regular file, and remember that the agent has read it.
+        """Return the bytes of a regular file, and remember its state as the one that the agent has read.
 
-        It may be binary if it is of a type of `media`, or with `binary`.
+        With `media`, it may be an image or a document that models take; with `binary`, any binary file.
 
         Raises:
-            RefusedError: No such file, not a regular one, too large, or binary.
+            RefusedError: The file does not exist, is not a regular one, is too large or binary, or may have another
+                name outside the workspace.
         """
         if not place.steps:
             raise RefusedError(f"{place.given} is a directory; use list_dir")
@@ -400,10 +419,10 @@ class Workspace:
         return data
 
     def check_unchanged(self, place: Place) -> None:
-        """Refuse to change a file that has changed since the agent read it.
+        """Refuse to change a file that has changed since the agent read it. One that it has not read is not checked.
 
         Raises:
-            RefusedError: It has.
+            RefusedError: The file has changed.
         """
         found = self.stat(place)
         if found is not None and place.key in self._seen and self._seen[place.key] != _state(found):
@@ -413,12 +432,15 @@ class Workspace:
             )
 
     def state(self, place: Place) -> tuple[int, int, int] | None:
-        """Return what differs after a file was changed; None if there is no file."""
+        """Return modification time, size and inode of a file, by which a change is noticed; None if there is none."""
         found = self.stat(place)
         return _state(found) if found is not None else None
 
     def read_before(self, place: Place) -> tuple[bytes | None, str]:
-        """Return the content of a file that is about to be replaced, or why it cannot be kept."""
+        """Return the content of a file that is about to be replaced, and why it cannot be kept.
+
+        The content is None if there is no file or it cannot be kept; the reason is empty if there is none.
+        """
         try:
             with self.folder(place) as folder, _regular(folder, place.steps[-1], place.given) as fd:
                 if self._is_linked_outside(fd, folder, place.steps[-1]):
@@ -430,12 +452,17 @@ class Workspace:
             return None, ""
 
     def missing_folders(self, place: Place) -> int:
-        """Return how many folders are to be made for a new file."""
+        """Return how many folders must be made for a new file."""
         folders = [self.root.joinpath(*place.steps[:count]) for count in range(1, len(place.steps))]
         return sum(not os.path.lexists(folder) for folder in folders)
 
     def write(self, place: Place, data: bytes) -> None:
-        """Replace a file in one step, and keep its permissions."""
+        """Create or replace a file in one step. Keep its permissions, and make missing folders.
+
+        Raises:
+            OSError: The file cannot be written.
+            RefusedError: A folder on the way is no folder.
+        """
         with self.folder(place, make=True) as folder:
             name, temporary = place.steps[-1], f".{os.getpid()}.crewboard-tmp"
             # A server that was killed may have left one.
@@ -456,10 +483,10 @@ class Workspace:
             self._seen[place.key] = _state(os.stat(name, dir_fd=folder, follow_symlinks=False))
 
     def walk(self, place: Place, *, ignored: bool = True, only: frozenset[str] | None = None) -> Iterator[Found]:
-        """Yield every regular file below a folder, in order. Follow no link.
+        """Yield every regular file below a folder, by name, a folder's own files first. Follow no link.
 
-        Leave out what `.gitignore` files name, unless `ignored`, and note in `left_out` that there is some. If `only`
-        is given, it has the paths of all files that are wanted.
+        Unless `ignored`, leave out what `.gitignore` files name, and set `left_out` if there is any. If `only` is
+        given, yield only files with these paths. Set `unread`.
         """
         self.left_out, self.unread = False, []
         rules = None
@@ -507,13 +534,13 @@ class Workspace:
                 os.close(deeper)
 
     def _is_ignored(self, rules: IgnoreRules | None, path: str, *, is_folder: bool = False) -> bool:
-        """Return True if rules leave a path out of a walk, and note that."""
+        """Return True if rules leave a path out of a walk, and set `left_out` then."""
         is_ignored = rules is not None and rules.match(path, is_folder=is_folder)
         self.left_out |= is_ignored
         return is_ignored
 
     def read_found(self, found: Found) -> bytes | None:
-        """Return the bytes of a found file; None if it is binary, too large, or has a name outside the workspace."""
+        """Return the bytes of a found file; None if it is binary, too large or unreadable, or may be linked outside."""
         try:
             with _regular(found.folder, found.name, found.path) as fd:
                 is_read = os.fstat(fd).st_size <= MAX_FILE and not self._is_linked_outside(fd, found.folder, found.name)
@@ -523,10 +550,11 @@ class Workspace:
         return None if data is None or is_binary(data) else data
 
     def _is_linked_outside(self, fd: int, folder: int, name: str) -> bool:
-        """Return True if the open file `fd` has, or may have, a name outside the workspace.
+        """Return True if the open file `fd` has, or may have, another name outside the workspace, by a hard link.
 
-        Other processes may create, move and remove its names during the check. So the name by which it was opened must
-        still be valid, and the change time must be the same after the names were counted.
+        `folder` and `name` are those by which it was opened. Other processes may create, move and remove names of the
+        file during the check. So this name must still be valid, and the change time must be the same after the names
+        in the workspace were counted.
         """
         if self.limits.allow_hardlinks:
             return False
@@ -554,7 +582,7 @@ def _is_in(path: Path, folders: Sequence[str]) -> bool:
 
 
 def _names_below(top: int, wanted: os.stat_result) -> int:
-    """Count the names of a file below an open folder, until all are found or `MAX_SEARCHED` entries are looked at."""
+    """Return how many names of a file are below an open folder, within `MAX_SEARCHED` entries."""
     count, left = 0, MAX_SEARCHED
     seen: set[int] = set()
     waiting = [os.dup(top)]
@@ -587,7 +615,7 @@ def _names_below(top: int, wanted: os.stat_result) -> int:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return True if these bytes are not text."""
+    """Return True if these bytes are not text: there is a NUL byte near the beginning."""
     return b"\0" in data[:8192]
 
 
@@ -597,7 +625,14 @@ def _state(found: os.stat_result) -> tuple[int, int, int]:
 
 @contextmanager
 def _regular(folder: int, name: str, given: str) -> Iterator[int]:
-    """Open a regular file. Check before the open too, because opening a device can have effects."""
+    """Open a regular file for reading, for a `with` block. `given` is the path for an error.
+
+    The type is checked before the open, too, because opening a device can have effects.
+
+    Raises:
+        RefusedError: The file is not a regular one.
+        OSError: The file cannot be opened.
+    """
     _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False), given)
     fd = os.open(name, _FILE, dir_fd=folder)
     try:
@@ -615,13 +650,13 @@ def _check_regular(found: os.stat_result, given: str) -> None:
 
 
 def _read_all(fd: int) -> bytes:
-    """Return the content of a file, at most `MAX_FILE` bytes, as it may grow meanwhile."""
+    """Return the content of an open file, but at most `MAX_FILE` bytes: it may grow meanwhile."""
     with os.fdopen(os.dup(fd), "rb") as file:
         return file.read(MAX_FILE)
 
 
 def _with_file(rules: IgnoreRules, folder: int, steps: tuple[str, ...]) -> IgnoreRules:
-    """Return rules with those of the `.gitignore` file of an open folder, if it has one."""
+    """Return the rules with those of the `.gitignore` file of an open folder added, if it has a readable one."""
     try:
         with _regular(folder, GITIGNORE, GITIGNORE) as fd:
             return rules.with_text(os.read(fd, MAX_IGNORE_FILE).decode("utf-8", "replace"), steps)
