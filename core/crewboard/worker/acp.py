@@ -328,8 +328,8 @@ class Engine:
         self._last_id = 0
         self._waiting: dict[int, asyncio.Future[Json]] = {}
         self.news: asyncio.Queue[Any] = asyncio.Queue()
-        """The updates and requests of the engine (`Update`, `Ask`), in order, and what the owner puts in as well. When
-        `request` returns, all that the engine sent before its answer is here."""
+        """The updates and requests of the engine (`Update`, `Ask`), in order, and what the owner adds, such as calls of
+        tools of the team. When `request` returns, all that the engine sent before its answer is here."""
         self._asked: list[Ask] = []
         """The requests for permission that are not answered, withdrawn or given up."""
         self.session = ""

@@ -71,7 +71,7 @@ class CountedReply:
     def __init__(self) -> None:
         self.model = ""
         self.is_over = False
-        """True once no further tokens can be told, also because the reply is no stream or JSON that can be read."""
+        """True once no further tokens can come: the reply has told all, or it cannot be read."""
         self._usage: dict[str, Any] = {}
         self._body = bytearray()
         self._is_stream = False

@@ -156,7 +156,7 @@ class Results:
         return f"task #{task.id} is still in progress: {self._name} did not report its outcome\n\n"
 
     def report_idle(self) -> None:
-        """Announce by mail that the agent is idle, once after each assignment of this run that had a result."""
+        """Announce by mail that the agent is idle: once after each assignment, from the first result of this run on."""
         conversation = self._run_state.conversation
         if self.reported_idle or not conversation.results:
             return

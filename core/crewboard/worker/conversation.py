@@ -313,7 +313,7 @@ class Conversation:
     pending: list[Block] = field(default_factory=list)
     """Tool calls of the last reply that have no result yet."""
     refused: dict[str, str] = field(default_factory=dict)
-    """The reasons why some of those tool calls must not be run, by id."""
+    """Why tool calls of the last reply must not be run, by id of the call."""
     started: dict[str, ToolStart] = field(default_factory=dict)
     """The calls that began and have no result, by id of the call."""
     call_ids: set[str] = field(default_factory=set)

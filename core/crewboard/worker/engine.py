@@ -271,7 +271,7 @@ class EngineLife(Life):
         return engine
 
     async def _open_session(self, engine: Engine, tools: TeamTools) -> None:
-        """Load the session of this conversation, and find out which texts it has; or begin a session if it cannot be.
+        """Load the session of this conversation, and find out which texts it has; else begin a new session.
 
         Raises:
             EngineError: No session could be begun.

@@ -69,7 +69,7 @@ class EngineProcess:
         self._tools: TeamTools | None = None
         self._relay: ApiRelay | None = None
         self.declaration: Path | None = None
-        """A file that declares an MCP server named as ours, or may, so that calls of it look like ours; None: none."""
+        """A file that may declare an MCP server with the name of ours, whose calls would look like ours; else None."""
         self._writes = False
         self.asks = itertools.count(1)
         """The numbers of the requests for permission that engines make in this run."""

@@ -410,7 +410,10 @@ class Turn:
         return news.result() if news.done() else None
 
     def end(self, ended: Ended, *, by_us: bool = False) -> Reply:
-        """Journal the end of the turn with its usage; return its last reply. `by_us`: the turn was cancelled."""
+        """Journal the end of the turn with its usage, and return its last reply.
+
+        `by_us` is True if the worker cancelled the turn, so that the API may have cut replies off.
+        """
         run_state = self._run_state
         self._note_taken()
         self._log.close_open("the engine did not tell the result")

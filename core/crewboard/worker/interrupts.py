@@ -31,10 +31,10 @@ CALM_SWEEP_INTERVAL = 15.0
 FIRST_DELAY = 0.5
 MAX_DELAY = 30.0
 RETRY_BUDGET = 120.0
-"""Seconds that all waits of one model call may take together, including those for a server that did not answer; after
-that the API is in an outage. Also those of one time in which files cannot be written.
+"""Seconds that all waits of one model call may take together, including those for a server that did not answer. What
+lasts longer is an outage of the API. The waits while files cannot be written have the same limit.
 
-One retry of a call is made in any case. `CREWBOARD_RETRY_BUDGET` overrides the number.
+One retry of a call is made in any case. `CREWBOARD_RETRY_BUDGET` overrides the number of seconds.
 """
 
 MAIL_TIMEOUT = 1.0
@@ -57,7 +57,7 @@ class WorkerExit(Exception):  # noqa: N818  as above
 
 
 class Interrupts:
-    """Watches signals, spec, requests and mailbox for one worker."""
+    """The watch over all that may interrupt one worker: signals, spec, requests and mailbox."""
 
     def __init__(self, run_state: RunState) -> None:
         self._run_state = run_state

@@ -158,7 +158,7 @@ class Life:
         await self._snapshots.take_at("begin")
 
     async def _work(self) -> None:
-        """Work on the assignment in progress until it has ended."""
+        """Work on the assignment in progress until it has ended, with an answer or an error."""
         raise NotImplementedError
 
     def _finish(self, reply: Reply) -> None:

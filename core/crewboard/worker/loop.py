@@ -136,7 +136,7 @@ class Loop(Life):
             self._model.settle_window()
 
     async def _work(self) -> None:
-        """Work on an assignment until it is answered."""
+        """Work on the assignment in progress until it has ended, with an answer or an error."""
         conversation = self._run_state.conversation
         while conversation.assignment is not None:
             try:

@@ -1,1 +1,1 @@
-"""The worker's client of the Messages API."""
+"""The worker's calls of the model by the Messages API: prompt, context window, retries, reading of replies."""

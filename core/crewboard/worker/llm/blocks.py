@@ -23,7 +23,7 @@ from crewboard.records.events import INCOMPLETE, NOT_RUN, CacheMiss
 from crewboard.store.files import MAX_LINE
 
 MAX_INPUT = 1024 * 1024
-"""Bytes that the input of one tool call may have: more than the most tokens of a reply can hold."""
+"""The most bytes of the input of one tool call: more than the longest reply can hold."""
 
 _MOST_TOKENS = 10**9
 """Tokens of one reply above which a server's count is taken for nonsense, and so for 0."""

@@ -100,7 +100,7 @@ _SAME_FAILURES = 3
 _LARGE = 100_000
 """Bytes above which a request may be too large for a server that has not answered any request in this run."""
 _SMALLEST_LIMIT = 16_000
-"""Bytes up to which no request counts as too large: the first one of an agent has half as many."""
+"""Bytes up to which no request counts as too large: the first request of an agent has about half as many."""
 _SAFE_SHARE = 0.8
 """Share of the size of a refused request up to which requests are sent: the limit of the server is below that size."""
 

@@ -143,9 +143,10 @@ class StaleThinkingError(ModelError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """One failed attempt: its `text` says what happened; try again, after at least `wait` seconds, if `retry`.
+    """One failed attempt to call the model.
 
-    `code` is the exit code if it is not tried again.
+    `text` says what happened. If `retry`, it may be tried again after at least `wait` seconds. `code` is the exit code
+    for the reason, if the call fails in the end.
     """
 
     text: str
@@ -249,7 +250,7 @@ def judge_credentials(error: Exception) -> Refusal:
 
 
 def _judge_connection(error: anthropic.APIConnectionError) -> Refusal:
-    """Return the refusal for a failed connection. It is retried unless the key or the URL is invalid."""
+    """Return the refusal for a failed connection. It is retried unless key, URL or redirects are the reason."""
     if isinstance(error.__cause__, httpx2.LocalProtocolError):
         # The error's own text holds the header, and so the key.
         text = "the API key cannot be sent: it contains a character that is not allowed in a header"

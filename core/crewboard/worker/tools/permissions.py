@@ -30,8 +30,8 @@ from crewboard.worker.tools.rules import (
 class Permit(NamedTuple):
     """The permission for a call.
 
-    `consumed` are ids of mail that the call's result stands for, so that it does not enter the conversation: that with
-    the operator's answer. `rule` is the rule that allowed the call or had the operator asked; None if there is none.
+    `consumed` has the id of the mail with the operator's answer, if the operator was asked: it need not enter the
+    conversation. `rule` is the rule that allowed the call or because of which the operator was asked, if there is one.
     `deviates` is True if the approved plan does not name the call.
     """
 

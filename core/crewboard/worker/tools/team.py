@@ -86,8 +86,8 @@ class SendExplorer(Input):
 _SENDING = asyncio.Lock()
 
 _TERMS = ("worktree", "effort", "thinking", "web", "host", "needs")
-"""The fields of `SpawnAgent` that become options of the hire as they are. An agent that exists keeps those that are not
-given."""
+"""The fields of `SpawnAgent` that become options of the hire as they are. For an agent that exists, only those that are
+given must be as it was hired."""
 
 
 class Broadcast(Input):
