@@ -25,7 +25,7 @@ DELIMITERS = 150
 
 BYTES_PER_TOKEN = 3
 MIN_WINDOW = 50_000
-"""The size of the window in tokens that is used while it is unknown: few models have a smaller one."""
+"""The size of the window in tokens that is assumed for mail while it is unknown."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def main(names: Sequence[str]) -> int:
     redaction.register_secrets(os.environ)
     given = dict(os.environ)
     for name in names:
-        # A worker forgets those of the API.
+        # The call before has removed the variables of the API, as a worker does.
         os.environ.update(given)
         with tempfile.TemporaryDirectory(prefix="crewboard-probe-") as folder:
             found = asyncio.run(_call(TeamDirectory(Path(folder).resolve() / ".crewboard" / "default"), name))

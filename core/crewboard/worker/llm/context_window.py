@@ -66,8 +66,8 @@ _NUMBER = re.compile(r"\d{1,3}(?:[.,'_\s]\d{3})+(?!\d)|\d+")
 
 _DOUBTED_SHARE = 0.25
 _NARROWING_SHARE = 0.5
-"""Shares of the window that a refused request must have for it to be maybe too long, and for the window to be taken as
-smaller than the request, if the refusal names no number that fits."""
+"""Shares of the window. A refused request of at least the first share may be too long. One of at least the second share
+also shows that the window is smaller than it. Both hold for a refusal that names no number that fits."""
 
 _REPLY_SHARE = 4
 _TRANSCRIPT_SHARE = 0.6

@@ -176,7 +176,7 @@ class Refusal:
     is_of_form: bool = False
     """True if the server gave a field or a kind of content as the reason, and so not the length."""
     status: int | None = None
-    """The HTTP status of the answer; None if there was no answer."""
+    """The HTTP status of the answer; None if there was none, or for an error within a stream that may be retried."""
     is_page: bool = False
     """True if the answer was a web page."""
     size: int = 0

@@ -194,7 +194,7 @@ def _require_plain_options(name: str, given: Sequence[str | None]) -> None:
     """
     options = [word for word in given if word is not None and word.startswith("-")]
     if name == "xargs":
-        # It may run a program with a command line that it makes itself, or one that runs another.
+        # It may put arguments in other places of the command line, or run a program that runs another one.
         places = any(re.match(r"-\w*[IiJ]|--replace", word) for word in options)
         unclear = places or any(posixpath.basename(word or "") in _WRAPPERS for word in given)
     elif name == "env":

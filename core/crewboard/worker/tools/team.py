@@ -195,7 +195,7 @@ async def send_explorer(context: Context, given: SendExplorer) -> Outcome:
     it reads does not fill your conversation. For questions that take many files; look yourself for the rest. It writes
     and runs nothing, draws on your budget and ends with you.
     """
-    # Derived, as above.
+    # Derived, so that the same call after a crash finds the explorer that it sent.
     prompt_id = mailbox.derived_id(context.name, context.tool_use_id, "prompt")
     # Calls of one reply run at the same time, and two hires would choose the same name.
     async with _SENDING:
