@@ -78,19 +78,19 @@ class StaticLines(Widget):
 
 
 def follow_words(pane: LineView | LineList, key: str) -> str:
-    """Describe whether a pane follows its end, with the `key` that switches it."""
+    """Return `follow:on` or `follow:off` for a pane; after the `key` that switches it, while the pane has the focus."""
     words = f"follow:{'on' if pane.follow else 'off'}"
     return f"{key} {words}" if pane.has_focus else words
 
 
 MOST_OF_SELECTION, MOST_OF_APP = 6, 5
-"""Keys in the footer: those of what is selected, at the left, and those of the whole dashboard, at the right."""
+"""The most keys in the footer: for the selection, at the left, and for the whole dashboard, at the right."""
 
 _OF_APP = ("app.next", "view.tab", "request.next", "view.filter", "app.palette", "app.help")
-"""The keys at the right of the footer, before the one that leads out."""
+"""The ids of the dashboard's keys at the right of the footer. The key that leaves the screen follows them."""
 
 _MORE = "view.menu"
-"""The last key of the selection: it opens the list of all of them."""
+"""The id of the last key at the left of the footer. It opens the menu of all that can be done with the selection."""
 
 _WAYS_OUT = (
     "view.back",
@@ -102,14 +102,14 @@ _WAYS_OUT = (
     "palette.leave",
     "app.leave",
 )
-"""The keys that lead out, the one that is shown first."""
+"""The ids of the keys that leave a screen. The footer shows the first of them that works."""
 
 _FIRST = 3
-"""Keys of the selection at least that are kept longer than those of the dashboard when space is short."""
+"""The least number of keys for the selection that are kept longer than those of the dashboard when space is short."""
 
 
 def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
-    """Return the keys that do something on `screen` now, and how each is pressed."""
+    """Return each key that does something on `screen` now, with the label that fits there, and its names: `j ↓`."""
     labels: Mapping[str, str] = getattr(screen, "key_labels", {})
     ascii_only = bool(getattr(screen.app, "ascii_only", False))
     show = partial(show_key, ascii_only=ascii_only)
@@ -128,7 +128,7 @@ def working_keys(screen: Screen[Any]) -> list[tuple[Key, str]]:
 
 
 async def press(app: App[Any], screen: Screen[Any], ident: str) -> None:
-    """Run the action of key `ident` on `screen` if it is available, as a click on it does."""
+    """Run the action of the key with the id `ident` on `screen`; do nothing if it is not available."""
     for active in screen.active_bindings.values():
         if active.binding.id == ident and active.enabled:
             await app.run_action(active.binding.action, active.node)
@@ -136,12 +136,12 @@ async def press(app: App[Any], screen: Screen[Any], ident: str) -> None:
 
 
 class Footer(Struct, frozen=True):
-    """The keys of a screen: those of what is selected, and those of the whole dashboard."""
+    """The keys of a screen, each as a line: for the selection, and for the whole dashboard."""
 
     of_selection: tuple[Line, ...] = ()
     of_app: tuple[Line, ...] = ()
     of_body: tuple[Line, ...] = ()
-    """Those that the screen shows in its body."""
+    """The keys that the screen shows in its body, and not in the footer."""
     first: int = _FIRST
     """The number of keys of the selection that are kept longer than those of the dashboard."""
 
@@ -153,7 +153,10 @@ class Footer(Struct, frozen=True):
         return spread(*_sides(self, width), width)
 
     def line_with(self, help_text: str, ident: str, width: int) -> Line:
-        """Return the help of what is under the pointer beside the keys of the side on which the key `ident` stands."""
+        """Return the footer with a help text in the place of the keys on one side.
+
+        `ident` is the id of the key that the text explains: the keys on its side stay.
+        """
         left, right = _sides(self, width)
         text = one_line(help_text)
         if any(span.key == ident for span in left):
@@ -161,7 +164,7 @@ class Footer(Struct, frozen=True):
         return spread((Span(" "), Span(clip(text, width - width_of(right) - 2), "info")), right, width)
 
     def lines_of(self, text: str, tone: str, width: int) -> list[Line]:
-        """Return a message in the place of the keys of the selection, in more lines if it is long."""
+        """Return the footer with a message in place of the keys for the selection, in several lines if it is long."""
         glyph = _GLYPHS.get(tone.split(maxsplit=1)[0], "")
         *above, last = wrap(f"{glyph} {text}" if glyph else text, max(10, width - 2))[:MOST_OF_MESSAGE]
         sides = [_side_by_side(pieces, pieces) for pieces in (self.of_app, self.of_app[-2:])]
@@ -181,7 +184,7 @@ _GLYPHS = {"success": "✓", "error": "✗"}
 
 @lru_cache(maxsize=4)  # it is shown again with each reading of the team
 def _sides(footer: Footer, width: int) -> tuple[Line, Line]:
-    """Return those keys of the selection and of the dashboard for which there is room."""
+    """Return the keys for the selection and those of the dashboard for which there is room."""
     left, right = footer.of_selection, footer.of_app
     kept: set[Line] = set()
     longest, first = left[:_FIRST], left[_FIRST : footer.first]
@@ -193,12 +196,15 @@ def _sides(footer: Footer, width: int) -> tuple[Line, Line]:
 
 
 def _side_by_side(pieces: Iterable[Line], kept: Container[Line]) -> Line:
-    """Return those of the pieces that are kept, each after a blank and before one."""
+    """Join the pieces that are in `kept`, each between two blanks."""
     return tuple(span for piece in pieces if piece in kept for span in (Span(" "), *piece, Span(" ")))
 
 
 def footer_of(screen: Screen[Any], in_body: Sequence[str] = (), filled: str = "") -> Footer:
-    """Return the keys of a screen: those `in_body`, and those of the footer; the key `filled` stands out."""
+    """Return the footer of a screen.
+
+    `in_body` has the ids of keys that the screen shows in its body. The key with the id `filled` has a coloured ground.
+    """
     shown = [(key, pressed.split()[0]) for key, pressed in working_keys(screen) if key.footer is not None and key.label]
     shown.sort(key=lambda pair: pair[0].footer or 0)
     pieces: dict[str, Line] = {
@@ -226,14 +232,17 @@ VIEWS = {
 """The titles of the numbered views by their modes, in the order of their keys."""
 
 _BEHIND = {"rules": "Rules", "absence": "While away", "hosts": "Hosts"}
-"""Titles of views that have a tab while they are shown."""
+"""The titles of the views that have a tab only while they are shown."""
 
 _SHORT = {"needs": "Needs"}
 """Shorter titles, so that most fit on 60 columns."""
 
 
 def tabs_line(view: TeamView, current: str, width: int, pressed: Pressed = default_key) -> Line:
-    """Return the views with their counts; when space is short, only the keys of the last ones."""
+    """Return the tabs of the views, with the counts of new mail and of needs.
+
+    When space is short, only the keys of the last views are shown.
+    """
     new_mail = sum(view.unread.get(name, 0) for name in operator_mailboxes(view.names))
     counts = {"inbox": new_mail, "needs": len(view.needs)}
     full = VIEWS | ({current: _BEHIND[current]} if current in _BEHIND else {})
@@ -281,10 +290,10 @@ _WORDS_FROM = 90
 
 
 _MORE_WIDTH = 6
-"""Cells for the number of those that there is no room to name."""
+"""Cells for the number of the needs that are not named, because there is no room."""
 
 _SOME_WORDS = 20
-"""Below this width for the summary, the effect of the need is omitted."""
+"""The least cells to which the summary of a need is shortened. In less room, the end of the line is cut instead."""
 
 
 def alert_line(  # noqa: PLR0913  all that decides which keys and words have a place in it
@@ -299,11 +308,14 @@ def alert_line(  # noqa: PLR0913  all that decides which keys and words have a p
     own_keys: bool = True,
     is_told: bool = False,
 ) -> Line:
-    """Return the most urgent need with its keys, else file damage, else a first step, else "nothing needs you".
+    """Return the alert bar: the first of these that applies.
 
-    `opens` is True if the key for the next need opens this one, `acts` if the need's own keys already work on it.
-    Without `own_keys`, only the key for the next need is shown. If the need `is_told` elsewhere on the screen, only its
-    effects are shown, and which need comes next.
+    Trouble with the place where the team is kept, the most urgent need with its keys, a problem of the team, a first
+    step on an empty team, a supervisor that is gone, or "nothing needs you".
+
+    `opens` is True if the key for the next need opens this need, `acts` if the need's own keys already work on it.
+    Without `own_keys`, only the key for the next need is shown. If the need `is_told` elsewhere on the screen, the bar
+    shows only the effects of the need, and which need comes next.
     """
     view = snapshot.view
     if problem := trouble(snapshot, width):
@@ -329,7 +341,10 @@ def alert_line(  # noqa: PLR0913  all that decides which keys and words have a p
 
 
 def others_line(view: TeamView, shown: str | None, now: float, width: int, pressed: Pressed) -> Line:
-    """Return who waits beside the need `shown` on its page, without red: first what the key for the next need opens."""
+    """Return the needs other than the one with the key `shown`, for the page of that need.
+
+    The one that the key for the next need opens comes first.
+    """
     at = next((at for at, need in enumerate(view.needs) if need.key == shown), -1)
     others = [*view.needs[at + 1 :], *view.needs[: max(at, 0)]]
     if not others:
@@ -350,7 +365,7 @@ def others_line(view: TeamView, shown: str | None, now: float, width: int, press
 
 
 def trouble(snapshot: "Snapshot", width: int) -> str:
-    """Return what is wrong with where the team is kept; empty if nothing is."""
+    """Return what is wrong with the disk or database of the team, or why the last reading failed; empty if nothing."""
     unread = snapshot.problem
     if away := away_for(snapshot):
         # The part that fits, and first for how long its database is away.
@@ -385,7 +400,7 @@ def _worst(view: TeamView, now: float, width: int, pressed: Pressed, keys: Line,
 
 
 def _need_in(need: Need, now: float, before: Line, after: Line, right: Line, width: int) -> Line:
-    """Return a need in what is left of a line between other parts of it."""
+    """Return the line of a need: `before`, agent, summary and age, `after`, and `right` at the end of the line."""
     look = NEED_LOOKS[need.kind]
     left = (*before, Span(f" {look.glyph} ", look.tone), say(need.agent, look.tone), Span(" "))
     end = (Span(f" · {format_age(now - need.since)}", "dim"), *after)
@@ -395,9 +410,10 @@ def _need_in(need: Need, now: float, before: Line, after: Line, right: Line, wid
 
 
 def keys_of_need(need: Need, view: TeamView, pressed: Pressed, *, words: bool, acts: bool) -> Line:
-    """Return the keys that answer a need, each with its word: an arrow shows that it must be opened before they work.
+    """Return the keys that answer a need, each with its label, if there is room for `words`.
 
-    Without room for all `words`, that is the first one, if it `acts` now.
+    Without that room, only the first key is returned, and none unless the keys `act` now. Before keys that work only
+    once the need is open, there is an arrow.
     """
     if need.agent == SYSTEM and need.kind == "failed":
         return ()  # a supervisor is not an agent: the need shows the command that replaces it
@@ -418,30 +434,30 @@ _URGENT = tuple(LOOKS[state] for state in URGENT)
 _REST = (*(LOOKS[state] for state in URGENCY if state not in URGENT), SEEN_DEATH)
 _STATE_WORDS_FROM = 100
 _FILLED = 2
-"""Needs with a coloured background in the bar: only a danger has one too."""
+"""The most counts in the status bar that have a coloured ground."""
 
 _OPERATOR_WIDTH = 12
 _BETWEEN = "  "
 
 
 class Badges(Struct, frozen=True):
-    """Counts that the status bar shows in addition to the snapshot."""
+    """What the status bar shows in addition to the snapshot."""
 
     read_only: bool = False
     root: bool = False
     posix: bool = False
-    """True without what only Linux has."""
+    """True on a system that lacks what only Linux has."""
     foreign: bool = False
     offline: bool = False
     """True if agents hired from here use the offline model, while none is running yet."""
     others: tuple[str, ...] = ()
-    """Names of the others who have the dashboard open."""
+    """The names of the other users who have the dashboard open."""
     reversed: frozenset[str] = frozenset()
-    """The kinds of needs whose counts are reversed."""
+    """The kinds of needs whose counts are shown in reversed colours."""
 
 
 class _Piece(Struct, frozen=True):
-    """A part of the bar; the lower its rank, the longer it is kept when space is short."""
+    """A part of the status bar; the lower its rank, the longer it is kept when space is short."""
 
     rank: int
     spans: tuple[Span, ...]
@@ -449,7 +465,7 @@ class _Piece(Struct, frozen=True):
 
 
 def strip_line(snapshot: "Snapshot", badges: Badges, width: int) -> Line:
-    """Return the bar in `width` cells: urgent parts are kept longest, then warnings, then the rest."""
+    """Return the status bar in `width` cells: urgent parts are kept longest, then warnings, then the rest."""
     view = snapshot.view
     counts = Counter(look_of(agent) for agent in view.agents)
     # How many agents wait for the API, and when the first of them tries again.

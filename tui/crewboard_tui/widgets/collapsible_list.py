@@ -19,8 +19,8 @@ _INDENT = "  "
 class CollapsibleRow(Struct, frozen=True):
     """One row: its line, lines that are always shown, and a function that returns the unfolded lines.
 
-    Of a row that may be one of thousands, `head` is a function that makes its line once it is looked at. `texts` are
-    the full text for searching and copying: parts, so that long ones are not kept twice.
+    `head` may be a function that makes the line when the row is first shown, for lists of thousands of rows. `texts`
+    are the full text for searching and copying: parts, so that long ones are not kept twice.
     """
 
     key: str
@@ -31,12 +31,12 @@ class CollapsibleRow(Struct, frozen=True):
 
     @property
     def line(self) -> Line:
-        """Return its line."""
+        """Return the line of the row, made now if `head` is a function."""
         return self.head() if callable(self.head) else self.head
 
     @property
     def text(self) -> str:
-        """Return the full text."""
+        """Return the parts of the full text, each on a line of its own."""
         return "\n".join(filter(None, self.texts))
 
     def has(self, wanted: str) -> bool:
@@ -55,14 +55,14 @@ class CollapsibleList(LineList):
         self._marks = marks
         self._folds: Sequence[CollapsibleRow] = ()
         self._places: list[CollapsibleRow] = []
-        """The entry that each line belongs to."""
+        """The row that each line belongs to."""
         self._made: dict[str, tuple[CollapsibleRow, bool, list[Line]]] = {}
-        """The lines of the entries that were looked at, by key, with the entry, and whether it was unfolded."""
+        """The lines of the rows that were shown, by key, each with the row, and True if it was unfolded."""
         self._unfolded: set[str] = set()
 
     @property
     def copied(self) -> str:
-        """Return the full text of the entry under the cursor, for copying."""
+        """Return the full text of the row under the cursor, for copying; empty if there is none."""
         return self._here.text if self._here is not None else ""
 
     @property
@@ -71,14 +71,20 @@ class CollapsibleList(LineList):
         return False
 
     def begin(self, *, follows: bool, unfolded: Iterable[str] = ()) -> None:
-        """Start with new content: at its end if it follows, else at its top; all but `unfolded` is folded."""
+        """Start with new content: at its end if the list `follows` its end, else at its top.
+
+        All rows are folded, except those with the keys `unfolded`.
+        """
         self.restart()
         self._unfolded = set(unfolded)
         self.follows = self.follow = follows
         self.scroll_to(y=0, animate=False, force=True)
 
     def read(self, folds: Sequence[CollapsibleRow], nothing: str, head: Line | None = None) -> None:
-        """Show these entries. Lines are made of those that are looked at, and are another object than before."""
+        """Show these rows below the column heads `head`, or the text `nothing` if there are none.
+
+        The lines of a row are made when it is first shown, and are the same objects as long as the row is the same.
+        """
         self._folds = folds
         keys: list[str] = []
         lines: list[tuple[CollapsibleRow, int]] = []
@@ -100,7 +106,7 @@ class CollapsibleList(LineList):
     def _lines_of(
         self, fold: CollapsibleRow, before: Mapping[str, tuple[CollapsibleRow, bool, list[Line]]]
     ) -> list[Line]:
-        """Return the lines of an entry; those from `before` if it is the same."""
+        """Return the lines of a row, from `before` if they were made for the same row."""
         unfolded = fold.key in self._unfolded
         found, was_unfolded, lines = self._made.get(fold.key) or before.get(fold.key) or (None, False, [])
         if found is not fold or was_unfolded != unfolded:
@@ -116,7 +122,7 @@ class CollapsibleList(LineList):
 
     @property
     def key_labels(self) -> Mapping[str, str]:
-        """Return the labels of the fold keys while rows are unfolded."""
+        """Return the labels, by id, of the keys that fold: for an unfolded row, and once all rows are unfolded."""
         here = self._here is not None and self._here.key in self._unfolded
         return {**({"fold.turn": "fold"} if here else {}), **({"fold.all": "fold all"} if self._is_whole else {})}
 
@@ -126,7 +132,7 @@ class CollapsibleList(LineList):
 
     @property
     def _is_whole(self) -> bool:
-        """Return True if every entry is unfolded."""
+        """Return True if all rows that can be unfolded are."""
         return self._can_unfold <= self._unfolded
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -142,7 +148,7 @@ class CollapsibleList(LineList):
         self.action_turn()
 
     def action_turn(self) -> None:
-        """Unfold the entry under the cursor, or fold it."""
+        """Unfold the row under the cursor, or fold it."""
         if self._here is None or self._here.body is None:
             return
         key = self._here.key
@@ -157,7 +163,7 @@ class CollapsibleList(LineList):
             self.scroll_to(y=wanted, animate=False, force=True)
 
     def action_turn_all(self) -> None:
-        """Unfold all entries; fold all if they already are."""
+        """Unfold all rows; fold all if they already are unfolded."""
         key = self._here.key if self._here else None
         self.select(key)
         self._unfolded = set() if self._is_whole else self._can_unfold
@@ -174,7 +180,7 @@ class CollapsibleList(LineList):
 
     @property
     def whole_in_sight(self) -> set[str]:
-        """Return the keys of the entries all of whose lines stand on the screen."""
+        """Return the keys of the rows all of whose lines are on the screen."""
         top = self.scroll_offset.y
         shown = self._places[top : top + self.size.height]
         cut = [*self._places[:top], *self._places[top + len(shown) :]]

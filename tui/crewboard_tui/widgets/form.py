@@ -23,7 +23,7 @@ from crewboard_tui.widgets.painter import Painter
 
 
 class Select(Widget, can_focus=True):
-    """A field with one of several values, each shown by its label."""
+    """A field with one of several values. `options` are pairs of a value and the label that is shown for it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("choice")]
     at: reactive[int] = reactive(0)
@@ -173,7 +173,10 @@ class Section(Widget):
 
 
 class Fold(Checkbox):
-    """A rule that shows the fields below it, or their values in short; `key` does that, and is shown at its end."""
+    """A rule that opens and closes a group of fields. While it is closed, it shows their values in short.
+
+    `key` is how the key that opens and closes it is pressed: it is named at the end of the rule.
+    """
 
     def __init__(self, label: str, key: str, **kwargs: Any) -> None:
         super().__init__(label, **kwargs)
@@ -181,7 +184,7 @@ class Fold(Checkbox):
         self._short = ""
 
     def sum_up(self, text: str) -> None:
-        """Set the values in short."""
+        """Set the short text of the values, which is shown while the fields are closed."""
         if text != self._short:
             self._short = text
             self.refresh()

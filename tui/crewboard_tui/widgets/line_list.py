@@ -30,10 +30,10 @@ FLASH = 0.6
 """Seconds for which the glyph of a row is reversed after it changed."""
 
 _SURE = frozenset({*string.printable, *(look.glyph for look in (*LOOKS.values(), SEEN_DEATH)), "✓", "…", "—"})
-"""Characters that each terminal shows in one cell, as far as its frames are straight."""
+"""Characters that every terminal shows in one cell."""
 
 _HEADS = {"state": "urgency", "agent": "name", "mem": "memory", "✉": "mail", "@": "mail"}
-"""The sort keys of columns whose heads have other words, in ASCII too."""
+"""The sort keys of the columns whose heads are not the name of the sort key, by head; also by a head in ASCII."""
 
 _LEFT = 1
 """The left button of a mouse."""
@@ -42,21 +42,21 @@ T = TypeVar("T")
 
 
 class Order(Struct, frozen=True):
-    """The order of a list: the name of a sort key, and the direction."""
+    """The order of a list: the name of a sort key, empty for a list that has none, and the direction."""
 
     by: str = ""
     reverse: bool = False
 
 
 class Row(Struct, frozen=True):
-    """A line and the key of what it shows."""
+    """A line of a list, and the key of the item that it shows; the key is empty if it shows none."""
 
     key: str
     line: Line
 
 
 class LazyRows(Sequence[Row]):
-    """The rows of a long list, whose lines are only made of those that are looked at."""
+    """The rows of a long list. A line is made only when its row is asked for."""
 
     def __init__(self, keys: list[str], line_of: Callable[[int], Line]) -> None:
         self.keys = keys
@@ -131,7 +131,7 @@ class LineList(ScrollView, can_focus=True):
             self.key = key
 
     class Marked(_ListMessage):
-        """The marks have changed; the rows show that once they are shown anew."""
+        """Sent when the marks have changed. The receiver must call `show` again, so that the rows show them."""
 
     class Reordered(_ListMessage):
         """The sort order or the columns changed. The receiver must call `show` again."""
@@ -184,7 +184,7 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def head(self) -> Line | None:
-        """Return the heads of the columns, which stand in the rule."""
+        """Return the heads of the columns, which the rule above the list shows; None if it has none."""
         return self.rule.head
 
     @property
@@ -195,16 +195,16 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def shown_marks(self) -> list[str]:
-        """Return the marked rows that the list shows."""
+        """Return the keys of the marked rows that the list shows."""
         return [key for key in self.keys if key in self.marked] if self.marked else []
 
     @property
     def targets(self) -> list[str]:
-        """Return the rows that a key acts on: those that are marked and shown, else the one under the cursor."""
+        """Return the keys of the rows that an action is for: marked and shown, else the one under the cursor."""
         return self.shown_marks or ([self.selected] if self.selected else [])
 
     def unmark(self, keys: Iterable[str]) -> None:
-        """Remove the marks that are shown, if at least one is on one of `keys`."""
+        """Remove the marks of all shown rows, if one of these has a key in `keys`."""
         shown = set(self.shown_marks)
         if not shown.isdisjoint(keys):
             self.marked -= shown
@@ -261,7 +261,10 @@ class LineList(ScrollView, can_focus=True):
         self._keep_visible()
 
     def note_glyphs(self, glyphs: Mapping[str, str]) -> None:
-        """Reverse for a moment the first glyph of each row whose glyph is another one than at the last call."""
+        """Reverse for a moment the first glyph of each row whose glyph has changed since the last call.
+
+        `glyphs` are by the keys of the rows.
+        """
         if glyphs is self._glyphs:
             return
         before, self._glyphs = self._glyphs, glyphs
@@ -278,7 +281,7 @@ class LineList(ScrollView, can_focus=True):
                 self.refresh(Region(1, y, 1, 1))
 
     def empty_rows(self, text: str) -> list[Row]:
-        """Return what an empty list shows, in the middle: each part of the text, up to a `; `, on a line of its own."""
+        """Return the rows that an empty list shows: the text in the middle, broken after each `; `."""
         # Textual derives the width from all widgets above: once, and not for each line.
         width = self.row_width
         if not width:
@@ -302,7 +305,7 @@ class LineList(ScrollView, can_focus=True):
         self.select(key)
 
     def restart(self) -> None:
-        """Reset the guard against moved rows: the user chose to see something else."""
+        """Put the cursor on the first row and stop following, for new content: no row counts as moved by itself."""
         self.selected, self._at = None, 0
         self.follow = False
 
@@ -359,7 +362,7 @@ class LineList(ScrollView, can_focus=True):
 
     @property
     def has_more_columns(self) -> bool | None:
-        """Return True if the list can show more columns, None if it can on a narrower terminal only."""
+        """Return True if the list can show more columns, None if only on a wider terminal, False if it has no more."""
         return False
 
     @property
@@ -374,7 +377,10 @@ class LineList(ScrollView, can_focus=True):
             self.order = Order(by, reverse=chosen != by)
 
     def in_order(self, items: Iterable[T], name: Callable[[T], str], rank: Callable[[T], Any]) -> list[T]:
-        """Return items by `rank` in the chosen direction; in the previous order while the user moves in the list."""
+        """Return items by `rank` in the chosen direction; in the previous order while the user moves in the list.
+
+        `name` returns the key of an item.
+        """
         by_name = {name(item): item for item in sorted(items, key=rank)}
         wanted = list(by_name)[::-1] if self.order.reverse else list(by_name)
         moves = monotonic() - self._touched_at < SETTLE
@@ -492,7 +498,7 @@ class LineList(ScrollView, can_focus=True):
                 self.action_open()
 
     def _sorted_by(self, head: str) -> str | None:
-        """Return the order that the column with this head is sorted by; None if it is none to sort by."""
+        """Return the sort key of the column with this head; None if the list cannot be sorted by it."""
         named = {
             word: by for by in self._sorts for word in (by.lower(), *(w for w, each in _HEADS.items() if each == by))
         }
@@ -500,7 +506,7 @@ class LineList(ScrollView, can_focus=True):
         return named.get(head) or named.get(head[:-1])
 
     def help_at(self, at: Offset) -> str:
-        """Return what a click on this place of the screen does, if the head of a column is there; else nothing."""
+        """Return what a click does at a place of the screen, if a head that sorts is there; else an empty text."""
         is_rule = at.y == self.region.y and bool(self.styles.padding.top)
         by = self._sorted_by(self.rule.word_at(at.x - self.region.x).lower()) if is_rule else None
         if by is None:
@@ -524,7 +530,10 @@ class LineList(ScrollView, can_focus=True):
 
 
 def marks_of(rows: LineList) -> str:
-    """Return the number of marked rows, and how many of those are left out and do not count; empty without marks."""
+    """Return how many rows are marked, and how many of them are not shown: ` · 3 marked (1 not shown)`.
+
+    The text is empty without marks. Marked rows that are not shown are not acted on.
+    """
     hidden = len(rows.marked) - len(rows.shown_marks)
     left_out = f" ({hidden} not shown)" if hidden else ""
     return f" · {len(rows.marked)} marked{left_out}" if rows.marked else ""

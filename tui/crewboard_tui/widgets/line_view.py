@@ -14,7 +14,10 @@ from crewboard_tui.widgets.painter import Painter, Rule, set_height
 
 
 class LineView(ScrollView, can_focus=True):
-    """Shows lines and scrolls. With `follow`, the last line stays visible; with `follows`, it does so at first."""
+    """Shows lines and scrolls.
+
+    With `follows`, it can follow its end, and does so at first. While `follow` is True, the last line stays visible.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("log")]
 
@@ -38,7 +41,7 @@ class LineView(ScrollView, can_focus=True):
 
     @property
     def in_sight(self) -> range:
-        """Return the numbers, from 0, of the lines that stand on the screen."""
+        """Return the numbers, from 0, of the lines that are on the screen."""
         if not self.is_on_screen:
             return range(0)
         content = self.content_region
@@ -62,7 +65,7 @@ class LineView(ScrollView, can_focus=True):
                 self.refresh(Region(0, y, self.size.width, 1))
 
     def restart(self) -> None:
-        """Start with new content: at the top, or at the end if it follows."""
+        """Start with new content: at the top, or at the end if the view follows its end."""
         self.follow = self.follows
         self.scroll_to(y=0, animate=False, force=True)
 

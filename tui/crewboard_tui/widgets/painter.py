@@ -1,10 +1,10 @@
 """Paint lines into Textual strips in the theme's colours, and screens once per key, only where they changed.
 
-How screens paint otherwise than Textual does it is here, and in `BaseScreen`. Once Textual has what
+All that paints otherwise than Textual does is here and in `BaseScreen`. Once Textual has what
 `docs/decisions/textual.patch` proposes, `TouchedCompositor` and `hold_paint` can go.
 
-Tones are not component classes: a stylesheet computes those for each widget at every change of focus or size, which
-took half of the time to the first picture.
+Tones are not component classes: for these, a stylesheet computes styles for each widget at every change of focus or
+size, which took half of the time to the first picture.
 """
 
 # ruff: noqa: SLF001  it reaches into Textual
@@ -70,13 +70,13 @@ TONES = {
 }
 
 CODE = {"keyword": "accent", "string": "success", "comment": "muted", "number": "warning", "definition": "info"}
-"""The colours of the tones of code."""
+"""The theme colours of highlighted code, by tone."""
 
 QUIET_ROUNDS = 4
 """Rounds of the event loop without a message, from the focused widget up to the app, after which a key is handled."""
 
 SWITCHED = 0.05
-"""Seconds after which a view that was switched to is painted although it is not complete, as Textual does always."""
+"""Seconds after which a newly shown view is painted even if it is not complete: as long as Textual always waits."""
 
 MOST_ROUNDS = 64
 """Rounds after which the screen is painted in any case."""
@@ -90,9 +90,9 @@ _FLAT = {ord("\n"): " ", ord("\t"): " "}
 
 
 class TouchedCompositor(Compositor):
-    """Renders only what is seen, of a partial update only the lines that it touches.
+    """Renders only what is visible, and in a partial update only the lines that changed.
 
-    Textual's own renders all widgets in the box around these, also the containers that others cover.
+    Textual's own compositor renders all widgets in the box around the changes, also containers that others cover.
     """
 
     def __init__(self) -> None:
@@ -133,9 +133,9 @@ def _without_cells_before(update: ChopsUpdate) -> ChopsUpdate:
 def _parts_seen(
     touched: Iterable[Region], shown: Mapping[Widget, tuple[Region, Region]]
 ) -> dict[Widget, tuple[Region, Region]]:
-    """Return the widgets that are seen in the touched regions, each with its region and the clip of its lines there.
+    """Return the widgets that are visible in the touched regions, each with its region and the clip of its lines there.
 
-    `shown` begins with the widgets in front. What is behind a widget is not seen.
+    `shown` begins with the widgets in front. What is behind a widget is not visible.
     """
     parts, left = {}, dict[int, int]()
     # The cells of each line, as bits.
@@ -179,13 +179,13 @@ def hold_paint(app: App[Any]) -> Callable[[], None]:
 
 
 def call_in_screen(app: App[Any], callback: Callable[[], None]) -> None:
-    """Call `callback` once the current screen has handled its messages; at once if it handles none any more."""
+    """Call `callback` once the current screen has handled its messages; at once if no screen handles any."""
     if not any(screen.call_later(callback) for screen in app.screen_stack[-1:]):
         callback()
 
 
 async def paint_settled(screen: Screen[Any]) -> None:
-    """Paint a screen after the messages that are on their way were handled: each step takes one round of the loop."""
+    """Paint a screen once the messages on their way from the focused widget up to the app are handled."""
     pumps, quiet = list((screen.focused or screen).ancestors_with_self), 0
     for _ in range(MOST_ROUNDS):
         await asyncio.sleep(0)
@@ -196,7 +196,7 @@ async def paint_settled(screen: Screen[Any]) -> None:
 
 
 def forget_painted(screen: Screen[Any]) -> None:
-    """Drop the painted lines of a screen that is no longer seen, also those that Textual keeps of each part."""
+    """Drop the painted lines of a screen that is no longer shown, also those that Textual keeps for each widget."""
     for part in screen.walk_children(Widget):
         part._styles_cache.clear()
         painter = getattr(part, "_painter", None)
@@ -205,7 +205,10 @@ def forget_painted(screen: Screen[Any]) -> None:
 
 
 def binding_of(screen: Screen[Any], key: str) -> ActiveBinding | None:
-    """Return what `active_bindings` says about one key, without asking of all others whether they work."""
+    """Return the active binding of one key on a screen, as in `active_bindings`, without checking all other keys.
+
+    None if no binding of the key is offered there.
+    """
     found = [
         ActiveBinding(node, binding, bool(state), binding.tooltip)
         for node, bindings in screen._modal_binding_chain
@@ -216,7 +219,10 @@ def binding_of(screen: Screen[Any], key: str) -> ActiveBinding | None:
 
 
 def set_height(view: ScrollView, lines: int) -> None:
-    """Set the number of lines that a view scrolls. Unless its own height follows, the screen keeps its layout."""
+    """Set the number of lines that a view scrolls.
+
+    The screen is laid out again only if the view's own height depends on that number.
+    """
     size = Size(0, lines)
     if view.virtual_size == size:
         return
@@ -243,7 +249,7 @@ class Painter:
     def strip(self, content: Line, width: int, *, under: str = "", before: Line = ()) -> Strip:
         """Paint one line in exactly `width` cells, with an ellipsis if it is longer, after the spans `before`.
 
-        `under` is the tone of the background, such as the cursor's. A line that scrolls is painted once.
+        `under` is the tone of the background, such as the cursor's. The same line object is not painted again.
         """
         base = self._base()
         follows_from = (base, width, under, self._widget.app.theme)
@@ -260,7 +266,7 @@ class Painter:
 
     @property
     def look(self) -> object:
-        """Return what the colours follow from."""
+        """Return a value that changes when the colours of the widget may have changed."""
         return self._base(), self._widget.app.theme
 
     def paint(self, content: Line, width: int) -> Strip:
@@ -328,7 +334,7 @@ class Rule:
     """The rule above a pane, in the line that its style keeps free at the top: title, column heads, a text.
 
     The rule is heavy while the pane, or a part of it, has the focus. The pane puts it above its lines (`above`).
-    Textual paints a pane again when the focus comes or goes; one of several parts does that itself (`paint`).
+    Textual paints a pane again when the focus comes or goes; a pane of several parts must call `paint` then.
     """
 
     def __init__(self, pane: Widget) -> None:
@@ -354,7 +360,7 @@ class Rule:
         self._pane.refresh(Region(-left, -top, self._pane.outer_size.width, 1))
 
     def above(self, strips: list[Strip], crop: Region) -> list[Strip]:
-        """Return the lines of the pane with the rule in the first one, if the style keeps that free."""
+        """Return the lines of the pane with the rule in the first one, if the style keeps that line free."""
         if crop.y == 0 and strips and self._pane.styles.padding.top:
             strips[0] = self._strip().crop(crop.x, crop.right)
         return strips

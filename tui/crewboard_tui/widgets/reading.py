@@ -1,4 +1,4 @@
-"""The lines of a text that stood on the screen, and what a yes shows first of a text of which some did not."""
+"""Track which lines of a text were on the screen, and hold back an answer until all of them were."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from crewboard_tui.widgets.line_view import LineView
 
 TO_LOOK = 0.7
-"""Seconds within which a key does nothing more after it has shown lines: two presses by habit are quicker."""
+"""Seconds after a key has shown new lines in which no key answers: two presses by habit are quicker."""
 
 _MOST_TRIES = 3
-"""Presses that show a line which is unread again each time, because its text changes; the next is a second press."""
+"""Presses that show the same line, unread again each time because its text changes, before a second press answers."""
 
 _WHOLE = 100
 """Percent of a text all of whose lines were on the screen."""
@@ -29,24 +29,24 @@ _WHOLE = 100
 class Passage(Struct, frozen=True):
     """A passage of a text, in lines of the width of its pane. Its name is the same at each width and in each dashboard.
 
-    What changes under one name, such as an age, need not be read again once all of it was on the screen.
+    If all of a passage was read, it stays read when its text changes under the same name, as an age does.
     """
 
     name: str
     lines: Sequence[Line]
     place: range = range(0)
-    """The lines of the text that it shows, counted from 1; none if it shows something else."""
+    """The numbers, from 1, of the lines of the text that the passage shows; empty if it shows something else."""
     gutter: int = 0
-    """Characters at the left of each line that are no part of the text, as its number."""
+    """Characters at the left of each line that are no part of the text, such as its number."""
 
 
 def named(request: "Request", what: str) -> str:
-    """Return the name of a passage of a request in this version, as it came or as its approver edited it."""
+    """Return the name of the passage `what` of a request. It is another one for each version and for an edited one."""
     return f"{request.id} {request.sha256} {'' if request.edited is None else 'edited '}{what}"
 
 
 class _Place(Struct, frozen=True):
-    """The places of the characters of a line in its passage."""
+    """The place of a line in the text of its passage; `shown` is that of the `ShownPassage`."""
 
     shown: bytearray
     start: int
@@ -58,11 +58,11 @@ class _Place(Struct, frozen=True):
 
 
 class ReadText:
-    """The text in a pane of a screen, and which of it stood on the screen.
+    """The text in a pane of a screen, and which of its characters were on the screen.
 
-    That is kept by character, not by line, because other widths break the text at other places; blanks do not count.
-    The context keeps it as long as the dashboard runs, also for the page of the same request that is opened again.
-    What is redacted in it is unread until the text was shown while it `reveals`.
+    Characters are counted, not lines, because other widths break the text at other places; blanks do not count. The
+    context keeps the passages as long as the dashboard runs, also for a page of the same request that is opened again.
+    What is redacted is unread until the text was shown while it `reveals`.
     """
 
     def __init__(self, context: "AppContext", pane: "LineView") -> None:
@@ -72,9 +72,9 @@ class ReadText:
         self._places: list[_Place] = []
         self._widths: list[int] = []
         self._asked: tuple[str, float] = "", 0.0
-        """The key that was pressed while what is unread could not be shown, and when."""
+        """The key that was pressed while unread lines could not be shown, and when."""
         self._went_at = float("-inf")
-        """The time at which a key last showed lines that were not shown before, or the text became another one."""
+        """The time at which a key last showed new lines, or the text was replaced."""
         self._sought: int | None = None
         """The line that the pane was scrolled to."""
         self._tries: tuple[int | None, int] = None, 0
@@ -86,7 +86,7 @@ class ReadText:
         self.hides = False
         """True if something in the text is redacted."""
         self.places: list[range] = []
-        """The place of each line of the pane in the text, as that of its passage."""
+        """The `place` of the passage of each line of the pane."""
 
     # ------------------------------------------------------------------------------------------- what was shown
 
@@ -117,7 +117,7 @@ class ReadText:
         self._pane.show(lines)
 
     def note_shown(self) -> None:
-        """Note what stands on the screen now. Call it after a paint, when what is in sight was really painted."""
+        """Note which lines are on the screen now. Call it after a paint."""
         for at in self._in_sight():
             place = self._places[at]
             place.shown[place.start : place.end] = b"\1" * (place.end - place.start)
@@ -127,9 +127,9 @@ class ReadText:
             self._sought = None
 
     def _in_sight(self) -> Iterable[int]:
-        """Return the lines that stand on the screen; one that is cut at the right edge does not, as a whole.
+        """Return the lines that are on the screen as a whole: a line that is cut at the right edge does not count.
 
-        Until all is read that the screen asked, none does: a fact that is a line longer then moves those below it.
+        None counts until all queries of the screen are answered: lines that a late answer adds would move those below.
         """
         pane = self._pane
         if pane.lines is not self._lines or not self._context.is_answered:
@@ -140,7 +140,7 @@ class ReadText:
     def unread(self) -> list[int]:
         """Return the numbers, from 0, of the lines that were not on the screen as a whole.
 
-        A blank line counts as the line above it. Of a text that was not laid out yet, all is unread.
+        A blank line counts as the line above it. If the text was not laid out yet, `[0]` is returned.
         """
         if not self._places:
             return [0]
@@ -153,12 +153,15 @@ class ReadText:
 
     @property
     def progress(self) -> str:
-        """Return how much of the text was on the screen, in words."""
+        """Return how much of the text was read: `45% read`; `reading …` while a query of the screen is not answered."""
         return f"{self.percent}% read" if self._context.is_answered else "reading …"
 
     @property
     def percent(self) -> int:
-        """Return how much of the text was on the screen, with what the next paint shows."""
+        """Return the percentage of the text that was on the screen, or is with the next paint.
+
+        It is at most 99 while something in the text is redacted.
+        """
         left = set(self.unread).difference(self._in_sight())
         sizes = [place.end - place.start for place in self._places]
         read = sum(size for at, size in enumerate(sizes) if at not in left)
@@ -167,22 +170,23 @@ class ReadText:
 
     @property
     def below(self) -> int:
-        """Return how many lines stand below those that are in sight."""
+        """Return how many lines are below those that are in sight; 0 if none is in sight."""
         in_sight = self._pane.in_sight
         return len(self._lines) - in_sight.stop if in_sight else 0
 
     # ------------------------------------------------------------------------------------------ before a yes
 
     def note_new(self) -> None:
-        """Note that the text is another one from now on: a key that was meant for the one before does nothing."""
+        """Note that the text is replaced now: for `TO_LOOK`, a key that was meant for the text before does nothing."""
         self._went_at = monotonic()
 
     def holds_back(self, key: str, does: str) -> bool:
         """Return True if the key does not act yet, because part of the text is unread.
 
-        Each press says which lines are unread, and shows the first of them, until all were on the screen. What it shows
-        stays for `TO_LOOK`. Where lines cannot be shown, as in a terminal that is too narrow, a second press does what
-        the key `does`. While something in the text is redacted, no press does.
+        Each press says which lines are unread, and shows the first of them, until all were on the screen. For `TO_LOOK`
+        after that, a press does nothing. Where lines cannot be shown, as in a terminal that is too narrow, a second
+        press acts. While something in the text is redacted, no press acts. `does` is the verb for the action in these
+        messages: `approves`.
         """
         if monotonic() - self._went_at < TO_LOOK:
             self._context.say("not taken: these lines had only just appeared; press it again", "warning")
@@ -222,9 +226,9 @@ class ReadText:
 
 
 def _lines(unread: Sequence[int], places: Sequence[range]) -> str:
-    """Return which lines, counted from 1, are unread: the first that belong together, and how many there are more.
+    """Return in words which lines are unread: the first range, counted from 1, and how many more there are.
 
-    Those of a plan have the numbers that notes name them by; of what stands around it only the number of lines is told.
+    Lines of a plan have their numbers in the plan; of lines beside the plan, only their number is told.
     """
     end = next((at for at, (one, other) in enumerate(pairwise(unread), 1) if other != one + 1), len(unread))
     first, last, more = unread[0] + 1, unread[end - 1] + 1, len(unread) - end
