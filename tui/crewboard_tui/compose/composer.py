@@ -30,12 +30,12 @@ def shown_composer(screen: Screen[Any]) -> "Composer | None":
 
 
 class ComposeTarget(Struct, frozen=True):
-    """The message being written. `label` names the recipient; the text is kept under `draft` until sent.
+    """The message being written. `label` names the recipient; the text is kept as `draft` until it is sent.
 
-    `check` returns why a text cannot be sent; `names` can be completed at its start. An empty text is refused,
-    unless `nothing` is set: it says what an empty text means. `write_out` returns the text for which a slash command
-    stands: it is shown instead, to be read before it is sent. `addressed` returns the label for a text that names
-    others, such as `@ui look`, and None for another text.
+    `check` returns why a text cannot be sent; `names` can be completed at its start. An empty text is refused, unless
+    `nothing` is set, which says what an empty text means. `write_out` returns the text that a slash command stands for,
+    which is shown first, to be read before it is sent; None for another text. `addressed` returns the label for a text
+    that names other agents, such as `@ui look`, and None for another text.
     """
 
     label: str
@@ -48,7 +48,7 @@ class ComposeTarget(Struct, frozen=True):
     addressed: Callable[[str], str | None] = lambda _: None
 
     def hint(self, pressed: Pressed) -> str:
-        """Return a hint for the keys of a line that covers the footer."""
+        """Return a hint with the keys for a prompt that covers the footer."""
         empty = f" · empty: {self.nothing}" if self.nothing is not None else ""
         send, line, edit, back = map(pressed, ("draft.send", "draft.newline", "draft.edit", "line.leave"))
         return f"{send} sends · {line} new line · {edit} editor · {back} keeps it{empty}"
@@ -59,7 +59,7 @@ class ComposeTarget(Struct, frozen=True):
 
 
 class Composer(Horizontal):
-    """The message line. It follows the selection until writing begins; then the recipient stays."""
+    """The message line. Its recipient follows the selection until the user begins to write, and then stays."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("composer")]
 
@@ -69,7 +69,7 @@ class Composer(Horizontal):
         self._head: ComposeTarget | None = None
         self._came_from: Widget | None = None
         self.line: DraftInput | None = None
-        """The input; None until it is mounted with its hint, after the first picture."""
+        """The input; None until it is mounted, after the first picture."""
 
     def compose(self) -> ComposeResult:
         # A label has styles of its own to parse, before the first picture.
@@ -91,7 +91,7 @@ class Composer(Horizontal):
             self._take(self._head)
 
     def rest(self, head: ComposeTarget | None) -> None:
-        """Set the target for when writing begins; without a target, hide. No effect while writing."""
+        """Set the target for the next text; without a target, hide the composer. No effect while the user writes."""
         if self.line is None or not self.line.has_focus:
             self.set_class(head is None, "-no-target")
             self._take(head)
@@ -202,12 +202,12 @@ def _completes(found: Sequence[str], pressed: Pressed) -> str:
 
 
 class PromptLine(ModalScreen[str | None]):
-    """A prompt for one line of text, with `prose` for several; the result is None after Esc.
+    """A prompt for one line of text, or with `prose` for several; the result is None after Esc.
 
-    `changed` is called on each change, to store the text. If `text` is a callable, it returns the stored text, which
-    may have changed since. `check` returns why a text is invalid; Enter then does nothing. Matching `names` are shown
-    as a hint; Tab completes them. `write_out` is as in `ComposeTarget`. If `label` is a
-    callable, it returns the label for the text so far.
+    `label` may be a function that returns the label for the text so far, `text` one that returns the stored text, which
+    another dashboard may change. `changed` is called on each change, to store the text. `check` returns why a text is
+    invalid; Enter then does nothing. Matching `names` are shown as a hint; Tab completes them. `write_out` is as in
+    `ComposeTarget`.
     """
 
     CSS_PATH = "composer.tcss"
@@ -230,7 +230,7 @@ class PromptLine(ModalScreen[str | None]):
         super().__init__()
         self._write_out = write_out
         self._written: str | None = None
-        """The text of a slash command that was written out."""
+        """The text that a slash command was replaced by; None before that."""
         self._label = label if callable(label) else lambda _: label
         self._kept = text if callable(text) else None
         self._hint = hint
@@ -270,7 +270,7 @@ class PromptLine(ModalScreen[str | None]):
         self.call_after_refresh(self._grow)
 
     def _grow(self) -> None:
-        """Let the footer be as high as the prompt, so that the panes give it its rows and the alert line is seen."""
+        """Make the footer as high as the prompt, so that the prompt covers no pane and not the alert bar."""
         if self.is_attached:
             self._cover_footer(self._box.outer_size.height)
 
@@ -294,7 +294,7 @@ class PromptLine(ModalScreen[str | None]):
         self._say(hint or self._draft.note or self._hint)
 
     def reload(self) -> None:
-        """Show the kept text if it differs."""
+        """Show the stored text if it is another one."""
         if self._kept is not None and self._draft.text != self._kept():
             self._draft.load(self._kept())
 

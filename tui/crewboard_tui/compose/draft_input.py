@@ -36,7 +36,7 @@ NOT_SENT = "Not sent: this request was already answered"
 
 
 def complete(text: str, names: Sequence[str]) -> str:
-    """Extend `text` by the common prefix of all names that start with it."""
+    """Return `text` extended by the common prefix of all `names` that start with it."""
     found = fitting(text, names)
     shared = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*found, strict=False))
     return "".join(letters[0] for letters in shared) or text
@@ -66,7 +66,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _Rule(Struct, frozen=True):
-    """One line of the .gitignore in the folder `base`, which is empty or ends with a slash."""
+    """One pattern of the .gitignore in the folder `base`, which is empty or ends with a slash."""
 
     base: str
     pattern: str
@@ -80,7 +80,7 @@ class _Rule(Struct, frozen=True):
 
 
 class WorkspacePaths:
-    """The paths of a workspace, one folder at a time, so that a large tree costs no more than a small one.
+    """Lists the paths of a workspace, one folder at a time, so that a large tree costs no more than a small one.
 
     Symbolic links are neither listed nor followed. Paths that match simple patterns of .gitignore files are left out.
     """
@@ -123,7 +123,7 @@ class WorkspacePaths:
 
 @contextmanager
 def _opened(root: Path, steps: Sequence[str], rules: list[_Rule]) -> Iterator[int]:
-    """Open a folder below `root` without following links, and collect the `rules` that apply in it."""
+    """Open a folder below `root` without following links, and add the rules that apply in it to `rules`."""
     fd = os.open(root, _FOLDER)
     try:
         rules += _read_rules(fd, "")
@@ -165,7 +165,7 @@ class Prose(Struct, frozen=True):
 
     @classmethod
     def of(cls, context: AppContext) -> Self:
-        """Return the paths and sent texts of a team."""
+        """Return the paths and sent texts of the team."""
         return cls(WorkspacePaths(context.team.directory.root), context.sent)
 
 
@@ -173,17 +173,20 @@ _ATTACHED = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 
 
 _WORD_TOLD = 30
-"""Characters of a word that is repeated when nothing begins with it."""
+"""The most characters of a word that is quoted when nothing begins with it."""
 
 
 _MOST_DROPPED = 20
-"""Files that are attached by one drop."""
+"""The most files that one drop attaches."""
 
 _LONGEST_PATH = 4096
 
 
 def attach_dropped(pasted: str) -> tuple[str, str]:
-    """Return what was pasted, as marks if it is only the paths of images and PDFs; and why paths of files stay text."""
+    """Replace paths of dropped images and PDFs by marks that attach them; another pasted text stays as it is.
+
+    Return the text, and why paths of files stay text, or an empty reason.
+    """
     words = _dropped_paths(pasted)
     reasons = [_why_no_mark(path) for path in words]
     if not words or None in reasons:
@@ -194,7 +197,7 @@ def attach_dropped(pasted: str) -> tuple[str, str]:
 
 
 def _dropped_paths(pasted: str) -> list[Path]:
-    """Return the absolute paths that were pasted; nothing if anything else was."""
+    """Return the absolute paths that were pasted; empty if the text is anything else."""
     if len(pasted) > _MOST_DROPPED * _LONGEST_PATH:
         return []
     try:
@@ -206,7 +209,7 @@ def _dropped_paths(pasted: str) -> list[Path]:
 
 
 def _why_no_mark(path: Path) -> str | None:
-    """Return why a dropped file cannot be attached, empty if it can; None if the path is not meant as a file."""
+    """Return why a dropped file cannot be attached, empty if it can be; None if the path is not meant as a file."""
     name = clean(path.name, one_line=True) or "/"
     try:
         if not path.exists():
@@ -227,8 +230,8 @@ def _why_no_mark(path: Path) -> str | None:
 class DraftInput(TextArea):
     """An input whose text may start with one of `names`.
 
-    With `prose`, the text may have several lines; the input grows with them. `keep` is called on each change, `refuse`
-    with the reason if the editor failed. Without `sends`, the parent handles Enter.
+    With `prose`, the text may have several lines; the input grows with them. `keep` is called with the text on each
+    change, `refuse` with the reason if a completion or the editor failed. Without `sends`, the parent handles Enter.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("draft", "text")]
@@ -252,11 +255,11 @@ class DraftInput(TextArea):
         self.names = names
         self.prose = prose
         self.note = ""
-        """The reason why the path that was dropped last stays text; empty once something else is written."""
+        """Why the paths that were dropped last stay text; empty once something else is written."""
         self._recalled: int | None = None
-        """The number of the text sent before that is shown, counted from the newest; None while none is."""
+        """The place of the sent text that is shown, counted from the newest, which is 0; None if none is shown."""
         self._unsent = ""
-        """The text that was written before one of them was shown."""
+        """The text that was being written before a sent text was shown."""
         super().__init__(clean(text, one_line=prose is None), highlight_cursor_line=False, **kwargs)
         # With `compact`, Textual computes its styles now, and again when it is mounted.
         self.set_reactive(TextArea.compact, True)  # noqa: FBT003
@@ -268,7 +271,7 @@ class DraftInput(TextArea):
         self.move_cursor(self.document.end)
 
     def load(self, text: str) -> None:
-        """Show a text that is already kept."""
+        """Show a text that is already stored: `keep` is not called."""
         self._recalled = None
         self._told = clean(text, one_line=self.prose is None)
         self.note = ""
@@ -276,7 +279,7 @@ class DraftInput(TextArea):
         self.move_cursor(self.document.end)
 
     def write(self, text: str) -> None:
-        """Replace the text, as if it was typed."""
+        """Replace the text, as if it was typed: `keep` is called."""
         self.load_text(clean(text, one_line=self.prose is None))
         self.move_cursor(self.document.end)
         self._tell()
@@ -299,7 +302,7 @@ class DraftInput(TextArea):
         self._tell()
 
     def _tell(self) -> None:
-        """Store the text if it changed. Call directly, because a message would arrive after the draft is closed."""
+        """Call `keep` if the text has changed: directly, because a message would arrive after the draft is closed."""
         if self.text != self._told:
             self._told = self.text
             self.note = ""
@@ -352,7 +355,7 @@ class DraftInput(TextArea):
     # ------------------------------------------------------------------------------------------------ completion
 
     def _completions(self) -> tuple[str, list[str]]:
-        """Return the word before the cursor, and what it can become: the name of an agent, a path, a command."""
+        """Return the word before the cursor, and what it can be completed to: names of agents, paths, commands."""
         row, column = self.cursor_location
         begun = self.document.get_line(row)[:column]
         if self.prose is None:
@@ -369,11 +372,11 @@ class DraftInput(TextArea):
 
     @property
     def completions(self) -> list[str]:
-        """Return what the word before the cursor can become."""
+        """Return what the word before the cursor can be completed to."""
         return self._completions()[1]
 
     def action_complete(self) -> None:
-        """Complete the word before the cursor, or say that there is nothing; the hint shows several."""
+        """Complete the word before the cursor, or say that nothing fits; the hint shows several possibilities."""
         word, found = self._completions()
         if added := complete(word, found)[len(word) :]:
             self.add(added)
@@ -418,7 +421,7 @@ class DraftInput(TextArea):
             self.move_cursor((0, len(self.document.get_line(0))))
 
     def leave(self) -> None:
-        """Put back the unsent text if a text sent before is shown in its place, unchanged."""
+        """If a sent text is shown, unchanged, show the unsent text again."""
         if self._is_recalled:
             self._recall(-1)
 
@@ -441,7 +444,7 @@ class DraftInput(TextArea):
 
 
 def editor_command() -> list[str]:
-    """Return `$VISUAL`, else `$EDITOR`, else vi.
+    """Return the words of `$VISUAL`, else of `$EDITOR`, else `vi`.
 
     Raises:
         UsageError: The variable is not a valid command line.

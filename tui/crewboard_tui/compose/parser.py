@@ -9,7 +9,7 @@ from msgspec import Struct
 from crewboard import LEAD, OPERATOR, UsageError
 
 COMMANDS = {"/team": "board", "/inbox": "inbox", "/tasks": "tasks"}
-"""Commands that open a view, as in similar programs."""
+"""Slash commands that open a view, with the mode of the view."""
 
 ATTACHMENT = re.compile(r"\[attach ([^\]\n]+)\]")
 """The mark of an attached file in a text."""
@@ -35,7 +35,7 @@ def openings(names: Sequence[str], slash: Sequence[str] = ()) -> list[str]:
 
 
 def parse_line(text: str, to: Sequence[str], names: Sequence[str]) -> Note | Visit:
-    """Parse `text`, written to `to` in a team of `names`; a leading `@@` stands for a plain `@`.
+    """Parse `text`, which is written to the agents `to` in a team of `names`; a leading `@@` stands for a plain `@`.
 
     Raises:
         UsageError: There is no such agent or mailbox, or no text.

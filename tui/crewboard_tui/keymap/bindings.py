@@ -1,5 +1,7 @@
 """The table of all keys. Footer, help, palette and `crewboard keys` are built from it.
 
+The keys of operations on agents and tasks are declared in `crewboard.operations`; all others are declared here.
+
 Each key belongs to a scope; a screen or widget takes the scopes that it handles. `footer` ranks a key among those that
 work at the moment, the lowest first; a key without a rank is listed only in the help and the palette.
 """
@@ -16,10 +18,10 @@ from crewboard.operations import OPERATIONS
 class Key(Struct, frozen=True):
     """One key, or without `keys` a command of the palette only.
 
-    `id` names it in the user's keys.toml; the footer shows `label`, help and palette `says`. `action` is a method of a
-    widget or of the app; if it is empty, the screen's action with the same `id` is meant. `changes` is True if it
-    changes something, `elsewhere` if it also does so with agents of another program. `always` is True if no widget that
-    has another use for the key takes it.
+    `id` names it in the user's keys.toml; `keys` are Textual's names, separated by commas. The footer shows `label`,
+    help and palette `says`. `action` is a method of a widget or of the app; if it is empty, the screen's action with
+    the same `id` is meant. `changes` is True if it changes something, `elsewhere` if it also does so with agents of
+    another program. `always` is True if no widget that has another use for the key takes it.
     """
 
     id: str
@@ -44,7 +46,7 @@ class Key(Struct, frozen=True):
 
     @property
     def steers(self) -> bool:
-        """Return True if it does something that another program alone can do with its agents and tasks."""
+        """Return True if, on a team of another program, only that program can do what the key does."""
         return self.changes and self.scope in _STEERING and not self.elsewhere and self.id not in _FITTING
 
 
@@ -54,7 +56,7 @@ _STEERING = frozenset({"agents", "hire", "inbox", "tasks", "changes", "accept"})
 _FITTING = frozenset({
     "agent.answer", "agent.acknowledge", "agent.message", "agent.broadcast", "inbox.reply", "inbox.broadcast",
 })  # fmt: skip
-"""Keys in these scopes that work there, too, or whose command says how they would: letters are off at first."""
+"""Keys in these scopes that also work on a team of another program, or whose command says how to allow them there."""
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -95,11 +97,11 @@ WHERE = {
     "copy": "where there is something to copy",
     "app": "when it has something to act on",
 }
-"""The places where the keys of a scope work, shown if they are used elsewhere."""
+"""The place where the keys of a scope work, shown if one is pressed elsewhere."""
 
 
 def _keys_of_operations(scope: str) -> Iterator[Key]:
-    """Yield the keys of the operations on agents, or on tasks."""
+    """Yield the keys of the operations on agents, or of those on tasks."""
     for each in OPERATIONS.values():
         if each.keys and each.is_on_tasks == (scope == "tasks"):
             yield Key(each.ident, each.keys, "", each.label, each.help, scope, each.footer,
@@ -274,7 +276,7 @@ KEYS: tuple[Key, ...] = (
 )  # fmt: skip
 
 Pressed = Callable[[str], str]
-"""Returns how a key is pressed, given its id."""
+"""A function that returns how the key with an id is pressed, in the form for the screen."""
 
 BY_ID = {key.id: key for key in KEYS}
 
@@ -309,8 +311,10 @@ KEYS_OF_NEED: dict[str, tuple[tuple[str, str], ...]] = {
     "mcp": (("agent.message", "msg"), ("agent.acknowledge", "seen")),
     "result": (("list.open", "read"), ("agent.acknowledge", "seen")),
 }
-"""The keys that answer each kind of need in Needs-you, with their labels there; `limit` and `refusal`: a need that a
-limit or a model's refusal made."""
+"""The keys that answer each kind of need in Needs-you, by id, with their labels there.
+
+`limit` and `refusal` are for needs that were made by a limit, or by a model that refused.
+"""
 
 KEY_NAMES = {
     "enter": "⏎", "escape": "Esc", "space": "Space", "down": "↓", "up": "↑", "pagedown": "PgDn", "pageup": "PgUp",
@@ -319,7 +323,10 @@ KEY_NAMES = {
 
 
 def bindings_of(*scopes: str) -> list[Binding]:
-    """Return the bindings of some scopes for a screen or widget, without those that a screen's actions do."""
+    """Return the bindings of the keys in some scopes, for a screen or widget.
+
+    Keys that run an action of a screen are left out: the screen adds these itself.
+    """
     return [key.binding for key in KEYS if key.scope in scopes and key.keys and key.action]
 
 
@@ -334,7 +341,7 @@ def palette_commands() -> list[Key]:
 
 
 def show_key(name: str, *, ascii_only: bool = False) -> str:
-    """Format a key for the screen: `^s` for `ctrl+s`; its name if its sign cannot be shown."""
+    """Format a key for the screen: `^s` for `ctrl+s`. With `ascii_only`, a key whose sign is not ASCII is named."""
     if name.startswith("ctrl+"):
         return "^" + name.removeprefix("ctrl+")
     shown = KEY_NAMES.get(name) or format_key(name)

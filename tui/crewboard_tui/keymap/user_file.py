@@ -56,7 +56,7 @@ def keymap_path() -> Path:
 
 
 def read_keymap(file: Path) -> Keymap:
-    """Read the keys from the file; none if it does not exist."""
+    """Read the user's keys from a file; there are none if it does not exist."""
     if not file.exists():
         return Keymap({})
     import tomllib
@@ -121,7 +121,7 @@ def _is_key(name: str) -> bool:
 
 
 def _clashes(mine: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the lines whose key is already used, the last line first, with the key and the other id."""
+    """Yield each id whose key is already used by another id, with the key and that id; the last line first."""
     for ident in reversed(mine):
         for key in mine[ident].split(","):
             for other in KEYS:
