@@ -70,16 +70,16 @@ _FIRST = "board"
 """The mode in which the dashboard opens."""
 
 TICK = 1.0
-"""Seconds between two looks at the ages on the screen, and at what is to be stored."""
+"""Seconds between two ticks, which paint the ages on the screen and store drafts."""
 
 STILL_TICK = 5.0
-"""The same where all ages are of minutes, while the user does nothing: most of what rest costs is to wake up."""
+"""Seconds between two ticks while the team rests and all ages are in minutes: to wake up is most of what rest costs."""
 
 STEP, TIMES = 0.3, 2
 """Seconds for which the count of a state with a new need is reversed in the status bar, and how often it is."""
 
 VISIT_KEPT_EVERY = 60.0
-"""Seconds between two writes of how the team was left, while something changes."""
+"""Seconds between two writes of how the user left the team, while something changes."""
 
 LOOK_AT_MERGE = 5.0
 """Seconds between two looks for a merge whose process was killed."""
@@ -88,7 +88,7 @@ _NEEDS = "needs"
 """The mode of the view that lists what needs the operator."""
 
 _BETWEEN = "between"
-"""The mode of the moment in which one team's views are gone and the next one's are not there."""
+"""The mode that is shown while the views of one team are removed and those of the next one are added."""
 
 _TELLS = {
     "off": "Notifications off",
@@ -101,7 +101,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     """The dashboard of one team on one terminal."""
 
     CSS_PATH = ["app.tcss", "views/board.tcss"]
-    """What the first picture needs. A style sheet that a screen brings along styles all that there is anew."""
+    """The style sheets for the first picture. One that a screen adds later would style all widgets anew."""
     DEFAULT_MODE = _FIRST
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings_of("app"),
@@ -159,12 +159,12 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._ticks_at = float("inf")
         """The timer of the next tick, and its time (monotonic)."""
         self._presenting = threading.Thread()
-        """Tells other dashboards that this one is open."""
+        """The thread that tells other dashboards that this one is open."""
         self._probe = probe
         self._afterwards = afterwards
-        """Called once, after the first picture: what it would compete with."""
+        """Called once, after the first picture, whose start it would slow down."""
         self.drafts: dict[Path, Drafts] = {}
-        """Texts that were not sent, by team and by recipient."""
+        """Texts that were not sent, by the folder of the team, and there by the name of the draft."""
         self.key_order = KeyOrder(self, self._handle_key)
         self._read_only = read_only
         self.context = self._context_for(team, BackgroundJobs(self.post_message))
@@ -172,7 +172,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._add_views()
 
     def _visit_file(self, team: Team) -> Path | None:
-        """Return the file that says how the user left a team; None if that is not kept."""
+        """Return the file that stores how the user left a team; None if it is not stored."""
         return operators.file_for(self.settings.visits, team.directory.path, team.operator)
 
     def _context_for(self, team: Team, errands: BackgroundJobs) -> AppContext:
@@ -347,7 +347,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:
-        """Pass keys that were typed while an input line or a form was opening to that screen."""
+        """Pass a typed character to an input line or a form that was still opening when its key was pressed."""
         if isinstance(self.screen, PromptLine | BaseScreen) and event.is_printable and event.character:
             self.screen.take(event.character)
 
@@ -359,7 +359,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
     # ------------------------------------------------------------------------------------------------ updates
 
     def _publish(self, reading: TeamPoller, snapshot: Snapshot) -> None:
-        """Called in the reading thread."""
+        """Send a snapshot to the app. Called in the poller's thread."""
         self._newest_read = message = TeamRead(reading, snapshot)
         self.post_message(message)
 
@@ -386,7 +386,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._show()
 
     def _reverse(self, kinds: frozenset[str], left: int) -> None:
-        """Reverse in the status bar the counts of needs of these kinds, and set them back, `left` times in all."""
+        """Reverse the counts of these kinds of needs in the status bar, or set them back; in all, `left` times."""
         self.context.reversed = frozenset() if left % 2 else kinds
         for screen in self._framed():
             screen.paint_frame(self.context.snapshot)
@@ -406,7 +406,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             message.then(not message.error, message.says)
 
     def _reload_drafts(self) -> None:
-        """Show what came back among the drafts in every input, so that what is typed next does not replace it."""
+        """Show drafts that were changed elsewhere in every input, so that what is typed next does not replace them."""
         for screen in itertools.chain.from_iterable(self._screen_stacks.values()):
             if isinstance(screen, PromptLine):
                 screen.reload()
@@ -426,7 +426,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._reload_drafts()
 
     def _keep_visit(self) -> None:
-        """Store how the team is left now; a dashboard that only looks stores nothing."""
+        """Store how the user leaves the team now, unless the dashboard is read-only or the team is deleted."""
         context = self.context
         # The database is not asked: while it is away, that takes seconds.
         is_gone = context.view.is_deleted or not context.team.directory.path.exists()
@@ -479,7 +479,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self._presenting.start()
 
     def _end_interrupted_merge(self) -> None:
-        """Finish or take back a merge or undo whose process was killed: it holds the lock of the user's index."""
+        """Finish or take back a merge, or an undo, whose process was killed: it holds the lock of the user's index."""
         team, now = self.context.team, monotonic()
         if self.context.read_only or now < self._looks_at_merge:
             return
@@ -539,7 +539,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self._ticks = self.set_timer(seconds, self._tick, name="tick")
 
     def _tick_soon(self) -> None:
-        """Tick within `TICK`: something happens."""
+        """Tick within `TICK` seconds, because something has changed or will."""
         if self._ticks_at - monotonic() > TICK:
             self._tick_in(TICK)
 
@@ -549,7 +549,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             screen.show(self.context.snapshot)
 
     def _framed(self) -> Iterable[BaseScreen]:
-        """Return the full screens that are visible, also behind a smaller one."""
+        """Return the full screens that are visible, also behind a smaller screen."""
         screens = (each for each in self.screen_stack if isinstance(each, BaseScreen))
         return [each for each in screens if each.is_in_front and each.is_ready]
 
@@ -595,9 +595,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
             super().delay_update(delay)
 
     async def action_view(self, mode: str) -> None:
-        """Go to a numbered view as it was left, to the Board without its pages; pressed again, to the view itself.
+        """Show a numbered view with its open pages; the Board, and the view that is shown already, without pages.
 
-        What has a tab of its own, as the hosts have, is left where a view's key is pressed, and so is a closed request.
+        Pages with a tab of their own, such as the hosts, and pages of closed requests are left first.
         """
         again = mode == self.current_mode
         await self.switch_mode(mode)
@@ -683,7 +683,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         await self._delete_team(self.context.team.directory)
 
     async def _delete_team(self, team: TeamDirectory) -> None:
-        """Show what deleting a team ends and loses, and delete it after the user typed its name."""
+        """Show what the deletion of a team ends and loses, and delete it after the user typed its name."""
         name, is_here = team.path.name, team == self.context.team.directory
         try:
             team.require_adopted()
@@ -816,7 +816,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.exit()
 
     async def action_leave_unless_writing(self) -> None:
-        """Leave, but not while a text is written that is no form: editors use Ctrl-C to copy."""
+        """Leave the dashboard, but not from a text input outside a form, because editors use Ctrl-C to copy."""
         from textual.widgets import TextArea
 
         if isinstance(self.focused, TextArea) and not is_form(self.screen):
@@ -902,7 +902,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
             self.call_later(self.turn_to, team)
 
     async def _goes_to_form(self) -> bool:
-        """Go to a form that is open on another view, which would be lost or forgotten; return True if there is one."""
+        """Show the form that is open, if there is one, and return True: another screen would lose it or hide it."""
         for mode, stack in self._screen_stacks.items():
             if any(is_form(screen) for screen in stack):
                 await self.switch_mode(mode)

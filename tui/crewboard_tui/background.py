@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Then = Callable[[bool, str], None]
-"""Called in the app's loop afterwards: whether it worked, and the sentence that says so."""
+"""A function that is called in the app's loop after a command, with True if it worked, and its message."""
 
 
 class TeamRead(Message):
-    """The team was read again by `reading`, and something that may be on the screen has changed."""
+    """Sent by the poller `reading` after it found something new that may be on the screen."""
 
     def __init__(self, reading: TeamPoller, snapshot: Snapshot) -> None:
         super().__init__()
@@ -72,7 +72,8 @@ class BackgroundJobs:
     ) -> None:
         """Run `command`, which returns a message about what it did. `label` is shown while it runs.
 
-        If it fails because the database of the team is away, `if_away` is said.
+        `then` and `settle` are as in `JobDone`. If the command fails because the database of the team is away, the
+        message is `if_away`.
         """
         given = (command, then, settle, if_away)
         thread = threading.Thread(target=self._run, args=given, name=f"crewboard {label}", daemon=True)
@@ -82,9 +83,9 @@ class BackgroundJobs:
     async def wait_for(
         self, label: str, command: Callable[[], T], says: Callable[[T], str] = lambda _: "", if_away: str = ""
     ) -> T | None:
-        """Run `command`, and return what it returns; None if it fails, which is said.
+        """Run `command` in a thread, and return what it returns; None if it fails, and its error is then shown.
 
-        `says` returns a message about what was returned.
+        `says` returns the message about that value. `label` and `if_away` are as in `start`.
         """
         ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         value: T | None = None
@@ -103,7 +104,7 @@ class BackgroundJobs:
         return value if await ended else None
 
     def running(self) -> list[tuple[str, threading.Thread]]:
-        """Return the jobs that are still running."""
+        """Return the label and the thread of each job that is still running."""
         return [(label, thread) for label, thread in self._running if thread.is_alive()]
 
     def hear(self, done: JobDone) -> None:
@@ -113,7 +114,7 @@ class BackgroundJobs:
             done.settle(not done.error, done.says)
 
     def hear_rest(self) -> list[str]:
-        """Settle the jobs that ended after the app had stopped; return what failed, as sentences."""
+        """Settle the jobs that ended after the app had stopped; return the messages of those that failed."""
         rest = list(self._unheard.values())
         for done in rest:
             self.hear(done)
@@ -137,11 +138,13 @@ class BackgroundJobs:
 
 
 def run_for_each(names: Sequence[str], command: Callable[[str], str], done: str) -> str:
-    """Run `command` for each of `names`; for one it returns the command's own sentence, else `3 DONE: a, b, c`.
+    """Run `command` for each of `names` at the same time, and return a sentence about it.
+
+    For one name it is the command's own sentence, for several `3 DONE: a, b, c`.
 
     Raises:
-        CrewboardError: What the command raised for the only one.
-        TryLaterError: It failed for some; the message says for which, and why.
+        CrewboardError: The command failed for the only name.
+        TryLaterError: It failed for some of several names; the message says for which, and why.
     """
     if len(names) == 1:
         return command(names[0])

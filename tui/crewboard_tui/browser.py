@@ -2,8 +2,8 @@
 
 textual-serve's parts start a dashboard process for each browser window and draw its screen in the page; this module is
 the web server. The page holds no secret, and anyone may load it. Its script (`browser.js`) takes the token from the
-link's fragment, which is in no request, and offers it as a subprotocol of the websocket. Without it there is no
-websocket and no process.
+link's fragment, which is in no request, and offers it as a subprotocol of the websocket. Without the token, no
+websocket is opened and no process is started.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-"""Sent with every answer.
+"""The headers of every response.
 
-xterm.js, which draws the screen, sets styles of its own, hence 'unsafe-inline' there. It would open addresses in the
-text of agents, and OSC 8 links, on a click; in a sandbox without `allow-popups` a page opens no other one.
+xterm.js, which draws the screen, sets its own styles, which needs 'unsafe-inline'. On a click, it would open addresses
+in the text of agents, and OSC 8 links; the sandbox without `allow-popups` prevents that.
 """
 
 _HERE = Path(__file__).parent
@@ -52,7 +52,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def dashboard(team: Team, *, read_only: bool) -> list[str]:
-    """Return the command of one window's dashboard. It names the team, unless the first window is to make one."""
+    """Return the command that starts the dashboard of one window.
+
+    It names the team only if the team exists; else the first window creates it.
+    """
     typed = CommandLine.of(team)
     return [
         *(sys.executable, "-I", "-m", "crewboard_tui.cli"),
@@ -80,20 +83,23 @@ class Window(AppService):
         )
 
     async def run(self) -> None:
-        """Run the dashboard. Close the page also if it ends without a word, because it was killed or did not start."""
+        """Run the dashboard. When it ends, also because it was killed or did not start, close the page."""
         try:
             await super().run()
         finally:
             await self.remote_close()
 
     async def on_meta(self, data: bytes) -> None:
-        """Close the page with the dashboard. Pass on no wish to open an address or to download a file."""
+        """Close the page when the dashboard exits. Ignore requests to open an address or to download a file."""
         if json.loads(data)["type"] == "exit":
             await self.remote_close()
 
 
 class Browsers:
-    """The web server."""
+    """The web server, which runs a dashboard for each open page.
+
+    `own_token` is a token that the user chose. With it, requests may name any host; without it, the token is random.
+    """
 
     def __init__(self, team: Team, own_token: str | None = None, *, read_only: bool = False) -> None:
         self._command = f"exec {shlex.join(dashboard(team, read_only=read_only))}"
@@ -104,7 +110,7 @@ class Browsers:
         self._open = set[web.WebSocketResponse]()
 
     async def run(self, host: str, port: int, listening: Callable[[str], None]) -> None:
-        """Serve until the task is cancelled; pass the link to `listening` when requests are answered.
+        """Serve until the task is cancelled. Once requests are answered, `listening` is called with the link.
 
         Raises:
             OSError: The address is in use, or does not belong to this machine.
@@ -143,7 +149,10 @@ class Browsers:
         return await handler(request)
 
     def _is_own_name(self, host: str) -> bool:
-        """Return True unless it is a name in the DNS, whose owner can let it stand for this machine."""
+        """Return True if a host is `localhost` or an IP address, or if the user chose the token.
+
+        The owner of any other name could point it to this machine in the DNS.
+        """
         try:
             name = urlsplit(f"//{host}").hostname or ""
             return self._any_name or name == "localhost" or bool(ip_address(name))
@@ -157,7 +166,7 @@ class Browsers:
         return secrets.compare_digest(unquote(offered[1]).encode(errors="surrogateescape"), self._token.encode())
 
     async def _open_window(self, request: web.Request) -> web.WebSocketResponse:
-        """Run a dashboard for as long as both it and its page are there."""
+        """Run a dashboard until it ends or its page is closed."""
         # A browser always names the origin.
         if "Origin" not in request.headers or not self._has_token(request):
             raise web.HTTPForbidden(text="Open the link that `crewboard serve` printed.\n")

@@ -1,14 +1,14 @@
-"""Load the modules of the first picture from one file, which is kept beside their bytecode.
+"""Load the modules of the first picture from one file, the bundle, which is stored beside their bytecode.
 
 Python looks up, opens and reads the bytecode of each of these 400 modules, and makes all constants of each anew. One
-file of all code objects, in which each constant stands once, takes a third of that. It is trusted as the bytecode
-beside it is: who may write the one may write the other. As bytecode, it tells of each module the time and the size of
-the source: a module that has changed is loaded from its own file, and the bundle is then written again. A module of the
-folder that `python -m` puts first is never in it: that folder is wherever the user is.
+file of all code objects, in which each constant is stored once, takes a third of that time. It is as trustworthy as the
+bytecode beside it: the same users may write both. Like bytecode, it stores the time and the size of each source: a
+module that has changed is loaded from its own file, and the bundle is then written again. Modules of the folder that
+`python -m` puts first are never in it: that is the folder in which the user is.
 
-Beside them are the regular expressions that these modules compile, which takes a twelfth of a start: each with the
-code that `re` made of it. `re` has no public way to store that, and its engine trusts the code: so it has a checksum.
-What is compiled later may hold a secret, and is not kept.
+The bundle also holds the regular expressions that these modules compile, which takes a twelfth of a start: each with
+the code that `re` made of it. `re` has no public way to store that code, and its engine trusts the code, hence the
+checksum. Expressions that are compiled later may hold a secret, and are not stored.
 """
 
 import marshal
@@ -37,20 +37,20 @@ Pattern = tuple[bool, str | bytes, int]
 
 
 class Loader(SourceFileLoader):
-    """Runs the code of a module that was read already."""
+    """Runs the code of a module that was read from the bundle."""
 
     def __init__(self, name: str, path: str, code: CodeType) -> None:
         super().__init__(name, path)
         self._code: CodeType | None = code
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return the code once; later that of the file, which the module need not keep in memory."""
+        """Return the code from the bundle once, then that of the file: the module need not keep it in memory."""
         code, self._code = self._code, None
         return code or super().get_code(fullname)
 
 
 class Bundle:
-    """Finds modules in the file of all, from `begin` to `end`."""
+    """Finds modules in the bundle, from `begin` to `end`. `file` is its path."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -62,7 +62,7 @@ class Bundle:
         self._is_current = False
 
     def begin(self) -> None:
-        """Find modules in the file first, if it was written for this interpreter and these folders of modules."""
+        """Look for modules in the bundle first, if it was written for this interpreter and these folders of modules."""
         # Imported here, because other commands import this module, too.
         import mmap
         from zlib import crc32
@@ -87,7 +87,7 @@ class Bundle:
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        """Return how to load a module that the file has, and whose source has not changed."""
+        """Return how to load a module that is in the bundle; None if it is not, or if its source has changed."""
         if name not in self._found:
             return None
         source, bytecode, stamp, is_package, code = self._found.pop(name)
@@ -101,7 +101,7 @@ class Bundle:
         return spec
 
     def _compile(self, pattern: str | bytes, flags: int = 0) -> object:
-        """Compile a regular expression for `re`, which keeps what it gets: from its code, if the file has that."""
+        """Compile a regular expression for `re`: from the code in the bundle, if that is there."""
         is_kept = type(pattern) in (str, bytes) and _is_loading()
         asked = isinstance(pattern, str), pattern, int(flags)
         made_of = self._patterns.get(asked) if is_kept else None
@@ -112,7 +112,7 @@ class Bundle:
         return compiled
 
     def end(self) -> None:
-        """Find modules as Python does. Have the file written if it did not fit: with what was loaded since `begin`."""
+        """Stop looking for modules in the bundle. If it was not current, have it written with what was loaded."""
         sys.meta_path.remove(self)
         if compiler is not None:
             compiler.compile = _compile
@@ -134,13 +134,13 @@ class Bundle:
 
 
 _FORMAT = "modules and patterns"
-"""To be changed with what `write` writes: another version of this module may find the same file."""
+"""The format of the bundle. Change it with `write`: another version of this module may find the same file."""
 
 _compile = compiler and compiler.compile
 
 
 def _is_loading() -> bool:
-    """Return True if a module is being loaded: by then, no text of the user can have got into a regular expression."""
+    """Return True while a module is being loaded: then no text of the user can be in a regular expression."""
     frame = sys._getframe()  # noqa: SLF001
     while (above := frame.f_back) is not None:
         frame = above
@@ -156,19 +156,19 @@ def begin() -> None:
 
 
 def end() -> None:
-    """End what `begin` began, if it did."""
+    """Stop loading modules from the bundle, if `begin` did begin."""
     for each in sys.meta_path.copy():
         if isinstance(each, Bundle):
             each.end()
 
 
 def _folders() -> list[str]:
-    """Return the folders of modules without the first, if it is that of the script or, with `-m`, where the user is."""
+    """Return `sys.path`; without its first folder if that is the script's or, with `-m`, where the user is."""
     return sys.path if sys.flags.safe_path else sys.path[1:]
 
 
 def _header() -> bytes:
-    """Return what has to be the same for code to be that of the modules that Python would find."""
+    """Return the first line of a bundle: its format, the version of Python and the folders of modules."""
     return f"{_FORMAT} {sys.version!r} {_folders()}\n".encode(errors="surrogateescape")
 
 
@@ -181,7 +181,7 @@ def _stamp(source: str) -> tuple[int, int] | None:
 
 
 def _place(module: ModuleType) -> Place | None:
-    """Return where a module is, if it was loaded from its source or the bytecode of that, below one of `_folders`."""
+    """Return where a module is, if it was loaded from a source below one of `_folders`, or its bytecode; else None."""
     # Some entries of `sys.modules` are no modules.
     spec = getattr(module, "__spec__", None)
     if spec is None or not isinstance(spec.loader, SourceFileLoader) or spec.origin is None or spec.cached is None:
@@ -193,7 +193,7 @@ def _place(module: ModuleType) -> Place | None:
 
 
 def _have_written(request: bytes) -> None:
-    """Let a process of its own write the bundle: here it would take 16 MiB, which Python does not give back."""
+    """Have another process write the bundle: in this one, it would take 16 MiB that Python does not give back."""
     import subprocess
 
     # By its file: this module needs no other, and so neither the user's folders nor variables.
@@ -206,7 +206,7 @@ def _have_written(request: bytes) -> None:
 
 
 def write(request: bytes) -> None:
-    """Write the bundle that is asked for, so that only its owner may change it, as Python writes bytecode."""
+    """Write the bundle that `Bundle.end` asked for. As with bytecode, only its owner may change the file."""
     import tempfile
     from zlib import crc32
 
@@ -230,7 +230,7 @@ def write(request: bytes) -> None:
 
 
 def _codes_of(asked: Sequence[Pattern]) -> dict[Pattern, tuple[Any, ...]]:
-    """Return of each regular expression the arguments with which `re` calls its engine."""
+    """Return, for each regular expression, the arguments with which `re` calls its engine."""
     found: dict[Pattern, tuple[Any, ...]] = {}
     engine = compiler._sre  # noqa: SLF001
 

@@ -1,4 +1,4 @@
-"""The context that all screens share: the team, its newest snapshot, and the way to change it."""
+"""The context that all screens of one team share: the team, its newest snapshot, jobs, drafts, navigation."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ SAID_FOR = 4.0
 
 
 class StatusMessage(Struct, frozen=True):
-    """The last thing that a command said, from `at` until it is old news (monotonic seconds).
+    """The message in the footer. It was shown at `at` and is removed at `until` (monotonic seconds).
 
-    `until` is None for what is being done: that is true as long as it takes, and no longer.
+    `until` is None while a command runs: the message then stays until it ends.
     """
 
     text: str
@@ -54,7 +54,7 @@ class ShownPassage(Struct, frozen=True):
 
 
 class Navigator(Protocol):
-    """The functions of the app with which views and actions open other views and pages."""
+    """The functions of the app by which views and actions open other views and pages."""
 
     def ask(
         self,
@@ -62,7 +62,7 @@ class Navigator(Protocol):
         given: Callable[[str], object] = lambda _: None,
         left: Callable[[], object] = lambda: None,
     ) -> None:
-        """Ask for one line of text, and then call `given` with it, or `left` if the user left without one."""
+        """Ask for one line of text, and call `given` with it, or `left` if the user leaves the prompt."""
 
     async def open_view(self, mode: str, at: str = "", *, find: str = "") -> None:
         """Show a numbered view without the pages above it, with the cursor on the row `at`, narrowed to `find`."""
@@ -71,36 +71,42 @@ class Navigator(Protocol):
         """Open the page of an agent on one of its tabs."""
 
     def watch_agent(self, name: str, since: float) -> None:
-        """Replace this screen with the page of an agent, and wait there for its result."""
+        """Replace this screen with the page of an agent, and wait there for its result.
+
+        A result counts if it came after `since` (epoch seconds).
+        """
 
     async def open_hire_form(self, hired: Callable[[str], None], like: AgentView | None = None, host: str = "") -> None:
         """Open the form that hires, filled as for the agent `like`; `hired` is called with the name of the new agent.
 
-        A form that is open on another view is shown instead.
+        `host` is the host on which it shall run. A form that is open on another view is shown instead.
         """
 
     def open_request(self, request: Request) -> None:
         """Open the page of a request; it replaces the page of another request."""
 
     async def open_need(self, key: str) -> None:
-        """Open what needs the operator: a request on its page, anything else in Needs-you."""
+        """Open the need with this key: a request on its page, anything else in Needs-you."""
 
     async def open_team(self, team: TeamDirectory) -> None:
-        """Show another team, or the form that would be lost with this one."""
+        """Show another team; if a form is open, which would be lost, show the form instead."""
 
     async def open_next_need(self) -> None:
-        """Open the most urgent need, or the one after the need that this screen is about."""
+        """Open the need after the one that this screen shows, else the most urgent one."""
 
     def open_menu(self) -> None:
         """Open the menu of what can be done with the selection."""
 
     def call_later(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
-        """Call this once the messages that wait now are dealt with."""
+        """Call `callback` once the messages that wait now are handled; return False if the app is closing."""
 
 
 Coach = Callable[[TeamView, str | None, Callable[[str], str]], list[str]]
-"""Says in lines what to try next, given the team, the key of the need that is shown, and how the key of an id is
-pressed."""
+"""A function that returns, in lines, what to try next.
+
+Its arguments: the team, the key of the need that is shown, and a function that returns how the key with an id is
+pressed.
+"""
 
 
 class AppContext(Struct):
@@ -123,12 +129,12 @@ class AppContext(Struct):
     """The kinds of new needs whose counts are reversed now in the status bar."""
     said: StatusMessage | None = None
     pointed: tuple[str, str] = "", ""
-    """The help of what is below the pointer of the mouse, and the id of the key there; empty until it moves."""
+    """The help of what is below the mouse pointer, and the id of the key there; empty until the pointer is moved."""
     doing: str = ""
     coach: Coach | None = None
-    """Tells a newcomer what to try next, in the demo until the user closes it."""
+    """Returns what a newcomer can try next: in the demo, and with a first agent on the offline model."""
     visited: str | None = None
-    """The need that was opened last, by its key."""
+    """The key of the need that was opened last."""
     drafts: Drafts = field(default_factory=Drafts)
     sent: SentTexts = field(default_factory=SentTexts)
     shown: dict[str, ShownPassage] = field(default_factory=dict)
@@ -138,10 +144,10 @@ class AppContext(Struct):
     visit: LastVisit = field(default_factory=LastVisit)
     """The view, sort orders and time with which the user left this team."""
     absence: Absence | None = None
-    """The events since then; None before they are read, or if there are none."""
+    """What happened since the user left the team; None before it is read, or if nothing happened."""
     absence_seen: bool = False
     dashboard: operators.OpenDashboard | None = None
-    """The record of this dashboard that others see; None if it only looks."""
+    """The record of this dashboard that others see; None if it is read-only."""
 
     @property
     def view(self) -> TeamView:
@@ -156,7 +162,7 @@ class AppContext(Struct):
 
     @property
     def now(self) -> float:
-        """Epoch seconds by the team's clock."""
+        """Return the time by the team's clock, in epoch seconds."""
         return self.team.now()
 
     def key(self, ident: str) -> str:
@@ -164,7 +170,7 @@ class AppContext(Struct):
         return show_key(self.keys_of(ident)[0], ascii_only=self.ascii_only)
 
     def keys_of(self, ident: str) -> list[str]:
-        """Return the names of the keys that `ident` is bound to."""
+        """Return the names of the keys that the id `ident` is bound to, such as `ctrl+s`."""
         return self.keys.get(ident, BY_ID[ident].keys).split(",")
 
     def do(
@@ -177,11 +183,12 @@ class AppContext(Struct):
         undone: str = "",
         key: str = "",
     ) -> None:
-        """Run a command in a thread and show what is being done, then its outcome.
+        """Run a command in a thread and show `label` while it runs, then the message that it returns.
 
         `then` is for the screen, and is not called once another team is shown. `settle` puts the drafts in order and
-        touches no screen: it is called in any case, also when the dashboard was left before the outcome came. If the
-        database is away, the outcome is that this is `undone`, and that `key` does it once the database is back.
+        touches no screen: it is always called, also when the dashboard was left before the command ended. If the
+        database is away, the message says that it is `undone`, and that the key with the id `key` does it once the
+        database is back.
         """
 
         def after(worked: bool, says: str) -> None:  # noqa: FBT001
@@ -194,13 +201,13 @@ class AppContext(Struct):
         self.jobs.start(label, command, after, settle, if_away)
 
     def do_for_each(self, label: str, names: Sequence[str], command: Callable[[str], str], done: str) -> None:
-        """Run a command for each of these at once, as `do` does, and show the outcome as `run_for_each` says it."""
+        """Run a command for each of `names` at the same time, as `do` does, and show the message of `run_for_each`."""
         self.do(f"{label} {', '.join(names)}", partial(run_for_each, names, command, done))
 
     async def wait_for(self, label: str, command: Callable[[], T], says: Callable[[T], str]) -> T | None:
-        """Run a command in a thread as `do` does, and return what it returns; `says` returns the outcome in words.
+        """Run a command in a thread as `do` does, and return what it returns; `says` returns the message about it.
 
-        None is returned if it failed, or if another team is shown meanwhile.
+        None is returned if the command failed, or if another team is shown meanwhile.
         """
         self._announce(label)
         if_away = f"{label} failed: the database is away; try again when it is back"
@@ -208,15 +215,15 @@ class AppContext(Struct):
         return None if self.left else value
 
     def _announce(self, label: str) -> None:
-        """Show what is being done."""
+        """Show in the footer that a command runs."""
         self.doing = label
         self.said = _in_progress(label)
         self.announce()
 
     def note_read(self, command: Callable[[], object]) -> None:
-        """Run a command that notes what was read, and report only a failure.
+        """Run a command that records what the user has read, and report only a failure.
 
-        In a thread, because another process may hold the lock.
+        It runs in a thread, because another process may hold the lock.
         """
 
         def run() -> str:
@@ -226,7 +233,7 @@ class AppContext(Struct):
         self.jobs.start("noting what was read", run)
 
     def say(self, text: str, tone: str = "success", lasts: float | None = None) -> None:
-        """Show a sentence in the footer for a while, or for as many seconds as it is true."""
+        """Show a sentence in the footer for `lasts` seconds: by default `SAID_FOR`, and twice that for an error."""
         if lasts is None:
             lasts = 2 * SAID_FOR if tone == "error" else SAID_FOR
         now = monotonic()
@@ -234,15 +241,15 @@ class AppContext(Struct):
         self.announce()
 
     def forget_hint(self, left: float) -> None:
-        """Forget a hint that was said before `left` (monotonic seconds), when its screen was left."""
+        """Remove a warning from the footer that was shown before its screen was `left` (monotonic seconds)."""
         if self.said is not None and self.said.tone.startswith("warning") and self.said.at < left:
             self.said = None
             self.announce()
 
     def hush(self) -> bool:
-        """Clear the shown message if it is old; return True if there was one.
+        """Remove a message whose time is over from the footer; return True if there was one.
 
-        What is still being done is said again.
+        The label of a command that still runs is then shown again.
         """
         is_busy = any(label == self.doing for label, _ in self.jobs.running())
         if self.said is None or (is_busy if self.said.until is None else monotonic() < self.said.until):
@@ -251,13 +258,13 @@ class AppContext(Struct):
         return True
 
     def look_at(self, queries: Iterable[Query[object]]) -> None:
-        """Have read what a screen asks."""
+        """Set the queries of the screen, which are read at once and then with each snapshot."""
         self.queries = frozenset(queries)
         self.reading.look_at(self.queries)
 
     @property
     def is_answered(self) -> bool:
-        """Return True if all that the screen asked was read, as far as it can be."""
+        """Return True if all queries of the screen are answered, or if the last reading failed."""
         return self.snapshot.problem is not None or self.queries <= self.snapshot.answers.keys()
 
 

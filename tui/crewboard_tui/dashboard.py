@@ -1,7 +1,7 @@
-"""Run the dashboard: open the team and its dashboard, close it, and print what continues without it.
+"""Run the dashboard: open the team, show the dashboard, close it, and print what continues without it.
 
-Every command opens its team by this module: what only the dashboard needs is imported where it is used. It does without
-click, which a start without options has no use for.
+Every command opens its team by this module, so what only the dashboard needs is imported where it is used. The module
+does not use click, which a start without options does not load.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ SWITCH_SECONDS = 0.0005
 """Seconds for which a thread runs before another one that waits."""
 
 END_SECONDS = 10
-"""Seconds that a dashboard has to end in order when its browser's server is gone."""
+"""Seconds that a dashboard has to end in order when `crewboard serve` is gone."""
 
 
 def open_board(tell: Callable[[str], None], *, read_only: bool) -> ExitCode:
-    """Open the dashboard of the team that is found without options; `tell` prints a line on stderr.
+    """Open the dashboard of the team that is found without options, and return the exit code.
+
+    `tell` prints a line on stderr.
 
     Raises:
         CrewboardError: There is no such team, or no terminal to show it on.
@@ -52,7 +54,7 @@ def open_board(tell: Callable[[str], None], *, read_only: bool) -> ExitCode:
 
 
 def environment_of(*, offline: bool) -> dict[str, str]:
-    """Return the environment of a team that is opened here."""
+    """Return the environment of this process for a team; with `offline`, agents of the team use the offline model."""
     return {**os.environ, env.OFFLINE: "1"} if offline else dict(os.environ)
 
 
@@ -99,7 +101,7 @@ def new_settings(root: Path, tell: Callable[[str], None]) -> Mapping[str, object
 
 
 def read_settings(theme: str | None, root: Path | None = None) -> Settings:
-    """Return the settings of the dashboard of a project, with the theme that is given on the command line.
+    """Return the settings of the dashboard of a project; `theme` is the one given on the command line, if any.
 
     Raises:
         UsageError: There is no such theme.
@@ -115,7 +117,7 @@ def read_settings(theme: str | None, root: Path | None = None) -> Settings:
 
 
 def check_terminal(instead: str) -> None:
-    """Require a terminal that can show the dashboard; `instead` names what works without one.
+    """Check that there is a terminal, or a browser, to show the dashboard in; `instead` says what works without one.
 
     Raises:
         UsageError: There is no such terminal.
@@ -157,9 +159,9 @@ def farewell(team: Team) -> str:
 
 
 def unsent(drafts: Drafts, asked: Iterable[Request] = (), team: str = "") -> list[str]:
-    """Return the unsent texts, to print them when the dashboard is closed; they are also stored.
+    """Return the unsent texts as sentences, to print them when the dashboard is closed; they are also stored.
 
-    `team` is the name of their team if that is another one than the one that is left.
+    `team` is the name of their team if it is not the team that is left.
 
     An unsent answer to a request in `asked` that is closed is returned once and then deleted: no page shows it. Terms
     for a plan that was sent back are kept for its next version.
@@ -191,9 +193,8 @@ def run(
 ) -> ExitCode:
     """Show the dashboard until it is closed; then print what continues without it, or `on_leave`.
 
-    The `coach` says in a line of its own what to try next, until Esc on the Board.
-
-    Returns the exit code: whether it was left, or broke.
+    The `coach` says in a line of its own what to try next, until Esc on the Board. Return the exit code, which tells
+    whether the dashboard was left, terminated, or failed.
 
     Raises:
         UsageError: There is no terminal to show it on, or no such theme.
@@ -246,7 +247,7 @@ def run(
 
 
 def _end_with_server() -> None:
-    """End the dashboard when `crewboard serve`, which has the other end of stdin, is gone."""
+    """End the dashboard when `crewboard serve`, which holds the other end of stdin, has ended."""
     import faulthandler
     import select
     import signal

@@ -69,7 +69,7 @@ _IGNORED = (env.PREFIX, env.API_PREFIX)
 
 @dataclass
 class Stage:
-    """A team called demo in a scratch copy of the sample project."""
+    """A team called demo in a scratch copy of the sample project. `leaving` is True once the demo is being removed."""
 
     team: Team
     scenario: Scenario
@@ -78,7 +78,10 @@ class Stage:
 
     @classmethod
     def build(cls, *, pace: str) -> "Stage":
-        """Create the scratch copy, the team and its tasks; no agent is hired yet."""
+        """Create the scratch copy, the team and its tasks; no agent is hired yet.
+
+        `pace` multiplies each delay of the offline model.
+        """
         root = Path(tempfile.mkdtemp(prefix="crewboard-demo-")).resolve()
         try:
             scenario.copy_sample(root)
@@ -114,7 +117,7 @@ class Stage:
         return self.team.directory.root
 
     def hire_all(self) -> list[Future[Assignment]]:
-        """Start hiring all agents at once."""
+        """Start hiring all agents at once, and return the pending hires. Tell the operator if no sandbox works."""
         if words := self.lack_of_sandbox():
             self.tell_operator(f"In this demo {words}. Your own agents would be refused.")
         return [self.pool.submit(self._hire, agent) for agent in self.scenario.agents]
@@ -125,7 +128,7 @@ class Stage:
         return hire.spawn(self.team, Hire(agent.name, agent.type, agent.prompt, agent.role, flags=flags))
 
     def lack_of_sandbox(self) -> str | None:
-        """Return a note if no sandbox works for the demo's agents."""
+        """Return the reason why no sandbox works for the demo's agents, as a clause; None if one works."""
         found = level.find(policy.Policy(self.root, writes=True), self.team.environment)
         if found.level != "none":
             return None
@@ -133,7 +136,7 @@ class Stage:
         return f"no sandbox works here ({why}): agents run commands with your rights, in this scratch copy"
 
     def courier_at_work(self) -> Status | None:
-        """Return the courier's status once it is at work."""
+        """Return the courier's status if it is working and has called a few tools; else None."""
         agent = self.team.directory.agent(COURIER)
         calls = sum(isinstance(event, ToolStart) for event, _ in journal.read(agent.journal))
         status = agent.status.load()
@@ -150,7 +153,7 @@ class Stage:
         messages.post(replace(self.team, by=SYSTEM), OPERATOR, "message", text)
 
     def clear(self) -> list[str]:
-        """End all agents, remove the scratch directory, and describe what could not be removed."""
+        """End all agents and remove the scratch directory; return what is left of them, as phrases."""
         self.leaving = True
         self.pool.shutdown(wait=True, cancel_futures=True)
         left = []
@@ -164,7 +167,7 @@ class Stage:
         return left + ([str(self.root)] if self.root.exists() else [])
 
     def _processes(self) -> list[str]:
-        """Describe the processes of the demo's team that still run."""
+        """Describe the processes of the demo's team that still run, and its locks that are still held."""
         directory = self.team.directory
         locks = [directory.supervisor_lock, directory.model_lock]
         locks += [directory.agent(name).lease for name in directory.agent_names()]
@@ -180,7 +183,7 @@ class Stage:
 
 
 HEADLESS_PACE = "0.05"
-"""The speed of the offline model in the headless demo, relative to that of the interactive one."""
+"""The factor for the delays of the offline model in the headless demo; in the interactive one it is 1."""
 
 _AT_WORK_TIMEOUT = 60.0
 """Seconds to wait for the courier to be at work before killing it."""
@@ -234,9 +237,9 @@ def _fill(stage: Stage) -> None:
 
 
 def coach(view: TeamView, shown: str | None, key: Callable[[str], str]) -> list[str]:
-    """Return what to try next in the demo, with its keys, and in the end what the team did.
+    """Return lines that say what to try next in the demo, with its keys, and at its end what the team did.
 
-    `shown` is the key of the need on the screen.
+    `shown` is the key of the need on the screen, `key` returns how the key with an id is pressed.
     """
     opens, needs = key("app.next"), {need.kind: need for need in reversed(view.needs)}
     steps = [
@@ -273,7 +276,7 @@ _AT_REST = ("idle", "done")
 
 
 def _summarise(view: TeamView, key: Callable[[str], str]) -> list[str]:
-    """Return what the team did, and what to do now."""
+    """Return lines that say what the team did, and what to do now."""
     states = tuple((agent.name, agent.status.since) for agent in view.agents)
     sent, deaths, files, added, removed = _count_work(view.path, states)
     done = sum(task.status == "completed" for task in view.tasks)
@@ -305,7 +308,7 @@ def _summarise(view: TeamView, key: Callable[[str], str]) -> list[str]:
 def _count_work(path: Path, states: tuple[tuple[str, float], ...]) -> tuple[int, int, int, int, int]:
     """Return the numbers of messages, deaths after which an agent went on, changed files, added and removed lines.
 
-    `states` are the agents with the times at which their states began: once one changes, it is counted again.
+    `states` are the agents with the times at which their states began: once one changes, the result is computed anew.
     """
     directory, names = TeamDirectory(path), [name for name, _ in states]
     sent = sum(len(mailbox.read(directory, name).messages) for name in mailboxes(names))
@@ -332,7 +335,7 @@ class DemoFailedError(Exception):
 
 
 def play(stage: Stage) -> int:
-    """Play every scene and return the exit code."""
+    """Play the headless demo and return the exit code."""
     started = time.monotonic()
     say(f"demo: a team of {len(stage.scenario.agents)} on a scratch copy of the sample project, {stage.root}")
     say("demo: the offline model answers; it is no language model")
@@ -349,7 +352,7 @@ def play(stage: Stage) -> int:
 
 
 class Director:
-    """Waits for each step in order and prints changes while it waits."""
+    """Waits for each step of the headless demo in order, and prints changes while it waits."""
 
     def __init__(self, stage: Stage, wake: threading.Event) -> None:
         self._stage = stage
@@ -359,10 +362,10 @@ class Director:
         self._deadline = time.monotonic() + LIMIT
 
     def direct(self) -> None:
-        """Play all steps.
+        """Play all steps of the headless demo.
 
         Raises:
-            DemoFailedError: A step did not happen in time.
+            DemoFailedError: A step did not happen in time, or not as expected.
         """
         if self._run_tests() == 0:
             raise DemoFailedError("the sample's tests pass before any agent worked on it")
@@ -441,10 +444,12 @@ class Director:
         return done.returncode
 
     def _until(self, what: str, look: Callable[[], T | None]) -> T:
-        """Wait until `look` returns something, and print changes.
+        """Wait until `look` returns something true, print changes meanwhile, and return it.
+
+        `what` names the awaited step.
 
         Raises:
-            DemoFailedError: It returned nothing in time.
+            DemoFailedError: `look` returned nothing in time, or an agent crashed that the demo did not kill.
         """
         deadline = min(time.monotonic() + _STEP, self._deadline)
         while True:

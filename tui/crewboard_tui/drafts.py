@@ -1,4 +1,4 @@
-"""The texts of the user: drafts, which are not sent yet, and those sent last. Kept after the dashboard is closed."""
+"""The texts of the user: drafts, which are not sent yet, and the texts sent last. Both outlast the dashboard."""
 
 import contextlib
 import json
@@ -16,7 +16,10 @@ from crewboard.store.layout import record_of
 log = logging.getLogger(__name__)
 
 HIRE, TASK, ALL_AGENTS, TALK = "a new agent's prompt", "new task", "all", "talk"
-"""Names of drafts that exist once. A draft for agents has their names, one about a request starts with its id."""
+"""Names of the drafts that exist once.
+
+The name of a draft for agents is their names, that of a draft about a request starts with the request's id.
+"""
 
 _CALLED = {HIRE: "your prompt for a hire", TASK: "a new task", ALL_AGENTS: "to all agents", TALK: "to the lead"}
 _ON_LINES, _TERMS = " lines ", " terms "
@@ -45,14 +48,15 @@ def edit_of(request_id: str) -> str:
 
 
 def terms_for(plan: Request) -> str:
-    """Return the name of the draft of the terms for a plan: of exactly this text, whose steps they name."""
+    """Return the name of the draft of the terms for a plan in exactly this version, whose steps the terms name."""
     return f"{plan.id}{_TERMS}{plan.sha256}"
 
 
 def outlives(draft: str, request: Request, asked: Iterable[Request]) -> bool:
-    """Return True if a draft about a request is of use once that was closed.
+    """Return True if a draft about a request is still of use: while it is pending, and partly after a refusal.
 
-    Terms of a plan are for its next version, too, and so are notes: that version may come before they were sent.
+    Terms and notes are then for the next version, which may come before they were sent. A note is of use as long as
+    that version is pending or refused.
     """
     is_note = _ON_LINES in draft
     after = next((each for each in asked if is_note and each.supersedes == request.id), request)
@@ -65,7 +69,7 @@ def note_on(request_id: str, note: NewNote) -> str:
 
 
 def notes_on_plan(request_id: str, drafts: Mapping[str, str]) -> list[NewNote]:
-    """Return the notes on lines of a plan that were not sent, by line."""
+    """Return the notes on lines of a plan that were not sent, in the order of the lines."""
     begins, notes = request_id + _ON_LINES, list[NewNote]()
     for name, text in drafts.items():
         # A draft of another form is none of ours.
@@ -75,9 +79,9 @@ def notes_on_plan(request_id: str, drafts: Mapping[str, str]) -> list[NewNote]:
 
 
 def carry_over_notes(plan: Request, earlier: Iterable[Request], drafts: dict[str, str]) -> int:
-    """Take notes that were not sent from versions before a plan to where their lines now stand; return their number.
+    """Move unsent notes on `earlier` versions of a plan to the lines where their text is now; return their number.
 
-    A note whose lines are gone becomes words for a refusal.
+    A note whose lines are gone is added to the draft of a refusal.
     """
     number = 0
     for before in earlier:
@@ -108,7 +112,7 @@ def for_merge(agent: str) -> str:
 
 
 class LineNote(NamedTuple):
-    """The line of an agent's diff that a note is about: `kind` is its sign there, `text` what it was then."""
+    """The line of an agent's diff that a note is about. `kind` is its sign there, `text` is what it was then."""
 
     agent: str
     path: str
@@ -118,19 +122,19 @@ class LineNote(NamedTuple):
 
     @property
     def draft(self) -> str:
-        """Return the name of the draft with the note's text."""
+        """Return the name of the draft that holds the text of the note."""
         return _NOTE + json.dumps(self)
 
 
 def notes_on(agent: str, drafts: Mapping[str, str]) -> dict[LineNote, str]:
-    """Return the notes on an agent's changes that were not sent, by path and line."""
+    """Return the texts of the unsent notes on an agent's changes by their lines, in the order of paths and lines."""
     found = {note: text for name, text in drafts.items() if text.strip() and (note := _note(name)) is not None}
     notes = sorted(found, key=lambda note: (note.path, note.number, note.kind))
     return {note: found[note] for note in notes if note.agent == agent}
 
 
 def _note(draft: str) -> LineNote | None:
-    """Return the note that a draft is, None if it is something else."""
+    """Return the line that a draft is a note on; None for another draft."""
     if not draft.startswith(f"{_NOTE}["):
         return None
     try:
@@ -141,13 +145,13 @@ def _note(draft: str) -> LineNote | None:
 
 
 def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
-    """Return the request among `asked` that a draft is about, if any."""
+    """Return the request among `asked` that a draft is about; None if there is none."""
     ident = draft.partition(_ON_LINES)[0].partition(_TERMS)[0]
     return next((each for each in asked if ident in (each.id, for_no(each.id), edit_of(each.id))), None)
 
 
 def can_be_sent(draft: str, asked: Sequence[Request], agents: Collection[str]) -> bool:
-    """Return False for a draft about a request that is closed or gone, or for an agent that is gone."""
+    """Return False for a draft about a request that needs it no more, or for an agent that is not among `agents`."""
     request = request_of(draft, asked)
     if request is not None:
         return outlives(draft, request, asked)
@@ -210,7 +214,10 @@ class Drafts(dict[str, str]):
         self.take_over()
 
     def take_over(self) -> bool:
-        """Take over what a closed dashboard left and an open one sent; drafts changed here stay. Return True if so."""
+        """Take over drafts that other dashboards left or sent; those that were changed here stay.
+
+        Return True if a draft has changed.
+        """
         if self._kept is None:
             return False
         found = self._kept.get()
@@ -240,7 +247,7 @@ class Drafts(dict[str, str]):
             self.pop(name, None)
 
     def claim(self, name: str) -> str:
-        """Return a draft that is written from now on: while this dashboard is open, no other one shows it."""
+        """Return the text of a draft, empty if there is none. No other dashboard shows it while this one is open."""
         self.take_over()
         if name in self:
             self._claimed.add(name)
@@ -248,13 +255,13 @@ class Drafts(dict[str, str]):
         return self.get(name, "")
 
     def _free_in(self, found: Unsent | None) -> dict[str, str]:
-        """Return the kept drafts that are no other dashboard's."""
+        """Return the stored drafts that belong to no other open dashboard."""
         if found is None:
             return {}
         return {name: text for name, text in found.texts.items() if found.writers.get(name) not in self.others}
 
     def keep(self) -> None:
-        """Write changed drafts to the file; a failed write is tried again each time."""
+        """Write the changed drafts to the file; a draft whose write failed is written at the next call."""
         changed = {name for name in {*self, *self._seen} if self.get(name) != self._seen.get(name)} | self._claimed
         if not changed or self._file is None or self._kept is None:
             return
@@ -294,7 +301,7 @@ SENT_KEPT = 100
 """Number of the texts sent last that are kept."""
 
 _SENT_SIZE = 64 * 1024
-"""Characters that they may have together."""
+"""The number of characters that the kept texts may have together."""
 
 
 class SentTexts:
@@ -312,7 +319,7 @@ class SentTexts:
                 self.texts = list(kept.texts) if kept is not None else []
 
     def add(self, text: str) -> None:
-        """Add a text as the newest one. A text that contains an API key is never written to the file."""
+        """Add a text as the newest one. A text that contains a secret is never written to the file."""
         self.texts = _newest([*self.texts, text])
         if self._file is None or redaction.redact(text) != text:
             return

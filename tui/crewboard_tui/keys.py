@@ -1,7 +1,7 @@
-"""Keys on their way from the terminal to a view.
+"""Read keys from the terminal, and handle them one after another.
 
-They are read by a thread that wakes up for input only, where Textual's looks ten times a second, and act in the order
-in which they came, also those that a terminal delivers together.
+A thread reads them, which wakes up only for input, where Textual's looks ten times a second. They act in the order in
+which they came, also when a terminal delivers several together.
 
 Once Textual has what `docs/decisions/textual.patch` proposes, `RestingDriver` can go.
 """
@@ -28,17 +28,17 @@ _READ = 4096
 """Bytes that are read from the terminal at once."""
 
 EFFECTS_TIMEOUT = 10.0
-"""Seconds at most for which a key waits for the effects of the one before, so that a view that hangs stops no key."""
+"""The most seconds for which a key waits for the effects of the key before, so that a view that hangs stops no key."""
 
 _RECHECK = 0.05
-"""Seconds between two looks whether a widget is closed, which then answers nothing."""
+"""Seconds between two checks whether a widget is closed: a closed one handles no message."""
 
 
 class KeyOrder:
-    """Holds keys back until the effects of the key before are complete.
+    """Holds a key back until the effects of the key before are complete. `handle` passes a key on.
 
-    Textual inserts a character in the focused widget, but runs a binding only after the key went up to the app: of keys
-    that come together, characters would overtake Backspace, the arrows and Enter. `handle` passes a key on.
+    Textual inserts a character in the focused widget at once, but runs a binding only after its key went up to the app:
+    of keys that come together, characters would overtake Backspace, the arrows and Enter.
     """
 
     def __init__(self, app: App[Any], handle: Callable[[events.Key | events.Paste], Awaitable[None]]) -> None:
@@ -59,7 +59,7 @@ class KeyOrder:
             await self._handle_held()
 
     async def _handle_held(self) -> None:
-        """Handle the keys that wait, up to the first whose effects the next one must find."""
+        """Handle the waiting keys up to the first whose effects must be complete before the next one."""
         self._effects = None
         while self._held and self._app.is_running:
             event, target = self._held.popleft(), self._app.focused or self._app.screen
@@ -102,15 +102,15 @@ def _is_closed(pump: MessagePump) -> bool:
 
 
 class RestingDriver(LinuxDriver):
-    """Textual's driver, whose thread for input sleeps until there is some."""
+    """Textual's driver for Linux, with a thread for input that sleeps until there is input."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._ends, self._end = os.pipe()
-        """Readable if the thread shall end, and where that is written."""
+        """The two ends of a pipe: the thread ends once the first is readable, the second is written to."""
 
     def run_input_thread(self) -> None:
-        """Pass on what comes from the terminal until input is disabled."""
+        """Pass on input from the terminal until it is disabled."""
         parser, decoder = XTermParser(self._debug), getincrementaldecoder("utf-8")()
         poll = select.poll()
         for file in (self.fileno, self._ends):
@@ -134,7 +134,7 @@ class RestingDriver(LinuxDriver):
             self.process_message(event)
 
     def disable_input(self) -> None:
-        """End the thread, which would wait for a key."""
+        """Wake the thread for input, so that it ends, and disable input."""
         if self._key_thread is not None and self._key_thread.is_alive():
             os.write(self._end, b"\0")
         super().disable_input()

@@ -1,4 +1,4 @@
-"""Signals outside the screen: the terminal's title, and a bell or a notification for a new need."""
+"""Notify the user outside the screen: by the terminal's title, and by a bell or a notification for a new need."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ WAYS: tuple[Notify, ...] = ("off", "bell", "desktop")
 """The ways to report a new need, the quietest first."""
 
 APART = 5.0
-"""Seconds between two bells or notifications; what comes meanwhile is told in one."""
+"""Seconds between two bells or notifications; needs that come in between are reported together."""
 
 BELL = "\a"
 _SAVE_TITLE, _RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
@@ -26,7 +26,7 @@ _MOST = 120
 
 
 def waiting(view: TeamView) -> str:
-    """Return how many needs there are, by their glyphs: `✖1 ▲2`."""
+    """Return the number of needs by their glyphs: `✖1 ▲2`; empty if there are none."""
     counts = Counter(NEED_LOOKS[need.kind].glyph for need in view.needs)
     glyphs = dict.fromkeys(look.glyph for look in NEED_LOOKS.values())
     return " ".join(f"{glyph}{counts[glyph]}" for glyph in glyphs if counts[glyph])
@@ -45,7 +45,7 @@ def set_title(title: str) -> str:
 def notification(text: str, environment: Mapping[str, str]) -> str:
     """Return the sequence by which the terminal notifies the desktop, also through ssh and tmux.
 
-    OSC 9 as most terminals know it, OSC 777 where VTE or rxvt does the painting; both would notify twice on others.
+    It is OSC 777 in terminals based on VTE and in rxvt, OSC 9 in others. Terminals that know both would notify twice.
     """
     text = clip(one_line(text).replace(";", ","), _MOST)
     speaks_777 = "VTE_VERSION" in environment or environment.get("TERM", "").startswith("rxvt")
@@ -93,7 +93,7 @@ class TerminalNotifications:
         self.read(view)
 
     def tick(self) -> None:
-        """Report new needs, unless there was a report just before."""
+        """Report the new needs of the last `APART` seconds together, unless there was a report within them."""
         if not self._untold or self._clock() - self._told_at < APART:
             return
         first, *others = self._untold
@@ -105,7 +105,7 @@ class TerminalNotifications:
             self._write(notification(self._spelled(f"{first.agent} {first.summary}{more}"), os.environ))
 
     def restore(self) -> None:
-        """Give the window its former title back, and none where the terminal has not kept it."""
+        """Restore the former title of the window; it is empty where the terminal has not stored it."""
         if self._title:
             self._write(set_title("") + _RESTORE_TITLE)
             self._title = ""
@@ -122,13 +122,13 @@ class News(Struct, frozen=True):
 
 
 class NeedsDiff:
-    """Compares successive reads. A second death is a new need; an agent that stays stuck or looping is one need."""
+    """Compares successive readings. A second death is a new need; an agent that stays stuck or looping is one need."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Need] = {}
 
     def read(self, view: TeamView) -> News:
-        """Return which needs appeared and disappeared since the last call; the first call returns all as new."""
+        """Return the needs that appeared and disappeared since the last call; the first call returns all as new."""
         before, self._known = self._known, {identity(need): need for need in view.needs}
         return News(
             came=tuple(need for each, need in self._known.items() if each not in before),
@@ -137,5 +137,5 @@ class NeedsDiff:
 
 
 def identity(need: Need) -> Hashable:
-    """Return what identifies a need while its words change."""
+    """Return a value that is the same for a need while its words change."""
     return need.key, need.since if need.kind == "death" else None

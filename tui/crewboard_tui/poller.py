@@ -1,9 +1,9 @@
 """Read the team in a thread of its own, which sends the app only what is new.
 
-The app says what the shown view asks (`queries.Query`); nothing else is read. A file event has the files of its agent
-read; all agents are read in turn, in case an event was lost, and for what no event tells. One batch of changes is read
-at once, and then at most four a second while they keep coming, eight while the user presses keys. One message goes to
-the app for each batch, and none if nothing changed that the screen shows.
+The app tells the queries of the shown view (`queries.Query`); nothing else is read. A file event has the files of its
+agent read; all agents are read in turn, in case an event was lost, and for changes without an event. The first changes
+are read at once; while more keep coming, at most four times a second, or eight while the user presses keys. Each
+reading sends one message to the app, or none if nothing has changed that the screen shows.
 """
 
 import logging
@@ -33,13 +33,13 @@ BURST = 1 / 4
 """Seconds between two readings while changes keep coming: more would cost time, and be seen by no one."""
 
 BURST_AT_KEYS = 1 / 8
-"""The same while the user presses keys, and looks for what they change."""
+"""Seconds between two readings in a burst while the user presses keys, and looks for what they change."""
 
 _AT_KEYS = 2.0
 """Seconds after a key in which the user counts as pressing keys."""
 
 _MANY = 4
-"""Readings that are a burst if `BURST` is all that was between them."""
+"""The number of readings that count as a burst if they are at most `BURST` seconds apart."""
 
 SWEPT = 64
 """Agents that one sweep reads while file events arrive, so that a key waits for no reading of thousands."""
@@ -54,13 +54,13 @@ RING_EVERY = 5.0
 """Seconds between two attempts to wake a supervisor that is gone."""
 
 _RESTING: frozenset[State] = frozenset({"idle", "paused", "exited", "crashed", "vanished"})
-"""States that do not end by themselves after some time."""
+"""The states that do not end by themselves."""
 
 SHOWN_IN_SECONDS = 60.0
 """Seconds below which an age is shown in seconds."""
 
 LATE = 2.0
-"""Seconds after which a reading that a database has not answered is shown as one that it does not answer."""
+"""Seconds after which a reading that waits for a database is shown as unanswered."""
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Pace(Struct):
         self.recent.append(now)
 
     def delay(self, now: float, key_at: float) -> float:
-        """Seconds to gather from now on, if the last key was pressed at `key_at`."""
+        """Return the seconds to gather changes before the next reading; the last key was pressed at `key_at`."""
         if len(self.recent) < _MANY or now - self.recent[0] >= _MANY * BURST:
             return watcher.GATHER
         return BURST_AT_KEYS if now - key_at < _AT_KEYS else BURST
@@ -93,12 +93,12 @@ class KeysFirst:
         """The time of the last key (monotonic)."""
 
     def note_key(self) -> None:
-        """Note that the screen answers a key from now on. Called by the app."""
+        """Note that the screen begins to answer a key. Called by the app."""
         self.key_at = time.monotonic()
         self.note_outcome()
 
     def note_outcome(self) -> None:
-        """Note that the screen shows from now on what came of a key. Called by the app."""
+        """Note that the screen is about to show the outcome of a key. Called by the app."""
         self._until = time.monotonic() + KEY_FIRST
         self._painted.clear()
 
@@ -107,11 +107,11 @@ class KeysFirst:
         self._painted.set()
 
     def begin(self) -> None:
-        """Begin a reading, which waits for `KEYS_FIRST` at most: held keys must not stop it."""
+        """Begin a reading. It waits for at most `KEYS_FIRST` seconds in all, because held keys must not stop it."""
         self._left = KEYS_FIRST
 
     def wait(self) -> None:
-        """Wait while a key is answered. Called by the reading thread."""
+        """Wait until a key is answered, or its time is over. Called by the reading thread."""
         if self._painted.is_set() or self._left <= 0:
             return
         began = time.monotonic()
@@ -120,9 +120,10 @@ class KeysFirst:
 
 
 class TeamPoller:
-    """The thread that reads the team. It calls `publish` with what is new.
+    """The thread that reads the team. It calls `publish` with each new snapshot.
 
-    `provide` sends the user's environment to the supervisor if an earlier one was killed and it was lost.
+    Unless `may_ring` is False, it starts a supervisor if one is needed. `provide` sends the user's environment to the
+    supervisor if an earlier one was killed and the environment was lost.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class TeamPoller:
         self.shown: Sequence[str] = ()
         """The agents whose rows are on the screen. Each sweep reads them first."""
         self.keys = KeysFirst()
-        """The screen notes here that a key came, and that it has painted."""
+        """Makes a reading wait while the screen answers a key."""
         self._reader = TeamReader(team, clock=clock, probe=probe, between=self.keys.wait)
         self._readers = Readers(team, probe)
         self._pace = Pace()
@@ -175,7 +176,7 @@ class TeamPoller:
         return self._last
 
     def start(self) -> None:
-        """Start reading the team; what mirrors a team of another program is kept up to date."""
+        """Start reading the team, and keep it up to date if it mirrors a team of another program."""
         self._watcher.start()
         if roster.is_attached(self._team) and not self._team.is_foreign():
             # Imported here because few teams mirror one of another program.
@@ -205,14 +206,14 @@ class TeamPoller:
             self._mirror.stop()
 
     def look_at(self, queries: Iterable[Query[object]]) -> None:
-        """Say what the screen asks now; it is read at once."""
+        """Set the queries of the screen; if they are others than before, they are read at once."""
         wanted = frozenset(queries)
         if wanted != self._queries:
             self._queries = wanted
             self._watcher.look()
 
     def note_key(self) -> None:
-        """Note that the user pressed a key: what has changed meanwhile is shown with its effect, or soon after."""
+        """Note that the user pressed a key. Changes since the last reading are then read sooner."""
         self.keys.note_key()
         self._watcher.hurry()
 
@@ -273,7 +274,7 @@ class TeamPoller:
         self._provide()
 
     def _answer_again(self) -> None:
-        """Answer what the screen asks now; while changes keep coming, the team is not read again for that."""
+        """Read the queries of the screen if they have changed, without reading the team again."""
         last = self._last
         if last is None or self._queries == self._answered:
             return
@@ -284,7 +285,7 @@ class TeamPoller:
             self._publish(self._last)
 
     def _is_calm(self) -> bool:
-        """Return True if nothing that the screen shows can change without a file event, but for usage and disk."""
+        """Return True if nothing on the screen changes without a file event, except for usage and disk space."""
         last = self._last
         from_files = all(isinstance(query, FROM_FILES) for query in self._queries)
         return from_files and last is not None and last.problem is None and is_at_rest(last.view)
@@ -312,7 +313,7 @@ class TeamPoller:
         return replace(self._last or Snapshot(nothing), problem=problem, away_since=away_since)
 
     def _answer(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot with the answers; one that cannot be read keeps what it was, and the rest is shown."""
+        """Return a snapshot with the answers to the queries; a query that cannot be read keeps its last answer."""
         before = self._last.answers if self._last is not None else {}
         answers, problem = {}, None
         self._answered = self._queries
@@ -327,7 +328,7 @@ class TeamPoller:
 
 
 def is_at_rest(view: TeamView) -> bool:
-    """Return True if no agent works, starts or ends, and the supervisor is as it should be."""
+    """Return True if no agent works, starts or ends, no host is up, and supervisor and store are in order."""
     supervised = (
         view.supervisor.alive or view.supervisor.hosts is not None or not any(agent.alive for agent in view.agents)
     )
@@ -343,7 +344,7 @@ def is_at_rest(view: TeamView) -> bool:
 
 
 def is_still(snapshot: Snapshot, now: float) -> bool:
-    """Return True if the team is at rest for so long that all ages that a view shows are of minutes."""
+    """Return True if the team is at rest for so long that a view shows all ages in minutes or longer units."""
     view = snapshot.view
     times = [agent.since for agent in view.agents] + [need.since for need in view.needs]
     times += [task.updated_at for task in view.tasks] + [host.seen for host in view.hosts]

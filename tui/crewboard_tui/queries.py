@@ -1,4 +1,4 @@
-"""Typed queries for what a view shows beyond the roster, the readers that they share, and the answers.
+"""The queries for what views show beyond the roster, and the readers that they share.
 
 A view names its queries; the poller runs them in its thread and publishes a snapshot of `{query: answer}`. A query that
 only one view asks may stand next to that view.
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from crewboard.readmodel.file_activity import FileActivity
 
 UNUSED = 30.0
-"""Seconds after which a reader that no shown view asks is dropped: of a busy team it keeps megabytes."""
+"""Seconds after which a reader that no shown view uses is dropped: in a busy team, it takes megabytes."""
 
 _KEPT = 64
-"""Readers of one kind that are kept; more if the team has more agents, which are read in turn."""
+"""The number of readers of one kind that are kept; more in a team with more agents, because these are read in turn."""
 
 _SEATS = 2
-"""Mailboxes beside those of the agents: the operator's and the lead's."""
+"""Mailboxes in addition to those of the agents: the operator's and the lead's."""
 
 _OUTSIDE_KEPT = 500
 """Messages of a mailbox among which the feed looks for mail from other programs."""
@@ -56,7 +56,10 @@ HISTORY_KEPT = 120
 
 
 class ProcessHistory(Struct, frozen=True):
-    """Measurements of one agent's process; `history` is oldest first, one entry per second."""
+    """Measurements of one agent's process; `history` is oldest first, one entry per second.
+
+    `family` is its process tree, `log_lines` the end of its log.
+    """
 
     agent: str
     history: tuple[Usage, ...] = ()
@@ -65,7 +68,7 @@ class ProcessHistory(Struct, frozen=True):
 
 
 class ProcessHistoryReader:
-    """Keeps the reader's measurements and reads the process tree of the agent that is shown."""
+    """Keeps the measurements of all agents, and reads the process tree of one agent that is shown."""
 
     def __init__(self, team: TeamDirectory, probe: KernelProbe) -> None:
         self._team = team
@@ -99,7 +102,7 @@ class ProcessHistoryReader:
         return tuple(self._history[name][1]) if name in self._history else ()
 
     def read(self, view: TeamView, name: str) -> ProcessHistory:
-        """Return what is known of one agent's process; read it at most once a second."""
+        """Return the measurements, process tree and log end of one agent; they are read at most once a second."""
         now = view.now
         at, known = self._seen
         if known.agent != name or now - at >= readmodel_reader.MEASURE_EVERY:
@@ -114,9 +117,9 @@ class ProcessHistoryReader:
 
 
 class Readers:
-    """The readers of one team, and what they answered. Reading the same files again reads only new data.
+    """The readers of one team, and their last answers. Reading the same files again reads only new data.
 
-    What no shown view has asked for `UNUSED` seconds is dropped, and read again if it is asked for.
+    Readers and answers that no shown view has used for `UNUSED` seconds are dropped, and made again when asked for.
     """
 
     def __init__(self, team: TeamDirectory, probe: KernelProbe) -> None:
@@ -128,7 +131,7 @@ class Readers:
         self._answers: OrderedDict[Hashable, tuple[float, tuple[object, Any]]] = OrderedDict()
         self.processes = ProcessHistoryReader(team, probe)
         self.rule_usage = journal.RuleUsageReader(team)
-        """Is never dropped: it keeps little, and would read all journals from their start."""
+        """It is never dropped: it is small, and would have to read all journals from their start."""
 
     def note(self, view: TeamView) -> None:
         """Record a new read of the team, before queries are run on it."""
@@ -142,7 +145,7 @@ class Readers:
                 kept.popitem(last=False)
 
     def keep(self, kind: type[R], name: str, make: Callable[[], R]) -> R:
-        """Return the reader of this kind for `name`, made if need be; those unused for longest are dropped."""
+        """Return the reader of this kind for `name`, made if need be. The least recently used ones may be dropped."""
         readers = self._readers.setdefault(kind, OrderedDict())
         known = readers.pop(name, None)
         reader = make() if known is None else known[1]
@@ -152,7 +155,7 @@ class Readers:
         return cast("R", reader)
 
     def unless_known(self, query: Hashable, evidence: object, make: Callable[[], T]) -> T:
-        """Return the last answer to a query if it rests on the same evidence, else a new one."""
+        """Return the last answer to a query if it was made from the same `evidence`, else a new one."""
         _, known = self._answers.pop(query, (0, None))
         if known is None or known[0] != evidence:
             known = (evidence, make())
@@ -160,17 +163,17 @@ class Readers:
         return cast("T", known[1])
 
     def activity(self, name: str) -> tuple[Activity, ...]:
-        """Return what an agent did."""
+        """Return what an agent did, oldest first."""
         from crewboard.readmodel.activity import ActivityReader
 
         return self.keep(ActivityReader, name, lambda: ActivityReader(self.team.agent(name))).read()
 
     def recent_calls(self, name: str) -> CallReader:
-        """Return a reader of an agent's model calls that keeps only those from which the rate of spending follows."""
+        """Return the reader of an agent's model calls in the last minutes, from which its cost per hour is computed."""
         return self.keep(CallReader, f"{name} recent", lambda: CallReader(self.team.agent(name), WINDOW))
 
     def spending(self, name: str, most: int) -> SpendingReader:
-        """Return the reader of what an agent spent in each minute; it keeps at most so many."""
+        """Return the reader of what an agent spent in each minute; it keeps at most `most` minutes."""
         return self.keep(SpendingReader, f"{name} {most}", lambda: SpendingReader(self.team.agent(name), most))
 
     def mail(self, name: str) -> MailReader:
@@ -187,22 +190,25 @@ class Readers:
         return self.keep(MailReader, name, make)
 
     def mail_from(self, author: str, name: str) -> MailReader:
-        """Return the reader of what one author sent to a mailbox: of all, a whole team would take 20 MB."""
+        """Return the reader of the messages that one author sent to a mailbox.
+
+        To read all messages of all mailboxes would take 20 MB in a large team.
+        """
         return self.keep(MailReader, f"{name} from {author}", lambda: MailReader(self.team, name, author=author))
 
 
 class Query(Hashable, Protocol[Answer_co]):
-    """Something to read for a view: a frozen struct, equal to another that asks the same."""
+    """A question about the team: a frozen struct, equal to another that asks the same."""
 
     def read(self, readers: Readers, view: TeamView) -> Answer_co:
         """Return the answer. Called in the poller's thread."""
 
 
 class Snapshot(Struct, frozen=True):
-    """The team, and the answers to what the screen asked, read at one time.
+    """The team, and the answers to the queries of the screen, read at one time.
 
-    `hinted` says whether file events arrive; `problem` is why the last reading failed.
-    `away_since` is since when the database of the team has not answered (monotonic).
+    `hinted` is True if file events arrive; `problem` is why the last reading failed, None if it did not.
+    `away_since` is the time since which the database of the team has not answered (monotonic), None if it answers.
     """
 
     view: TeamView
@@ -220,9 +226,9 @@ class Snapshot(Struct, frozen=True):
 
 
 class Work(Struct, frozen=True):
-    """The activity of an agent, and the reply that is being streamed.
+    """The activity of an agent, and `live`, the reply or output that is being streamed.
 
-    `host` is set while the agent works in a place where this dashboard sees nothing of what is streamed.
+    `host` is set while the agent works on a host from which this dashboard cannot read what is streamed.
     """
 
     activity: tuple[Activity, ...] = ()
@@ -236,7 +242,7 @@ class WorkOf(Struct, frozen=True):
     agent: str
 
     def read(self, readers: Readers, view: TeamView) -> Work:
-        """Return nothing for an agent that is not on the team."""
+        """Return the activity of the agent; empty if it is not on the team."""
         agent = view.agent(self.agent)
         if agent is None:
             return Work()
@@ -248,8 +254,8 @@ class WorkOf(Struct, frozen=True):
 class Mailbox(Struct, frozen=True):
     """The newest messages of a mailbox up to the byte `end`. `prompts` are the prompts of the agent's hires.
 
-    `has_older` says that there are messages before `letters`. `damaged` are the offsets behind lines that cannot be
-    read.
+    `has_older` is True if there are messages before `letters`. `damaged` has the offset at the end of each line that
+    cannot be read.
     """
 
     letters: tuple[MessageView, ...] = ()
@@ -266,7 +272,7 @@ class MailTo(Struct, frozen=True):
     most: int = mail.MOST
 
     def read(self, readers: Readers, view: TeamView) -> Mailbox:  # noqa: ARG002
-        """Return what lies in it."""
+        """Return the newest messages of the mailbox."""
         reader = readers.mail(self.name)
         letters = reader.read(self.most)
         return Mailbox(letters, reader.offset, reader.prompts, reader.has_older, tuple(reader.damaged_ends))
@@ -278,7 +284,7 @@ class MailFrom(Struct, frozen=True):
     author: str
 
     def read(self, readers: Readers, view: TeamView) -> tuple[MessageView, ...]:
-        """Return it as it lies in the mailboxes of the others: there it has the times of delivery and reading."""
+        """Return the messages as the recipients' mailboxes have them: with the times of delivery and reading."""
         boxes = set(mailboxes(view.names)) - {self.author}
         found = tuple(readers.mail_from(self.author, name).read() for name in sorted(boxes))
         return readers.unless_known(self, found, lambda: tuple(letter for letters in found for letter in letters))
@@ -290,7 +296,7 @@ class CrashOf(Struct, frozen=True):
     agent: str
 
     def read(self, readers: Readers, view: TeamView) -> CrashReport | None:
-        """Return the report; None while the agent is alive."""
+        """Return the report; None while the agent is alive, or if it is not on the team."""
         from crewboard.readmodel.crash_report import examine
 
         agent = view.agent(self.agent)
@@ -301,32 +307,32 @@ class CrashOf(Struct, frozen=True):
 
 
 class ProcessOf(Struct, frozen=True):
-    """The process of an agent over time."""
+    """Query for the process of an agent over time."""
 
     agent: str
 
     def read(self, readers: Readers, view: TeamView) -> ProcessHistory:
-        """Return its history, its children, and the end of its log."""
+        """Return its measurements, its process tree, and the end of its log."""
         return readers.processes.read(view, self.agent)
 
 
 class Usages(Struct, frozen=True):
-    """Query for the measurements of agents that are shown: they are kept of all, and change with each of a new one."""
+    """Query for the measurements of the agents that are shown. Those of all agents would change with each of them."""
 
     agents: tuple[str, ...]
 
     def read(self, readers: Readers, view: TeamView) -> dict[str, tuple[Usage, ...]]:  # noqa: ARG002
-        """Return them by agent, oldest first."""
+        """Return the measurements by agent, oldest first."""
         return {name: readers.processes.history(name) for name in self.agents}
 
 
 class Lanes(Struct, frozen=True):
-    """Query for the last minutes of agents: of those whose rows are shown, because a team may have thousands."""
+    """Query for the last minutes of the agents whose rows are shown: a team may have thousands."""
 
     agents: tuple[str, ...]
 
     def read(self, readers: Readers, view: TeamView) -> dict[str, Lane]:
-        """Return the lanes by agent; a lane is the same object while nothing changes in it."""
+        """Return the lanes by agent; a lane that has not changed is the same object."""
         from crewboard.readmodel.activity import SLOT, SLOTS, LaneReader
 
         own, oldest = operator_mailboxes(view.names), view.now - SLOT * SLOTS
@@ -349,7 +355,7 @@ class Lanes(Struct, frozen=True):
 
 
 class CallsOf(Struct, frozen=True):
-    """The model calls of an agent."""
+    """Query for the model calls of an agent."""
 
     agent: str
 
@@ -362,7 +368,7 @@ class SpendingRate(Struct, frozen=True):
     """Query for the team's present cost per hour."""
 
     def read(self, readers: Readers, view: TeamView) -> float | None:
-        """Return dollars; None where that is not known."""
+        """Return the cost in dollars per hour; None if it is not known."""
         return readmodel_usage.rate([readers.recent_calls(agent.name) for agent in view.agents], view.now)
 
 
@@ -372,23 +378,23 @@ class SpendingOf(Struct, frozen=True):
     agent: str
 
     def read(self, readers: Readers, view: TeamView) -> tuple[Spending, float | None]:
-        """Return the minutes over which the rate is measured, and the rate in dollars; None where that is not known."""
+        """Return the spending of the minutes over which the rate is measured, and dollars per hour; None if unknown."""
         own = readers.spending(self.agent, int(WINDOW // 60))
         own.read()
         return readmodel_usage.spending([own]), readmodel_usage.rate([readers.recent_calls(self.agent)], view.now)
 
 
 PULSE = 120
-"""Minutes at most that the pulse of a team shows."""
+"""The most minutes that the chart of a team's spending shows."""
 
 
 class SpendingByMinute(Struct, frozen=True):
-    """Query for what the team's agents spent in each minute, of the newest minutes with spending of each."""
+    """Query for what the team spent in each minute, made of the newest `most` minutes with spending of each agent."""
 
     most: int = MINUTES
 
     def read(self, readers: Readers, view: TeamView) -> Spending:
-        """Return the minutes. It is another object only if a call was added."""
+        """Return the spending by minute. It is the same object until a model call is added."""
         found = [readers.spending(agent.name, self.most) for agent in view.agents]
         for each in found:
             each.read()
@@ -397,10 +403,10 @@ class SpendingByMinute(Struct, frozen=True):
 
 
 class TouchedFiles(Struct, frozen=True):
-    """The files that the agents read and changed."""
+    """Query for the files that the agents read and changed."""
 
     def read(self, readers: Readers, view: TeamView) -> FileActivity:
-        """Return all file accesses, oldest first, indexed in the reader thread and only if one was added."""
+        """Return all file accesses, oldest first. They are indexed again only if one was added."""
         from crewboard.readmodel.file_activity import FileAccessReader, FileActivity
 
         found = [
@@ -433,7 +439,7 @@ class _LinesOf:
         self.lines: tuple[FeedLine, ...] = ()
 
     def read(self) -> None:
-        """Read what is new. While that is nothing, the lines are the same tuple."""
+        """Read new activity. If there is none, the lines stay the same tuple."""
         self._show(self._reader.read())
 
     def forget_before(self, moment: float) -> None:
@@ -454,9 +460,9 @@ class _LinesOf:
 
 
 class OutsideMailReader:
-    """The mail in a mailbox that no journal tells of: from other programs, and from agents that were removed.
+    """Reads the messages of a mailbox that are in no journal: from other programs, and from agents that were removed.
 
-    Kept are the newest 500 of these messages, and of those as many as have 256 Ki characters together.
+    It keeps the newest 500 of these messages, and of those as many as have 256 Ki characters together.
     """
 
     def __init__(self, team: TeamDirectory, name: str) -> None:
@@ -475,7 +481,7 @@ class OutsideMailReader:
         self.lines: tuple[FeedLine, ...] = ()
 
     def read(self, names: Iterable[str]) -> tuple[FeedLine, ...]:
-        """Return what was sent by others than `names`, the user and the system: what these do, the feed shows."""
+        """Return the messages from senders other than `names`, the operator and the system, as lines of the feed."""
         known = frozenset({*names, OPERATOR, SYSTEM})
         changed, gone = known != self._names, self._names - known
         self._names = known
@@ -504,7 +510,7 @@ class OutsideMailReader:
 
 
 class FeedReader:
-    """The newest `most` lines of all agents and of mail from other programs. Older ones are counted, and not kept."""
+    """Reads the newest `most` lines of all agents and of mail from other programs. Older ones are only counted."""
 
     def __init__(self, team: TeamDirectory, most: int) -> None:
         self._team = team
@@ -515,7 +521,7 @@ class FeedReader:
         self._answer: tuple[tuple[FeedLine, ...], int] = ((), 0)
 
     def read(self, names: list[str]) -> tuple[tuple[FeedLine, ...], int]:
-        """Return the newest lines, oldest first, and the number of the others; the same while nothing changes."""
+        """Return the newest lines, oldest first, and the number of older ones; the same tuple while nothing changes."""
         team = self._team
         agents, self._agents = self._agents, {}
         times: list[float] = []
@@ -557,18 +563,18 @@ class FeedReader:
 
 
 class Feed(Struct, frozen=True):
-    """The latest work of all agents: the newest `most` lines, and the number of older ones."""
+    """Query for the latest work of all agents: the newest `most` lines, and the number of older ones."""
 
     most: int
 
     def read(self, readers: Readers, view: TeamView) -> tuple[tuple[FeedLine, ...], int]:
-        """Return it, oldest first."""
+        """Return the lines, oldest first, and the number of older ones."""
         reader = readers.keep(FeedReader, str(self.most), lambda: FeedReader(readers.team, self.most))
         return reader.read(view.names)
 
 
 class Rules(Struct, frozen=True):
-    """The permission rules of the team, each with its usage."""
+    """Query for the permission rules of the team, each with its usage."""
 
     def read(
         self,
@@ -582,7 +588,10 @@ class Rules(Struct, frozen=True):
 
 
 def read_live(agent: AgentDirectory) -> str | None:
-    """Return the reply that is being streamed, or its end if it is long; None if it is kept elsewhere."""
+    """Return the reply that is being streamed, or its end if it is long; empty if it cannot be read.
+
+    None if there is no such file here, as while the agent works on another host.
+    """
     try:
         with open(agent.live, "rb", opener=files.open_existing) as file:
             file.seek(max(0, file.seek(0, 2) - _LIVE_TAIL))

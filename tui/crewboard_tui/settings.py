@@ -1,9 +1,9 @@
-"""Every setting that a file can hold: what new teams begin with, and how the dashboard looks; and how teams were left.
+"""Read the settings from files: those that new teams begin with, and those of the dashboard. Store how teams were left.
 
-`crewboard.toml` is read from the user's configuration directory and from the root of a project, whose values go before.
-The project's file may come from a stranger, or be changed by an agent: of it, only how the dashboard looks applies at
-once. The rest applies while the user has accepted the file as it is, and what chooses a program or a server never does.
-Invalid settings are reported with file and line.
+`crewboard.toml` is read from the user's configuration directory and from the root of a project, whose values take
+precedence. The project's file may come from a stranger, or be changed by an agent: of it, only settings of the
+dashboard apply at once. The others apply while the user has accepted the file as it is, and those that choose a program
+or a server never do. Invalid settings are reported with file and line.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ THEMES = "themes"
 """The table of a file that holds the user's own themes."""
 
 _MOST_THEMES = 20
-"""Themes that are read of one file: a project's file may have any number, and each is checked."""
+"""The most themes that are read from one file: a project's file may have any number, and each is checked."""
 
 _MOST_PROBLEMS = 20
-"""Wrong lines of one kind that are told of one file, the others are counted: each place is searched in its text."""
+"""The most wrong lines of one kind that are reported of one file; others are counted, as finding each takes time."""
 
 _ACCEPTED = "settings"
-"""The folder of records of accepted files."""
+"""The name of the folder that records which files of projects the user has accepted."""
 
 
 class Setting(Struct, frozen=True):
-    """A setting: the comment and the example in a new file, the variables that go before it, and how its text is read.
+    """A setting. `says` is the comment, and `example` the value, in a new file; `variables` take precedence over files.
 
-    Without `read` it is one of teams, else of the dashboard.
+    `read` returns the value for a text; without it, the setting is one of teams, else of the dashboard.
     """
 
     says: str
@@ -64,7 +64,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def of_team(self) -> bool:
-        """Return True if a new team begins with it."""
+        """Return True if the setting is one that a new team begins with."""
         return self.read is None
 
 
@@ -131,12 +131,12 @@ SETTINGS: dict[str, Setting] = {
 def read_setting(
     name: str, text: str, themes: Collection[str] = (), refused: Mapping[str, str] = MappingProxyType({})
 ) -> object:
-    """Return the value of a setting whose text is given as on a command line.
+    """Return the value of the setting `name` from a text as on a command line.
 
     `themes` are the user's own, and `refused` are those that are not used, with the reason.
 
     Raises:
-        UsageError: It has another form.
+        UsageError: The text is no value of this setting.
     """
     if name == "theme":
         return _theme(text, themes, refused)
@@ -159,7 +159,7 @@ Source = Literal["default", "user", "project", "environment", "team", "dashboard
 
 
 class Given(Struct, frozen=True):
-    """A value that a file gives, and the file with the line."""
+    """A value that a file or a variable gives, what gives it, and `where`: the file with the line, or the variable."""
 
     value: object
     source: Source
@@ -177,7 +177,7 @@ def project_file(root: Path) -> Path:
 
 
 def read_project(root: Path) -> bytes:
-    """Return the project's file; empty if there is none. No link is followed.
+    """Return the content of the project's file; empty if there is none. No link is followed.
 
     Raises:
         BadDataError: It cannot be read.
@@ -197,7 +197,7 @@ def read_project(root: Path) -> bytes:
 
 
 def sha256(content: bytes) -> str:
-    """Return what a yes to a project's file is bound to."""
+    """Return the checksum of a project's file, in hexadecimal: an acceptance holds for files with the same one."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -214,9 +214,9 @@ def accept(root: Path, content: bytes, environment: Mapping[str, str]) -> None:
 class Files(Struct):
     """The values of the files. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
 
-    `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says that it is
-    another text, or none, since the user accepted it. `themes` are the user's own, each a `Given` of its table and what
-    was made of it; `refused` are those that are not used, each with what is wrong and where.
+    `waiting` are the settings of the project's file that apply once the user accepts it. `changed` is True if that file
+    is not as the user accepted it. `themes` are the user's own, each a `Given` of its table and the theme made of it;
+    `refused` are those that are not used, each with file, line and reason.
     """
 
     of_team: bool | None
@@ -242,7 +242,7 @@ class Files(Struct):
         self.take(project_file(root), content, "project", waits=not is_accepted)
 
     def take(self, path: Path, content: bytes, source: Source, *, waits: bool = False) -> None:
-        """Take the settings of a file. Of one that `waits` for the user's yes, those of the dashboard alone."""
+        """Take the settings of a file. If it `waits` for the user's acceptance, take only those of the dashboard."""
         try:
             text = content.decode("utf-8-sig")
             table: dict[str, object] = {}
@@ -321,7 +321,7 @@ class Files(Struct):
 
 
 def read_files(root: Path | None, environment: Mapping[str, str], *, of_team: bool | None = None) -> Files:
-    """Return what the user's file and that of the project in `root` give, all or one kind of it."""
+    """Return what the user's file and the file of the project in `root` give; `of_team` is as in `Files`."""
     found, mine = Files(of_team), user_file(environment)
     try:
         found.take(mine, mine.read_bytes(), "user")
@@ -338,13 +338,13 @@ _AT_LINE = r" \(at line (\d+), column \d+\)$"
 
 
 def _line(lines: list[str], name: str, *, or_else: int = 1) -> int:
-    """Return the number of the line where a name of a file stands; `or_else` if it is written in an unusual way."""
+    """Return the number of the line where a name of a file stands; `or_else` if no line starts with it."""
     begins = re.compile(rf"""\[?\s*["']?{re.escape(name)}["']?\s*[=.\]]""")
     return next((number for number, line in enumerate(lines, 1) if begins.match(line.lstrip())), or_else)
 
 
 def _line_in_table(lines: list[str], begins: int, name: str) -> int:
-    """Return the number of the line of a table where a name stands; that of its head if it does not."""
+    """Return the number of the line of a table where a name stands; that of the table's head if there is none."""
     rest = lines[begins:]
     ends = next((place for place, line in enumerate(rest) if line.lstrip().startswith("[")), len(rest))
     return begins + _line(rest[:ends], name, or_else=0)
@@ -377,7 +377,9 @@ def as_typed(name: str, value: object) -> str:
 def for_new_team(
     root: Path, environment: Mapping[str, str], trust: str, tell: Callable[[str], object]
 ) -> dict[str, object]:
-    """Return the settings that a new team begins with, and tell what they are. `trust` is the command for a yes.
+    """Return the settings that a new team begins with, and tell what they are.
+
+    `trust` is the command that accepts the project's file, for these messages.
 
     Raises:
         BadDataError: A value is invalid: a budget that is not understood must not be left out.
@@ -402,7 +404,7 @@ def for_new_team(
 
 
 def template(chosen: Mapping[str, object]) -> str:
-    """Return a new file: the `chosen` settings, and all others as comments."""
+    """Return the content of a new file: the `chosen` settings, and all others as comments."""
     lines = ["# Settings of crewboard. `crewboard config` lists them, and where each value comes from.", ""]
     lines += [
         "# What a new team begins with. `crewboard settings` and `crewboard budget` change a team that there is.",
@@ -458,7 +460,7 @@ class Settings(Struct, frozen=True):
 
     @classmethod
     def read(cls, environment: Mapping[str, str], root: Path | None = None) -> Self:
-        """Read the settings from this environment, from the files of the user, and from that of a project."""
+        """Read the dashboard's settings from the environment, the user's files, and the file of the project `root`."""
         # Commands that only make a team do without the screen.
         from crewboard_tui.keymap.user_file import keymap_path, read_keymap
 
@@ -478,7 +480,7 @@ class Settings(Struct, frozen=True):
         )
 
     def remember(self, theme: str) -> None:
-        """Store a theme for the next start.
+        """Store the name of a theme for the next start.
 
         Raises:
             OSError: It cannot be stored.
@@ -489,7 +491,7 @@ class Settings(Struct, frozen=True):
 
 
 def read_visit(file: Path | None) -> LastVisit:
-    """Return how the user left a team; the default if that is not known."""
+    """Return how the user left a team; the default if it is not known or cannot be read."""
     try:
         found = record_of(file, LastVisit).load_or_none() if file is not None else None
     except CrewboardError as error:
@@ -499,7 +501,7 @@ def read_visit(file: Path | None) -> LastVisit:
 
 
 def keep_visit(file: Path | None, visit: LastVisit) -> None:
-    """Store how the user leaves a team."""
+    """Store how the user leaves a team. A failure is only logged."""
     if file is None:
         return
     try:
@@ -514,7 +516,10 @@ def _chosen_file(environment: Mapping[str, str]) -> Path:
 
 
 def of_dashboard(environment: Mapping[str, str], root: Path | None = None) -> Files:
-    """Return the settings of the dashboard that are not the default: of variables, of the key for themes, of files."""
+    """Return the settings of the dashboard that are given: by files, the theme chosen in the dashboard, and variables.
+
+    The later of these take precedence.
+    """
     found = read_files(root, environment, of_team=False)
     chosen = _chosen_file(environment)
     # One of another version, or none.
