@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from crewboard.engines import KnownEngine
 
 _NAMED = 3
-"""Files that a question names."""
+"""The most files that a question names."""
 
 _PATH = 28
-"""Characters of each of their paths: the question has two lines on a screen of 80 cells."""
+"""The most characters of a path in a question: it has two lines on a screen of 80 cells."""
 
 _FIRST, _FIRST_TASK = "writer", 'Write a file named hello.md that says "hello".'
-"""The agent that is proposed without a key, and its task: one that the offline model understands."""
+"""The agent that is proposed if there is no key, and its task, which the offline model understands."""
 
 
 class AgentActions:
-    """The actions on the selected agents, in `actions`."""
+    """The actions on the selected agents. They are in `actions`."""
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
@@ -129,7 +129,7 @@ class AgentActions:
             )  # fmt: skip
 
     def _do(self, operation: Operation, selection: Selection, ident: str) -> None:
-        """Do an operation on the selected agents that it fits. `ident` is the key that was pressed."""
+        """Do an operation on those selected agents that it fits. `ident` is the id of the key that was pressed."""
         fitting = {agent.name: agent for agent in selection.agents if operation.fits(agent)}
         self._operations.do(operation, ident, fitting, selection.unmark)
 
@@ -138,7 +138,7 @@ class AgentActions:
     def _resume(self, selection: Selection) -> None:
         """Resume agents that have ended; let running agents retry an assignment that failed.
 
-        For one whose model refused, ask for another model.
+        If one agent is selected, and its model refused, ask for another model.
         """
         if _needs_model(selection):
             agent = selection.agents[0]
@@ -186,7 +186,10 @@ class AgentActions:
         return f"{name} tries again, with the address and key that it has"
 
     def _resume_all(self, names: list[str], *, refused: bool = False) -> str:
-        """Resume agents, and say which are up and which are queued, and where they call if a key or address failed."""
+        """Resume agents, and return which are up and which are queued.
+
+        If credentials were `refused` before, also return which address they call now.
+        """
         from crewboard.commands import hire, hosts
 
         waiting: dict[str, list[str]] = {}
@@ -225,7 +228,7 @@ class AgentActions:
         self._for_all("starting afresh", list(specs), start, "are up again, without memory", selection)
 
     def _raise_limit(self, selection: Selection) -> None:
-        """Ask for a new limit, at least twice the old one as a suggestion, and continue the agent that it stopped."""
+        """Ask for a new limit, at first twice the old one, and continue the agent that the limit stopped."""
         agent = next(agent for agent in selection.agents if agent.limit is not None)
         flags, hint = agent.spec.flags if agent.spec is not None else HireOptions(), "the new limit · it then continues"
         if agent.limit == "turns":
@@ -299,7 +302,7 @@ class AgentActions:
 
 
 class Part(Struct, frozen=True):
-    """A part of what an agent changed in its checkout, in the snapshot `commit`: a file, or one hunk of it, from 1."""
+    """A file that an agent changed in its checkout, or one hunk of it, counted from 1, in the snapshot `commit`."""
 
     path: str
     hunk: int | None
@@ -307,10 +310,10 @@ class Part(Struct, frozen=True):
 
 
 class PuttingBack:
-    """The action that puts files back: what an agent changed in its last assignment, or the `part` that is selected.
+    """The action that puts files back: all that an agent changed in its last assignment, or the selected `part`.
 
-    `then` is called when files were put back. What would be put back is found out first, and named for the user.
-    `changed_nothing` returns True for an agent of which it is known that it changed nothing.
+    It first shows which files that are, and asks. `then` is called when files were put back. `changed_nothing` returns
+    True for an agent that is known to have changed nothing.
     """
 
     def __init__(
@@ -341,7 +344,7 @@ class PuttingBack:
         return None if part is None else f"put {'file' if part.hunk is None else 'hunk'} back"
 
     def _check(self, selection: Selection) -> None:
-        """Find out what would be put back, in a thread, and then ask for it."""
+        """Find out in a thread which files would be put back, and then ask whether to do it."""
         agent, part = selection.agent, self._part()
         if agent is None:
             return
@@ -352,7 +355,7 @@ class PuttingBack:
             return ""
 
         def put_back() -> str:
-            """Put back exactly what was shown: it is found out again, and refused if something has changed."""
+            """Put back exactly the files that were shown; refuse if they have changed since."""
             seen, again = found[0], self._undo(agent, part, dry_run=True)
             if (again.files, again.assignment) != (seen.files, seen.assignment):
                 raise TryLaterError(f"nothing was put back: the files of {agent.name} have just changed")
@@ -396,14 +399,14 @@ def _short(path: str) -> str:
 
 
 def _files_of(made: "PutBack") -> str:
-    """Return the names of a few files, and how many more there are."""
+    """Return the names of the first files, and how many more there are."""
     names = [f"{_short(each.path)}{' (removed)' if each.removed else ''}" for each in made.files[:_NAMED]]
     more = len(made.files) - _NAMED
     return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
 class TaskActions:
-    """The actions on the selected task, in `actions`."""
+    """The actions on the selected task. They are in `actions`."""
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
@@ -414,7 +417,10 @@ class TaskActions:
         self.actions = tuple({**of_operations, "task.new": Action("task.new", self._new)}.values())
         self.reopen = of_operations["task.reopen"]
         self.retry = self._of(OPERATIONS["task.retry"], "agent.resume")
-        """Reopens a failed task for the agent that had it. `NeedActions` offers it in the place of `agent.resume`."""
+        """The action that reopens a failed task for the agent that had it.
+
+        `NeedActions` offers it in place of `agent.resume`.
+        """
 
     def _new(self, selection: Selection) -> None:
         from crewboard_tui.compose.draft_input import Prose
@@ -476,7 +482,7 @@ class TaskActions:
         return f"{send} {sends} · {line} adds a line: the description · {edit} editor · {leave} keeps it"
 
     def _of(self, operation: Operation, ident: str) -> Action:
-        """Return the action of an operation on those of the selected tasks that it fits; its key is `ident`."""
+        """Return the action of an operation on those selected tasks that it fits; `ident` is the id of its key."""
 
         def fitting(selection: Selection) -> dict[str, Task]:
             return {f"#{task.id}": task for task in selection.marked_tasks if operation.fits(task)}
@@ -504,17 +510,16 @@ class TaskActions:
 
 
 def as_text(subject: str, description: str) -> str:
-    """Return a task as one text to edit: the subject is the first line."""
+    """Return a task as one text to edit: the subject is the first line, the description follows."""
     from crewboard_tui.compose.draft_input import clean
 
     return "\n".join(filter(None, (clean(subject, one_line=True).strip(), clean(description).strip())))
 
 
 class NeedActions:
-    """The actions on selected needs, in `actions`: actions on their agents, on failed tasks and on marked permissions.
+    """The actions on selected needs: on their agents, on failed tasks and on marked permissions. They are in `actions`.
 
     The views of tasks and of an agent offer them, too, because a task that is selected there may have failed.
-
     `approve` is the action that approves marked permissions, in a list where several can be marked.
     """
 
@@ -535,7 +540,7 @@ def _is_over(agent: AgentView) -> bool:
 
 
 def _can_retry(agent: AgentView) -> bool:
-    """Return True if the agent runs, and its last assignment ended with an error that is no limit, or left its task."""
+    """Return True if the agent runs, and its last assignment failed, but by no limit, or left its task unreported."""
     ended_badly = agent.status.failed is not None or agent.status.unreported is not None
     return agent.alive and ended_badly and agent.limit is None
 
@@ -550,7 +555,7 @@ def _needs_model(selection: Selection) -> bool:
 
 
 def _held_by(agent: AgentView) -> str:
-    """Return the id of the plan of which the agent's approval holds steps; empty if it holds none."""
+    """Return the id of the plan in whose approval steps of the agent are held; empty if none are."""
     return agent.status.terms.request if agent.status.terms is not None and agent.status.terms.given.hold else ""
 
 
@@ -570,7 +575,7 @@ def _check_budget(text: str) -> str | None:
 
 
 def _more_than(bill: Bill) -> str:
-    """Return twice a budget as a suggestion, or twice what was used if that is more."""
+    """Return twice a budget as a suggestion, or twice what was used if that is more; empty without a budget."""
     if bill.budget is None:
         return ""
     if bill.budget.usd is not None:
@@ -586,10 +591,11 @@ def _why_no_clone(selection: Selection) -> str | None:
 
 
 class FirstSteps:
-    """The offers of an empty board without a key, or offline: the offline model, the demo, an engine.
+    """What an empty Board offers if there is no key, or offline: the offline model, the demo, an engine.
 
-    They are `actions`, and in words. `app` returns the app, which the demo takes the terminal of; `lacks_key` whether
-    there is neither a key nor an agent; `chosen` is called when what does the work was chosen.
+    The offers are in `actions`, and as lines in `words`. `app` returns the app, whose terminal the demo takes.
+    `lacks_key` returns True if there is neither a key nor an agent. `chosen` is called, as a job calls it, once the
+    user chose the offline model or an engine.
     """
 
     def __init__(
@@ -612,7 +618,7 @@ class FirstSteps:
 
     @cached_property
     def _engine(self) -> "KnownEngine | None":
-        """Return an engine that is here, looked for once: one with a login or a key, if there is any."""
+        """Return an engine that is installed here, if possible one with a login or a key; None if there is none."""
         from crewboard import engines
 
         found = [each.engine for each in engines.find_all(self._context.team.directory.root) if each.path is not None]
@@ -625,7 +631,7 @@ class FirstSteps:
 
     @property
     def words(self) -> list[str]:
-        """Return what can be done without a key, a line each."""
+        """Return the offers as lines, each with its key."""
         said = [
             f"{self._context.key('agent.offline')}  hires an agent on the offline model, in this folder",
             f"{self._context.key('agent.demo')}  shows the demo",
@@ -635,14 +641,17 @@ class FirstSteps:
         return said
 
     def _titled(self, engine: "KnownEngine") -> str:
-        """Return its name, and what to do before it can work."""
+        """Return the title of an engine, and how to log in if that is needed."""
         from crewboard import engines
 
         login = engines.needed_login(engine)
         return engine.title + (f", once you log in with {login}" if login else "")
 
     async def _try_offline(self, selection: Selection) -> None:
-        """Open the hire form with a task that the offline model understands. Until it is hired, nothing is written."""
+        """Open the hire form with a task that the offline model understands.
+
+        No file is written before the agent is hired.
+        """
         context = self._context
         context.team = replace(context.team, environment={**context.team.environment, env.OFFLINE: "1"})
         self._chosen(True, "")  # noqa: FBT003  as a job calls it
@@ -691,7 +700,7 @@ class FirstSteps:
 
 
 def _coach(view: "TeamView", shown: str | None, key: Callable[[str], str]) -> list[str]:
-    """Return what to try next with the first agent; `shown` is the key of the need on the screen."""
+    """Return lines that say what to try next with the first agent; `shown` is the key of the need on the screen."""
     plan = next((need for need in view.needs if need.kind == "plan"), None)
     if plan is not None:
         here = f"2/3 Space reads on to the end, then {key('request.approve')} approves exactly this"

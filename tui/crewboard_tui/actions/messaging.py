@@ -1,4 +1,4 @@
-"""Writing to agents: a message, a broadcast, an interrupt, the talk with the lead. In the composer, or in a line."""
+"""Write to agents: a message, a broadcast, an interrupt, or a text to the lead; in the composer or in a prompt line."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -20,7 +20,10 @@ Unmark = Callable[[Iterable[str]], None]
 
 
 class Messaging:
-    """The actions that write, in `actions`. `composer` returns the line at the bottom of the view, if it shows one."""
+    """The actions that write to agents. They are in `actions`.
+
+    `composer` returns the composer of the screen; None if it shows none.
+    """
 
     def __init__(self, context: AppContext, composer: Callable[[], Composer | None] = lambda: None) -> None:
         self._context = context
@@ -59,7 +62,7 @@ class Messaging:
     # ------------------------------------------------------------------------------------------- where one writes
 
     def follow(self, selection: Selection) -> None:
-        """Have the composer follow the selection while it is not in use."""
+        """Set the selection as the target of the composer, unless the user writes in it."""
         composer = self._composer()
         if composer is not None:
             can_write = selection.targets and not self._context.read_only
@@ -92,7 +95,7 @@ class Messaging:
     # ---------------------------------------------------------------------------------------------------- message
 
     def write_to(self, names: list[str], unmark: Unmark) -> None:
-        """Open an input for a text, and send the text to some agents."""
+        """Open an input for a text to these agents. `unmark` is called with their names when it is sent."""
         if names:
             self.write(self._message_to(names, unmark))
 
@@ -129,7 +132,10 @@ class Messaging:
         return None if _opens_view(text) else messages.write_out(self._context.team, text)
 
     def _why_not(self, names: list[str], text: str, *, hires: bool = False) -> str | None:
-        """Return why a text cannot be sent. `hires` says that a text for the lead hires it if there is none."""
+        """Return why a text cannot be sent; None if it can.
+
+        With `hires`, a text for the lead hires it if there is none.
+        """
         try:
             said = parse_line(text, names, self._names)
             if isinstance(said, Note) and not (hires and said.names == (LEAD,)):
@@ -171,11 +177,11 @@ class Messaging:
     # -------------------------------------------------------------------------------------------------- broadcast
 
     def why_no_broadcast(self, _: Selection) -> str | None:
-        """Return the reason why there is no agent to write to."""
+        """Return the reason why there is no agent to write to; None if there is one."""
         return None if self._names else "no agent is running"
 
     def broadcast(self, selection: Selection) -> None:
-        """Have a text written to the marked agents, else to all."""
+        """Open an input for a text to the marked agents, or to all if none is marked."""
         all_names = self._names
         names = list(selection.marked) or all_names
         is_all = sorted(names) == sorted(all_names)
@@ -226,7 +232,7 @@ class Messaging:
         self.write(self.lead_target(), line=True)
 
     def lead_target(self) -> ComposeTarget:
-        """Return the target that writes to the lead; it is hired if there is none, and resumed if it has ended."""
+        """Return the target for a text to the lead, which is hired if there is none, and resumed if it has ended."""
         known = "to the lead" if self._lead == LEAD else f"to {self._lead}, the lead"
         label = known if self._lead in self._names else "hire a lead: what should the team do?"
         check = partial(self._why_not, [LEAD], hires=True)
@@ -257,9 +263,9 @@ def _opens_view(text: str) -> bool:
 
 
 def keep_unsent(context: AppContext, draft: Callable[[], str], text: str) -> Then:
-    """Return a callback that saves a text that was not sent as a draft, before anything that was written since.
+    """Return a callback that stores `text` as a draft if sending it failed, before anything that was written since.
 
-    `draft` returns the name of the draft; an empty name keeps nothing.
+    `draft` returns the name of the draft; an empty name stores nothing.
     """
 
     def settle(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001

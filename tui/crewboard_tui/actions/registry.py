@@ -29,8 +29,8 @@ class Selection(Struct, frozen=True):
     `targets` are the names of the marked agents, or of the agent under the cursor if none is marked; `agents` are those
     of them that are on the team. `agent` is the agent under the cursor, `marked` are the names of marked agents. `task`
     is the task under the cursor, `tasks` are the marked tasks, or that one if none is marked. `needs` are the selected
-    needs, in a list of needs. After an action, `unmark` is called with the names that it was applied to, and
-    `show_agent` or `show_task` to put the cursor on something new.
+    needs, in a list of needs. An action calls `unmark` with the names that it was applied to, and `show_agent` or
+    `show_task` to put the cursor on an agent or a task that it made.
     """
 
     targets: tuple[str, ...] = ()
@@ -51,22 +51,22 @@ class Selection(Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return what tells these rows from others: names, the ids of tasks, the keys of needs."""
+        """Return a value that is equal for selections of the same agents, tasks and needs."""
         names = self.targets or tuple(each.name for each in self.agents)
         return names, tuple(task.id for task in self.marked_tasks), tuple(need.key for need in self.needs)
 
 
 def select(view: TeamView, name: str | None) -> Selection:
-    """Return the selection of one agent, or of none."""
+    """Return the selection of the agent `name`; an empty one for None."""
     agent = view.agent(name)
     return Selection((name,) if name else (), (agent,) if agent is not None else (), agent)
 
 
 def select_needs(view: TeamView, needs: Iterable[Need], found: Selection) -> Selection:
-    """Return `found`, the selection of these needs' agents, with the needs and their tasks.
+    """Return `found`, the selection of the agents of these needs, with the needs and their tasks.
 
-    A key then acts on a failed task, and not on the agent that had it. An agent whose check fails, or that rests, still
-    has its task. Of a host that was lost, it acts on all agents that were lost with it.
+    Keys then act on a failed task, not on the agent that had it; the agent is selected too if its check fails or its
+    assignment failed, because it still has its task. For a lost host, all agents that were lost with it are selected.
     """
     chosen = tuple(needs)
     tasks = tuple(task for need in chosen if (task := view.task(need.task)) is not None)
@@ -77,7 +77,7 @@ def select_needs(view: TeamView, needs: Iterable[Need], found: Selection) -> Sel
 
 
 def select_in(view: TeamView, rows: LineList, agent_of: Callable[[str], str | None] = str) -> Selection:
-    """Return the selection in a list that can be marked; `agent_of` returns the agent that a row is about."""
+    """Return the selection in a list whose rows can be marked; `agent_of` returns the agent of the row with a key."""
 
     def names(keys: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for key in keys if (name := agent_of(key))))
@@ -99,8 +99,9 @@ def select_in(view: TeamView, rows: LineList, agent_of: Callable[[str], str | No
 class Action(Struct, frozen=True):
     """Something that a key does to the selection of a view.
 
-    `id` names the key in the table, with its label and its help. `available` returns the reason why it does nothing
-    now, or None if it works. `label` returns a name for the footer that fits the selection better than the table's.
+    `id` is the id of the key in the table, which has its label and help. `available` returns the reason why the key
+    does nothing now, or None if it works. `label` returns a label for the footer that fits the selection better than
+    the table's, or None.
     """
 
     id: str
@@ -110,7 +111,10 @@ class Action(Struct, frozen=True):
 
 
 class Layer(Struct, frozen=True):
-    """Something on a view that the key `view.back` closes before it leaves the view."""
+    """Something on a view that the key `view.back` closes before it leaves the view.
+
+    `label` names the key meanwhile.
+    """
 
     is_open: Callable[[], bool]
     close: Callable[[], object]
@@ -118,7 +122,7 @@ class Layer(Struct, frozen=True):
 
 
 def unavailable(reason: Callable[[], str], *ids: str) -> tuple[Action, ...]:
-    """Return actions that are never available in a view; their keys only show the reason."""
+    """Return an action for each id that is never available in a view; its key only shows the reason."""
     return tuple(Action(ident, _ignore, lambda _: reason()) for ident in ids)
 
 
@@ -126,12 +130,12 @@ def unavailable(reason: Callable[[], str], *ids: str) -> tuple[Action, ...]:
 
 
 class Operations:
-    """Does what the keys of operations are for, once the user wrote or confirmed what an operation wants."""
+    """Starts operations, after asking for the text or the confirmation that they need."""
 
     def __init__(self, context: AppContext) -> None:
         self._context = context
         self._armed: tuple[tuple[str, ...], float] = ((), 0.0)
-        """The key and the agents that the first of two presses was for, and when it was."""
+        """The key and the targets of the last press that asked for a second one, and its time."""
 
     def do(
         self,
@@ -140,7 +144,10 @@ class Operations:
         targets: Mapping[str, AgentView | Task],
         unmark: Callable[[Iterable[str]], None],
     ) -> None:
-        """Do an operation on agents or tasks, given by how they are called. `ident` is the key that was pressed."""
+        """Do an operation on agents or tasks, given by name or as `#14`. `ident` is the id of the key that was pressed.
+
+        `unmark` is called with the names of the targets, and the ids of tasks.
+        """
         if not targets:
             return
         key, named, view = self._context.key, ", ".join(targets), self._context.view
@@ -190,7 +197,10 @@ class Operations:
 def ask_yes(
     context: AppContext, question: str, says: str, start: Callable[[], object], leaves: str = "leaves it as it is"
 ) -> None:
-    """Ask for a typed yes, and then `start`. The hint `says` what follows, and what the key that `leaves` does."""
+    """Ask the user to type yes, and then call `start`.
+
+    The hint shows `says`, what a yes does, and `leaves`, what the key does that leaves the prompt.
+    """
 
     def check(text: str) -> str | None:
         return None if text.strip() == "yes" else "type yes, or leave"
@@ -209,7 +219,10 @@ def for_fitting(
     label: Callable[[Selection], str | None] = lambda _: None,
     why_not: Callable[[str], str | None] = lambda _: None,
 ) -> Action:
-    """Return an action on those of the selected agents that it `fits`; `why_not` says why it fits none of them."""
+    """Return an action on those selected agents that it `fits`.
+
+    If it fits none, `why_not` returns the reason for `api is`, or None for the usual one.
+    """
 
     def available(selection: Selection) -> str | None:
         if any(map(fits, selection.agents)):
@@ -226,7 +239,7 @@ def for_fitting(
 
 
 def either(first: Action, second: Action, label: str) -> Action:
-    """Return the action `second`; where `first` is available, it runs that instead and has the label `label`."""
+    """Return the action `second`. Where `first` is available, it runs `first` instead, and has the label `label`."""
 
     def works(selection: Selection) -> bool:
         return first.available(selection) is None
@@ -246,11 +259,14 @@ def not_for(selection: Selection) -> str:
 
 
 def aimed(label: str, names: Sequence[str]) -> str:
-    """Return a label that says which marked agents a key acts on: the cursor may be on another."""
+    """Return a label with the marked agents that a key acts on: `stop ✓api`, `stop ✓3`.
+
+    It says so because the cursor may be on another agent.
+    """
     shown = clip(one_line(names[0]), _NAME) if len(names) == 1 else str(len(names))
     return f"{label} ✓{shown}"
 
 
 def marks_layer(rows: LineList) -> Layer:
-    """Return what Esc closes first in a list: its marks."""
+    """Return the layer of the marks in a list, which Esc removes."""
     return Layer(lambda: bool(rows.shown_marks), lambda: rows.unmark(rows.shown_marks), "unmark")

@@ -23,7 +23,9 @@ from crewboard_tui.render.formats import format_clock
 
 
 class RequestActions:
-    """The commands that answer one request, in the version that its page shows; they run in a thread.
+    """The commands that answer one request, in the version that its page shows.
+
+    They run in a thread, and return a message.
 
     `actions` contains the action that opens the next need.
     """
@@ -43,7 +45,7 @@ class RequestActions:
         )  # fmt: skip
 
     def approve(self, **answer: Unpack[Decision]) -> str:
-        """Say yes, to the plan as it is `edited` if that is given, with `terms` and `notes` on its lines."""
+        """Approve the request, a plan as `edited` if that is given, with `terms` and with `notes` on its lines."""
         request, edited, terms = self.request, answer.get("edited"), answer.get("terms")
         answer["sha256"] = request.sha256
         answers.approve(self._context.team, request.id, **answer)
@@ -57,26 +59,29 @@ class RequestActions:
         return "; ".join([f"approved{how}: {then}", *reviews.what_changed(self._context.team.directory, request)])
 
     def approve_with_rule(self, covers: str, rule_for: rules.RuleFor) -> str:
-        """Say yes, and from now on to everything that the rule `covers`."""
+        """Approve the request, and add a rule that allows the same from now on.
+
+        `covers` says in words what the rule allows.
+        """
         _, rule = rules.approve_with_rule(
             self._context.team, self.request.id, sha256=self.request.sha256, rule_for=rule_for
         )
         return f"approved, and from now on {covers}; {self._context.key('app.rules')} lists and revokes {rule.id}"
 
     def reject(self, feedback: str, notes: Sequence[NewNote] = ()) -> str:
-        """Say no, or no for now with a question, and with `notes` on lines of the plan."""
+        """Refuse the request, or send it back with a question, with `notes` on lines of the plan."""
         answers.reject(self._context.team, self.request.id, feedback, sha256=self.request.sha256, notes=notes)
         asks = question_in(feedback) is not None
         return f"asked back: {self.request.from_} reads it" if asks else f"denied: {self.request.from_} reads why"
 
     def release(self, approved: Request, steps: Sequence[int]) -> str:
-        """Release steps that the approval of a plan held."""
+        """Release steps of a plan that its approval held back."""
         answers.release(self._context.team, approved.id, steps)
         many = "s" if len(steps) > 1 else ""
         return f"step{many} {', '.join(map(str, steps))} released: {approved.from_} reads that"
 
     def answer(self, text: str) -> str:
-        """Answer a question."""
+        """Answer a question with a text."""
         answers.answer(self._context.team, self.request.id, text)
         return f"answered: {self._what_follows()}"
 
@@ -90,7 +95,7 @@ class RequestActions:
 
     @property
     def _waits_instead(self) -> Request | None:
-        """Return the revision that replaced this one, while it is pending."""
+        """Return the newest revision that replaced this one if it is pending, else None."""
         newest = newest_of(self.request, self._context.view)
         return newest if newest is not None and newest.status == "pending" else None
 
@@ -104,8 +109,8 @@ class RequestActions:
 class MarkedPermissions:
     """The marked permissions of a list, which are answered together, each in the version in which it was marked.
 
-    `approve` is an action; `actions` contains the one that denies. `is_unread` returns True if part of their text was
-    not on the screen, and then shows a warning once.
+    `approve` is an action; `actions` contains the action that denies. `is_unread` is called with their number before
+    they are approved. It returns True if part of their text was not on the screen, and then shows a warning.
     """
 
     def __init__(self, context: AppContext, is_unread: Callable[[int], bool]) -> None:
@@ -120,7 +125,10 @@ class MarkedPermissions:
         )
 
     def bind(self, view: TeamView, keys: Iterable[str]) -> None:
-        """Keep the version of the permissions among these needs that each had when it was marked."""
+        """Set the marked permissions: those among the needs with these keys.
+
+        Each stays in the version in which it was marked.
+        """
         before = {request.id: request for request in self.requests}
         needs = [need for key in keys if (need := view.need(key)) is not None and need.kind == "permission"]
         found = (before.get(need.request_id or "") or view.request(need.request_id or "") for need in needs)
@@ -172,9 +180,9 @@ class MarkedPermissions:
 
 
 def outcome_of(seen: Request, view: TeamView, pressed: Pressed = default_key, operator: str = "") -> str | None:
-    """Return what has become of a request since it was opened, and the key that helps; None while it is pending.
+    """Return what happened to a request since it was opened, with the key that helps; None while it is pending.
 
-    It is told to the user `operator`.
+    `operator` is the user who reads it.
     """
     newest = newest_of(seen, view)
     if newest is not None and newest.status == "pending":
@@ -199,5 +207,5 @@ def newest_of(request: Request, view: TeamView) -> Request | None:
 
 
 def revision_of(request: Request, view: TeamView) -> int:
-    """Return which revision of a plan a request is, counted from 1."""
+    """Return the number of a plan's revision, counted from 1."""
     return len([request, *versions_before(request, view.asked)])

@@ -17,7 +17,7 @@ AGENT_GROUPS: dict[str, frozenset[str]] = {
     "idle": frozenset({"idle", "pause", "unknown"}),
     "done": frozenset({"done"}),
 }
-"""Agents by what they are shown as (`states.LOOKS`)."""
+"""The groups of agents, by the states that they are shown with (`looks.LOOKS`)."""
 
 TASK_GROUPS: dict[str, frozenset[str]] = {
     "needs me": frozenset({"orphaned", "failed"}),
@@ -25,7 +25,7 @@ TASK_GROUPS: dict[str, frozenset[str]] = {
     "waiting": frozenset({"pending", "blocked"}),
     "done": frozenset({"completed", "cancelled"}),
 }
-"""Tasks by the word for their state (`states.TASK_LOOKS`)."""
+"""The groups of tasks, by the words for their states (`looks.TASK_LOOKS`)."""
 
 
 NEED_GROUPS: dict[str, frozenset[str]] = {
@@ -36,10 +36,10 @@ NEED_GROUPS: dict[str, frozenset[str]] = {
     ),
     "results": frozenset({"result"}),
 }
-"""Needs by their kind."""
+"""The groups of needs, by their kinds."""
 
 MAIL_GROUPS = ("messages", "requests", "results")
-"""Messages by what they are: about a request, the result of an assignment, or anything else."""
+"""The groups of messages: about a request, the result of an assignment, or anything else."""
 
 FINDS_AGENTS = "words about an agent; s:stuck state, a:api name, h:build2 host, #14 task"
 """Filters that `matches_agent` understands, for the hint."""
@@ -88,7 +88,11 @@ def matches_task(task: Task, wanted: str) -> bool:
 
 
 def _passes(wanted: str, text: str, state: str, name: str, task: str, host: str | None = None) -> bool:
-    """Return True if each word, or what it says of a state, an agent, a task or a host, is found; None has no host."""
+    """Return True if a filter matches: each of its words is found.
+
+    `s:` is searched in the state, `a:` in the name; `h:` is compared with the host, `#` with the task. Any other word
+    must be in `text`, and so must `h:` if the host is None.
+    """
     for word in wanted.lower().split():
         if word.startswith("s:"):
             is_found = word[2:] in state
@@ -108,7 +112,7 @@ def _passes(wanted: str, text: str, state: str, name: str, task: str, host: str 
 class Search:
     """The filter of a list: `words`, and one `group` of states. `changed` is called when either has changed.
 
-    `finds` says what may be typed. `groups` are the groups of states of a numbered view; None on a page.
+    `finds` says in the prompt what can be typed. `groups` are the groups of a numbered view; None on a page.
     """
 
     def __init__(
@@ -137,10 +141,10 @@ class Search:
         turn = Action("view.group", turn_group, lambda _: None if len(known) > 1 else "only one group here")
         self.actions = (filter_,) if groups is None else (filter_, turn)
         self.layer = Layer(lambda: self.is_narrowed, self.clear, "all")
-        """The layer of the narrowing, which Esc closes."""
+        """The layer of the filter, which Esc removes."""
 
     def narrow(self, text: str) -> None:
-        """Show only what matches `text`."""
+        """Show only rows that match `text`."""
         self.words = text.strip()
         self._changed()
 
@@ -160,9 +164,9 @@ class Search:
 
     @property
     def narrowed_to(self) -> str:
-        """The filter and the key that removes it, for the pane's title; empty if the list shows all.
+        """Return the filter and the key that removes it: ` · running · filter api · Esc shows all`.
 
-        As in ` · running · filter api · Esc shows all`.
+        It is for the pane's title, and empty if the list shows all.
         """
         if not self.is_narrowed:
             return ""

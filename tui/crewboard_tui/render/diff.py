@@ -28,16 +28,16 @@ _LONGEST_MARKED = 400
 """Characters of a line above which its words are not compared."""
 
 _LIKE = 0.4
-"""Share of the characters that two lines have in common, below which one is not a version of the other."""
+"""The least share of characters in common for two lines to count as versions of one another."""
 
 _HEAD = 2
-"""Lines of a short diff that name what is compared."""
+"""The number of lines at the start of a short diff that name the compared texts."""
 
 _TOKEN = re.compile(r"\w+|\s+|.")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 Mark = tuple[int, int]
-"""The offsets at which changed words begin and end in a line's text."""
+"""The offsets in a line's text at which a range of changed words begins and ends."""
 
 
 class DiffLine(NamedTuple):
@@ -54,17 +54,17 @@ class DiffLine(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Return its number in the newest version that has it; 0 for a remark."""
+        """Return the line's number in the newest version that has it; 0 for a remark."""
         return self.new or self.old or 0
 
 
 class Hunk(Struct, frozen=True):
-    """Lines that belong together, and the line of git above them."""
+    """Consecutive lines of a diff, and the `@@` line of git above them."""
 
     head: str
     lines: tuple[DiffLine, ...]
     path: str = ""
-    """The name of the file, from which the colours of its code follow; empty where a file is too long for these."""
+    """The name of the file, which decides the colours of its code; empty if the file is too long to be coloured."""
 
 
 class FileDiff(Struct, frozen=True):
@@ -99,9 +99,9 @@ class _Draft(Struct):
 
 
 def parse_diff(text: str) -> list[FileDiff]:
-    """Return the files of a unified diff of git, made safe. Of a huge one, the first part is kept.
+    """Return the files of a unified diff of git, made safe. Of a huge one, only the first part is kept.
 
-    It takes up to a second for a huge diff: not for the thread that paints.
+    It takes up to a second for a huge diff, so it must not run in the thread that paints.
     """
     found: list[_Draft] = []
     lines = iter(text.split("\n"))
@@ -137,7 +137,7 @@ def parse_diff(text: str) -> list[FileDiff]:
 def _read_hunk(lines: Iterator[str], head: re.Match[str], room: int, *, is_run: bool) -> tuple[list[DiffLine], int]:
     """Read the lines of a hunk, of which at most `room` are kept; return them, and the number of the others.
 
-    `is_run` says that it is no file of prose.
+    `is_run` is True unless the file is prose.
     """
     old, new = int(head[1]), int(head[3])
     old_end, new_end = (int(at) + int(count or 1) for at, count in ((head[1], head[2]), (head[3], head[4])))
@@ -213,7 +213,7 @@ def _mark_words(lines: list[DiffLine], most: int) -> tuple[tuple[DiffLine, ...],
 
 
 def changed_words(old: str, new: str) -> tuple[tuple[Mark, ...], tuple[Mark, ...]]:
-    """Return where the words are that differ, in both lines; nowhere if the lines have little in common."""
+    """Return the marks of the words that differ, for both lines; none if the lines have little in common."""
     if max(len(old), len(new)) > _LONGEST_MARKED:
         return (), ()
     before, after = _TOKEN.findall(old), _TOKEN.findall(new)
@@ -226,7 +226,7 @@ def changed_words(old: str, new: str) -> tuple[tuple[Mark, ...], tuple[Mark, ...
 
 
 def _places(tokens: list[str], blocks: Iterable[tuple[int, int]]) -> tuple[Mark, ...]:
-    """Return where blocks of tokens are in the text; blocks with only a blank between them are one."""
+    """Return the marks of blocks of tokens; blocks with only blanks between them become one."""
     ends = [0]
     for token in tokens:
         ends.append(ends[-1] + len(token))
@@ -247,7 +247,10 @@ def _places(tokens: list[str], blocks: Iterable[tuple[int, int]]) -> tuple[Mark,
 
 
 def hunk_lines(hunk: Hunk, width: int, digits: int) -> list[tuple[int, Line]]:
-    """Return the lines of a hunk with their numbers, broken at `width`, each with its place in `hunk.lines`."""
+    """Return the painted lines of a hunk, broken at `width`, each with the index of its line in `hunk.lines`.
+
+    `digits` is the width of the line numbers.
+    """
     code = syntax.of_hunk(hunk.path, [each.kind for each in hunk.lines], [each.text for each in hunk.lines])
     return [
         (at, painted)
@@ -278,7 +281,10 @@ def _diff_line(each: DiffLine, pieces: syntax.Pieces, width: int, digits: int) -
 
 
 def diff_lines(diff: str, width: int, path: str = "") -> list[Line]:
-    """Colour a short unified diff, in lines of at most `width` cells. One without a head is of the file `path`."""
+    """Return a short unified diff in colour, in lines of at most `width` cells.
+
+    A diff without a head is of the file `path`.
+    """
     found: list[Line] = []
     lines = safe_lines(diff)
     for at, (raw, pieces) in enumerate(zip(lines, syntax.of_diff(lines, path), strict=True)):
@@ -289,5 +295,5 @@ def diff_lines(diff: str, width: int, path: str = "") -> list[Line]:
 
 
 def changed(before: str, after: str, names: tuple[str, str]) -> str:
-    """Return a unified diff; empty if nothing changed."""
+    """Return a unified diff of two texts with these names; empty if they are the same."""
     return "\n".join(difflib.unified_diff(before.split("\n"), after.split("\n"), *names, lineterm=""))

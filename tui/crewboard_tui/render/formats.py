@@ -17,16 +17,19 @@ from crewboard_tui.render.lines import Line, Span
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 STEP = 5
-"""Seconds in which an age grows below a minute: each change of one paints a row for each agent that rests."""
+"""Seconds by which a shown age grows below a minute: each change of an age paints a row for each agent at rest."""
 
 
 def format_age(seconds: float) -> str:
-    """Format an age that ticks in at most four cells: `3s`, `4m`, `3h`, `12d`; from 5 s on in steps of 5 s."""
+    """Format the age of something that goes on, in at most four cells: `3s`, `4m`, `3h`, `12d`.
+
+    From 5 s on, it grows in steps of 5 s.
+    """
     return format_span(seconds if seconds < STEP else seconds // STEP * STEP)
 
 
 def format_span(seconds: float) -> str:
-    """Format a time that passed in at most four cells: `9s`, `4m`, `3h`, `12d`."""
+    """Format a duration in at most four cells, rounded down: `9s`, `4m`, `3h`, `12d`."""
     seconds = max(0, int(seconds))
     if seconds < _MINUTE:
         return f"{seconds}s"
@@ -38,7 +41,7 @@ def format_span(seconds: float) -> str:
 
 
 def format_long_age(seconds: float) -> str:
-    """Format an age, to the second below an hour: `4m12s`, `1h05m`."""
+    """Format an age in up to two units: `12s`, `4m12s`, `1h05m`, `3d`."""
     seconds = max(0, int(seconds))
     if seconds < _MINUTE:
         return f"{seconds}s"
@@ -92,7 +95,7 @@ def format_size(count: int) -> str:
 
 
 def format_load(load: float, cores: int) -> str:
-    """Format a load average for each core in at most four cells: `0.5`, `12`; a dash if that is unknown."""
+    """Format a load average divided by the cores, in at most four cells: `0.5`, `12`; a dash if `cores` is 0."""
     if not cores:
         return "—"
     each = load / cores
@@ -122,7 +125,7 @@ def format_money(dollars: float) -> str:
 
 
 def format_places(counts: Mapping[str, int]) -> str:
-    """List places, each with its count if above one: `config.json, mail of lead ×3`."""
+    """Return places in one line, each with its count if above one: `config.json, mail of lead ×3`."""
     return ", ".join(f"{where} ×{many}" if many > 1 else where for where, many in counts.items())
 
 
@@ -142,7 +145,7 @@ def sparkline(values: Sequence[float], width: int, top: float) -> str:
 
 
 def peaks(values: Sequence[float], cells: int, span: int) -> list[float]:
-    """Return the peaks of the newest `span` values in at most so many cells, each for as many of them."""
+    """Return the peaks of the newest `span` values, oldest first: at most `cells`, each of as many values."""
     each = max(1, -(-span // max(1, cells)))
     return [max(values[max(0, end - each) : end]) for end in range(len(values), max(0, len(values) - span), -each)][
         ::-1
@@ -150,14 +153,14 @@ def peaks(values: Sequence[float], cells: int, span: int) -> list[float]:
 
 
 def bar(share: float, steps: str = BARS) -> str:
-    """Return one cell of a bar chart, the lowest of its `steps` for nothing; 1 is a full bar."""
+    """Return one cell of a bar chart: the lowest of `steps` for a share of 0, the highest for 1."""
     return steps[round(min(max(share, 0.0), 1.0) * (len(steps) - 1))]
 
 
 def bar_rows(values: Sequence[float], rows: int, top: float) -> list[str]:
     """Return a bar chart that is `rows` lines high, the upper line first; `top` is a full bar.
 
-    What is more than nothing has at least the lowest bar.
+    A value above 0 has at least the lowest bar.
     """
     steps = len(BARS)
     heights = [max(1, round(min(value / top, 1) * rows * steps)) if value > 0 < top else 0 for value in values]
@@ -179,20 +182,23 @@ def format_bill(bill: Bill) -> str:
 
 
 TOKEN_KINDS = (("input", "in"), ("output", "out"), ("cache_read", "cached"), ("cache_write", "written"))
-"""The kinds of tokens with their words, which are the same everywhere: together they are the total.
+"""The kinds of tokens with their words on the screen; the total is the sum of all kinds.
 
 `cached` were read from the prompt cache, `written` were written to it; `in` is the rest of the prompts.
 """
 
 
 def describe_tokens(tokens: Tokens) -> str:
-    """Return the total and its parts."""
+    """Return the total of tokens and its parts: `31.1k = 1.2k in + 2.9k out + 20k cached + 7k written`."""
     parts = " + ".join(f"{format_count(getattr(tokens, kind))} {word}" for kind, word in TOKEN_KINDS)
     return f"{format_tokens(tokens)} = {parts}"
 
 
 def format_tokens(tokens: Tokens) -> str:
-    """Format the number of all tokens; `~` means that some are an estimate, `+` that an engine did not tell some."""
+    """Format the number of all tokens; `~` means that some are an estimate, `+` that an engine did not tell some.
+
+    It is `not told` if no tokens are known.
+    """
     if tokens.untold:
         return f"{format_count(tokens.total)}+" if tokens.total else "not told"
     return ("~" if tokens.estimated else "") + format_count(tokens.total)
@@ -201,7 +207,7 @@ def format_tokens(tokens: Tokens) -> str:
 def format_used(bill: Bill) -> str:
     """Format what was used, with its budget in the same unit: `31.1k of 200k tokens`, `$1.92 of $5.00`.
 
-    What has no price uses nothing of a budget in money: `31.1k tokens unpriced, $0 of $5.00`.
+    Tokens without a price use nothing of a budget in money: `31.1k tokens unpriced, $0 of $5.00`.
     """
     budget = bill.budget
     in_tokens = bill.usd is None or (budget is not None and budget.tokens is not None)
@@ -221,9 +227,9 @@ def why_no_money(view: TeamView) -> str:
 
 
 def format_spending(view: TeamView, rate: float | None, *, window: bool = True) -> str:
-    """Format what the team has used, its limit, its rate in dollars per hour, and how long the rest then lasts.
+    """Format what the team has used, its budget, its cost per hour, and how long the rest then lasts.
 
-    `window` adds over how many minutes the rate was taken.
+    `window` adds over how many minutes the cost per hour was measured.
     """
     bill = bill_team(view)
     parts = [format_bill(bill) if bill.usd is not None else f"{format_tokens(bill.tokens)} tokens"]
@@ -238,7 +244,7 @@ def format_spending(view: TeamView, rate: float | None, *, window: bool = True) 
 
 
 def format_percent(share: float | None) -> str:
-    """Format a share in at most five cells, rounded down so that 100% means all of it."""
+    """Format a share in at most five cells, rounded down so that 100% means all of it; a dash if it is unknown."""
     if share is None:
         return "—"
     whole = int(round(100 * share, 6))
@@ -247,7 +253,10 @@ def format_percent(share: float | None) -> str:
 
 
 def limit_tone(share: float | None) -> str:
-    """Return the tone for a share of a limit."""
+    """Return the tone for a share of a limit: `error` from 1 on, `warning` from `NEARLY` on, else none.
+
+    An unknown share is dim.
+    """
     if share is None:
         return "dim"
     return "error" if share >= 1 else "warning" if share >= NEARLY else ""
@@ -272,5 +281,5 @@ def share_bar(share: float | None, width: int) -> Line:
 
 
 def context_share(context: Context) -> float | None:
-    """Return the used share of the model's context window, 0 to 1."""
+    """Return the used share of the model's context window, where 1 is full; None if the window is unknown."""
     return context.used / context.limit if context.limit else None

@@ -25,17 +25,20 @@ _MOST_SHOWN = 2000
 _WORD = re.compile(r"\S+\s*|\s+")
 _HEAD = re.compile(r"\S+")
 _LEAST_TITLE = 8
-"""Cells of a rule that the text at its end leaves to the title."""
+"""The least cells of a rule that the text at its end leaves to a long title."""
 
 _SHORT_TITLE = 12
-"""Cells of a title that is whole, whatever stands at the end."""
+"""The most cells of a title that the text at the end of a rule never cuts."""
 
 _TITLE = 3
 """Cells before the title in a rule: it stands above the names of the rows."""
 
 
 class Span(Struct, frozen=True):
-    """A piece of a line. `tone` is a list of style names, `key` the id of the key that a click on it presses."""
+    """A piece of a line.
+
+    `tone` has names of styles, separated by blanks, `key` is the id of the key that a click presses.
+    """
 
     text: str
     tone: str = ""
@@ -48,7 +51,7 @@ Align = Literal["left", "right"]
 
 
 def one_line(text: str) -> str:
-    """Return untrusted text made safe and on one line, cut to the most that a line can show, then with an ellipsis."""
+    """Return untrusted text made safe and on one line. A very long text is cut and ends with an ellipsis."""
     return safe_line(text[:_MOST_SHOWN]) + (ELLIPSIS if len(text) > _MOST_SHOWN else "")
 
 
@@ -58,12 +61,12 @@ def say(text: str, tone: str = "") -> Span:
 
 
 def say_run(text: str, tone: str = "") -> Span:
-    """Return a span of a text that is run, or that names a file or a branch (`untrusted.as_run`)."""
+    """Return a span of a text that a machine runs, or that names a file or a branch (`untrusted.as_run`)."""
     return say(as_run(text), tone)
 
 
 def line(*spans: Span | str) -> Line:
-    """Return a line of spans; a bare string must be trusted text and gets the plain tone."""
+    """Return a line of spans; a bare string must be trusted text and gets no tone."""
     return tuple(Span(span) if isinstance(span, str) else span for span in spans)
 
 
@@ -78,7 +81,7 @@ def width_of(content: Line) -> int:
 
 
 def matches(text: str, wanted: str) -> bool:
-    """Return True if every word of `wanted` is in `text`, in any case."""
+    """Return True if every word of `wanted` is in `text`; the case does not matter."""
     return all(word in text.lower() for word in wanted.lower().split())
 
 
@@ -90,7 +93,7 @@ def clip(text: str, width: int) -> str:
 
 
 def clip_middle(name: str, width: int) -> str:
-    """Cut a name to at most `width` characters in its middle; names that differ often do so at their ends."""
+    """Cut a name to at most `width` characters in its middle, because similar names often differ at their ends."""
     if len(name) <= width:
         return name
     tail = (width - 1) // 2
@@ -139,11 +142,11 @@ def side_by_side(left: Sequence[Line], right: Sequence[Line], across: int) -> li
 
 
 def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is_focused: bool) -> Line:
-    """Return the rule above a pane in `width` cells: its title, the column heads of the rows below, a text at the end.
+    """Return the rule above a pane in `width` cells: its title, the heads of the columns below, and a text at its end.
 
-    Heads begin `indent` cells from the left; one is left out where the title or the text stands. A text without room
-    behind the heads follows the title, if there is room for that. What a title says after its name goes to the end
-    where it would hide more than one head.
+    Heads begin `indent` cells from the left; a head is left out where the title or the text stands. If the text has no
+    room behind the heads, it follows the title, if there is room for it there. The part of a title after ` · ` moves to
+    the end if it would hide more than one head.
     """
     line = "━" if is_focused else "─"
     heads = [(indent + found.start(), found.group().lower(), "dim") for found in _HEAD.finditer(plain(head))]
@@ -152,7 +155,7 @@ def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is
     behind = " · ".join(filter(None, (more, right)))
 
     def hidden(title: str, right: str) -> int:
-        """Return how many heads stand where the title goes on after its name, or where the text at the end does."""
+        """Return how many heads are hidden by the title after its name, or by the text at the end."""
         begin, end = cell_len(title) + _TITLE + 2, width - (cell_len(right) + 3 if right else 0)
         behind_name = (each for each in heads if each[0] > cell_len(name) + _TITLE + 2)
         return sum(at <= begin or at + cell_len(head) >= end for at, head, _ in behind_name)
@@ -187,7 +190,10 @@ def rule_line(title: str, right: str, head: Line, indent: int, width: int, *, is
 
 
 def wrap(text: str, width: int, indent: str = "") -> tuple[str, ...]:
-    """Break text, made safe, into lines of at most `width` cells; continuation lines start with `indent`."""
+    """Break text, made safe, between words into lines of at most `width` cells.
+
+    Continuation lines start with `indent`.
+    """
     return _wrapped(text, width, indent, is_revealing())
 
 
@@ -221,7 +227,10 @@ def _wrap_one(text: str, width: int, indent: str) -> list[str]:
 
 
 def hang(content: Line, width: int, indent: int, most: int) -> list[Line]:
-    """Break a line between words into at most `most` lines; continuation lines are indented by `indent` cells."""
+    """Break a line between words into at most `most` lines, of which the last is cut.
+
+    Continuation lines are indented by `indent` cells.
+    """
     indent = indent if width > 2 * indent else 0
     rows: list[list[Span]] = [[]]
     used = 0
@@ -249,7 +258,7 @@ def _words(text: str, width: int) -> list[str]:
 
 
 def exact_lines(text: str, width: int, tone: str = "") -> list[Line]:
-    """Break text into lines at the full width, keeping every blank."""
+    """Return text in lines of exactly `width` cells but for the last, made safe, with every blank."""
     pieces = [piece for raw in safe_lines(text) for piece in chop_cells(raw, max(1, width)) or [""]]
     return [(Span(piece, tone),) for piece in pieces]
 
@@ -269,9 +278,9 @@ def sign_tone(kind: str) -> str:
 
 
 def tinted_lines(raw: str, width: int, pieces: "Pieces" = ()) -> list[Line]:
-    """Break a line of a diff at the full width, on the background of what it adds or removes.
+    """Break a line of a diff at the full width, on the background for an added or a removed line.
 
-    The `pieces` of its code begin behind the sign.
+    The `pieces` of its code are counted from behind its sign.
     """
     (first, *rest), kind = exact_lines(raw, width), raw[:1]
     text, tone = plain(first), tone_of(raw[:1])
@@ -284,7 +293,7 @@ def tinted_lines(raw: str, width: int, pieces: "Pieces" = ()) -> list[Line]:
 
 
 def coloured(text: str, tone: str, pieces: "Pieces", begin: int = 0) -> list[Span]:
-    """Return a part of a line of code, which begins at the offset `begin` of the line, in the tones of its pieces."""
+    """Return `text`, which begins at the offset `begin` of a line of code, with the tones of the line's `pieces`."""
     spans: list[Span] = []
     last = 0
     for start, stop, more in pieces:
@@ -301,22 +310,22 @@ _BLOCK = r"\s*$|\s{4,}|#|>|\||\s*(?:[-*+]|\d+[.)])\s|\s*[-*_=]{3,}\s*$|\s*<"
 """The start of a line that does not continue the paragraph above."""
 
 _DIFFS = ("diff", "patch")
-"""The languages of a fence whose lines are those of a diff."""
+"""The languages of a block of code whose lines are those of a diff."""
 
 _FENCE = r"\s*(?:```|~~~)"
 _MARKS = {"`": "info", "**": "bold"}
-"""The tone of a text between two marks of Markdown, which stay in the text."""
+"""The tone of a text between two of these marks of Markdown. The marks stay in the text."""
 
 _INLINE = r"(`[^`]+`|\*\*[^*]+\*\*)"
 
 
 def markdown_lines(text: str, width: int) -> list[Line]:
-    """Return Markdown in lines of at most `width` cells: headings bold, code apart, list items hanging."""
+    """Return Markdown in lines of at most `width` cells: headings bold, code in colours, list items indented."""
     return [line for _, lines in markdown_blocks(text, width) for line in lines]
 
 
 def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
-    """Return `markdown_lines` by paragraph, each with the number of its first line in the text, from 1."""
+    """Return `markdown_lines` by paragraph, each with the number of its first line in the text, counted from 1."""
     blocks: list[tuple[int, list[Line]]] = []
     fence = ""
     code: Iterator[Pieces] = iter(())
@@ -347,7 +356,7 @@ def markdown_blocks(text: str, width: int) -> list[tuple[int, list[Line]]]:
 
 
 def _code(language: str, lines: Sequence[str]) -> "Iterator[Pieces]":
-    """Return the pieces of the lines up to the end of a fence; none if its language is unknown."""
+    """Return the pieces of each line up to the end of a block of code; none if its language is unknown."""
     if not language:
         return iter(())
     # Imported here because the first picture shows no code.
@@ -358,7 +367,7 @@ def _code(language: str, lines: Sequence[str]) -> "Iterator[Pieces]":
 
 
 def _code_lines(raw: str, width: int, pieces: "Pieces | None") -> list[Line]:
-    """Return a line of a block of code; with `pieces` it stands out by these alone."""
+    """Return a line of a block of code; without `pieces` it has one tone."""
     if pieces is None:
         return [(Span(piece, "info"),) for piece in wrap(raw, width)]
     lines: list[Line] = []

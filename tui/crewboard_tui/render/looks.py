@@ -1,4 +1,4 @@
-"""Glyph, word and colour of each state of agent, need and task (docs/reference/dashboard.md#states); ASCII glyphs."""
+"""The glyph, word and tone of each state of agent, need and task (docs/reference/dashboard.md#states); ASCII glyphs."""
 
 import re
 from collections import Counter
@@ -81,7 +81,7 @@ NEED_LOOKS: dict[str, Look] = {
 
 
 def look_of(agent: AgentView) -> Look:
-    """Return how an agent is shown."""
+    """Return the look of an agent in its present state."""
     if agent.failed_start:
         return LOOKS["dead"]
     died = agent.shown == "done" and agent.is_dead
@@ -89,7 +89,7 @@ def look_of(agent: AgentView) -> Look:
 
 
 def task_look(task: Task, blocked_by: list[int]) -> Look:
-    """Return how a task is shown; `blocked_by` are the open tasks that block it."""
+    """Return the look of a task; `blocked_by` are the ids of the open tasks that block it."""
     if task.status != "pending":
         return TASK_LOOKS[task.status]
     if task.last_owner and not task.owner:
@@ -98,9 +98,9 @@ def task_look(task: Task, blocked_by: list[int]) -> Look:
 
 
 def describe_checked(task: Task, command: str | None = None) -> str:
-    """Return how the check of a task ended last: `✓ 15:02 make test`, `✗ 15:02 make test (2)`; else an empty text.
+    """Return how the check of a task ended last: `✓ 15:02 make test`, `✗ 15:02 make test (2)`; empty if it never ran.
 
-    `command` is its command in the form that is shown.
+    `command` is shown in the place of the recorded command.
     """
     last = task.checked
     if last is None:
@@ -127,7 +127,7 @@ def check_tone(last: "LastCheck") -> str:
 def describe_check(last: "LastCheck", command: str | None = None) -> str:
     """Return an agent's last check: `✓ 15:02 make test`, `✗ 15:02 make test`, `✓ old, 15:02 make test`, `◔ check runs`.
 
-    `command` is its command in the form that is shown.
+    `command` is shown in the place of the recorded command.
     """
     glyph, checked = _CHECK_LOOKS[last.state][0], last.checked
     if last.state == "running" or checked is None:
@@ -137,7 +137,10 @@ def describe_check(last: "LastCheck", command: str | None = None) -> str:
 
 
 def tally(tasks: Sequence[Task], word: str = "") -> str:
-    """Return how many tasks are completed of those not cancelled, and how many failed: `5/7 ✖1`."""
+    """Return how many tasks are completed of those not cancelled, and how many failed: `5/7 ✖1`.
+
+    `word` follows the numbers. The text is empty without tasks that are not cancelled.
+    """
     count = Counter(task.status for task in tasks)
     if count.total() == count["cancelled"]:
         return ""
@@ -163,12 +166,12 @@ GLYPHS = _CHROME | {
 
 
 _COUNTS = re.compile(r"·(?=\d)")
-"""Replace the dot before a count by a colon: `Inbox-5` would read as minus five."""
+"""The dot before a count, which becomes a colon in ASCII: `Inbox-5` would read as minus five."""
 
 
 @lru_cache(maxsize=4096)
 def to_ascii(text: str) -> str:
-    """Replace each character that is not ASCII by a similar one, else by `?`; the width stays the same."""
+    """Replace each character that is not ASCII by a similar one, else by `?` for each of its cells."""
     if text.isascii():
         return text
     text = _COUNTS.sub(":", text)

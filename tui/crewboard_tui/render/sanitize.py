@@ -1,6 +1,7 @@
 """Make untrusted text safe for a terminal: control and invisible characters become visible marks.
 
-All text of agents passes through here; what is run, or names a file or branch, through `untrusted.as_run` before.
+All text of agents passes through this module. Text that is run, or names a file or branch, passes through
+`untrusted.as_run` before.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from crewboard import redaction
 from crewboard.untrusted import visible
 
 _LINE_BREAK = re.compile(r"(?<!\\)\r\n")
-"""Behind a backslash, a carriage return is no part of a line break for a shell: it decides where a command ends."""
+"""A line break with a carriage return, but not behind a backslash, where a shell takes it for a part of the command."""
 
 _TAB = "    "
 
@@ -24,7 +25,7 @@ _reveals = ContextVar("reveals", default=False)
 
 @contextlib.contextmanager
 def revealing(*, wanted: bool = True) -> Iterator[None]:
-    """Redact nothing meanwhile, if that is `wanted`: what a user is asked to approve can be read as a whole."""
+    """Redact nothing in this context if `wanted`, so that users can read all of what they approve."""
     token = _reveals.set(wanted)
     try:
         yield
@@ -38,7 +39,10 @@ def is_revealing() -> bool:
 
 
 def has_hidden(text: str) -> bool:
-    """Return True if something was redacted in a text; its blanks do not count, so that lines of it can be joined."""
+    """Return True if something was redacted in a text.
+
+    Blanks in the text do not matter, so that its lines can be joined.
+    """
     return _MARK in text.replace(" ", "")
 
 
@@ -62,7 +66,10 @@ def safe_lines(text: str) -> list[str]:
 
 
 def safe_hunk(kinds: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Return the lines of a hunk made safe, as the texts before and after it: a secret may have several lines."""
+    """Return the lines of a hunk made safe; `kinds` are their signs.
+
+    The text before and the text after are each redacted as a whole, because a secret may have several lines.
+    """
     safe: dict[int, str] = {}
     for other in "+-":
         places = [place for place, kind in enumerate(kinds) if kind != other]

@@ -1,7 +1,7 @@
-"""Syntax colours of code: which pieces of its lines are keywords, strings and the like, as Pygments finds them.
+"""Syntax colours of code: which pieces of its lines are keywords, strings and so on, as Pygments finds them.
 
-Only places in a text are returned, so that the text is shown as it was made safe. What is no code, too long, or no text
-that a lexer can read in time has no colours.
+Only offsets are returned, so that the text is shown as it was made safe. Text that is no code, too long, or takes a
+lexer too much time has no colours.
 """
 
 import posixpath
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
 MOST_LINES = 2000
-"""Lines of a hunk, or of a block of code, above which it has no colours; together with those before it in its file."""
+"""The most lines of a block of code, or of a file's diff up to the end of a hunk, that are coloured."""
 
 LONGEST_LINE = 400
-"""Characters of a line above which it has no colours."""
+"""The most characters of a line that is coloured."""
 
 _MOST_TIME = 0.25
-"""Seconds of processor time after which a lexer is stopped: agents write texts, and patterns may take for ever."""
+"""Seconds of processor time after which a lexer is stopped: agents write the texts, and patterns may take for ever."""
 
 _MOST_KEPT = 10_000
-"""Lines whose pieces are kept, some megabytes: of the pages that were shown last, each of which has 4,000 at most."""
+"""The most lines whose pieces are kept, which takes some megabytes. A page has at most 4,000 lines."""
 
 Piece = tuple[int, int, str]
 """The offsets at which a piece begins and ends in its line, and its tone."""
@@ -43,13 +43,16 @@ _TONES = {
     ("Name", "Class"): "definition",
     ("Name", "Tag"): "definition",
 }
-"""The tones of what lexers find, the more exact names first."""
+"""The tones of Pygments' token types, the more exact types first."""
 
 _kept: dict[tuple[str, str, tuple[str, ...]], tuple[Pieces, ...]] = {}
 
 
 def of_diff(lines: Sequence[str], path: str = "") -> list[Pieces]:
-    """Return the pieces of each line of a unified diff, behind its sign. Without a head it is of the file `path`."""
+    """Return the pieces of each line of a unified diff, counted from behind its sign.
+
+    A diff without a head is of the file `path`.
+    """
     found: list[Pieces] = [()] * len(lines)
     hunk: list[int] = []
     is_in_hunk = bool(path)
@@ -68,7 +71,10 @@ def of_diff(lines: Sequence[str], path: str = "") -> list[Pieces]:
 
 
 def of_hunk(path: str, kinds: Sequence[str], texts: Sequence[str]) -> list[Pieces]:
-    """Return the pieces of each line of a hunk, by the signs of its lines. The file before and after is read apart."""
+    """Return the pieces of each line of a hunk of the file `path`; `kinds` are the signs of the lines.
+
+    The text before and the text after are read separately.
+    """
     found: list[Pieces] = [()] * len(texts)
     # Lines that are in both are shown as they are now.
     for sign in "-+":
@@ -80,9 +86,9 @@ def of_hunk(path: str, kinds: Sequence[str], texts: Sequence[str]) -> list[Piece
 
 
 def of_code(lines: Sequence[str], *, file: str = "", language: str = "") -> tuple[Pieces, ...]:
-    """Return the pieces of lines in the language that the name of a file tells, or that has a name in Markdown.
+    """Return the pieces of each line of code. Its language is known by the name of a file, or by its name in Markdown.
 
-    There are none if the language is not known, or has no colours.
+    Nothing is returned for an unknown language, for too many lines, and outside the main thread.
     """
     file, language = posixpath.basename(file).rstrip(' "'), language.lower()
     # Elsewhere a lexer could not be stopped.
@@ -139,7 +145,7 @@ def _lexer(file: str, language: str) -> "Lexer | None":
 
 
 def _tokens(lexer: "Lexer", text: str) -> list[tuple[int, int, str]]:
-    """Return where tokens with a tone begin and end in a text, in their order; none if the lexer fails at it."""
+    """Return begin, end and tone of the tokens with a tone, in order; nothing if the lexer fails or is too slow."""
 
     def stop(*_: object) -> None:
         raise TimeoutError

@@ -1,4 +1,4 @@
-"""Tables: rows in columns, of which some are left out where there is little room."""
+"""Tables: rows in columns, some of which are left out where there is little room."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -13,8 +13,8 @@ R = TypeVar("R")
 class Column(Struct, Generic[R], frozen=True):
     """One column of a table whose rows are made from values of the type `R`.
 
-    `cell` returns a span that is filled or cut to `width` cells, a name in its middle; or a line of that width.
-    `has` returns True for a row with something to show: a column without any is left out.
+    `cell` returns a span, which is filled or cut to `width` cells, a name in its middle; or a line of exactly that
+    width. `has` returns True for a row that has something to show: a column without such rows is left out.
     """
 
     title: str
@@ -22,9 +22,9 @@ class Column(Struct, Generic[R], frozen=True):
     cell: Callable[[R], Span | Line]
     align: Align = "left"
     rank: int = 0
-    """The rank in which columns are left out: the highest first when there is little room, and 0 never."""
+    """The rank in which columns are left out where there is little room: the highest first; 0 is never left out."""
     since: int = 0
-    """The width of the terminal from which on it is shown."""
+    """The least width of the terminal at which the column is shown."""
     has: Callable[[R], bool] = lambda _: True
     is_name: bool = False
     label: Callable[[R], str] = lambda _: ""
@@ -45,16 +45,16 @@ def fit(columns: Sequence[Column[R]], width: int) -> list[Column[R]]:
 
 
 def head(columns: Sequence[Column[R]], by: str = "", rest: str = "") -> Line:
-    """Return the titles, with a mark at the sort column `by`; `rest` stands above what follows the columns.
+    """Return the titles of columns, with a mark at the sort column `by`, and `rest` after them.
 
-    Two cells before them are for the state of a row and its mark.
+    Before them are two blanks, for the state of a row and its mark.
     """
     cells = [pad(column.title + ("⌄" if column.title == by else ""), column.width, column.align) for column in columns]
     return (Span("  " + " ".join([*cells, rest] if rest else cells), "dim"),)
 
 
 def cells(columns: Sequence[Column[R]], row: R, tone: str = "") -> Line:
-    """Return the cells of a row, each with a blank after it; all have the `tone` too."""
+    """Return the cells of a row, each with a blank after it; `tone` is added to all."""
     spans: list[Span] = []
     for column in columns:
         cell = column.cell(row)

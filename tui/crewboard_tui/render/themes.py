@@ -1,7 +1,7 @@
-"""Settings of the whole screen: colour themes, the stylesheet that uses them, the ASCII filter.
+"""The looks of the whole screen: colour themes, the stylesheet that uses them, the ASCII filter.
 
-Text has a contrast of at least 4.5 : 1 (WCAG 2.2, 1.4.3), in the high-contrast theme 7 : 1 (1.4.6). That holds for
-themes of the user too: others are refused.
+Text has a contrast of at least 4.5 : 1 (WCAG 2.2, 1.4.3), in the high-contrast theme 7 : 1 (1.4.6). A user's theme with
+less contrast is refused.
 """
 
 import re
@@ -23,7 +23,7 @@ from textual.theme import BUILTIN_THEMES, Theme
 from crewboard_tui.render.looks import to_ascii
 
 _LEAST = "least-contrast"
-"""The variable of a theme, and of those that begin with it, that holds what its texts have; 4.5 : 1 if it has none."""
+"""The variable with the least contrast of texts in a theme and in those based on it; without it, 4.5 : 1."""
 
 
 def _theme(  # noqa: PLR0913  a colour for each role and ground
@@ -31,7 +31,7 @@ def _theme(  # noqa: PLR0913  a colour for each role and ground
     ground: str, surface: str, panel: str, frame: str, cursor: str, added: str, deleted: str,
     secondary: str | None, accent: str | None = None, dark: bool = True, more: Mapping[str, str] = MappingProxyType({}),
 ) -> Theme:  # fmt: skip
-    """Return a theme: the colours of its roles, its grounds, and `more` variables, which replace those that follow."""
+    """Return a theme: the colours of its roles and grounds, and `more` variables, which replace the usual ones."""
     return Theme(
         name=f"crewboard-{name}", primary=key, secondary=secondary, accent=accent or key, warning=need, error=bad,
         success=good, foreground=text, background=ground, surface=surface, panel=panel, dark=dark,
@@ -64,14 +64,14 @@ CONTRAST = _theme(
 
 
 def _blend(ground: str, colour: str | None, share: float) -> str:
-    """Return a ground with so much of a colour in it."""
+    """Return `ground` mixed with a `share` of a colour, as a hexadecimal colour."""
     return Color.parse(ground).blend(Color.parse(colour or ""), share).hex
 
 
 def _adopted(name: str, info: str, *, key: str = "", bad: str = "") -> Theme:
-    """Return a theme in the colours of one of Textual's, with what it lacks: `info`, and grounds that are less bright.
+    """Return one of Textual's themes with what crewboard needs in addition: `info`, and grounds that are less bright.
 
-    `key` and `bad` take the place of colours that cannot be read on each of these grounds.
+    `key` and `bad` replace colours that cannot be read on each of these grounds.
     """
     of = BUILTIN_THEMES[name]
     bad, blend = bad or of.error or "", partial(_blend, of.background or "")
@@ -93,15 +93,15 @@ THEMES: dict[str, Theme] = {
     "catppuccin-frappe": _adopted("catppuccin-frappe", "#99d1db", key="#cfa7e8", bad="#efaead"),
     "tokyo-night": _adopted("tokyo-night", "#7dcfff"),
 }
-"""Our own themes by their user-facing names, in the order in which the theme key cycles through them."""
+"""The themes of crewboard by their names for users, in the order in which the theme key cycles through them."""
 
 
 PREFIX = "crewboard-"
-"""The beginning of the names by which Textual knows our themes, beside its own."""
+"""The start of the names under which Textual knows these themes; it has others of its own."""
 
 
 def names(registered: Iterable[str]) -> list[str]:
-    """Return the user-facing names of our themes among those that Textual has, in their order."""
+    """Return the names for users of crewboard's themes among those registered with Textual, in their order."""
     return [name.removeprefix(PREFIX) for name in registered if name.startswith(PREFIX)]
 
 
@@ -115,25 +115,28 @@ _ROLES = {
     "good": ("success", "good"),
     "info": ("info",),
 }
-"""Roles that a theme of the user can colour, with the fields and variables of a theme that get it."""
+"""The roles that a user's theme can colour, with the fields and variables of a Textual theme that get the colour."""
 
 _FILLS = ("need", "bad", "good")
-"""The roles that are a ground too, below text in the colour of the background."""
+"""The roles that can also be a ground, below text in the colour of the background."""
 
 _BASE, _GROUND = "base", "ground"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _LONGEST = 40
-"""Characters of a wrong value that are quoted."""
+"""The most characters of a wrong value that are quoted."""
 _DRAWN_LEAST, _TEXT_LEAST = 3.0, 4.5
 _CODE_GROUNDS = ("background", "cursor-row", "add", "del")
 _STEPS = 20
 _LINEAR = 0.04045
-"""The share of a primary colour up to which its light grows evenly, as sRGB says."""
+"""The value of a primary colour, from 0 to 1, up to which its light grows linearly in sRGB."""
 
 
 def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, str]]]:
-    """Return a theme of the user from its table in a file, or None with what is wrong, and where in the table."""
+    """Return a theme of the user from its table in a file, or None with its faults.
+
+    A fault is a name in the table, empty for the table itself, and what is wrong there.
+    """
     if not _NAME.fullmatch(name) or name in THEMES:
         why = "there is a theme of that name" if name in THEMES else "use small letters, digits and -, at most 32"
         return None, [("", f"choose another name: {why}")]
@@ -161,7 +164,7 @@ def read_theme(name: str, table: object) -> tuple[Theme | None, list[tuple[str, 
 
 
 def likens_good_and_bad(theme: Theme, table: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what is wrong with a theme whose `good` is nearer to the `bad` of its base, or the other way round."""
+    """Return the faults of a theme whose `good` is nearer to its base's `bad` than to its `good`, or the reverse."""
     base = THEMES[table[_BASE]].variables
     wrong = []
     for role, other in (("good", "bad"), ("bad", "good")):
@@ -206,7 +209,7 @@ def _coloured(base: Theme, colours: Mapping[str, str]) -> Theme:
 
 
 def _luminance(colour: Color) -> float:
-    """Return the relative luminance of WCAG 2.2."""
+    """Return the relative luminance of a colour by WCAG 2.2, from 0 to 1."""
     red, green, blue = (
         part / 12.92 if part <= _LINEAR else ((part + 0.055) / 1.055) ** 2.4 for part in colour.normalized
     )
@@ -222,9 +225,9 @@ def _ratio(one: float, other: float) -> float:
 
 
 def code_colour(role: str, colours: Mapping[str, str], shown: str | None) -> str:
-    """Return the colour of a role for code: that of text where the role cannot be read on each ground of a diff.
+    """Return the colour of a role for code; the colour of text if the role cannot be read on each ground of a diff.
 
-    `colours` are those of a theme by their names, `shown` the set of colours of the terminal.
+    `colours` are those of a theme by their names, `shown` is the colour system of the terminal.
     """
     sent = {
         each: sent_as(colours[each], shown) if shown in _FEWER else colours[each] for each in (role, *_CODE_GROUNDS)
@@ -236,7 +239,7 @@ def code_colour(role: str, colours: Mapping[str, str], shown: str | None) -> str
 
 
 def _unreadable_roles(theme: Theme, least: float) -> Iterator[tuple[str, str]]:
-    """Yield each role whose colour cannot be read, with the figures of its worst ground, and a colour that can."""
+    """Yield each role whose colour has too little contrast on a ground, and why, with a colour that has enough."""
     variables = theme.variables
     grounds = {
         "the background": theme.background, "inputs": theme.surface, "panels": theme.panel,
@@ -265,31 +268,31 @@ def _unreadable_roles(theme: Theme, least: float) -> Iterator[tuple[str, str]]:
 
 
 _FEWER = {"256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
-"""Sets of colours of terminals that have fewer than a theme uses, by the names that Rich has for them."""
+"""The colour systems with fewer colours than a theme uses, by Rich's names."""
 
 _PLAIN_GROUNDS = ("background", "surface", "panel")
 
 _DARK_GROUNDS = ("#00005f", "#303030", "#262626", "#1c1c1c", "#121212", "#000000")
 _LIGHT_GROUNDS = ("#d7ffff", "#e4e4e4", "#eeeeee", "#ffffff")
-"""Grounds among 256 colours on which texts are read well, the most visible one first."""
+"""Grounds among 256 colours, for dark and light screens, on which texts are read well, the most visible first."""
 
 _DIFF_GROUNDS = {True: ("#005f00", "#5f0000"), False: ("#d7ffd7", "#ffd7d7")}
 """The green and the red among 256 colours for the lines of a diff, on a dark screen and on a light one."""
 
 
 def sent_as(colour: str, colours: str) -> str:
-    """Return the colour that a terminal with these `colours` (`256`, `standard`) shows in the place of another."""
+    """Return the colour that a terminal with the colour system `colours` (`256`, `standard`) shows for `colour`."""
     sent = SentColor.parse(colour.lower()).downgrade(_FEWER[colours])
     return sent.get_truecolor(DEFAULT_TERMINAL_THEME).hex
 
 
 def for_terminal(theme: Theme, colours: str | None) -> Theme:
-    """Return a theme for a terminal with fewer colours (`256`, `standard`), the same for another one.
+    """Return a theme for a terminal with fewer colours (`256`, `standard`); the same theme for any other terminal.
 
-    It shows the nearest colour that it has. A ground on which that makes a text unreadable is replaced by one on which
-    all can be read, text on a fill by black or white, and a role that no ground helps by the colour of text. Of the
-    grounds that can be read, one that looks like no other is taken: else the row of the cursor and the lines of a diff
-    could not be told from the rest.
+    Such a terminal shows the nearest colour that it has. Where that makes texts unreadable, the ground is replaced by
+    one on which all texts can be read, text on a fill by black or white, and a role that is still unreadable by the
+    colour of text. If possible, each ground looks different, so that the row of the cursor and the lines of a diff
+    stand out.
     """
     if colours not in _FEWER:
         return theme
