@@ -1,4 +1,4 @@
-"""Activity of agents as lines: the preview on the Board, the transcript, the feed, the files they touched."""
+"""The activity of agents as lines: the preview on the Board, the transcript, the feed, and the files they touched."""
 
 from __future__ import annotations
 
@@ -45,18 +45,21 @@ _CURSOR = "▌"
 
 
 _MOST_OF_TALK = 3
-"""Lines that each text takes at most where only the recent activity is shown."""
+"""The most lines of each text where only the recent activity is shown."""
 
 
 def activity_lines(work: Work, width: int, *, recent: int, caret: bool) -> list[Line]:
-    """Return `recent` activity, and the reply or output being streamed, with a mark at its end if `caret`."""
+    """Return the lines of the `recent` newest activities and of the text being streamed.
+
+    With `caret`, there is a mark at the end of that text.
+    """
     pairs = paired(work.activity[-recent:])
     lines = [each for what, outcome in pairs for each in shown(what, outcome, width, _MOST_OF_TALK)]
     return [*lines, *live_lines(work, width, _MOST_OF_TALK, caret=caret)]
 
 
 def shown(what: Activity, outcome: Activity | None, width: int, most: int) -> tuple[Line, ...]:
-    """Return one action with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
+    """Return the lines of an activity with its outcome, if any; talk takes at most `most` lines, 0 means no limit."""
     fields = _shown(what), _shown(outcome) if outcome is not None else None
     return _kept_activity(*fields, width, most, format_clock(what.ts))
 
@@ -75,7 +78,10 @@ def _shown(what: Activity) -> _Shown:
 
 
 def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | None]]:
-    """Yield each activity, a tool call together with its outcome, even if several calls ran at once."""
+    """Yield each activity with its outcome, which only tool calls have, even if several calls ran at once.
+
+    An activity that the next one repeats is left out.
+    """
     outcomes: dict[int, Activity] = {}
     begun: dict[str, int] = {}
     told: set[int] = set()
@@ -91,7 +97,7 @@ def paired(activity: Sequence[Activity]) -> Iterable[tuple[Activity, Activity | 
 
 
 def _said_again(run: Sequence[Activity]) -> bool:
-    """Return True if the next line repeats the first: a message sent by a tool, or the last reply as the answer."""
+    """Return True if the next activity repeats the first: a message sent by a tool, or the last reply as the answer."""
     kinds = [what.kind for what in run]
     if kinds[:2] == ["say", "answer"]:
         # Imported here because the first picture need not wait for it.
@@ -133,9 +139,9 @@ _kept_activity = lru_cache(maxsize=512)(_activity)
 
 
 def live_lines(work: Work, width: int, most: int, *, caret: bool = True) -> list[Line]:
-    """Return the text being streamed, only its end if it is long; `caret` puts a mark there.
+    """Return the text being streamed, or its end if it is long; `caret` puts a mark there.
 
-    Of an agent on another machine, say where it is: it must not look as if the agent were silent.
+    For an agent on another machine, say where it is instead: else it would look silent.
     """
     text = work.live
     # A command prints it, if one runs, else the model says it.
@@ -160,7 +166,7 @@ _INDENT = "  "
 
 
 def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: bool = True) -> list[CollapsibleRow]:
-    """Return what was done, oldest first.
+    """Return a row for each activity of an agent, oldest first, and one for the text being streamed.
 
     While the agent is `alive`, its latest calls without an outcome count as running.
     """
@@ -185,16 +191,16 @@ def transcript_rows(work: Work, now: float, width: int, *, alive: bool, caret: b
 
 
 class FeedRows:
-    """The rows of the Feed: what all agents did, newest last, one line each, unfolding to the full text.
+    """Makes the rows of the Feed: what all agents did, newest last, one line each, unfolding to the full text.
 
-    A call has one row, with its outcome. A name stands where it changes, and of a time the seconds alone while the
-    minute is the same. Rows of lines that were shown before are kept while they look the same.
+    A call has one row, with its outcome. The name is shown where it changes, and within the same minute, only the
+    seconds of a time. A row that was shown before is kept while it looks the same.
     """
 
     def __init__(self) -> None:
         self._looks: tuple[object, ...] = ()
         self._made: dict[int, tuple[_FeedEntry, CollapsibleRow]] = {}
-        """The rows by the identity of their lines, which are the same objects as long as they are kept."""
+        """The rows by the identity of their feed lines, which stay the same objects."""
 
     def read(self, feed: Sequence[FeedLine], now: float, width: int) -> list[CollapsibleRow]:
         """Return the rows at the time `now`; older lines have their date."""
@@ -223,7 +229,7 @@ class FeedRows:
 
 
 class _FeedEntry(NamedTuple):
-    """A line of the Feed with the outcome of its call, and what of its name and time differs from the line before."""
+    """A line of the Feed with the outcome of its call; whether its name is shown, and whether its minute is not new."""
 
     line: FeedLine
     outcome: FeedLine | None
@@ -248,7 +254,7 @@ def _feed_row(entry: _FeedEntry, now: float, width: int, names: int) -> Collapsi
 
 
 def _whole_line(what: Activity, width: int, *, cut: bool) -> list[Line]:
-    """Return the full text if the line was `cut`, and what a call was given and returned."""
+    """Return the full text if the line was `cut`, and the detail of the activity."""
     said: list[Line] = []
     if cut:
         said = [(Span(_INDENT + piece),) for piece in wrap(what.text, width - len(_INDENT))]
@@ -275,7 +281,7 @@ def _call_line(what: Activity, outcome: Activity | None, open_since: float | Non
 
 
 def _whole_call(what: Activity, outcome: Activity | None, width: int) -> list[Line]:
-    """Return what a call was given and what it returned."""
+    """Return the arguments of a call, and its outcome if there is one."""
     lines = _indented(what.detail, width, "dim")
     if outcome is None:
         return lines
@@ -294,7 +300,7 @@ _COUNTS = 10
 
 
 def file_rows(touches: FileActivity, name: str, now: float, width: int) -> list[CollapsibleRow]:
-    """Return a row for each change of `name`; it unfolds to the diff."""
+    """Return a row for each change of a file by the agent `name`, newest first; it unfolds to the diff."""
     mine = [touch for touch in reversed(touches.all) if touch.agent == name and touch.changed]
     rows = []
     for touch in mine:
@@ -306,7 +312,7 @@ def file_rows(touches: FileActivity, name: str, now: float, width: int) -> list[
 
 
 def file_head(width: int) -> Line:
-    """Return the column titles."""
+    """Return the column titles for `file_rows`."""
     left = (Span(f"{'TIME':<9}{'HOW':<6}{'LINES':<{_COUNTS}}FILE", "dim"),)
     return spread(left, (Span("ALSO OPEN BY", "dim"),), width - MARK)
 
@@ -325,7 +331,7 @@ def _file_line(touch: FileAccess, touches: FileActivity, now: float, width: int)
 
 
 def file_marks(path: str, shared: Sequence[FileAccess]) -> Line:
-    """Return whether a file runs on the user's machine, and who else has it open."""
+    """Return marks for a file that runs on the user's machine, and the agents that also have it open (`shared`)."""
     runs = (Span(executed_files.RUNS, "warning"),) if executed_files.runs_on_your_machine(path) else ()
     both = (Span("  "),) if runs and shared else ()
     if not shared:

@@ -48,7 +48,7 @@ _TAB = "tab:"
 """The prefix of the value of a click on a tab; the name of the tab follows."""
 
 _MOST_OF_NEED = 6
-"""Lines of what the agent needs the user for that stand above its work."""
+"""The most lines of the agent's need above its work."""
 
 _RESULTS = {
     "answer": (" it sent its result", "success bold"),
@@ -60,7 +60,7 @@ _RESULTS = {
 class AgentPage(BaseScreen):
     """Everything about one agent: its vitals, and tabs that `[` and `]` turn.
 
-    With `since` (epoch seconds), the result of what it does since then is awaited here.
+    With `since` (epoch seconds), the page waits for the result of the assignment that began then.
     """
 
     CSS_PATH = "agent.tcss"
@@ -77,7 +77,7 @@ class AgentPage(BaseScreen):
         self._waits = StaticLines(id="foreground")
         self._awaited_since = since
         self._outcome: Line | None = None
-        """What came of the work that is awaited; None until it is over."""
+        """The outcome of the assignment that is awaited; None until it is over."""
         self.search = Search(context, self.narrow, "words on this tab, also of what is folded")
         self._messaging = Messaging(context, partial(shown_composer, self))
         self.back_layers = (self.search.layer, self.panes.layer)
@@ -98,7 +98,7 @@ class AgentPage(BaseScreen):
 
     @property
     def tab(self) -> Tab:
-        """The tab that is open."""
+        """Return the open tab."""
         return TABS[self._at]
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
@@ -227,18 +227,21 @@ class AgentPage(BaseScreen):
 
     @property
     def _vital_rows(self) -> int:
-        """The lines of vitals that there is room for."""
+        """Return the number of lines for vitals that there is room for."""
         return max(0, min(VITALS, (self.size.height - SHORT) // 2))
 
     def _need_of(self, view: TeamView) -> Need | None:
-        """Return the need that is shown above the agent's work, if any; of a death, its page tells nothing else."""
+        """Return the need that is shown above the agent's work; None if there is none or no room.
+
+        For a death, there is none, because the page tells the same.
+        """
         agent = view.agent(self.agent_name)
         if agent is None or agent.shown == "dead" or self.tab.name != "Now" or self.size.height < TALL:
             return None
         return next((need for need in view.needs if need.agent == agent.name and need.kind != "result"), None)
 
     def _need_lines(self, snapshot: Snapshot) -> list[Line]:
-        """Return what the agent needs the user for, above its work."""
+        """Return the lines of the agent's need, for above its work."""
         view, width, now = snapshot.view, self.size.width, self.context.now
         need = self._need_of(view)
         if need is None:
@@ -309,7 +312,7 @@ class AgentPage(BaseScreen):
         self.call_after_refresh(self.refresh_all)
 
     def _open_pane(self) -> None:
-        """Show the pane of this tab, from its beginning, and no other."""
+        """Show the pane of this tab, from its beginning, and hide the others."""
         pane = self._pane()
         for each in (self._page, self._facts, self._folds):
             each.display = each is pane
@@ -326,7 +329,7 @@ class AgentPage(BaseScreen):
         return self._awaited_since is not None and self._outcome is None
 
     def _find_outcome(self, snapshot: Snapshot) -> Line | None:
-        """Return what came of the work since then, with the key that leads back; None if it is not over."""
+        """Return the outcome of the awaited assignment, with the key that leads back; None if it is not over."""
         since, work = self._awaited_since or 0, snapshot.get(WorkOf(self.agent_name))
         if work is None:
             return None

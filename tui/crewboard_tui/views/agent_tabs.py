@@ -1,4 +1,4 @@
-"""The tabs of an agent's page, and the data that each shows."""
+"""The tabs of an agent's page, with the queries and the lines of each."""
 
 from collections.abc import Callable, Container, Sequence
 from functools import partial
@@ -96,7 +96,7 @@ _RECENT = 40
 _LABEL = 11
 _VALUE = 7
 A_CORE = 100.0
-"""Percent of processor time that are one core."""
+"""The percentage of processor time that is one full core."""
 
 _TREE = (("PID", 8), ("CPU TIME", 10), ("RSS", 7))
 _BAR = 20
@@ -104,10 +104,10 @@ _GAP = 2
 """Cells between two columns."""
 
 _HIGHEST, _HIGHEST_CHART, _AROUND_CHART = 6, 20, 3
-"""Rows of a graph and of the chart of the cost at most, and lines of that which are no bars, with the one above it."""
+"""The most rows of a graph, the most rows of the chart of the cost, and the lines around that chart's bars."""
 
 _TOLD = ("process", "state", "why", "sandbox")
-"""What the heading of an agent's page and the rule of the tab tell of a process."""
+"""The facts about a process that the heading of the page and the rule of the tab already show."""
 
 _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITTEN", 8), ("HIT", 5), ("COST", 7))
 
@@ -115,7 +115,7 @@ _CALL = (("TIME", 9), ("TOOK", 6), ("IN", 7), ("OUT", 7), ("CACHED", 7), ("WRITT
 class Page(Struct, frozen=True):
     """The input of a tab: the agent, its data, the time, the size, and whether to show a caret in growing text.
 
-    `typed` returns commands as the user types them. `mail` makes the rows of the Mail tab.
+    `typed` formats commands as the user types them. `mail` makes the rows of the Mail tab.
     """
 
     agent: AgentView
@@ -127,15 +127,16 @@ class Page(Struct, frozen=True):
     caret: bool = True
     ascii_only: bool = False
     height: int = 0
-    """The lines of the pane."""
+    """The number of lines of the pane."""
     is_told: bool = False
-    """True if the vitals above the tab are whole: task, context, processor time and memory."""
+    """True if the lines above the tab show all vitals: task, context, processor time and memory."""
 
 
 class Tab(Struct, frozen=True):
-    """One tab: lines in the pane `page` or `facts`, or foldable rows in the pane `folds`.
+    """One tab: `lines` for the pane `page` or `facts`, or `folds`, the foldable rows of the pane `folds`.
 
-    `follows` means that the tab opens at its end; `nothing` is shown when it is empty, `below` at its lower edge.
+    `queries` takes the name of the agent, `head` the width. With `follows`, the tab opens at its end; `nothing` is
+    shown when it is empty, `below` at the end of its rule.
     """
 
     name: str
@@ -221,13 +222,13 @@ def lead_mail(snapshot: Snapshot, width: int, mail: "MailRows") -> Sequence[Coll
 
 
 def mcp_servers_of(agent: AgentView) -> str:
-    """Return the MCP servers of an agent, with the number of their tools, or why it has none."""
+    """Return the MCP servers of an agent in one line, each with the number of its tools, or with its problem."""
     tools = {each.name: counted(len(each.tools), "tool") for each in agent.status.mcp}
     return " · ".join(f"{each.name}: {each.problem or tools[each.name]}" for each in agent.status.mcp)
 
 
 def _terms(agent: AgentView, view: TeamView) -> str:
-    """Return the terms of the plan that it carries out, and the steps that are held."""
+    """Return the terms of the plan that the agent carries out, and the steps that are held; empty if there are none."""
     if agent.status.terms is None or agent.spec is None:
         return ""
     given = agent.status.terms.given
@@ -245,9 +246,9 @@ def _terms(agent: AgentView, view: TeamView) -> str:
 def process_lines(
     agent: AgentView, snapshot: Snapshot, now: float, width: int, *, rows: int = 1, is_told: bool = False
 ) -> list[Line]:
-    """Return what is known of a running or an ended worker, with graphs of so many `rows`.
+    """Return the facts about a running or an ended worker, with graphs that are `rows` lines high.
 
-    What the first lines of an agent's page tell is left out if it `is_told` there.
+    If it `is_told`, facts are left out that the first lines of an agent's page show.
     """
     past = snapshot.get(ProcessOf(agent.name)) or ProcessHistory(agent.name)
     report = snapshot.get(CrashOf(agent.name))
@@ -310,7 +311,10 @@ def _course(name: str, value: str, values: list[float], top: float, peak: str, w
 def cost_lines(
     agent: AgentView, view: TeamView, calls: Sequence[Call], width: int, *, is_told: bool = False
 ) -> list[Line]:
-    """Return what an agent has used; its calls newest first. The fill of its context is left out if it `is_told`."""
+    """Return what an agent has used, and its calls, newest first.
+
+    If it `is_told`, the fill of its context is left out.
+    """
     bill, filled = bill_agent(agent), context_share(agent.status.context)
     money = Span(why_no_money(view), "dim") if bill.partial else Span(format_bill(bill), "bold")
     budget: Line = (Span("none", "dim"),)
@@ -364,7 +368,7 @@ def _call_line(call: Call) -> Line:
 
 
 def process_and_cost_lines(page: Page) -> list[Line]:
-    """Return process and calls of an agent; on a wide screen side by side, with graphs as high as there is room for."""
+    """Return the process and the calls of an agent. On a wide screen they are side by side, with higher graphs."""
     calls = page.snapshot.get(CallsOf(page.agent.name)) or ()
     process = partial(
         process_lines, page.agent, page.snapshot, page.now, is_told=page.is_told and page.width >= _ONE_COLUMN
@@ -392,13 +396,13 @@ def _label(text: str) -> Span:
 
 
 VITALS = 3
-"""Lines of the vitals, where there is room for all."""
+"""The number of lines of vitals, where there is room for all."""
 
 _ONE_COLUMN, _THREE_COLUMNS = 60, 110
-"""Cells of the screen below which the vitals stand in one column, and from which on in three."""
+"""Cells of the screen below which vitals are in one column, and from which on in three columns."""
 
 _FACT, _PICTURE, _WINDOW_BAR = 9, 30, 12
-"""Cells of the name of a vital, and at most of its picture and of the bar of its context."""
+"""Cells for the name of a vital, and at most for its chart and for the bar of its context."""
 
 _MINUTES = int(WINDOW // 60)
 
@@ -407,12 +411,12 @@ _Vital = Callable[[Page, int], tuple[str, Line]]
 
 
 def vitals_of(name: str) -> tuple[Query[object], ...]:
-    """Return what the vitals of an agent follow from."""
+    """Return the queries whose answers the vitals of an agent show."""
     return Lanes((name,)), Usages((name,)), SpendingOf(name)
 
 
 def vital_lines(page: Page, rows: int, no_task: str) -> list[Line]:
-    """Return the vitals of an agent in `rows` lines; `no_task` is said of one without a task.
+    """Return the vitals of an agent in `rows` lines. `no_task` is shown if it has no task.
 
     These are its last minutes, its processor time, its task, the fill of its context, its cost and its changes; with
     three columns also memory, tokens and mail.
@@ -538,7 +542,10 @@ _RULE = "unread"
 
 
 class MailRows:
-    """The rows of an agent's Mail tab. Those of messages that were shown before are kept while they look the same."""
+    """Makes the rows of an agent's Mail tab.
+
+    Rows of messages that were shown before are kept while they look the same.
+    """
 
     def __init__(self) -> None:
         self._shows: tuple[object, ...] = ()
@@ -546,9 +553,9 @@ class MailRows:
         self._made: dict[str, tuple[tuple[object, ...], CollapsibleRow]] = {}
 
     def read(self, box: MailboxInfo, snapshot: Snapshot, width: int) -> Sequence[CollapsibleRow]:
-        """Return a row for each message, oldest first, with a rule before unread ones; the same if nothing changed.
+        """Return a row for each message, oldest first; the same list if nothing changed.
 
-        What the user and the lead say to each other is shown in full.
+        There is a rule before unread messages. Messages between the user and the lead are shown in full.
         """
         mailbox, sent = snapshot.get(MailTo(box.name)) or Mailbox(), snapshot.get(MailFrom(box.name)) or ()
         letters, asked, lead = [*mailbox.prompts, *mailbox.letters], snapshot.view.asked, snapshot.view.lead
@@ -586,7 +593,7 @@ class MailRows:
 
 
 def mail_head(width: int) -> Line:
-    """Return the column titles."""
+    """Return the column titles of the Mail tab."""
     clock = clock_width(width - MARK)
     left = (Span(f"{'SENT':<{_SENT}} {'WHO':<{AUTHOR}} MESSAGE", "dim"),)
     return spread(left, (Span(f" {'PICKED':>{clock}} {'TURN':>{clock}}", "dim"),), width - MARK)
@@ -607,7 +614,7 @@ def _mail_line(letter: MessageView, box: MailboxInfo, yours: Container[str], wid
 
 
 def _spoken(letter: MessageView, box: MailboxInfo, width: int) -> CollapsibleRow:
-    """Return a message of the talk with the lead, in full."""
+    """Return the row of a message between the user and the lead, in full."""
     message = letter.message
     words = message.content if message.type == "result" else describe_message(message)
     times = times_line(letter, width) if message.to == box.name else ()

@@ -1,4 +1,4 @@
-"""The base of every full screen: the lines around its body, its panes, and its actions, which the keys start."""
+"""The base of every full screen: the lines around its body, its panes, its actions, and the keys that start them."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ NARROW, MEDIUM, WIDE, HUGE = 0, 60, 100, 160
 """Terminal widths at which size classes begin (docs/reference/dashboard.md#sizes)."""
 
 SHORT, TALL, HIGH = 14, 22, 50
-"""Terminal heights: titles from SHORT on, two footer lines from TALL on, the team's cost from HIGH on."""
+"""Terminal heights from which on there are titles, two lines in the footer, and the team's cost on the Board."""
 
 ONLY_LOOKING = "not while you only look (--read-only)"
 """The reason why a key that changes the team does nothing in a read-only dashboard."""
@@ -74,23 +74,23 @@ _WHY_NOTHING = {"app.next": "nothing needs you", "app.absence": "nothing happene
 _NOTHING_TO_FIND = "nothing to find here"
 
 _WRITES = frozenset({"changes.note", "request.note"})
-"""Keys that a user types on after, although they may be refused: the cursor must be on a line for them."""
+"""Keys after which the user types a text, also if the key did nothing because the cursor is not on a line."""
 
 _NO_VERBS = frozenset({"view", "menu", "copy", "back"})
-"""Scopes of keys of a view that act on no selection."""
+"""The scopes of keys of a view that do not act on the selection."""
 
 _RIGHT = 3
 """The right button of a mouse."""
 
 _TYPES_ON = 0.7
-"""Seconds after such a refusal, and after each character since, in which characters are no keys."""
+"""Seconds after such a key did nothing, and after each character since, in which characters are not keys."""
 
 _COPIED = 60
-"""Cells for the beginning of what was copied."""
+"""Cells for the start of the copied text in the footer."""
 
 
 class Subject(Protocol):
-    """The object that a page shows, if it can change while the page is open: a request."""
+    """A request that a page shows, and that can change while the page is open."""
 
     settled: bool
 
@@ -112,7 +112,7 @@ class Subject(Protocol):
 
 
 class BaseScreen(Screen[None]):
-    """A full screen. It shows snapshots as they come, says what it needs to have read, and offers actions."""
+    """A full screen. It shows snapshots as they come, names its queries, and offers actions."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (MEDIUM, "-medium"), (WIDE, "-wide"), (HUGE, "-huge")]
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT, "-middle"), (TALL, "-tall")]
@@ -123,21 +123,21 @@ class BaseScreen(Screen[None]):
     """The mode of a numbered view; empty on a page."""
 
     TAB: ClassVar[str] = ""
-    """The tab of a page that opens from any view; empty on other pages."""
+    """The name of the tab of a page that opens from any view; empty on other pages."""
 
     DETAIL: ClassVar[str] = ""
-    """The id of the pane below the list that tells of the selected row; empty if there is none."""
+    """The id of the pane about the selected row, below the list; empty if there is none."""
 
     IS_FORM: ClassVar[bool] = False
-    """True if leaving it loses the input."""
+    """True if leaving the screen loses what was entered."""
 
     _settled_timer: Timer | None = None
 
     rows: LineList
-    """The list that the screen is about, if it is about one: it has the focus first."""
+    """The main list of the screen, if it has one: it has the focus first."""
 
     detail: LineView
-    """The pane that tells of the selected row, if there is one."""
+    """The pane about the selected row, if there is one."""
 
     def __init__(self, context: AppContext) -> None:
         super().__init__()
@@ -146,35 +146,35 @@ class BaseScreen(Screen[None]):
             self.detail = LineView(id=self.DETAIL, classes="pane", follows=False)
         self.context = context
         self.subject: Subject | None = None
-        """The request that its keys answer."""
+        """The request that the screen's keys answer; None on screens that are not about a request."""
         self.actions: Mapping[str, Action] = {}
-        """The actions of its keys, by the id of the key."""
+        """The actions of the screen, by the id of their key."""
         self.back_layers: Sequence[Layer] = ()
-        """The layers that the key `view.back` closes, the first open one each time, before it leaves the screen."""
+        """The layers that the key `view.back` closes before it leaves the screen: at each press, the first open one."""
         self.search = Search(context, self.narrow)
         """The filter of the view's list."""
         self.panes = Panes(self)
         """The panes of the body, one of which may fill the screen."""
         self.texts: Sequence[ReadText] = ()
-        """The texts of which it counts what was on the screen."""
+        """The texts for which the screen tracks what was on the screen."""
         self._footer = Footer()
-        """The keys that the footer showed last, below a message too."""
+        """The last footer, also while a message takes its place."""
         self._types_until = 0.0
-        """Until when characters are no keys, but words that were to go into a text."""
+        """The time until which characters are not keys, because they were meant for a text (monotonic)."""
         self._judged: Selection | None = None
-        """The selection while all keys are judged."""
+        """The selection while it is decided which keys work; else None."""
         self._keys_decided_by: object = None
-        """The facts that decided which keys work when a snapshot was shown last; None if that is not known."""
+        """The facts that decided which keys worked at the last snapshot; None if they are not known."""
         self._strip_shows: tuple[TeamView | None, tuple[object, ...]] = (None, ())
-        """The state that the status bar was painted for."""
+        """The facts that the status bar was painted from."""
         self.are_keys_due = self.is_due = False
         """True if the footer, or everything, must be painted after the next refresh, and not before."""
         self._was_shown = False
         self._forgets: Timer | None = None
-        """Ends the time for which its painted lines are kept while another screen is shown."""
+        """The timer after which the painted lines of a hidden screen are dropped."""
 
     def offer(self, *groups: Iterable[Action]) -> None:
-        """Offer these actions, with their keys; of two that share a key, only the first."""
+        """Offer these actions with their keys. Of two actions with the same key, only the first is offered."""
         own: tuple[Action, ...] = (
             Action("view.copy", self._copy, lambda _: None if self.copied else "nothing to copy here"),
             Action(
@@ -208,7 +208,7 @@ class BaseScreen(Screen[None]):
 
     @property
     def verbs(self) -> Sequence[Key]:
-        """Return the keys that act on what is selected here, whether they work now or not."""
+        """Return the keys that act on the selection of this screen, also those that do nothing now."""
         return [key for key in known_keys(self.actions) if key.scope not in _NO_VERBS]
 
     def _reveal(self) -> None:
@@ -224,7 +224,7 @@ class BaseScreen(Screen[None]):
         """Handle a character that was typed before this screen was shown and that no widget handled."""
 
     def paint_detail(self, snapshot: Snapshot) -> None:
-        """Show in that pane what there is to say of the selected row."""
+        """Show the selected row in the pane about it."""
 
     @on(LineList.Moved)
     def _tell_of_row(self, event: LineList.Moved) -> None:
@@ -236,19 +236,16 @@ class BaseScreen(Screen[None]):
 
     @property
     def selected(self) -> str | None:
-        """Return the key of the row under the cursor of that list; None if there is none yet."""
+        """Return the key of the row under the cursor of the main list; None if there is none."""
         return self.rows.selected or None
 
     def go_to(self, key: str) -> None:
-        """Put the cursor on the row `key` of the list that this screen is about, as soon as it is there.
-
-        A form is about no list, and stays as it is.
-        """
+        """Put the cursor on the row `key` of the main list, as soon as it is there. A form ignores it."""
         if not self.IS_FORM:
             self.rows.want(key)
 
     def selection(self) -> Selection:
-        """Return what the keys act on."""
+        """Return the rows that the keys act on."""
         return Selection()
 
     @property
@@ -257,11 +254,11 @@ class BaseScreen(Screen[None]):
         return self.subject is not None and self.subject.is_over
 
     def body(self) -> Iterable[Widget]:
-        """Yield the widgets between heading and alert line, but for the pane of the selected row."""
+        """Yield the widgets between the heading and the alert bar, without the pane about the selected row."""
         yield self.rows
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        """Return the line below the status bar: on a numbered view, the tabs of all views."""
+        """Return the line below the status bar: the tabs of the views on a view, the way to it on a page."""
         if self.subject is not None:
             return self.subject.heading(snapshot, width)
         here = self.MODE or self.TAB
@@ -271,66 +268,66 @@ class BaseScreen(Screen[None]):
         """Show a snapshot in the body."""
 
     def after_paint(self) -> None:
-        """Note that the answer to a key is painted, and which lines stand on the screen now."""
+        """Note that the screen is painted, and which lines of its texts are on it. Called after each paint."""
         self.context.reading.keys.note_paint()
         if self.texts and self.is_current and self.is_ready:
             for text in self.texts:
                 text.note_shown()
 
     def tick(self) -> None:
-        """Show the same snapshot a second later: ages."""
+        """Paint the same snapshot again at a later time, because its ages have changed."""
         self.paint(self.context.snapshot)
 
     def what_decides_keys(self) -> object:
-        """Return what else than keys and the focus decides which keys work; None if that may be anything.
+        """Return the facts, in addition to keys and focus, that decide which keys work; None if any fact may.
 
-        It is equal while they stay the same, so that a reading of the team leaves the footer as it is.
+        While they are equal, a reading of the team leaves the footer as it is.
         """
         return None
 
     @property
     def keys_in_body(self) -> Sequence[str]:
-        """Return the keys that stand in the body, and not in the footer."""
+        """Return the ids of the keys that are shown in the body, and not in the footer."""
         return ()
 
     @property
     def filled_key(self) -> str:
-        """Return the key that is filled; empty if none is."""
+        """Return the id of the key that has a coloured ground in the footer; empty if none has."""
         return ""
 
     def queries(self) -> Iterable[Query[object]]:
-        """Return the queries that this screen needs in addition to the roster."""
+        """Return the queries of this screen, for what it shows in addition to the roster."""
         return ()
 
     @property
     def is_in_front(self) -> bool:
-        """Return True if no other full screen stands before this one; a palette or a line to write in may."""
+        """Return True if no other full screen is in front of this one. A palette or a prompt line may be."""
         return next((each for each in reversed(self.app.screen_stack) if isinstance(each, BaseScreen)), None) is self
 
     def ask(self) -> None:
-        """Have read what this screen needs, unless it is hidden: layouts and messages reach hidden screens too."""
+        """Set this screen's queries, unless it is hidden: layouts and messages reach hidden screens too."""
         if self.is_in_front:
             self.context.look_at(self.queries())
 
     def keep_drafts(self) -> None:
-        """Save unsent text as drafts. Called once a second, and when the screen is closed."""
+        """Save unsent text as drafts. Called at each tick, and when the screen is closed."""
 
     def tells(self, need: Need) -> bool:
-        """Return True if the body tells of a need: as the subject of the page, or in a row and beside the list."""
+        """Return True if the body shows a need in full, so that the alert bar need not repeat it."""
         return self.subject is not None and need.key == self.subject.need
 
     def lists(self, need: Need) -> bool:  # noqa: ARG002
-        """Return True if a need stands in a list of all needs, so that no line below has to name it."""
+        """Return True if the screen lists all needs, among them this one, so that it needs no alert bar."""
         return False
 
     @property
     def settled(self) -> bool:
-        """Return True if its keys work: a page that has just changed accepts no answer for a moment."""
+        """Return True if the screen's keys work: a page that has just changed accepts no answer for a moment."""
         return self.subject is None or self.subject.settled
 
     @property
     def copied(self) -> str:
-        """Return the text to copy: the request, the list entry under the cursor, or the whole text."""
+        """Return the text to copy: the request, the row under the cursor, or the text of the pane; empty if none."""
         if self.subject is not None and self.subject.copied:
             return self.subject.copied
         return self.focused.copied if isinstance(self.focused, LineList | LineView) else ""
@@ -411,30 +408,30 @@ class BaseScreen(Screen[None]):
             self.forget()
 
     def forget(self) -> None:
-        """Drop what was read and painted for this screen, which is not shown."""
+        """Drop what was read and painted for this screen, while it is hidden."""
         forget_painted(self)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002
         self.refresh_soon()
 
     def refresh_soon(self) -> None:
-        """Show everything anew after the next layout: what a pane shows depends on its width."""
+        """Show everything anew after the next layout, because the lines of a pane depend on its width."""
         if not self.is_due:
             self.is_due = self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
-        """Repaint everything, and request the data that the screen needs; a hidden one does so when it is shown."""
+        """Paint everything, and set the screen's queries. A hidden screen does this when it is shown."""
         self.is_due, self._keys_decided_by = False, None
         if self.is_ready and self.is_in_front:
             self.show(self.context.snapshot)
 
     @property
     def is_ready(self) -> bool:
-        """Return True if its parts are mounted: not while it is composed, nor while it is removed."""
+        """Return True if the parts of the screen are mounted: False while it is composed or removed."""
         return self.is_mounted and any(child.id == "keys" for child in reversed(self.children))
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show a snapshot; one that was read for a screen behind this one is followed by one that is for this."""
+        """Show a snapshot, and set the screen's queries: the snapshot may have answers for another screen only."""
         self.ask()
         self.paint_frame(snapshot)
         self.paint(snapshot)
@@ -443,7 +440,7 @@ class BaseScreen(Screen[None]):
             self.paint_keys_soon()
 
     def paint_frame(self, snapshot: Snapshot) -> None:
-        """Paint the status bar, heading, alert and footer."""
+        """Paint the status bar, the heading, the alert bar and the footer."""
         badges = Badges(
             read_only=self.context.read_only,
             root=process.runs_as_root(),
@@ -473,7 +470,7 @@ class BaseScreen(Screen[None]):
         self._still("heading").show([(*self.heading(snapshot, self.size.width - width_of(way)), *way)])
 
     def paint_times(self, snapshot: Snapshot) -> None:
-        """Paint the lines around the body that change with time: alert and footer, and the heading of a page."""
+        """Paint the lines around the body that change with time: alert bar and footer, and the heading of a page."""
         width, key = self.size.width, self.context.key
         if not self.MODE:
             self._paint_heading(snapshot)
@@ -520,13 +517,13 @@ class BaseScreen(Screen[None]):
         return hasattr(self.app.focused, "cursor_blink")
 
     def paint_keys(self) -> None:
-        """Paint the footer."""
+        """Find out which keys work, and paint the footer."""
         if self.is_ready and self.is_current and not self.is_due:
             self._footer = footer_of(self, self.keys_in_body, self.filled_key)
             self.paint_footer()
 
     def paint_keys_soon(self) -> None:
-        """Paint the footer after what the user waits for; at once if there is none yet."""
+        """Do `paint_keys` after the next paint of the screen; at once if the footer is still empty."""
         if self.is_ready and not self._still("keys").lines:
             self.paint_keys()
         elif not self.are_keys_due:
@@ -542,7 +539,7 @@ class BaseScreen(Screen[None]):
         self.paint_footer()
 
     def paint_footer(self) -> None:
-        """Paint the footer: in the place of the keys of the selection, what the last command said."""
+        """Paint the footer: its keys, or the last message in the place of the keys for the selection."""
         said, absence = self.context.said, self.context.absence
         if said is not None:
             lines = self._footer.lines_of(said.text, said.tone, self.size.width)
@@ -578,26 +575,29 @@ class BaseScreen(Screen[None]):
 
     @property
     def shown_request(self) -> str | None:
-        """Return the id of the request that this screen shows."""
+        """Return the id of the request that this screen shows; None if it shows none."""
         return self.subject.seen.id if self.subject is not None else None
 
     @property
     def next_need(self) -> Need | None:
-        """Return the need that `!` opens: the most urgent, or the one after the need that was opened last."""
+        """Return the need that `!` opens; None without needs.
+
+        It is the need after the one on this screen, if that was opened last; else the most urgent one.
+        """
         needs, visited = self.context.view.needs, self.context.visited
         names = [need.key for need in needs]
         at = (names.index(visited) + 1) % len(names) if visited in names and visited == self.shown_need else 0
         return needs[at] if needs else None
 
     def narrow(self) -> None:
-        """Show the list anew: what it is narrowed to has changed."""
+        """Paint the list after its filter, marks or order changed."""
         self.paint(self.context.snapshot)
         # Other rows are in sight now, and some views ask only about these.
         self.ask()
         self.refresh_bindings()
 
     def show_all(self) -> None:
-        """Clear the filter: it does not outlive leaving the view."""
+        """Clear the filter. Called when the view is left."""
         if self.search.is_narrowed:
             self.search.clear()
 
@@ -655,7 +655,7 @@ class BaseScreen(Screen[None]):
             self._judged = None
 
     async def action_perform(self, ident: str) -> None:
-        """Do what the key `ident` is for."""
+        """Run the action of the key with the id `ident`."""
         result = self.actions[ident].run(self.selection())
         if result is not None:
             await result
@@ -665,7 +665,7 @@ class BaseScreen(Screen[None]):
         return True if action != "perform" or self.refusal(str(parameters[0])) is None else None
 
     def refusal(self, ident: str) -> str | None:
-        """Return the reason why the action `ident` of this screen does nothing now; None if it works."""
+        """Return the reason why the action of the key `ident` does nothing now; None if it works."""
         changes = BY_ID[ident].changes
         if (forbidden := self._forbidden(BY_ID[ident])) is not None:
             return forbidden
@@ -703,9 +703,10 @@ class BaseScreen(Screen[None]):
         return {**{ident: label for ident, label in labels.items() if label is not None}, **own}
 
     def on_key(self, event: events.Key) -> None:
-        """Say why a key does nothing here. The words typed after it do not act as keys, if a text begins with it.
+        """Say why a key does nothing here.
 
-        `/` opens an input for them; after other keys they are dropped.
+        If a text would begin with the key, the characters typed after it are not keys: `/` opens an input for them,
+        after other keys they are dropped.
         """
         if event.is_printable and self.is_current and monotonic() < self._types_until:
             # It is bubbled no further, so that it is no key.
@@ -743,7 +744,7 @@ class BaseScreen(Screen[None]):
 
     @on(events.Click)
     async def _open_menu_of_row(self, event: events.Click) -> None:
-        """Open the menu of the row to which a click with the right button moved the cursor."""
+        """Open the menu for a row after a click on it with the right button, which has moved the cursor there."""
         rows = self.focused
         if event.button == _RIGHT and isinstance(rows, LineList) and event.get_content_offset(rows) is not None:
             await press(self.app, self, "view.menu")
@@ -766,7 +767,7 @@ class BaseScreen(Screen[None]):
         return layer.label if layer is not None else None
 
     def back(self) -> None:
-        """Close what is open on this screen, else leave it."""
+        """Close the first open layer of this screen; without one, leave it."""
         layer = self._open_layer
         if layer is not None:
             layer.close()
@@ -774,7 +775,7 @@ class BaseScreen(Screen[None]):
             self.leave()
 
     def leave(self) -> None:
-        """Go back to the Board, or from a page to what is below it."""
+        """Go from a view to the Board, or from a page to the screen below it."""
         if self.MODE:
             self.app.switch_mode("board")
         elif self.is_current:  # a second key may come while it goes
@@ -782,12 +783,12 @@ class BaseScreen(Screen[None]):
 
 
 def is_form(screen: Screen[Any]) -> bool:
-    """Return True if leaving this screen would lose entered values."""
+    """Return True if leaving this screen would lose what was entered."""
     return isinstance(screen, BaseScreen) and screen.IS_FORM
 
 
 class Panes:
-    """The pane that fills the screen, if one does. The screen's AUTO_FOCUS names its main list."""
+    """Zooms a pane of a screen, so that it fills the body. The screen's AUTO_FOCUS names its main list."""
 
     def __init__(self, screen: BaseScreen) -> None:
         self._screen = screen
@@ -801,10 +802,10 @@ class Panes:
             ),
         )
         self.layer = Layer(lambda: self.zoomed is not None, self.unzoom)
-        """The layer of the pane that is alone, which Esc closes."""
+        """The layer of the zoomed pane, which Esc closes."""
 
     def _count_shown(self) -> int:
-        """Return how many panes are shown, 2 for more; a part of the body without panes counts as one."""
+        """Return how many panes are shown: 2 stands for two or more. A part of the body without panes counts as one."""
         # Asked for the footer after every key: one walk takes a tenth of the time of queries.
         if not self._screen.is_ready:
             return 0
@@ -822,14 +823,14 @@ class Panes:
             self._zoom(focused)
 
     def begin(self) -> None:
-        """Give the focus to the main list, and show it next to the other panes."""
+        """Show all panes, and give the focus to the main list."""
         if self.zoomed is not None:
             self.unzoom()
         if self._screen.is_ready:
             self._screen.call_after_refresh(self._screen.query_one(str(self._screen.AUTO_FOCUS)).focus)
 
     def show_below(self, pane: Widget, *, shown: bool) -> None:
-        """Show a pane about the selected row, or give its room to the main list if that has none."""
+        """Show the pane about the selected row, or hide it and give its room to the main list."""
         if pane.has_class("-hidden") == shown:
             pane.set_class(not shown, "-hidden")
             self._screen.query_one(str(self._screen.AUTO_FOCUS)).set_class(not shown, "-only")
@@ -837,18 +838,18 @@ class Panes:
             self._screen.call_after_refresh(self._screen.refresh_all)
 
     def read_in(self, pane: Widget) -> None:
-        """Give a text the screen, until Esc gives screen and focus back to the list that it was opened from."""
+        """Zoom a pane, until Esc shows all panes again and gives the focus back to the list that had it."""
         self._opened_from = self._screen.focused
         self._zoom(pane)
         self._screen.call_after_refresh(pane.focus)
 
     @property
     def chosen(self) -> str:
-        """Return the id of the pane that the user zoomed; empty if none is, or one was opened to be read."""
+        """Return the id of the pane that the user zoomed; empty if none is, or if it was zoomed to be read."""
         return self.zoomed.id or "" if self.zoomed is not None and self._opened_from is None else ""
 
     def zoom_again(self, ident: str) -> None:
-        """Zoom the pane with this id if it is shown at this size."""
+        """Zoom the pane with this id, if the terminal is large enough to show it."""
         pane = next((pane for pane in self._screen.query(".pane") if pane.id == ident), None)
         if self.zoomed is None and pane is not None and pane.size.width and pane.size.height:
             self._zoom(pane)
@@ -875,7 +876,10 @@ class Panes:
 
 
 def why_gone(context: AppContext) -> str | None:
-    """Return that the team was deleted, and what to do; None if it was not. A hire would make another of that name."""
+    """Return a sentence that the team was deleted, and how to open another; None if it was not.
+
+    A hire would create another team of that name.
+    """
     view = context.view
     return f"{view.problem}: {context.key('app.teams')} opens another one" if view.is_deleted else None
 

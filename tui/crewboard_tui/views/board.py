@@ -61,31 +61,31 @@ _WELCOME = (
 _SPAWN = "spawn scout --type explore --prompt 'Survey this project.'"
 _INDENT = 3
 _MOST_OF_ONE = 4
-"""Lines that one thing may take which a newcomer reads."""
+"""The most lines of one of the first steps for a newcomer."""
 
 _NAMED = (("agent", "hire"), ("app", "help"), ("app", "palette"), ("app", "leave"))
 
 
 _LEAST_ROSTER, _LEAST_DETAIL = 64, 60
-"""Cells at least of the roster beside the selected agent, and of that agent, which gets fewer on a narrow terminal."""
+"""The least cells of the roster beside the selected agent, and of the agent, which gets fewer on a narrow terminal."""
 
 _FACT, _BAR = 8, 5
-"""Cells for the name of a fact about the selected agent, and of the bar of its context."""
+"""Cells for the name of a fact about the selected agent, and for the bar of its context."""
 
 _PULSE = SpendingByMinute(PULSE)
 
 _LEAST_PULSE, _MOST_PULSE = 3, 8
-"""Lines of the bars of the team's pulse: with fewer there is no room for it, and more say no more."""
+"""The least and the most lines of the bars in the chart of the team's spending."""
 
 _LEAST_FREE = 4
-"""Free lines below the roster from which on a list has room there."""
+"""The number of free lines below the roster from which on the lists have room there."""
 
 LOOK_AGAIN = 5.0
 """Seconds between two looks for a server of models on this machine, while there is no key and no agent."""
 
 
 class ResizingColumn(Vertical):
-    """Panes below each other. What stands in them depends on their room: `resized` is called when it has changed."""
+    """Panes below each other. `resized` is called when their size has changed, as their lines depend on it."""
 
     def __init__(self, resized: Callable[[], None], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -113,7 +113,10 @@ class BoardScreen(BaseScreen):
         self._facts, self._pulse = StaticLines(id="agent-facts"), StaticLines(id="board-pulse", classes="-low")
         self._needs = LineList(id="board-needs", classes="pane")
         self._cost: CostRows | None = None
-        """Of these panes, the last four are mounted when they are first shown."""
+        """The pane of costs; None until there is room.
+
+        Facts, pulse and needs are mounted when they are first shown, too.
+        """
         self.search = Search(context, self.narrow, FINDS_AGENTS, AGENT_GROUPS)
         self._messaging = Messaging(context, partial(shown_composer, self))
         self._shown: Snapshot | None = None
@@ -126,13 +129,13 @@ class BoardScreen(BaseScreen):
         self.back_layers = (marks, self.panes.layer, self.search.layer, away, coach)
         self._tree, self._done = TaskTree(), DoneTasks()
         self._pulse_rows = 0
-        """Lines that the bars of the team's pulse have room for; 0 where it is not shown."""
+        """The number of lines that the bars of the chart of spending have room for; 0 where it is not shown."""
         self._pulsed: tuple[tuple[object, ...], list[Line]] = ((), [])
-        """The facts that decide how the pulse looks, and its lines."""
+        """The facts that the chart of spending was made from, and its lines."""
         self._arranged: object = None
         """The last arrangement of the panes."""
         self._local_server: LocalServer | None = None
-        """A server of models that runs on this machine, if there is no key."""
+        """A server of models that was found on this machine, if there is no key."""
         local = Action(
             "agent.local_model",
             self._use_local_server,
@@ -196,12 +199,12 @@ class BoardScreen(BaseScreen):
 
     @property
     def _shows_beside(self) -> bool:
-        """Return True if the selected agent stands beside the roster, in the full height."""
+        """Return True if the selected agent is shown beside the roster, in the full height."""
         has_agents = bool(self.context.view.agents)
         return self._has_room_beside and not self.rows.wide and has_agents
 
     def _arrange(self) -> None:
-        """Give the roster its rows, and the lists below it those that are free, if it stands beside the agent."""
+        """Lay out the panes: the roster gets its rows, and beside an agent, the lists get the free lines below it."""
         panes, is_beside, one = self._panes, self._shows_beside, self.panes.zoomed is not None
         height, wanted = panes.size.height, len(self.rows.rows) + 1
         width = max(_LEAST_ROSTER, self.size.width - max(_LEAST_DETAIL, self.size.width * 36 // 100))
@@ -252,9 +255,10 @@ class BoardScreen(BaseScreen):
 
     @cached_property
     def _first_steps(self) -> tuple[str, str]:
-        """Return the command that hires, and why there is no key for it, if so. Then look for a server of this machine.
+        """Return the command that hires, and why a first agent would have no key; empty if it has one.
 
-        Read once, because the screen waits for the store.
+        If there is no key, look for a server of models on this machine. Read once, because the screen waits for the
+        store.
         """
         spawn = command_for(self.context.team, _SPAWN)
         engine = self.context.team.config.engine
@@ -271,7 +275,7 @@ class BoardScreen(BaseScreen):
         return spawn, ""
 
     def _lacks_key(self) -> bool:
-        """Return True if there is no key for a first agent."""
+        """Return True if there are no agents, and a first one would have no key."""
         return not self.context.view.agents and bool(self._first_steps[1])
 
     @work
@@ -290,7 +294,7 @@ class BoardScreen(BaseScreen):
         self.refresh_bindings()
 
     def _use_local_server(self, _: Selection) -> None:
-        """Let the team use the server that was found."""
+        """Let the team use the server of models that was found."""
         found, team = self._local_server, self.context.team
         if found is None:
             return
@@ -314,7 +318,7 @@ class BoardScreen(BaseScreen):
 
     @property
     def _marked(self) -> list[str]:
-        """The marked agents, unless the keys act on a list next to the roster."""
+        """Return the names of the marked agents; empty while the keys act on a list next to the roster."""
         return self.rows.shown_marks if self._beside() is None else []
 
     def go_to(self, key: str) -> None:
@@ -350,7 +354,10 @@ class BoardScreen(BaseScreen):
         return found.targets, found.agents, found.agent, found.marked, team, needs, rest, self._back_label(found)
 
     def _beside(self) -> str | None:
-        """The agent of the row under the cursor, in a list next to the roster; empty if the row has none."""
+        """Return the agent of the row under the cursor in a list next to the roster; empty if the row has none.
+
+        None if no such list has the focus.
+        """
         if self.focused is self._needs:
             need = self.context.view.need(self._needs.selected)
             return need.agent if need else ""
@@ -430,7 +437,7 @@ class BoardScreen(BaseScreen):
             peek.show(self._peeked[2] or [(Span(nothing, "dim"),)])
 
     def _paint_facts(self, snapshot: Snapshot) -> None:
-        """Show of the selected agent what has no room in its row, while it stands beside the roster."""
+        """Show the facts about the selected agent that have no room in its row, while it is shown beside the roster."""
         facts, width, agent = self._facts, self._facts.size.width, snapshot.view.agent(self.selected)
         if not facts.is_attached:
             if self._shows_beside:
@@ -494,13 +501,13 @@ class BoardScreen(BaseScreen):
             rows.show([found[key] for key in keep_order(shown, list(found))])
 
     def _mount(self, column: Widget, pane: Widget, **place: Widget) -> None:
-        """Show a pane that was not shown before, but not while the dashboard ends and its parts are gone."""
+        """Mount a pane that was not shown before, unless the dashboard ends and the column is gone."""
         if column.is_attached:
             column.mount(pane, **place)
             self.refresh_soon()
 
     def _make_cost(self) -> CostRows:
-        """Return the pane of costs. It is loaded only where there is room for it."""
+        """Create and return the pane of costs, which is loaded only where there is room for it."""
         from crewboard_tui.views.cost import CostRows
 
         self._cost = CostRows(id="board-cost", classes="pane")
@@ -522,7 +529,7 @@ class BoardScreen(BaseScreen):
             rows.read(snapshot.view, with_total=True)
 
     def _paint_pulse(self, snapshot: Snapshot) -> None:
-        """Show the tokens of each minute beside the tasks, or below them in lines that are free."""
+        """Show the chart of tokens per minute beside the tasks, or below them in free lines."""
         lists, tasks, needs, pane = self._lists, self._tasks, self._needs, self._pulse
         # The costs follow at once: what is free stands below them.
         is_ended = self._tells_cost and self.panes.zoomed is None
@@ -627,7 +634,10 @@ def _needs_beside(view: TeamView) -> tuple[Need, ...]:
 
 
 def agent_facts(agent: AgentView, view: TeamView, now: float, width: int) -> list[Line]:
-    """Return under a rule what of an agent has no room in its row: context, cost, process, changes, mail."""
+    """Return a rule, and below it the facts about an agent that have no room in its row.
+
+    These are its work and task in full, context, cost, process, changes and mail.
+    """
     look, usage, lines, task = look_of(agent), agent.usage, agent.unmerged, view.task(agent.task)
     age = f" {format_age(now - agent.since)}" if agent.since else ""
     share = context_share(agent.status.context)

@@ -43,7 +43,7 @@ _BAR = 8
 
 
 class Account(Struct, frozen=True):
-    """One row: the cost of an agent or of the team."""
+    """One row of the table: the cost of an agent or of the team. `shape` is the glyph of its state."""
 
     name: str
     model: str
@@ -51,7 +51,7 @@ class Account(Struct, frozen=True):
     context: Context
     shape: Span
     part: float = 0
-    """Its cost, as a part of what the dearest agent does; of tokens, where none has a price."""
+    """The agent's cost as a share of the highest cost of an agent; of tokens, if none has a price."""
 
 
 def _count(tokens: int) -> Span:
@@ -86,7 +86,10 @@ COLUMNS: tuple[Column[Account], ...] = (
     Column("USED", 5, lambda a: share_span(a.bill.share), "right", has=lambda a: a.bill.budget is not None),
     Column("CTX", 4, lambda a: share_span(context_share(a.context)), "right", 4),
 )  # fmt: skip
-"""The columns from left to right; TOKENS is the total of IN, OUT, CACHED and WRITTEN (`TOKEN_KINDS`), WEB are uses."""
+"""The columns from left to right.
+
+TOKENS is the total of IN, OUT, CACHED and WRITTEN (`TOKEN_KINDS`), WEB counts uses.
+"""
 
 SORTS: dict[str, Callable[[Account], Any]] = {
     "COST": lambda a: (-(a.bill.usd or 0), -a.bill.tokens.total),
@@ -99,7 +102,7 @@ SORTS: dict[str, Callable[[Account], Any]] = {
     "CTX": lambda a: -(context_share(a.context) or 0),
     "AGENT": lambda _: 0,
 }
-"""The orders of the rows, in the order in which the key cycles through the columns; equal ones by name."""
+"""The order by each sort key, in the order in which the key cycles through them. Equal rows are ordered by name."""
 
 _TEAM = "TEAM"
 
@@ -117,27 +120,27 @@ def accounts(agents: Sequence[AgentView]) -> list[Account]:
 
 
 _WIDEST = 4
-"""Cells of a bar at most."""
+"""The most cells of a bar."""
 
 _LEAST_PULSE = 5
-"""Minutes at least that the pulse of a team shows."""
+"""The least minutes that the chart of a team's tokens shows."""
 
 _NARROWEST = 36
-"""Cells of the screen from which on a chart has room, with two times below it."""
+"""The least cells for a chart, with two times below it."""
 
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 240, 480, 1440)
-"""Minutes that a bar of the chart may stand for."""
+"""The numbers of minutes that a bar of the chart may stand for."""
 
 _ROWS = ((34, 8), (24, 4))
-"""Lines of the chart from so many lines of the screen on; fewer have no room for one."""
+"""Pairs of lines of the screen and lines of the chart from there on. A lower screen has no chart."""
 
 
 def chart(spending: Spending, known: str, width: int, rows: int) -> list[Line]:
-    """Return what was spent over time in a chart of `rows` lines, under a rule with what is `known` of it.
+    """Return a chart of the spending over time, with `rows` lines of bars, under a rule with the text `known`.
 
-    Nothing is returned if nothing was spent or there is no room. A bar stands for so many minutes that all fit. The
-    last one is that of the last call, so nothing moves while no agent works. Dollars are shown, or tokens if nothing
-    has a price.
+    It is empty if nothing was spent or there is no room. A bar stands for as many minutes as are needed for all to fit.
+    The last bar is that of the last call, so nothing moves while no agent works. The unit is dollars, or tokens if
+    nothing has a price.
     """
     dollars = {minute: spent.usd for minute, spent in spending.minutes.items() if spent.usd}
     values = dollars or {minute: float(spent.tokens) for minute, spent in spending.minutes.items() if spent.tokens}
@@ -170,12 +173,11 @@ def chart(spending: Spending, known: str, width: int, rows: int) -> list[Line]:
 
 
 def pulse(spending: Spending, now: float, width: int, rows: int) -> list[Line]:
-    """Return the tokens of each of the last minutes in a chart of `rows` lines, under a rule with the most of them.
+    """Return a chart of the tokens in each of the last minutes, with `rows` lines of bars, under a rule.
 
-    The bar at the right is the present minute, so that a team at rest moves to the left. Bars of a young team are wide
-    rather than many, since the minutes before its first call say nothing: while they have two cells or more, the chart
-    begins with that call, or with the minutes before it for which whole cells leave room. Nothing is returned if there
-    is no room, or if nothing is known of these minutes.
+    The bar at the right is the present minute, so that the bars of a team at rest move to the left. A young team has
+    wide bars, because the minutes before its first call say nothing: while they have two cells or more, the chart
+    begins about with that call. It is empty if there is no room, or if nothing is known of these minutes.
     """
     last, room = int(now // 60), width - _AXIS
     begun = 0 if spending.since else min(spending.minutes, default=0)
@@ -200,9 +202,9 @@ def _since(spending: Spending) -> str:
 
 
 def _plot(bars: Sequence[float], rows: int, times: Sequence[float], label: Callable[[float], str]) -> list[Line]:
-    """Return a chart of `bars` with `rows` lines above its axis, which shows the first, the middle and the last time.
+    """Return a chart of `bars` with `rows` lines above an axis, which shows the first, middle and last of `times`.
 
-    `label` gives the words for the top and for half of it.
+    `label` formats the number at the top and half of it.
     """
     top = max(bars)
     beside = {at: label(value) for at, value in ((0, top), (rows // 2, top / 2))}
@@ -219,7 +221,7 @@ def _plot(bars: Sequence[float], rows: int, times: Sequence[float], label: Calla
 
 
 _LABEL = 7
-"""Cells of a number beside the chart."""
+"""Cells for a number beside the chart."""
 
 _AXIS = _LABEL + 4
 """Cells beside the bars: the number, the line, and a blank at each end."""
@@ -229,9 +231,9 @@ class CostRows(LineList):
     """The table of costs."""
 
     def read(self, view: TeamView, words: str = "", group: str = ALL, *, with_total: bool = False) -> Line:
-        """Show the costs of all agents that pass the filter; return the team's.
+        """Show the costs of all agents that pass the filter; return the line with the team's costs.
 
-        Beside the roster, that may be the last row, and no row repeats the state of its agent.
+        With `with_total`, that line is also the last row, and no row shows the state of its agent.
         """
         by = self.order.by or "COST"
         self.marked &= set(view.names)
@@ -263,7 +265,10 @@ class CostRows(LineList):
 
 
 class CostScreen(BaseScreen):
-    """The cost over time; one row for each agent, and the team below; Enter opens the Vitals of an agent."""
+    """The cost over time, and below it a row for each agent and one for the team.
+
+    Enter opens the Vitals of an agent.
+    """
 
     CSS_PATH = "cost.tcss"
     MODE = "cost"

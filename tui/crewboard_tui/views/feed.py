@@ -20,7 +20,7 @@ from crewboard_tui.widgets.collapsible_list import CollapsibleList, CollapsibleR
 from crewboard_tui.widgets.line_list import LineList, Row
 
 PAGE = 400
-"""Lines of the feed that are loaded at once."""
+"""The number of lines of the feed that are loaded at once."""
 
 _OLDER = "older"
 """The key of the row that stands for the lines that are not loaded."""
@@ -99,7 +99,7 @@ _LOOKS: Mapping[HappeningKind, Look] = {
 }
 
 _NAME = 12
-"""Cells for the agent that something happened to."""
+"""Cells for the name of an agent."""
 
 
 class AbsencePage(BaseScreen):
@@ -119,7 +119,7 @@ class AbsencePage(BaseScreen):
 
     @property
     def _selected(self) -> Happening | None:
-        """Return the row under the cursor."""
+        """Return the event under the cursor; None if there is none."""
         return self._absence.happenings[int(self.selected)] if self.selected else None
 
     def selection(self) -> Selection:

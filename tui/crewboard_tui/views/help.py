@@ -1,4 +1,4 @@
-"""`?`: what the keys of this pane do, and what the shapes mean."""
+"""`?`: what the keys do that work on the screen behind, and what the glyphs of states mean."""
 
 from collections.abc import Sequence
 from itertools import accumulate, chain
@@ -34,13 +34,13 @@ _WORDS = {
 
 
 _INDENT = 16
-"""Cells before what a key does."""
+"""Cells for the keys, before their help."""
 
 _FRAME = 7
-"""Cells beside the lines: what the dialog leaves free, its padding, the scrollbar."""
+"""Cells of the screen that are not for lines: the margin of the dialog, its padding, the scrollbar."""
 
 _MOST = 4
-"""Lines that one key may take."""
+"""The most lines for one key."""
 
 _GAP = 2
 """Cells between two columns."""
@@ -89,7 +89,7 @@ def lay_out(parts: Sequence[Sequence[Line]], width: int) -> list[Line]:
 
 
 def help_parts(screen: Screen[Any]) -> list[list[Line]]:
-    """Return what the keys that work on `screen` do, by scope, the legend of the states, and facts about the team."""
+    """Return, in parts: the help of the keys that work on `screen`, by scope, the states, and facts about the team."""
     working = working_keys(screen)
     working += [(key, f":{key.label}") for key in palette_commands() if screen.app.check_action(key.action, ())]
     parts: list[list[Line]] = []

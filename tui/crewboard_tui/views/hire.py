@@ -1,4 +1,4 @@
-"""Hiring an agent: a form that says what the type may do, and is a command at the same time."""
+"""The page that hires an agent: a form, what the agent could do and cost, and the command that does the same."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -30,7 +30,8 @@ _BUSY = "not while the form opens or hires"
 class HireScreen(BaseScreen):
     """The hire form. `^s` hires; the form stays open until the agent is on the team, and shows why if it is refused.
 
-    With `like`, the form starts with the options of that agent, and with `host` with that host.
+    With `like`, the form starts with the options of that agent, with `host` with that host. `hired` is called with the
+    name of the new agent.
     """
 
     CSS_PATH = "hire.tcss"
@@ -56,12 +57,12 @@ class HireScreen(BaseScreen):
         self._kept_elsewhere = "" if spec is None else kept
         """An unsent prompt that is stored but not shown in this form."""
         self._shown_type = ""
-        """The hash of the project's own type of which the user saw all that it may do; sending again accepts it."""
+        """The hash of the project's own type whose rights the user has seen in full; sending again accepts it."""
         self.form = HireForm(self._first[0], self._types, context.view, context.team, context.key)
         self._word = StaticLines(id="hire-word")
         self._busy = False
         self._awaited: tuple[str, int, float] | None = None
-        """The name of the agent that is being hired, its last run before, and since when it is."""
+        """The agent that is being hired: its name, its last run before, and the start of the hire (epoch seconds)."""
         self._is_sent = False
         self._refused: str | None = None
         self._typed = CommandLine.of(context.team)
@@ -76,7 +77,7 @@ class HireScreen(BaseScreen):
         )
 
     def _without_usual_model(self, profile: Profile) -> Profile:
-        """Return a profile without the model that an agent of its type gets without it, too."""
+        """Return a profile without its model, if an agent of its type gets the same model anyway."""
         team, kind = self.context.team, self._types.get(profile.type)
         if kind is None or profile.model != commands_hire.choose_model(
             kind, None, team.worker_environment, team.config
@@ -86,7 +87,7 @@ class HireScreen(BaseScreen):
 
     @property
     def focus_chain(self) -> list[Widget]:
-        """Return the fields in the order of the form: Textual puts one that has no place yet before all others."""
+        """Return the fields in the order of the form: Textual would put a field that has no place yet first."""
         order = {field: at for at, field in enumerate(self.walk_children(Widget))}
         return sorted(super().focus_chain, key=order.__getitem__)
 
@@ -127,7 +128,7 @@ class HireScreen(BaseScreen):
         self.refresh_bindings()
 
     def _status(self, wrong: list[Problem], marked: list[str]) -> Line:
-        """Return the form's status: starting, refused, ready, or the first problem that no `marked` field shows."""
+        """Return the status of the form: starting, refused, ready, or the first problem that no `marked` field has."""
         send = Span(self.context.key("hire.send"), "key")
         if self._busy:
             return (Span("it is coming up …", "info"),)
@@ -144,7 +145,7 @@ class HireScreen(BaseScreen):
         return (send, Span(" hires, not yet: "), say(what, "error"))
 
     def problems(self) -> list[Problem]:
-        """Return why the agent cannot be hired yet; nothing if it can."""
+        """Return the problems because of which the agent cannot be hired yet; empty if it can."""
         gone = why_gone(self.context)
         wrong = [Problem("team", gone)] if gone is not None else []
         try:
@@ -159,7 +160,7 @@ class HireScreen(BaseScreen):
         return [*wrong, *self.form.wrong_fields(), *problems(hire, self.context.view, self.context.key)]
 
     def command(self) -> str:
-        """Return the form as a command line. With a wrong field it would be another hire."""
+        """Return the command line that hires the same agent; an incomplete one while a field is wrong."""
         try:
             if self.form.wrong_fields():
                 return self._typed("spawn …")
@@ -179,7 +180,7 @@ class HireScreen(BaseScreen):
 
     @on(events.DescendantFocus, "#hire-effort, #hire-thinking")
     def _learn_model(self) -> None:
-        """Ask once what the chosen model takes, before the user chooses among it."""
+        """Ask the API once which effort and thinking the chosen model takes, before the user chooses."""
         model, environment, known = self.form.model, self.context.team.worker_environment, self.form.capabilities
         if model in known:
             return
@@ -190,7 +191,7 @@ class HireScreen(BaseScreen):
             known[model] = None
 
             def ask() -> str:
-                """Ask in a thread. Without an answer, all is offered."""
+                """Ask in a thread. Without an answer, all choices are offered."""
                 known[model] = models.ask(model, environment)
                 return ""
 
@@ -263,7 +264,7 @@ class HireScreen(BaseScreen):
         return True
 
     def _count_as_shown(self, kind: agent_types.AgentType) -> None:
-        """Let sending again accept a type, if all that it may do is on the screen."""
+        """Let sending again accept a type, if all that the type may do is on the screen; else say why not."""
         if kind == self.form.kind and self.form.is_warning_visible:
             self._shown_type, self._refused = kind.sha256, None
         else:
@@ -283,7 +284,7 @@ class HireScreen(BaseScreen):
         self._awaited = hire.name, _last_run(self.context.snapshot, hire.name), since
 
         def spawn() -> str:
-            """Runs in a thread."""
+            """Accept the type if its rights were shown, and hire the agent, in a thread."""
             if kind is not None and kind.sha256 == self._shown_type != "":
                 commands_accept.accept(self.context.team, kind)
             assignment = commands_hire.spawn(self.context.team, hire)

@@ -48,13 +48,13 @@ _MARKED = ("name", "engine", "limits", "memory", "domains", "labels")
 """Fields with space below for an error message."""
 
 _FOLDED = frozenset({"engine", "limits", "memory", "labels"})
-"""Fields that are folded until one of them is wrong."""
+"""Fields that are hidden until one of them is wrong."""
 
 _TICKS = ("plan", "strict_plan", "ask", "network", "autoclaim", "once", "restart")
-"""The options that are ticked or not, but for those of which a type has its own default."""
+"""The options with a checkbox, except those for which a type has its own default."""
 
 _MODEL = ("", "none: a model")
-"""The choice of no engine."""
+"""The option that means no engine: its value and its label."""
 
 _ANY_DOMAIN = "any domain; or only some: docs.python.org pypi.org"
 _ABOUT_WEB = "the API searches without asking you; queries leave this machine"
@@ -68,7 +68,7 @@ class Problem(NamedTuple):
 
 
 class Field(Input):
-    """A one-line field; Enter goes to the next one."""
+    """A one-line field; Enter goes to the next field."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("form")]
 
@@ -79,7 +79,7 @@ class Field(Input):
 
 
 class SuggestWords(Suggester):
-    """Suggests how the last word of a field goes on: as one of `words`."""
+    """Suggests one of `words` to complete the last word of a field."""
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__(use_cache=False)
@@ -102,7 +102,7 @@ class Prompt(TextArea):
 
 
 class HireForm(Frame):
-    """The options of `spawn` as fields; `pressed` returns how a key is pressed."""
+    """The options of `spawn` as fields; `pressed` returns how the key with an id is pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("form")]
 
@@ -120,19 +120,19 @@ class HireForm(Frame):
         self._config = team.config
         self._engines = [each for each in engines.find_all(team.directory.root) if each.path is not None]
         self._engine = ""
-        """The engine that the form was filled with, which may not be here."""
+        """The engine that the form was filled with; it may not be installed here."""
         self._had_engine: str | None = None
-        """The usual engine of the type that was painted last, for a choice that the user did not make."""
+        """The usual engine of the last painted type, to tell whether the user made another choice."""
         self._on_hosts = view.supervisor.hosts is not None
-        """The team has or had hosts, which start its agents."""
+        """True if the team has or had hosts, which start its agents."""
         self._host = ""
-        """The host that the form was filled with, which may not be up."""
+        """The host that the form was filled with; it may not be up."""
         self._stated_size: tuple[int | None, int | None] = (None, None)
-        """The window and the longest reply of what the form was filled from. It has no fields for them."""
+        """The context window and the longest reply that the form was filled with. It has no fields for them."""
         self.capabilities: dict[str, models.Capabilities | None] = {}
-        """The capabilities of the models that the API was asked about."""
+        """What the API said about models, by their names; None while it is asked, or if it did not answer."""
         self._had = {"worktree": False, "web": False}
-        """The defaults of the type that was painted last, for the ticks that the user did not change."""
+        """The defaults of the last painted type, for the checkboxes that the user did not change."""
         self.rule.entitle("Who?")
 
     def compose(self) -> ComposeResult:
@@ -204,7 +204,7 @@ class HireForm(Frame):
             yield _row("", Label("", classes="wrong"), id="wrong-memory")
 
     def on_resize(self) -> None:
-        """Keep the field with the cursor in sight: where the footer needs a second line, the form is lower."""
+        """Keep the field with the cursor visible, as the form gets lower when the footer needs a second line."""
         focused = self.screen.focused
         if focused is not None and self in focused.ancestors:
             self.call_after_refresh(focused.scroll_visible, animate=False)
@@ -221,18 +221,18 @@ class HireForm(Frame):
 
     @property
     def refused_effort(self) -> str | None:
-        """Return why the model does not take the chosen effort or thinking; None if it does, or that is unknown."""
+        """Return why the model does not take the chosen effort or thinking; None if it does, or if that is unknown."""
         can = self.capabilities.get(self.model)
         return models.refusal(self.model, can, self._chosen("effort"), self._chosen("thinking"))
 
     @property
     def agent_name(self) -> str:
-        """Return the name field."""
+        """Return the content of the name field."""
         return self._text("name")
 
     @property
     def prompt(self) -> str:
-        """Return the prompt field."""
+        """Return the content of the prompt field."""
         return self.query_one("#hire-prompt", TextArea).text
 
     @property
@@ -241,7 +241,7 @@ class HireForm(Frame):
         return bool(self.query_one("#hire-mode", Radio).value)
 
     def paint(self, view: TeamView) -> None:
-        """Show what the chosen type may do, only the options that apply to it, and where the agent can run."""
+        """Show what the chosen type may do, only the options that apply to the type, and where the agent can run."""
         kind = self.kind
         self._view = view
         waits = None
@@ -303,7 +303,7 @@ class HireForm(Frame):
         self.query_one("#hire-domains", Input).placeholder = domains
 
     def _sum_up(self) -> None:
-        """Show or fold the fields of which most are as usual, and say what their values are."""
+        """Show or hide the fields below More, and show in short the values that are not usual."""
         more = self.query_one("#hire-more", Fold)
         if self.query_one("#more").display != more.value:
             self.query_one("#more").display = more.value
@@ -335,7 +335,7 @@ class HireForm(Frame):
         self.query_one("#hire-values", Label).update(Content(text))
 
     def consequences(self) -> list[str]:
-        """Return in sentences what the agent may do, and, unless a limit is invalid, what it may cost."""
+        """Return sentences that say what the agent may do, and, unless a limit is invalid, what it may cost."""
         hire = self.hire(max_turns=1)
         try:
             return [self._describe_rights(hire), self._describe_cost(hire.flags.budget)]
@@ -367,7 +367,7 @@ class HireForm(Frame):
         return f"{', '.join(words)}."
 
     def _describe_questions(self, hire: Hire, engine: str | None) -> list[str]:
-        """Return before what the agent asks the user; nothing if it does not ask."""
+        """Return phrases that say when the agent asks the user; empty if it never asks."""
         kind, config = self.kind, self._config
         if engine is not None and self._has_own_tools:
             return ["asking you as it decides"] if engines.known(engine).asks else []
@@ -384,7 +384,7 @@ class HireForm(Frame):
         return [f"asking you {_enumerate(asks)}"] if asks else []
 
     def _describe_cost(self, budget: str | None) -> str:
-        """Return in a sentence what a prompt may cost.
+        """Return a sentence that says what a prompt may cost.
 
         Raises:
             UsageError: The turn limit or the budget is invalid.
@@ -407,7 +407,7 @@ class HireForm(Frame):
         )
 
     def _offer_engines(self) -> str | None:
-        """Offer the engines that are here, where the type takes one; return the chosen one."""
+        """Offer the engines that are installed and fit the type; return the chosen one, None if a model works."""
         usual, field = self._usual_engine, self.query_one("#hire-engine", Select)
         here = [each.engine.name for each in self._engines]
         if self._on_hosts:
@@ -439,13 +439,13 @@ class HireForm(Frame):
 
     @property
     def _usual_engine(self) -> str | None:
-        """Return the engine that the agent gets where its hire names none."""
+        """Return the engine that the agent gets if its hire names none; None if that is a model."""
         is_for_model = self._is_offline or self._on_hosts or bool(self._text("model"))
         return commands_hire.usual_engine(self._config, self.kind, is_for_model=is_for_model)
 
     @property
     def refused_engine(self) -> str | None:
-        """Return what of the form the chosen engine cannot do; None if it can do all, or a model works."""
+        """Return what the chosen engine cannot do of the form; None if it can do all, or if a model works."""
         engine = self._chosen("engine")
         try:
             if engine is not None:
@@ -460,30 +460,30 @@ class HireForm(Frame):
         return type_files.is_accepted(self.kind, self._environment)
 
     def scroll_to_warning(self) -> None:
-        """Scroll to what the user must accept."""
+        """Scroll to the rights that the user must accept."""
         self.scroll_to_widget(self.query_one("#hire-unaccepted"), animate=False, immediate=True)
 
     @property
     def is_warning_visible(self) -> bool:
-        """Return True if all that the user must accept is on the screen now."""
+        """Return True if all rights that the user must accept are on the screen now."""
         region = self.query_one("#hire-unaccepted").region
         fits = region.area > 0 and self.content_region.contains_region(region)
         return fits and not has_hidden(self._unaccepted)
 
     @property
     def _usual(self) -> dict[str, bool]:
-        """Return what the chosen type gets unless the user says otherwise: a checkout of its own, the web."""
+        """Return the defaults of the chosen type for `worktree` and `web`."""
         kind = self.kind
         own = commands_hire.has_worktree_by_default(self._config, kind, own_tools=self._has_own_tools)
         return {"worktree": own, "web": kind.web}
 
     @property
     def _is_offline(self) -> bool:
-        """Return True if the agent would work on the offline model."""
+        """Return True if the agent would use the offline model."""
         return env.is_offline(self._environment) or (self._on_hosts and self._view.model_backend == "offline")
 
     def mark(self, problems: Sequence[Problem]) -> list[str]:
-        """Show errors below their fields; return the fields that have space for one."""
+        """Show errors below their fields; return the names of the fields that now show one."""
         told = {field: "; ".join(each.says for each in problems if each.field == field) for field in _MARKED}
         for field, says in told.items():
             row = self.query_one(f"#wrong-{field}")
@@ -501,7 +501,7 @@ class HireForm(Frame):
     def fill(self, name: str, profile: Profile, *, is_new: bool = False) -> None:
         """Fill the fields from `profile`; an unknown type leaves the type unchanged.
 
-        If it is `is_new`, no user chose the options, and the box for an own checkout shows what is usual.
+        If it `is_new`, no user chose the options: the boxes for an own checkout and the web then show what is usual.
         """
         self.query_one("#hire-name", Input).value = name
         self.query_one("#hire-type", Select).choose(profile.type)
@@ -557,7 +557,7 @@ class HireForm(Frame):
         )
 
     def hire(self, max_turns: int | None = None) -> commands_hire.Hire:
-        """Return the hiring that the form describes; `max_turns` replaces an invalid turn limit.
+        """Return the hire that the form describes; `max_turns` replaces an invalid turn limit.
 
         Raises:
             UsageError: The turn limit is not a number.
@@ -593,7 +593,7 @@ class HireForm(Frame):
         )  # fmt: skip
 
     def wrong_fields(self) -> list[Problem]:
-        """Return which of memory limit, domains and labels are invalid. Until they are corrected, `hire` has none."""
+        """Return the problems of the fields for memory, domains and labels. `hire` leaves invalid ones out."""
         domains = self._domains()[1] if self._ticked("web") else None
         found = {"memory": self._memory()[1], "domains": domains, "labels": self._labels()[1]}
         return [Problem(field, says) for field, says in found.items() if says is not None]
@@ -639,12 +639,12 @@ _EFFORT_FIELDS = {"effort": models.EFFORTS, "thinking": models.THINKING}
 
 
 def _title(engine: str) -> str:
-    """Return how an engine is called on the screen."""
+    """Return the name of an engine for the screen."""
     return one_line(engines.KNOWN[engine].title if engine in engines.KNOWN else engine)
 
 
 def _enumerate(words: Sequence[str]) -> str:
-    """Join words as a sentence does: with commas, the last one with `and`."""
+    """Join words as in a sentence: `reads, writes and runs commands`."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -654,7 +654,7 @@ def _or_usual(ways: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _host_options(view: TeamView, *chosen: str) -> list[tuple[str, str]]:
-    """Return the hosts that are up with their slots, and one that was chosen before, whatever became of it."""
+    """Return options for the hosts that are up, with their slots, and for hosts that were `chosen` before."""
     taking = {host.name: f"{host.used}/{host.record.slots}" for host in view.hosts if host.state == "up"}
     left = dict.fromkeys(name for name in chosen if name and name not in taking)
     options = [(name, f"{name} {slots}") for name, slots in taking.items()]
@@ -666,7 +666,7 @@ def _row(label: str, *fields: Widget, classes: str = "", id: str | None = None) 
 
 
 def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> list[str]:
-    """Return the command line that hires the same agent."""
+    """Return the words of the command that hires the same agent."""
     flags = hire.flags
     terms: list[tuple[str, object]] = [
         ("--role", hire.role),
@@ -702,7 +702,7 @@ def spawn_words(hire: Hire, typed: CommandLine, *, foreground: bool = False) -> 
 
 
 def shell_line(words: list[str]) -> str:
-    """Join words to one line that a shell splits into the same words, line breaks included."""
+    """Join words to one line, without line breaks, that a shell splits into the same words."""
     return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
 
 
@@ -715,7 +715,7 @@ def _escaped(word: str) -> str:
 
 
 def problems(hire: Hire, view: TeamView, pressed: Pressed = default_key) -> list[Problem]:
-    """Return the problems, at most one per field; empty if the agent can be hired."""
+    """Return the problems of a hire, at most one per field; empty if the agent can be hired."""
     wrong: dict[str, str] = {}
     if (says := _wrong_name(hire, view, pressed)) is not None:
         wrong["name"] = says
@@ -749,7 +749,7 @@ def _wrong_name(hire: Hire, view: TeamView, pressed: Pressed) -> str | None:
 
 
 def free_name(view: TeamView, like: str) -> str:
-    """Return `like` if that name is unused, else the same name with the next unused number."""
+    """Return `like` if no agent has that name, else the same name with the next free number."""
     taken = {agent.name for agent in view.agents}
     if like not in taken:
         return like

@@ -32,11 +32,11 @@ _LOST_KEYS = ("agent.resume", "agent.acknowledge")
 _NAME = 14
 
 _SILENT = 7.0
-"""Seconds after which a host that is up should have written again: it does so every other second."""
+"""Seconds after which the silence of a host that is up is shown: it writes every other second."""
 
 
 class HostRow(Struct, frozen=True):
-    """A host with the team, which knows what its agents use."""
+    """A host, with the team that knows what the host's agents use."""
 
     host: HostView
     view: TeamView
@@ -50,7 +50,7 @@ def _load(row: HostRow) -> Span:
 
 
 def _memory(row: HostRow) -> Span:
-    """Return what the agents use of the memory of the machine."""
+    """Return the memory that the agents of a host use, and that of the machine: `1.2G/16G`; empty if unknown."""
     host = row.host
     if not host.is_up or not host.record.memory:
         return Span("")
@@ -80,7 +80,7 @@ COLUMNS: tuple[Column[HostRow], ...] = (
     Column("SEEN", 4, _seen, "right", rank=1),
     Column("LABELS", 12, lambda row: Span(" ".join(row.host.record.offers)), rank=4),
 )  # fmt: skip
-"""The columns from left to right; LOAD is for each core. What the host runs takes the rest of the line."""
+"""The columns from left to right; LOAD is per core. The agents of the host take the rest of the line."""
 
 _ROOM_OF_AGENTS = 16
 
@@ -98,7 +98,7 @@ def host_line(host: HostView, view: TeamView, columns: Sequence[Column[HostRow]]
 
 
 class HostsPage(BaseScreen):
-    """The hosts of the team, and what the selected one is and runs. Enter shows its agents on the Board."""
+    """The hosts of the team, and facts about the selected one and its agents. Enter shows its agents on the Board."""
 
     CSS_PATH = "hosts.tcss"
     TAB = "hosts"
@@ -115,7 +115,7 @@ class HostsPage(BaseScreen):
 
     @property
     def _selected(self) -> HostView | None:
-        """Return the host under the cursor."""
+        """Return the host under the cursor; None if there is none."""
         return self.context.view.host(self.selected)
 
     def selection(self) -> Selection:

@@ -1,4 +1,4 @@
-"""`2` Inbox: every mailbox, and what lies in the selected one. Looking never moves a worker's cursor."""
+"""`2` Inbox: every mailbox, and the mail of the selected one. Looking never moves a worker's cursor."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -36,7 +36,7 @@ from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.line_view import LineView
 
 LOOKED_AT = 1.5
-"""Seconds on the screen after which what was in sight of the operator's own mail is read, once that is left."""
+"""Seconds for which a mailbox of the operator must be open for the mail in sight to count as read afterwards."""
 
 
 class InboxScreen(BaseScreen):
@@ -53,13 +53,13 @@ class InboxScreen(BaseScreen):
         self._letter = LineView(id="letter", classes="pane", follows=False)
         self._unread_only = False
         self._most = readmodel_mail.MOST
-        """The messages of the open mailbox that are loaded at most: more once the user has scrolled to the first."""
+        """The most messages of the open mailbox that are loaded; doubled when the user scrolls to the first of them."""
         self._read: tuple[str, Mailbox] = ("", Mailbox())
         self._shown_of: tuple[object, list[MessageView]] = (None, [])
         self._seen: dict[str, int] = {}
         self._came_at = monotonic()
         self._is_sent = False
-        """True if something else on the dashboard named the mailbox to open."""
+        """True if another part of the dashboard chose the mailbox to show."""
         self.search = Search(context, self.narrow, "words of a message, its author or its type", MAIL_GROUPS)
         self._messaging = Messaging(context)
         self.back_layers = (
@@ -90,7 +90,7 @@ class InboxScreen(BaseScreen):
 
     @property
     def orders(self) -> dict[str, str]:
-        """Return nothing: in a sorted mailbox no mail is noted as read, so the order ends with the dashboard."""
+        """Return no orders: a sorted mailbox notes no mail as read, so its order is not stored."""
         return {}
 
     @property
@@ -131,7 +131,7 @@ class InboxScreen(BaseScreen):
         return MailboxInfo(name, operators=mine, unread=unread, now=self.context.now, answered=view.answered)
 
     def _shown(self, mailbox: Mailbox, box: MailboxInfo) -> list[MessageView]:
-        """Return the messages that pass the filter; the same list while nothing changes which."""
+        """Return the messages that pass the filter; the same list while they are the same."""
         asked = self.context.view.asked
         looks = (self._unread_only, self.search.words, self.search.group)
         made_of = (mailbox.letters, mailbox.damaged, asked, replace(box, now=0), looks)
@@ -192,7 +192,7 @@ class InboxScreen(BaseScreen):
             below.show(body)
 
     def _note_seen(self) -> None:
-        """Note how far the operator's own mail was in sight; what a filter leaves out was not."""
+        """Note up to which message the operator's own mail was in sight; not while a filter or an order hides some."""
         snapshot, pane, name = self.context.snapshot, self._mail, self._box_name
         in_sight = (
             self.is_current and self.panes.zoomed in (None, pane) and not self.search.is_narrowed and not pane.is_sorted
@@ -277,7 +277,7 @@ class InboxScreen(BaseScreen):
         self._note_read(keep=None)
 
     def _note_read(self, keep: str | None) -> None:
-        """Mark the operator's mail that was in sight as read when the mailbox is left."""
+        """Mark the operator's mail that was in sight as read, in all mailboxes but `keep`."""
         looked_at = monotonic() - self._came_at >= LOOKED_AT
         for name in [name for name in self._seen if name != keep]:
             offset = self._seen.pop(name)
@@ -289,7 +289,7 @@ class InboxScreen(BaseScreen):
         self._paint_mail(self.context.snapshot)
 
     def _writes_to(self) -> list[str]:
-        """Return the agents that a reply goes to: the owner of the mailbox, or the authors of the operator's mail."""
+        """Return the agents that a reply goes to: the owner of the mailbox, or the authors of selected mail."""
         agent = self.selection().agent
         if agent is not None:
             return [agent.name]
@@ -302,7 +302,7 @@ class InboxScreen(BaseScreen):
             self._messaging.write_to(names, lambda _: self._mail.unmark(self._mail.shown_marks))
 
     def _leave_mail(self) -> None:
-        """Give the focus back: from a message to its mailbox, from there to the mailboxes."""
+        """Move the focus from a message to its mailbox, or from a mailbox to the list of mailboxes."""
         (self._mail if self.focused is self._letter else self.rows).focus()
 
     @property
@@ -312,7 +312,7 @@ class InboxScreen(BaseScreen):
 
 
 def _whose(box: MailboxInfo, width: int, lead: str) -> str:
-    """Return the name of a mailbox, its reader, and how much is new there, as far as there is room."""
+    """Return the name of a mailbox, who reads it, and how much is new there, as far as there is room."""
     if not box.operators:
         unread = f"{box.name} · {box.unread} unread"
         whole = f"{unread} · seen as its worker sees it"

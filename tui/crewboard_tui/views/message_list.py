@@ -1,4 +1,4 @@
-"""The messages of a mailbox, with the times they were sent, picked up, and entered a turn."""
+"""The messages of a mailbox, with the times at which they were sent, picked up, and entered a turn."""
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -28,7 +28,7 @@ from crewboard_tui.widgets.line_list import LazyRows, LineList, Row
 
 _ABSOLUTE_FROM = 72
 _TIMES_FROM = 46
-"""Below this width a line shows no times; the opened message has them."""
+"""Cells from which on a line shows absolute times, and from which on it shows any; an open message always does."""
 OLDER = "older"
 """The key of the row that stands for the messages that are not loaded."""
 
@@ -43,7 +43,10 @@ _NOUNS = {
 
 
 class Entry(Struct, frozen=True):
-    """A message of a mailbox; or a thread: all messages about a request, with its earlier revisions, oldest first."""
+    """A message of a mailbox; or a thread: all messages about a request and its earlier revisions, oldest first.
+
+    `requests` are the revisions, oldest first; empty for a single message.
+    """
 
     letters: tuple[MessageView, ...]
     requests: tuple[Request, ...] = ()
@@ -55,14 +58,14 @@ class Entry(Struct, frozen=True):
 
     @property
     def newest(self) -> MessageView:
-        """Return its latest message in the mailbox."""
+        """Return the latest message of the entry."""
         return self.letters[-1]
 
 
 def find_threads(letters: Sequence[MessageView], asked: Sequence[Request], apart: Container[str] = ()) -> list[Entry]:
-    """Return mail in order, each thread at the place of its newest message.
+    """Return the mail as entries, in order, each thread at the place of its newest message.
 
-    The messages with an id in `apart` belong to no thread.
+    Messages with an id in `apart` belong to no thread.
     """
     # Each request with those that it supersedes, oldest first.
     chains: dict[str, list[Request]] = {}
@@ -81,7 +84,7 @@ def find_threads(letters: Sequence[MessageView], asked: Sequence[Request], apart
 
 
 def _steps(chain: Sequence[Request]) -> list[str]:
-    """Return the steps of a chain, one word each."""
+    """Return what happened to the revisions of a request, as a word or phrase for each step."""
     steps: list[str] = []
     for request in chain:
         steps.append(_NOUNS[request.type])
@@ -98,7 +101,7 @@ def _steps(chain: Sequence[Request]) -> list[str]:
 
 
 def standing(thread: Entry) -> str:
-    """Return the status: `plan, 1 refusal, plan, approved 14:51`."""
+    """Return the status of a thread: `plan, 1 refusal, plan, approved 14:51`."""
     groups = [(word, len(list(group))) for word, group in groupby(_steps(thread.requests))]
     words = [f"{count} {word}{'s' if count > 1 else ''}" if count > 1 or word == "refusal" else word
              for word, count in groups]  # fmt: skip
@@ -106,7 +109,7 @@ def standing(thread: Entry) -> str:
 
 
 def story_lines(thread: Entry, now: float, width: int, operator: str) -> list[Line]:
-    """Return all questions and answers from the beginning, as the user `operator` sees them."""
+    """Return all questions and answers of a thread from its beginning, as the user `operator` sees them."""
     lines: list[Line] = []
     for request in thread.requests:
         asked_at = format_moment(request.created_at, now)
@@ -130,15 +133,15 @@ def _said(moment: str, who: str, words: str, width: int) -> list[Line]:
 
 
 def subject(thread: Entry) -> str:
-    """Return the subject."""
+    """Return the summary of the newest request of a thread, without its kind."""
     return summarise(thread.requests[-1]).partition(": ")[2]
 
 
 class MailboxInfo(Struct, frozen=True):
-    """The mailbox that is shown at the time `now`.
+    """The mailbox that is shown, at the time `now`.
 
-    `operators` means that the user reads it, so that the user's read position counts. `dated` means that some of its
-    mail is of an earlier day. Mail about requests that the user has `answered` does not count.
+    `operators` is True if the user reads it, so that the user's read position counts. `dated` is True if some of its
+    mail is from an earlier day. Mail about requests in `answered` does not count as unread.
     """
 
     name: str
@@ -164,7 +167,7 @@ def unread_of(letters: Sequence[MessageView], box: MailboxInfo) -> list[MessageV
 
 
 def letter_head(box: MailboxInfo, width: int) -> Line:
-    """Return the column titles."""
+    """Return the column titles of a mailbox."""
     clock = clock_width(width)
     right = "" if box.operators or width < _TIMES_FROM else f" {'PICKED':>{clock}} {'TURN':>{clock}}"
     left = f"{'SENT':<{_sent_width(box, width)}} {'FROM':<{AUTHOR}} MESSAGE"
@@ -172,14 +175,14 @@ def letter_head(box: MailboxInfo, width: int) -> Line:
 
 
 def _sent_width(box: MailboxInfo, width: int) -> int:
-    """Return the cells for when a message was sent: with the date of older mail if there is space."""
+    """Return the cells for the time at which a message was sent; more for the date of older mail if there is space."""
     return 5 if width < _ABSOLUTE_FROM else 11 if box.dated else 8
 
 
 def format_sent(at: float, now: float, width: int) -> str:
     """Return when a message was sent, in `width` cells: the time of day, or its date if it is older.
 
-    The time is to the minute, or left out behind a date, if space is short.
+    If space is short, the time has no seconds, and a date has no time.
     """
     moment = format_moment(at, now)
     return f"{(moment if len(moment) <= width else moment[:5]).rstrip('-'):<{width}}"
@@ -190,7 +193,7 @@ def _sent(at: float, box: MailboxInfo, width: int) -> str:
 
 
 def void_of(letters: Sequence[MessageView], asked: Sequence[Request]) -> dict[str, str]:
-    """Return the messages that answer a request without effect, by id, with the reason."""
+    """Return the reasons why messages that answer a request have no effect, by the id of the message."""
     requests = {request.id: request for request in asked}
     found = {
         each.message.id: ineffective_reason(each.message, requests.get(str(each.message.metadata.get("request_id"))))
@@ -200,7 +203,7 @@ def void_of(letters: Sequence[MessageView], asked: Sequence[Request]) -> dict[st
 
 
 def void_mark(void: str | None) -> Line:
-    """Return the mark in front of a message without effect."""
+    """Return the mark in front of a message without effect; empty if `void`, the reason, is None."""
     return () if void is None else (Span("changes nothing: ", "warning"),)
 
 
@@ -213,7 +216,7 @@ def message_line(
     void: str | None = None,
     marked: bool = False,
 ) -> Line:
-    """Return one message; `fresh` marks it as unread, `void` is the reason why it has no effect."""
+    """Return the line of a message; `fresh` marks it as unread, `void` is the reason why it has no effect."""
     message = letter.message
     left = (
         Span(_sent(message.ts, box, width), "dim"),
@@ -229,7 +232,7 @@ def message_line(
 def thread_line(
     thread: Entry, box: MailboxInfo, width: int, *, fresh: bool, unfolded: bool, marked: bool = False
 ) -> Line:
-    """Return all messages of a request on one line: its status and subject."""
+    """Return the line of a thread: its status and subject."""
     message = thread.newest.message
     left = (
         Span(_sent(message.ts, box, width), "dim"),
@@ -243,7 +246,7 @@ def thread_line(
 
 
 def _right(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) -> Line:
-    """Return the state of a message: for the user whether it is new, for a worker its other two times."""
+    """Return the end of a message's line: whether it is new to the user, or when the worker took it."""
     if box.operators:
         return (Span(" new" if fresh else "", "warning"),)
     if width < _TIMES_FROM or (letter.picked_up_at is None and not fresh):
@@ -253,12 +256,12 @@ def _right(letter: MessageView, box: MailboxInfo, width: int, *, fresh: bool) ->
 
 
 def clock_width(width: int) -> int:
-    """Return the cells for a time: of day if there is space, else relative."""
+    """Return the cells for a time: of the day if there is space, else relative to the time of sending."""
     return 8 if width >= _ABSOLUTE_FROM else 6
 
 
 def times_line(letter: MessageView, width: int) -> Line:
-    """Return when a message was picked up and entered a turn; relative times if space is short."""
+    """Return when a message was picked up and entered a turn; relative to the time of sending if space is short."""
     spans, clock = [], clock_width(width)
     for at in (letter.picked_up_at, letter.entered_turn_at):
         text, tone = "—", "warning"
@@ -270,7 +273,7 @@ def times_line(letter: MessageView, width: int) -> Line:
 
 
 def message_body(letter: MessageView, now: float, width: int, void: str | None = None) -> list[Line]:
-    """Return one message in full, with its head and, if it has no effect, the reason."""
+    """Return the lines of one message in full, with its head and, if it has no effect, the reason `void`."""
     message = letter.message
     kind = mail.verb(message).rstrip(" :")
     sender, recipient = map(display_name, (message.from_, message.to))
@@ -295,13 +298,13 @@ SORTS: dict[str, Callable[[MessageView], Any]] = {
     "author": lambda letter: letter.message.from_,
     "kind": lambda letter: letter.message.type,
 }
-"""The sort keys; equal messages are ordered by time."""
+"""The orders of a mailbox by sort key; equal messages are ordered by time."""
 
 
 class MessageList(LineList):
     """A mailbox as a list. It can follow its end.
 
-    The user's mailbox opens at the first unread message. Messages of one request share a row that Enter unfolds.
+    A mailbox of the user opens at the first unread message. Messages of one request share a row that Enter unfolds.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -321,10 +324,10 @@ class MessageList(LineList):
         self._older = ""
         self._is_fresh_above = False
         self._read_of: tuple[object, ...] = ()
-        """The input of the last `read` that did its work: with the same one, nothing is gone through again."""
+        """The input of the last `read` that had an effect: the same input is ignored."""
         self._own_rows: Sequence[Row] = ()
         self._made: dict[str, tuple[object, Line]] = {}
-        """The lines of the rows that were looked at, by message, with their inputs: few change."""
+        """The lines of the rows that were shown, by message, each with its input."""
 
     def read(
         self,
@@ -336,7 +339,8 @@ class MessageList(LineList):
     ) -> None:
         """Show these messages; those of one request among `asked` form a thread.
 
-        If messages before them are not loaded, `older` says so, in a row above.
+        `nothing` is the text for an empty list. `older`, if it is not empty, is a row above that says that more
+        messages are not loaded.
         """
         opens, day = not self.selected, time.localtime(box.now)[:3]
         looks = (day, self.row_width, self.size, self.order, frozenset(self.marked), frozenset(self._unfolded))
@@ -371,7 +375,10 @@ class MessageList(LineList):
                 self.scroll_to(y=at - 1, animate=False, force=True)
 
     def shown_to(self, known: int) -> int:
-        """Return the byte offset after the last visible message, if no unread message lies between it and `known`."""
+        """Return the byte offset after the last visible message.
+
+        If an unread message after the offset `known` is above the screen, return `known`.
+        """
         top = self.scroll_offset.y
         shown = self._ends[top : top + self.size.height]
         passed = zip(self._row_is_fresh[:top], self._ends, strict=False)
@@ -381,7 +388,7 @@ class MessageList(LineList):
 
     @property
     def below(self) -> str:
-        """Return how many messages are further down than the screen, in words; nothing if the last one is in sight."""
+        """Return how many messages are below the screen: `3 below`; empty if the last one is in sight."""
         count = len(self._ends) - self.scroll_offset.y - self.size.height
         return f"{count} below" if count > 0 and self.size.height else ""
 
@@ -391,7 +398,7 @@ class MessageList(LineList):
 
     @property
     def letter(self) -> MessageView | None:
-        """Return the message under the cursor; for a thread, its newest."""
+        """Return the message under the cursor; for a thread, its newest; None if there is none."""
         if self.thread is not None:
             return self.thread.newest
         # The newest are looked at most.
@@ -400,13 +407,13 @@ class MessageList(LineList):
 
     @property
     def copied(self) -> str:
-        """Return the marked messages, else the one under the cursor, for copying."""
+        """Return the texts of the marked messages, else of the one under the cursor."""
         letters = self.marked_letters or ([self.letter] if self.letter else [])
         return "\n\n".join(letter.message.content for letter in letters)
 
     @property
     def marked_letters(self) -> list[MessageView]:
-        """Return the marked messages that are shown; a marked thread counts with its newest."""
+        """Return the marked messages that are shown; a marked thread counts as its newest message."""
         shown = set(self.shown_marks)
         return [
             letter
@@ -417,7 +424,7 @@ class MessageList(LineList):
 
     @property
     def thread(self) -> Entry | None:
-        """Return the thread whose row is under the cursor."""
+        """Return the thread whose row is under the cursor; None for another row."""
         entry = self._entries.get(self.selected or "")
         return entry if entry is not None and entry.requests else None
 

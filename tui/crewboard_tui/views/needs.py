@@ -42,11 +42,14 @@ SORTS: dict[str, Callable[[TeamView, Need], Any]] = {
     "kind": lambda _, need: need.kind,
     "unblocks": lambda view, need: -waiting_behind(view, need).count,
 }
-"""The sort keys; equal needs are ordered by urgency."""
+"""The orders of needs by sort key; equal needs are ordered by urgency."""
 
 
 class NeedsScreen(BaseScreen):
-    """The list of needs, and the evidence for the selected one. New needs are added at the end while it is open."""
+    """The list of needs, and the evidence for the selected one.
+
+    New needs are added at its end while the view is open.
+    """
 
     CSS_PATH = "needs.tcss"
     MODE = "needs"
@@ -71,7 +74,7 @@ class NeedsScreen(BaseScreen):
         self._permissions = MarkedPermissions(context, holds_back)
         self.texts = (self._marked,)
         self._marked_before: tuple[str, ...] = ()
-        """The marked permissions that were shown last, by their SHA-256."""
+        """The hashes of the marked permissions that were shown last."""
         self.offer(
             self._permissions.actions,
             NeedActions(context, self._permissions.approve).actions,
@@ -97,7 +100,7 @@ class NeedsScreen(BaseScreen):
         return (WorkOf(need.agent),) if need.kind == "task_failed" else (CrashOf(need.agent),)
 
     def selected_need(self) -> Need | None:
-        """The need under the cursor."""
+        """Return the need under the cursor; None if there is none."""
         return self.context.view.need(self.selected)
 
     @property
@@ -184,7 +187,10 @@ class NeedsScreen(BaseScreen):
 
     @on(LineList.Opened, "#needs")
     async def _open(self) -> None:
-        """Open the request, the task or the agent. Opening a result marks it as read."""
+        """Open the request, the task, the agent or the mailbox of the selected need.
+
+        Opening a result marks it as read.
+        """
         need, view = self.selected_need(), self.context.view
         if need is None:
             return
@@ -223,7 +229,7 @@ _EFFECT_TONES: dict[RuleEffect, str] = {"allow": "success", "ask": "warning", "d
 
 
 class RulesPage(BaseScreen):
-    """The permission rules of the team, how often each decided a call, and all about the selected one."""
+    """The permission rules of the team, how often each decided a call, and the details of the selected one."""
 
     CSS_PATH = "needs.tcss"
     TAB = "rules"
@@ -244,7 +250,7 @@ class RulesPage(BaseScreen):
 
     @property
     def _selected(self) -> tuple[Rule, journal.RuleUsage] | None:
-        """Return the rule under the cursor, with its usage."""
+        """Return the rule under the cursor, with its usage; None if there is none."""
         key = self.selected
         return next((each for each in self.context.snapshot.get(Rules()) or () if each[0].id == key), None)
 

@@ -31,13 +31,13 @@ _VIEWS = {f"app.{mode}": name for mode, name in VIEWS.items()} | {
     "app.processes": "Processes", "app.rules": "Permission rules", "app.absence": "While you were away",
     "app.hosts": "Hosts",
 }  # fmt: skip
-"""The names of views, by the key that leads there."""
+"""The names of views, by the id of the key that shows the view."""
 
 _VIEW_OF = {
     "agents": "board", "wide": "board", "inbox": "inbox", "tasks": "tasks", "changes": "changes", "diff": "changes",
     "accept": "changes",
 }  # fmt: skip
-"""The view in which the keys of a scope work, if it is one."""
+"""The view in which the keys of a scope work, for scopes that belong to one."""
 
 _NOT_HERE = frozenset({"app.palette", "list.down", "list.up", "log.down", "log.up"})
 _LABEL = 14
@@ -45,15 +45,15 @@ _WIDEST = 100
 """The cells of the palette on a wide terminal, as in the stylesheet."""
 
 _BESIDE_NAME = 28
-"""The cells of the palette that are not for the name of a place: what it is, and the edges."""
+"""The cells of the palette that are not for the name of a place: its kind, and the edges."""
 
 _UNLIKELY = 0.5
 _BEGIN_SCORE, _PART_SCORE = 4.0, 1.5
-"""Scores of a hit that is a place: if its text begins with the words, it comes before each command."""
+"""Scores of a place whose name begins with the typed words, which comes before each command, and of another one."""
 
 
 class Palette(CommandPalette):
-    """The dialog in which the palette is searched, with a title like the other ones."""
+    """The command palette, with a title as other dialogs have."""
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("palette")]
@@ -92,7 +92,7 @@ class _Command(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """A place to go to: its name, which is searched, what it is, the name's width, and the function that goes there."""
+    """A place to go to: its name, which is searched, its kind, the name's width, and the function that goes there."""
 
     name: str
     says: str
@@ -113,7 +113,7 @@ class _Place(Struct, frozen=True):
 
 
 class Commands(Provider):
-    """Provides what can be gone to, and the commands of the key table that work on the screen below the palette."""
+    """Provides the places to go to, and the commands of the key table that work on the screen below the palette."""
 
     @cached_property
     def _teams(self) -> list[TeamDirectory]:
@@ -151,7 +151,7 @@ class Commands(Provider):
         return _Place(name, says, min(_WIDEST, self.app.size.width) - _BESIDE_NAME, run)
 
     def _places(self) -> Iterator[_Place]:
-        """Yield what can be gone to but for tasks: needs, agents, views, teams, themes."""
+        """Yield the places to go to, except tasks: needs, agents, views, teams, themes."""
         if not isinstance(self.screen, BaseScreen) or self.screen.IS_FORM:
             return
         context = self.screen.context
@@ -195,7 +195,7 @@ class Commands(Provider):
         ]
 
     async def _explain(self, key: Key, why_not: str) -> None:
-        """Go to the view in which a key works, and say how it is pressed there; else say why it does nothing."""
+        """Show the view in which a key works, and say how it is pressed there; else say why it does nothing."""
         if not isinstance(self.screen, BaseScreen):
             return
         context = self.screen.context
@@ -213,29 +213,29 @@ class Commands(Provider):
 
 
 _OFFERS = frozenset({"agent.local_model", "agent.offline", "agent.demo", "agent.engine"})
-"""Keys that only a team without agents has a use for: they are listed if they work."""
+"""Keys that are only of use on a team without agents: the menu has them only if they work."""
 
 _PRESSED, _VERB = 3, 12
 """Cells for a key and for its name in the menu."""
 
 _BESIDE = 16
-"""Cells of the selected row that the menu leaves free: they name what it is about."""
+"""Cells of the selected row that the menu leaves free, because they name the item."""
 
 _ABOVE, _BELOW = 2, 2
-"""Lines at the edges of the screen that a menu never covers: status bar and tabs, alert and footer."""
+"""Lines at the edges of the screen that a menu never covers: status bar and tabs, alert bar and footer."""
 
 _EDGES = 4
-"""Cells of a menu beside its lines: one of padding on each side, the cursor, the scrollbar."""
+"""Cells of a menu that are not for its lines: one of padding on each side, the cursor, the scrollbar."""
 
 _NAMED = 3
-"""Names of the selection in the title of its menu."""
+"""The most names of selected items in the title of the menu."""
 
 
 class Menu(ModalScreen[str | None]):
     """The list of what a screen's keys do with its selection, each with its consequence, or why it does nothing now.
 
-    A letter, Enter or a click does it; the result is the id of the key. It lists what was so when it was opened: what
-    no longer holds is refused by the screen `behind`.
+    A letter, Enter or a click chooses a key; the result is its id, or None. The list is that of the moment when it was
+    opened: the screen `behind` refuses what is no longer possible.
     """
 
     CSS_PATH = "dialogs.tcss"
@@ -299,7 +299,7 @@ class Menu(ModalScreen[str | None]):
             self.dismiss(rows.selected)
 
     async def do(self, ident: str | None) -> None:
-        """Do what was chosen with what the menu is about, or say why that is not done."""
+        """Press the chosen key, if the selection is still that of the menu; else say why not."""
         behind = self._behind
         if ident is None or not behind.is_current:
             return
@@ -320,13 +320,13 @@ def _row_of(screen: BaseScreen) -> str | None:
 
 
 def _names(selection: Selection) -> tuple[str, ...]:
-    """Return the names of the selected tasks or agents."""
+    """Return the selected tasks as `#14`, else the names of the selected agents."""
     named = [need.agent for need in selection.needs] or selection.targets or [each.name for each in selection.agents]
     return tuple(f"#{task.id}" for task in selection.marked_tasks) or tuple(dict.fromkeys(named))
 
 
 def _verbs(screen: BaseScreen, selection: Selection) -> list[tuple[str, Line]]:
-    """Return a line for each key that acts on the selection of a screen, by its id: first those that work now."""
+    """Return the id and a line for each key that acts on the selection of a screen; those that work now come first."""
     labels, works, others = screen.key_labels, list[tuple[str, Line]](), list[tuple[str, Line]]()
     opens = BY_ID["list.open"]
     rows = screen.focused if isinstance(screen.focused, LineList) else None
@@ -345,19 +345,19 @@ def _verbs(screen: BaseScreen, selection: Selection) -> list[tuple[str, Line]]:
 
 
 def _place(key: Key) -> tuple[bool, int]:
-    """Return the place of a key in the menu: that of the footer, and those behind it that no footer shows."""
+    """Return the sort key of a key in the menu: keys of the footer by their rank, then the others."""
     return key.footer is None, key.footer or 0
 
 
 def _lacks(key: Key, selection: Selection) -> bool:
-    """Return True for a key on tasks or agents of which none is selected."""
+    """Return True for a key on tasks or agents if none is selected."""
     if key.scope == "tasks":
         return not selection.marked_tasks
     return key.scope == "agents" and not (selection.targets or selection.agents)
 
 
 def _consequence(key: Key, selection: Selection, screen: BaseScreen) -> str:
-    """Return what a key does to the selection: what its operation says of these agents or tasks, else its help."""
+    """Return what a key does to the selection: what its operation says about these agents or tasks, else its help."""
     operation = OPERATIONS.get(key.id)
     if operation is None:
         return key.says

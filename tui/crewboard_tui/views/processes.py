@@ -1,4 +1,4 @@
-"""`5` Processes: the workers as the operating system knows them."""
+"""`5` Processes: the processes of the workers, as the operating system reports them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -26,11 +26,11 @@ from crewboard_tui.widgets.bars import away_for
 from crewboard_tui.widgets.line_list import LineList, Row
 
 _GRAPH = 8
-"""Cells of the two minutes of processor time, and of memory, in a row."""
+"""Cells in a row for the processor time of two minutes, and for the memory."""
 
 
 class ProcessRow(Struct, frozen=True):
-    """An agent with its last two minutes, as its row shows them; `most` is the memory of the largest of the team."""
+    """An agent with its measurements of two minutes. `most` is the memory of the team's largest worker."""
 
     agent: AgentView
     measured: tuple[Usage, ...] = ()
@@ -38,7 +38,7 @@ class ProcessRow(Struct, frozen=True):
 
 
 def _bars(row: ProcessRow, values: Iterable[float], top: float) -> Span:
-    """Return the last two minutes of a living worker, as high as `top`, or as their own peak if that is higher."""
+    """Return the bars of two minutes of a living worker; `top` is a full bar, or their peak if that is higher."""
     shown = peaks([*values], _GRAPH, HISTORY_KEPT)
     return Span(sparkline(shown, _GRAPH, max(top, *shown)) if shown and row.agent.alive else "", "trace")
 
@@ -55,19 +55,19 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column("CHILD", 5, lambda row: Span(str(row.agent.usage.children or "") if row.agent.usage else ""), "right"),
     Column("SANDBOX", 10, lambda row: Span(row.agent.status.sandbox if row.agent.alive else "")),
 )
-"""The columns from left to right. How a worker is, or how it ended, takes the rest of the line.
+"""The columns from left to right. The state of a worker, or how it ended, takes the rest of the line.
 
-The bars are as high as one core, and as the memory of the largest worker.
+A full bar is one core, and the memory of the largest worker.
 """
 
 _HOW = 12
-"""Cells at least for how a worker is."""
+"""The least cells for the state of a worker."""
 
 _TOLD = frozenset({"ask", "run", "idle", "done", "pause"})
-"""States of which the glyph says all that there is to say here."""
+"""States for which the glyph of the row is enough."""
 
 _WITH_ALL = 100
-"""Terminal width from which the host does not take the place of another column."""
+"""Terminal width from which on the host does not replace another column."""
 
 SORTS: dict[str, Callable[[AgentView], Any]] = {
     "team": lambda _: 0,
@@ -77,11 +77,11 @@ SORTS: dict[str, Callable[[AgentView], Any]] = {
     "memory": lambda agent: -agent.usage.memory if agent.usage else 0,
     "children": lambda agent: -agent.usage.children if agent.usage else 0,
 }
-"""The sort keys; the first is the order in which the agents were hired."""
+"""The orders of workers by sort key; the first is the order in which the agents were hired."""
 
 
 class ProcessesScreen(BaseScreen):
-    """The Processes view: each worker's process with its children."""
+    """The list of worker processes, and the details of the selected one."""
 
     CSS_PATH = "processes.tcss"
     MODE = "processes"

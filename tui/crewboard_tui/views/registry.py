@@ -1,4 +1,4 @@
-"""The numbered views by their modes. Each is loaded when it is first shown, or when nothing else is to do."""
+"""The numbered views by their modes. Each is loaded when it is first shown, or in a thread after the first picture."""
 
 import importlib
 
@@ -27,7 +27,7 @@ def load(mode: str) -> type[BaseScreen]:
 
 
 def open_view(mode: str, context: AppContext) -> BaseScreen:
-    """Return a numbered view."""
+    """Return a new screen of a numbered view."""
     return load(mode)(context)
 
 

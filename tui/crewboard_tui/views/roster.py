@@ -41,16 +41,16 @@ _LONGEST_NAME = 14
 
 _LONGEST_HOST = 12
 _SHORT_HOST = 8
-"""Cells for the name of a host, and those on a terminal below the class WIDE."""
+"""Cells for the name of a host: on a terminal from the class WIDE on, and below."""
 
 LANE = "LANE"
-"""The column of the lanes. Its head says how many minutes they show."""
+"""The title of the column with the agents' last minutes, their lanes. The shown head is the number of minutes."""
 
 BESIDE_WIDTH = 110
-"""The width of the terminal from which on the selected agent stands beside the roster."""
+"""Terminal width from which on the selected agent is shown beside the roster."""
 
 _LANE_CELLS = {NARROW: 8, BESIDE_WIDTH: 12, HUGE: 16}
-"""Cells of a lane from a terminal width on: 4, 6 or 8 minutes."""
+"""The cells of a lane by the least width of the terminal; two cells are a minute."""
 
 _LANE_LOOKS: dict[CellKind, tuple[str, str, str]] = {
     "works": ("▁", "_", "trace"),
@@ -61,17 +61,17 @@ _LANE_LOOKS: dict[CellKind, tuple[str, str, str]] = {
     "died": ("✖", "X", "error"),
     "none": (" ", " ", ""),
 }
-"""Glyph, ASCII glyph and tone of each cell of a lane that is no bar. In ASCII a lane has more to tell than a rule."""
+"""The glyph, ASCII glyph and tone of each kind of cell of a lane that is no bar."""
 
 _ASCII_BARS = "_.-:=+*#"
 
 _SOME_ROOM = 16
 _ROOM_OF_DOING = 26
-"""Cells for what an agent does, before longer names get the rest."""
+"""Cells that are kept for what an agent does before longer names get any."""
 
 
 class AgentRow(Struct, frozen=True):
-    """An agent with the time and its last minutes, as its row shows them."""
+    """An agent with the present time and its lane, as a row of the roster shows it."""
 
     agent: AgentView
     now: float = 0
@@ -79,7 +79,7 @@ class AgentRow(Struct, frozen=True):
 
 
 def doing(agent: AgentView, now: float) -> str:
-    """Return what an agent does, or why it does nothing, on one line; first that it is to pause."""
+    """Return what an agent does, or why it does nothing, on one line. It begins with a pause that is due."""
     return agent.with_pause(_does(agent, now))
 
 
@@ -107,7 +107,7 @@ _TOLD_BY_ROW: frozenset[NeedKind] = frozenset({"death", "stuck", "looping", "fai
 
 
 def is_told_by_row(need: Need, agent: AgentView | None) -> bool:
-    """Return True if the row of an agent says what a need is about."""
+    """Return True if the row of an agent shows what a need is about."""
     if agent is None:
         return False
     if need.request_id is not None:
@@ -128,7 +128,7 @@ def _doing_with_word(row: AgentRow) -> Span:
 
 
 def _why(row: AgentRow) -> Span:
-    """Return why an agent is in its state, unless the row says that already: so it does of one that asks."""
+    """Return why an agent is in its state; empty if the row shows that already."""
     reason = one_line(row.agent.reason)
     is_told = row.agent.shown in ("idle", "ask") or reason == _does(row.agent, row.now)
     return Span("" if is_told else reason, "dim")
@@ -144,7 +144,7 @@ def _pid(row: AgentRow) -> Span:
 
 
 def _has_steps(row: AgentRow) -> bool:
-    """Return True if an agent listed steps of work that it has not ended."""
+    """Return True if an agent has listed steps, and its work is not over."""
     return row.agent.status.todo is not None and row.agent.shown not in ("idle", "done")
 
 
@@ -232,22 +232,22 @@ COLUMNS: tuple[Column[AgentRow], ...] = (
     ),
     Column("TASK", 5, lambda row: Span(f"#{row.agent.task}" if row.agent.task else ""), "right", since=WIDE),
 )  # fmt: skip
-"""The roster's columns from left to right. The peek and the page of an agent show those that are left out, too."""
+"""The roster's columns from left to right. The preview and the page of an agent show those without room, too."""
 
 _KEPT = {"STATE": 0, LANE: 3}
-"""The ranks of columns that are kept longer than others unless the user asks for these."""
+"""The ranks of columns that are kept longer, unless the user asked for more columns."""
 
 _DOING_ALONE = Column("DOING", 0, _doing_with_word)
-"""Words for what an agent does, where there is no room for the word of its state."""
+"""The column for what an agent does where the state has no column: it begins with the word of the state."""
 
 
 def lay_out(
     agents: list[AgentView], across: int, width: int, *, lane: int = 0, wide: bool = False, hosts: Sequence[str] = ()
 ) -> list[Column[AgentRow]]:
-    """Return the columns for a list `across` so many cells, of which a row has `width`.
+    """Return the columns of a list that is `across` cells wide, and whose rows have `width` cells.
 
-    The lanes are as long as on a terminal of `lane` columns, if it is wider than the list. `wide` adds the columns of
-    the next size class and omits others for them. With `hosts`, the host of each agent is shown.
+    Lanes are as long as on a terminal of `lane` columns, if it is wider than the list. `wide` adds the columns of the
+    next size class and leaves others out for them. With `hosts`, the host of each agent is shown.
     """
     kind = max(start for start in (NARROW, MEDIUM, WIDE, HUGE) if across >= start)
     shown = min((start for start in (MEDIUM, WIDE, HUGE) if start > kind), default=HUGE) if wide else kind
@@ -288,7 +288,10 @@ def lay_out(
 
 
 def lane_line(cells: Sequence[Cell], tone: str, *, ascii_only: bool = False) -> Line:
-    """Return the last minutes of an agent, oldest first; the newest cell of work has the `tone` of its state."""
+    """Return the cells of a lane as a line, oldest first.
+
+    If the newest shows work, it has `tone`, that of the agent's state.
+    """
     spans: list[Span] = []
     for at, cell in enumerate(cells):
         if cell.kind == "work":
@@ -312,11 +315,11 @@ SORTS: dict[str, tuple[str, Callable[[AgentView], Any]]] = {
     "memory": ("MEM", lambda agent: (-agent.usage.memory if agent.usage else 0, agent.name)),
     "mail": ("✉", lambda agent: (-agent.unread, agent.name)),
 }
-"""Sort orders: the column that shows each, and its key; equal agents are ordered by urgency."""
+"""The orders of agents by sort key: the title of the column, and the rank. Equal agents are ordered by urgency."""
 
 
 class Roster(LineList):
-    """The list of agents. It is reordered only while no cursor key is pressed."""
+    """The list of agents. It is reordered only while the user does not move in it."""
 
     def __init__(self, pressed: Pressed, *, ascii_only: bool = False, **kwargs: Any) -> None:
         super().__init__(marks=True, sorts=tuple(SORTS), **kwargs)
@@ -326,18 +329,18 @@ class Roster(LineList):
         self._now = 0.0
         self._words, self._group = "", ALL
         self._agents: list[AgentView] = []
-        """The agents that it shows, in their order."""
+        """The agents that the list shows, in its order."""
         self._arranged_for: tuple[object, ...] = ()
         self._columns: list[Column[AgentRow]] = []
         self._laid_out_for: tuple[object, ...] = ()
         self._drawn: dict[str, tuple[tuple[object, ...], Line]] = {}
         self._lanes: dict[str, Lane] = {}
-        """The last minutes of the agents whose rows were seen."""
+        """The lanes of the agents whose rows were seen, by name."""
         self._shown_cells: dict[str, tuple[tuple[object, ...], tuple[Cell, ...]]] = {}
 
     @property
     def has_lanes(self) -> bool:
-        """Return True if its rows show the last minutes of the agents."""
+        """Return True if the rows show lanes."""
         return self._lane_width > 0
 
     @property
@@ -345,7 +348,7 @@ class Roster(LineList):
         return next((column.width for column in self._columns if column.title == LANE), 0)
 
     def note_lanes(self, snapshot: Snapshot) -> bool:
-        """Note what was read of the agents' last minutes; return True if it is something new."""
+        """Take the lanes from a snapshot; return True if one of them is new."""
         answers = snapshot.answers.items()
         found: dict[str, Lane] = next((answer for query, answer in answers if isinstance(query, Lanes)), {})
         new = {name: lane for name, lane in found.items() if self._lanes.get(name) is not lane}
@@ -354,14 +357,14 @@ class Roster(LineList):
         return bool(new)
 
     def read(self, view: TeamView, now: float) -> None:
-        """Show a new state of the team."""
+        """Show the team as it was read now."""
         before, self._view = self._view, view
         self.tick(now)
         if before is None or view.agents != before.agents:
             self.note_glyphs({agent.name: look_of(agent).glyph for agent in view.agents})
 
     def tick(self, now: float) -> None:
-        """Update times without new data."""
+        """Show the same team at a later time."""
         self._now, view = now, self._view
         if view is None:
             return
@@ -395,7 +398,7 @@ class Roster(LineList):
         self.show(rows, head)
 
     def _draw(self, agent: AgentView) -> Line:
-        """Return an agent's row; the same line while all that decides how it looks is the same."""
+        """Return the row of an agent; the same object while it looks the same."""
         now, marked, look = self._now, agent.name in self.marked, look_of(agent)
         minutes: tuple[Cell, ...] = ()
         lane, count = self._lanes.get(agent.name), self._lane_width
@@ -424,7 +427,7 @@ class Roster(LineList):
         return known[1]
 
     def narrow(self, words: str, group: str) -> None:
-        """Show only the agents that pass the filter, at once."""
+        """Show at once only the agents that pass the filter."""
         self._words, self._group = words, group
         self.reorder_now()
         self.tick(self._now)

@@ -53,16 +53,16 @@ _LABEL = 11
 _HOLDS_UP = "holds up"
 
 _FREES_FROM = 50
-"""Below this width the summary takes the whole line."""
+"""Width below which a row does not say what the answer to a need unblocks."""
 
 _WORD_FROM = 60
-"""From this width the word is shown before the number."""
+"""Width from which on that is said with the word `frees`."""
 
 
 def need_rows(
     view: TeamView, now: float, width: int, wanted: str = "", marked: Container[str] = frozenset()
 ) -> list[Row]:
-    """Return a row for every need that matches the filter."""
+    """Return a row for each need that matches the filter `wanted`; `marked` has the keys of marked needs."""
     shown = [need for need in view.needs if matches(f"{need.agent} {need.kind} {need.summary}", wanted)]
     # What an answer unblocks: `frees #14`, `frees 2 tasks, 1 agent`; without space for the word, only the tasks.
     word = "frees " if width >= _WORD_FROM else ""
@@ -94,14 +94,14 @@ def _need_line(kind: NeedKind, agent: str, summary: str, age: str, what: str, wi
 
 
 def held_by(view: TeamView, need: Need) -> str:
-    """Return the tasks that a need blocks, by number and subject."""
+    """Return the tasks that a need blocks, by number and subject; empty if there are none."""
     return ", ".join(f"#{task.id} {task.subject}" for task in tasks_blocked_by(view, need))
 
 
 def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, typed: CommandLine) -> list[Line]:
     """Return the explanation of one need: its evidence, what waits behind it, and what the agent does.
 
-    `typed` returns a command as it is to be typed.
+    `typed` formats a command as the user types it.
     """
     view, report = snapshot.view, snapshot.get(CrashOf(need.agent))
     agent = view.agent(need.agent)
@@ -170,7 +170,7 @@ def explanation_lines(need: Need, snapshot: Snapshot, now: float, width: int, ty
 
 
 def would_wait(names: Sequence[str], view: TeamView) -> str:
-    """Return which of these agents no host would begin now, and why."""
+    """Return which of these agents no host would take now, one line for each reason; empty if hosts take all."""
     hosts = {host.name: host.found for host in view.hosts}
     waiting: dict[str, list[str]] = {}
     for agent in filter(None, map(view.agent, names)):
@@ -181,7 +181,7 @@ def would_wait(names: Sequence[str], view: TeamView) -> str:
 
 
 def host_facts(need: Need, snapshot: Snapshot, typed: CommandLine) -> list[tuple[str, str]]:
-    """Return which hosts there are for the agents of a need, which labels they lack, and what helps."""
+    """Return facts about a need for a host: the hosts there are, the labels that they lack, and what helps."""
     wanted = need.wanted
     if wanted is None:
         return []
@@ -212,7 +212,7 @@ _COLLISION_HELP = {
     True: "merge one of them, then let the other one resolve the conflicts",
     False: "pause one of them, and tell it what the other one does",
 }
-"""By whether both agents have worktrees."""
+"""The advice for a collision, by whether both agents have worktrees."""
 
 
 def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
@@ -248,14 +248,14 @@ def crash_lines(report: CrashReport, now: float, width: int) -> list[Line]:
 
 
 _CHANGE = frozenset({"old_text", "new_text", "replace_all", "edits", "diff", "content"})
-"""Fields of a call that its diff shows."""
+"""Fields of a tool call that are left out if its diff is shown."""
 
 _KNOWN = frozenset({"tool", "input", "summary", "diff", "scope", "collision", "why"})
-"""Fields of a permission's payload that are told apart from the other arguments, `why` beside the text."""
+"""Fields of a permission's payload that are not shown as further arguments. `why` is shown beside the text."""
 
 
 def review_text(request: Request, width: int) -> list[Line]:
-    """Return what is to be reviewed: what its owner says, the diff, and where the whole diff is."""
+    """Return the work to review: what its owner says, the diff, and the file with the whole diff."""
     # Imported here because the first picture shows no diff.
     from crewboard_tui.render.diff import diff_lines
 
@@ -266,7 +266,7 @@ def review_text(request: Request, width: int) -> list[Line]:
 
 
 def permission_text(request: Request, width: int) -> list[Line]:
-    """Return the exact command or change, then the other arguments of the call."""
+    """Return the text of a permission: its tool, the exact command or change, then the other arguments of the call."""
     payload = request.payload
     given = payload.get("input")
     call = dict(given) if isinstance(given, dict) else {}
@@ -294,7 +294,7 @@ def permission_text(request: Request, width: int) -> list[Line]:
 
 
 def fact_lines(facts: list[tuple[str, str]], width: int) -> list[Line]:
-    """Return names and values, values wrapped; omit empty ones."""
+    """Return a line or more for each pair of a name and a value; pairs without a value are left out."""
     lines: list[Line] = []
     for name, value in facts:
         if not value:
@@ -309,40 +309,43 @@ _ORDER = {"in_progress": 0, "pending": 1, "failed": 2, "completed": 3, "cancelle
 _UNOWNED = "unassigned"
 
 _MOST_OF_WHY = 400
-"""Characters of a failure reason that are shown; the owner's Transcript has the full text."""
+"""The most characters of a failure reason that are shown; the owner's Transcript has the full text."""
 
 _LONGEST_CHECK = 16
-"""Cells of a check's command in a row."""
+"""The most cells of a check's command in a row."""
 
 INDENT = 2
-"""Cells by which a task is indented below what it waits for."""
+"""Cells by which a task is indented below the task that it waits for."""
 
 _DEEPEST = 4
-"""Tasks that wait for each other are indented so often at most."""
+"""The deepest level that is indented."""
 
 _WHY_FROM = 60
-"""From this width a row also shows how the last owner ended and the state of blockers."""
+"""Width from which on a row also shows how the last owner ended, and the state of blockers."""
 
 
 def task_rank(task: Task) -> tuple[float, ...]:
-    """Return the place of a task on the board: in progress first, closed last; open ones by priority."""
+    """Return the sort key of a task on the board: in progress first, closed last; open ones by priority."""
     closed = task.status in CLOSED
     return _ORDER[task.status], *((-task.updated_at,) if closed else store_tasks.order_of_work(task))
 
 
 class TaskTree:
-    """The order in which a task stands below what it waits for. It is made anew only when a task changed."""
+    """The order of tasks in which each is below a task that it waits for.
+
+    It is computed anew only when a task changed.
+    """
 
     def __init__(self) -> None:
         self._tasks: tuple[Task, ...] = ()
         self._depths: dict[int, int] = {}
         self.glyphs: dict[str, str] = {}
-        """The glyph of the status of each task by its number; another object once a task changed."""
+        """The glyph of each task's status, by its number; another object once a task changed."""
 
     def depths(self, tasks: Iterable[Task]) -> dict[int, int]:
         """Return the depth of each of these tasks by its number, in the order of the tree.
 
-        Of several tasks that it waits for, a task stands below the last one on the board.
+        A task that waits for several is below the last of them on the board.
         """
         now = tuple(tasks)
         if now != self._tasks:
@@ -374,18 +377,21 @@ DONE = "done"
 """The key of the row that stands for the completed tasks."""
 
 _LEAST_FOLDED = 2
-"""Completed tasks from which on a row of their own saves lines."""
+"""The least number of completed tasks that are folded: for fewer, a row of their own saves no lines."""
 
 
 class DoneTasks:
-    """The completed tasks of a list of tasks, which are folded to one row until the user unfolds them."""
+    """Folds the completed tasks of a list to one row, until the user unfolds them."""
 
     def __init__(self) -> None:
         self.is_unfolded = False
         self._count = 0
 
     def fold(self, tasks: Sequence[Task], selected: str | None) -> list[Task | None]:
-        """Return the tasks with None in the place of the completed ones, or before them; the selected one stays."""
+        """Return the tasks with a None for the row of the completed ones, where the first of them was.
+
+        While folded, the completed ones are left out, except the `selected` one. Few of them are not folded.
+        """
         is_done = [task.status == "completed" for task in tasks]
         self._count = sum(is_done)
         if self._count < _LEAST_FOLDED:
@@ -397,7 +403,7 @@ class DoneTasks:
         return [*tasks[:at], None, *rest]
 
     def line(self, width: int, opens: str) -> Line:
-        """Return the row that stands for them; the key `opens` unfolds or folds them."""
+        """Return the row that stands for the completed tasks; the key `opens` unfolds or folds it."""
         does = Span(f" {'folds' if self.is_unfolded else 'unfolds'}", "dim")
         count = Span(f"{self._count} done   ", "dim")
         return crop((Span("✓", "success"), mark_span(marked=False), count, Span(opens, "key"), does), width)
@@ -406,7 +412,7 @@ class DoneTasks:
 def task_rows(
     view: TeamView, now: float, width: int, tree: TaskTree, done: DoneTasks, *, selected: str | None, opens: str
 ) -> Sequence[Row]:
-    """Return every task that is not folded; the key `opens` unfolds those."""
+    """Return a row for each task that is not folded, and one for those that are; the key `opens` unfolds it."""
     depths = tree.depths(view.tasks)
     tasks = {task.id: task for task in view.tasks}
     shown = done.fold([tasks[ident] for ident in depths], selected)
@@ -421,10 +427,9 @@ def task_rows(
 def task_line(
     task: Task, view: TeamView, now: float, width: int, *, marked: bool = False, owner_at: int = 0, depth: int = 0
 ) -> Line:
-    """Return one task: state, number, subject, owner or blockers, and the reason if there is space.
+    """Return the row of a task: state, number, subject, owner or blockers, and the reason if there is space.
 
-    What follows the subject begins `owner_at` cells from the left, or else ends at the right. `depth` is how many tasks
-    above it it waits for, one after the other.
+    The owner begins `owner_at` cells from the left; with 0, it is at the right edge. `depth` is that in the tree.
     """
     waiting = blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)
@@ -511,7 +516,7 @@ def _look(task: Task, view: TeamView) -> Look:
 
 
 def _owner_state(owner: AgentView | None, task: Task) -> Line:
-    """Return what the owner's state means for the task, unless it is working."""
+    """Return the owner's state if it matters for the task; empty if the owner works or is idle."""
     if owner is None:
         return (Span(" (gone)", "error"),)
     if owner.status.unreported == task.id:
@@ -521,7 +526,7 @@ def _owner_state(owner: AgentView | None, task: Task) -> Line:
 
 
 def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, str]]:
-    """Return all fields of a task as names and values."""
+    """Return the fields of a task that have a value, as pairs of a name and a text."""
     view = snapshot.view
     waiting = blocked(task, view.tasks)
     is_left = any(agent.status.unreported == task.id for agent in view.agents)
@@ -560,7 +565,7 @@ def task_detail(task: Task, snapshot: Snapshot, now: float) -> list[tuple[str, s
 
 
 def _why_failed(task: Task, snapshot: Snapshot) -> str:
-    """Return why a task failed, in its owner's words."""
+    """Return why a task failed, in its owner's words, or that nothing says so; empty while it is not read."""
     from crewboard.readmodel.activity import why_failed
 
     if task.owner is None or snapshot.view.agent(task.owner) is None:
@@ -573,7 +578,7 @@ def _why_failed(task: Task, snapshot: Snapshot) -> str:
 
 
 def _how_it_stands(view: TeamView, ident: int) -> str:
-    """Describe a blocker: task, state, owner."""
+    """Return a blocker of a task: number, subject, state and owner."""
     task = view.task(ident)
     if task is None:
         return f"#{ident}, which is not on the board"

@@ -30,7 +30,7 @@ from crewboard_tui.views.rows import (
 from crewboard_tui.widgets.line_list import LazyRows, LineList, Order
 
 _ABOUT_THE_OWNER = ("agent.answer", "agent.stop", "agent.end", "agent.pause", "agent.interrupt", "agent.fresh")
-"""Keys about agents that could be pressed here and meant for the task."""
+"""Keys about agents that a user could press here for the task. They only say that they do not work."""
 
 _BEFORE_SUBJECT = 11
 """Cells for the state, mark, number and priority of a task."""
@@ -44,10 +44,10 @@ SORTS: dict[str, Callable[[Task], Any]] = {
     "owner": lambda task: (task.owner or task.last_owner or "~", task.id),
     "changed": lambda task: -max(task.updated_at, task.edited_at),
 }
-"""The sort keys."""
+"""The orders of tasks by sort key."""
 
 _TREE = "status"
-"""The order in which a task stands below what it waits for."""
+"""The sort key with which each task is below a task that it waits for."""
 
 
 class TasksScreen(BaseScreen):
@@ -83,7 +83,7 @@ class TasksScreen(BaseScreen):
         self.rows.want(key)
 
     def selection(self) -> Selection:
-        """Return the tasks and their owners, or the agents that had them and may come back."""
+        """Return the tasks, with their owners, or with the agents that had them and may come back."""
         rows, view = self.rows, self.context.view
         owners = {str(task.id): task.last_owner if is_orphan(task) else task.owner for task in view.tasks}
         targets = set(rows.targets)

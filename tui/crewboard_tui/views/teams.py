@@ -1,4 +1,4 @@
-"""The list of teams that `t` opens, with what needs the user in each; keys switch to, create and delete a team."""
+"""The list of teams that `t` opens, with the needs of each; keys switch to, create and delete a team."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from crewboard_tui.widgets.line_list import LineList, Row
 Look = Callable[[TeamDirectory], TeamView]
 
 BADGE = "claude code"
-"""Marks teams of that program, attached or not."""
+"""The mark of teams of Claude Code, attached or not."""
 
 
 class TeamChoice(Struct, frozen=True):
@@ -33,7 +33,7 @@ class TeamChoice(Struct, frozen=True):
 
 
 class TeamsScreen(ModalScreen[TeamChoice | None]):
-    """The list of teams; what needs the user in each is read in a thread, because that may take a while."""
+    """The list of teams. The needs of each are read in a thread, because that may take a while."""
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("teams")]
@@ -57,9 +57,9 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         is_empty: bool = False,
         found: Mapping[str, str] | None = None,
     ) -> None:
-        """Show `teams`, and the teams of another program that can be attached: what they are, by directory name.
+        """Show `teams`, and the teams of another program that can be attached: `found`, descriptions by directory name.
 
-        `is_empty` says that the team `here` has no agents.
+        `here` is the team that is shown now, and `is_empty` is True if it has no agents. `look` reads a team.
         """
         super().__init__()
         self._rows = LineList(id="teams", classes="dialog")
@@ -88,7 +88,7 @@ class TeamsScreen(ModalScreen[TeamChoice | None]):
         threading.Thread(target=self._look_at_all, name="crewboard-teams", daemon=True).start()
 
     def _paint_keys(self) -> None:
-        """Show the keys of this list in the footer of the screen behind it, whose keys do nothing meanwhile."""
+        """Show the keys of this list in the footer of the screen behind it, whose own keys do nothing meanwhile."""
         behind = self.app.screen_stack[-2] if self.is_current else None
         if isinstance(behind, BaseScreen) and behind.is_ready:
             behind.paint_keys_of(self)

@@ -1,1 +1,1 @@
-"""The changes view: what agents with a worktree changed, and how that is merged."""
+"""The Changes view: what agents with a worktree changed, and how their work is merged."""

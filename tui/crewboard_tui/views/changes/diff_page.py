@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 _EDGES = 8
-"""Cells of the rule of a pane beside its title and the text at its right."""
+"""Cells of the rule of a pane that are neither its title nor the text at its right."""
 
 
 class ChangesPage(BaseScreen):
@@ -62,13 +62,13 @@ class ChangesPage(BaseScreen):
         self._path = ""
         """The file whose diff is shown."""
         self._shown: tuple[object, ...] = ()
-        """The values that the pane of the diff was painted from."""
+        """The values that the lines of the diff were made from."""
         self._lines: dict[str, list[tuple[int, Line]]] = {}
-        """The painted lines of each hunk, by its key, each with the place of its line in the hunk."""
+        """The painted lines of each hunk, by its key, each with the index of its line in the hunk."""
         self._reveals = False
         """True while nothing in the diff is redacted."""
         self._noted: dict[tuple[int, int], LineNote] = {}
-        """The notes on the file that is shown, by the place of their line: the hunk, and the line in it."""
+        """The notes on the shown file, by the place of their line: the index of the hunk, and of the line in it."""
         self.search = Search(context, self.narrow, "words of a path")
         leave = Layer(lambda: self.focused is self._pane, self.rows.focus)
         self.back_layers = (self.panes.layer, self.search.layer, leave)
@@ -183,7 +183,7 @@ class ChangesPage(BaseScreen):
 
     @property
     def _revealed(self) -> FileDiff | None:
-        """Return that diff with what is redacted in it."""
+        """Return the diff of the selected file with nothing redacted; None as for `_file`."""
         return next((each for each in self._reader.diff(self._agent).revealed if each.path == self._path), None)
 
     def _turn_reveal(self) -> None:
@@ -194,7 +194,7 @@ class ChangesPage(BaseScreen):
 
     @property
     def _paths(self) -> list[str]:
-        """Return the files of the list, whose other rows say why it is empty."""
+        """Return the paths in the list of files. Rows without a path say why the list is empty."""
         return [row.key for row in self.rows.rows if row.key]
 
     def _paint_diff(self) -> None:
@@ -250,17 +250,17 @@ class ChangesPage(BaseScreen):
 
     @property
     def _notes(self) -> dict[LineNote, str]:
-        """Return the notes on this agent's changes that were not sent."""
+        """Return the unsent notes on this agent's changes, with their texts."""
         return notes_on(self._agent, self.context.drafts)
 
     @property
     def _notes_here(self) -> dict[LineNote, str]:
-        """Return those on the file that is shown."""
+        """Return the unsent notes on the shown file, with their texts."""
         return {note: text for note, text in self._notes.items() if note.path == self._path}
 
     @property
     def _note(self) -> LineNote | None:
-        """Return the note on the line under the cursor, whether it is written or not; None if there is no line."""
+        """Return the note for the line under the cursor, also before it is written; None if there is no line."""
         key, _, row = (self._pane.selected or "").partition("\n")
         lost = next((note for note in self._notes_here if note.draft == key), None)
         found = self._file
@@ -272,7 +272,7 @@ class ChangesPage(BaseScreen):
 
     @property
     def _noted_line(self) -> LineNote | None:
-        """Return the note on the line under the cursor, if the diff has the focus."""
+        """Return the note for the line under the cursor, if the diff has the focus; else None."""
         return self._note if self.focused is self._pane else None
 
     def _write_note(self, _: Selection) -> None:
@@ -314,7 +314,7 @@ class ChangesPage(BaseScreen):
         self.context.do(f"sending notes to {self._agent}", send, lambda *_: self.refresh_all(), settle=settle)
 
     def _part(self) -> Part | None:
-        """Return the hunk under the cursor, or the selected file."""
+        """Return the hunk under the cursor, or else the selected file; None if there is none."""
         changes = self._changes
         if not self.is_ready or changes is None or not self._path:
             return None
@@ -328,7 +328,7 @@ class ChangesPage(BaseScreen):
         return None if self.is_ready and len(self._paths) > 1 else "there is no other file"
 
     def _go(self, by: int) -> None:
-        """Show the next file, or the one before; behind the last comes the first."""
+        """Show the file that is `by` places further in the list; the first one follows the last."""
         paths = self._paths
         if self._path in paths:
             self.rows.select(paths[(paths.index(self._path) + by) % len(paths)])
@@ -347,7 +347,7 @@ class ChangesPage(BaseScreen):
 
 
 def _hunk_row(key: str, hunk: Hunk, head: str, lines: list[tuple[int, Line]]) -> CollapsibleRow:
-    """Return the row of a hunk. What is searched and copied is redacted, also while the lines are not."""
+    """Return the row of a hunk. The text to search and to copy stays redacted, also while the lines are not."""
     text = "\n".join([hunk.head, *(f"{each.kind}{each.text}" for each in hunk.lines)])
     return CollapsibleRow(key, (Span(head, "info"),), (), lambda: [line for _, line in lines], (text,))
 
@@ -355,11 +355,14 @@ def _hunk_row(key: str, hunk: Hunk, head: str, lines: list[tuple[int, Line]]) ->
 # ---------------------------------------------------------------------------------------------------------- notes
 
 _QUOTED = 8
-"""Lines of a hunk that are quoted at most: the one that a note is about, and those before it."""
+"""The most lines of a hunk that are quoted: the one that a note is about, and those before it."""
 
 
 def place_of(note: LineNote, found: FileDiff) -> tuple[int, int] | None:
-    """Return the hunk and the line in it that a note is about, also if the line has moved; None if it has changed."""
+    """Return the indexes of the hunk and of the line in it that a note is about, also if the line has moved.
+
+    None if the line has changed.
+    """
     same = [
         (abs(line.number - note.number), at, place)
         for at, hunk in enumerate(found.hunks)
@@ -376,7 +379,7 @@ def note_lines(text: str, width: int) -> list[Line]:
 
 
 def noted_lines(hunk: Hunk, notes: Mapping[int, str], width: int, digits: int) -> list[tuple[int, Line]]:
-    """Return the painted lines of a hunk, with the notes below the lines that they are about."""
+    """Return the painted lines of a hunk, each with its index, and each note below its line."""
     found: list[tuple[int, Line]] = []
     for at, same in itertools.groupby(hunk_lines(hunk, width, digits), key=lambda pair: pair[0]):
         found += same

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class Merging:
-    """The actions that merge the work of the selected agent and take that back, in `actions`. `show` opens a page."""
+    """The actions on the work of the selected agent: merge, undo a merge, resolve, discard. They are in `actions`.
+
+    `show` opens a page.
+    """
 
     def __init__(self, context: AppContext, reader: "ChangesReader", show: Callable[["MergePage"], object]) -> None:
         self._context = context
@@ -133,7 +136,7 @@ class Merging:
 
 
 def branch_words(made: Acceptance) -> str:
-    """Return the branch of a merge as the user calls it."""
+    """Return the branch of a merge without `refs/heads/`."""
     return made.ref.removeprefix("refs/heads/")
 
 
@@ -147,24 +150,27 @@ _HOW = {
 """The effect of each way to merge."""
 
 _NEXT_HOW: dict[How, How] = {"squash": "merge", "merge": "rebase", "rebase": "squash"}
-"""The way to merge that the key turns to."""
+"""The way to merge that follows each way when its key is pressed."""
 
 _HANGS = 9
-"""Cells before what is said about a fact."""
+"""Cells for the name of a fact, before its text."""
 
 _MOST_KEYS = 200
-"""Lines with keys that are shown at most."""
+"""The most lines with secrets that are shown."""
 
 _BEFORE_KEY, _MOST_OF_LINE = 40, 2000
-"""Characters of a line that are shown: before the first key in it, and at most."""
+"""The most characters that are shown of a line with a secret: before the secret, and in all."""
 
 _TRAILER = "\nCo-authored-by:"
-"""The end of a message, which is added to each."""
+"""The start of the last lines of a commit message, which are added to each message."""
 
 
 @dataclass(frozen=True)
 class _Terms:
-    """The way to merge, and whether the last snapshot is taken also while the agent is at work."""
+    """The way to merge, the branch, the message, and whether to take the last snapshot even if the agent is at work.
+
+    Without a branch or a message (None), the usual ones are taken.
+    """
 
     how: How = "squash"
     into: str | None = None
@@ -187,7 +193,7 @@ class _Checked:
 
 
 class MergePage(BaseScreen):
-    """The preview of a merge: its commit, or why there can be none."""
+    """The preview of a merge: its commit, or why there can be none; and the keys that change and confirm it."""
 
     AUTO_FOCUS = "#preview"
 
@@ -205,7 +211,7 @@ class MergePage(BaseScreen):
         self._draft = for_merge(name)
         self._terms = _Terms(message=context.drafts.get(self._draft, "").strip() or None)
         self._opened: Merge | None = None
-        """The first preview, which the user may have looked at the diff of."""
+        """The first preview: the user may have read the diff of that one."""
         self._checked = _Checked()
         """The outcome of the last check."""
         self._is_checking = False
@@ -237,7 +243,7 @@ class MergePage(BaseScreen):
     # ------------------------------------------------------------------------------------------------ preview
 
     def _check(self, terms: _Terms) -> None:
-        """Find out what would be committed, in a thread."""
+        """Find out in a thread what a merge on these terms would commit."""
         if terms.into != self._terms.into:
             self._checked.branch = ""
         self._terms, self._is_checking = terms, True
@@ -381,7 +387,7 @@ class MergePage(BaseScreen):
         return [*found, *self._key_lines(width)]
 
     def _key_lines(self, width: int) -> list[Line]:
-        """Return the lines with what looks like a key that would be committed."""
+        """Return the lines with what looks like a secret in the files that would be committed."""
         keys = self._checked.preview.keys if self._checked.preview is not None else ()
         if not keys:
             return []
@@ -467,5 +473,5 @@ class MergePage(BaseScreen):
 
 
 def _shown_of(merge: "Merge") -> tuple[str, str, str]:
-    """Return what identifies a preview: the snapshot, and the branch and its commit that it is put upon."""
+    """Return what identifies a preview: the snapshot, the branch, and the commit of the branch."""
     return merge.acceptance.commit, merge.acceptance.ref, merge.acceptance.before

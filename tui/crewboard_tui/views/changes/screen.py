@@ -33,7 +33,7 @@ _ORDER: dict[str, Callable[["Changes"], Any]] = {
 
 
 def nothing_here(context: AppContext) -> str:
-    """Return in words what a team without worktrees shows, and how an agent gets one."""
+    """Return the text for a team without worktrees, which says how an agent gets one."""
     if not context.view.agents:
         return first_hire(context)
     if context.view.attached is not None:

@@ -1,4 +1,4 @@
-"""The work of the agents as the pages show it: how it is read, an agent's row, a file's row, and if it can be merged.
+"""Read the work of the agents, and describe it: rows of agents and of files, and whether it can be merged.
 
 It is read in a thread, because each reading starts processes of git.
 """
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 _NAME = 14
-"""Cells for the name of an agent at most."""
+"""The most cells for the name of an agent."""
 
 _LONGEST_CHECK = 16
-"""Cells for the command of a check in a row at most."""
+"""The most cells for the command of a check in a row."""
 
 _MOST_OF_DIFF = 400
-"""Lines of a diff below the list of agents; its page has all."""
+"""The most lines of a diff below the list of agents; the page of the work has all."""
 
 ID_LENGTH = 8
-"""Characters of the id of a commit that are shown."""
+"""The number of characters of a commit's id that are shown."""
 
 DOT = " · "
-"""Between facts of a line."""
+"""The sign between two facts of a line."""
 
 _SIGNS = {
     "added": ("A", "success"),
@@ -55,7 +55,7 @@ _SIGNS = {
 
 
 def fit_words(changes: "Changes", nothing: str = "nothing changed") -> Span:
-    """Return whether an agent's work can be merged as it is; `nothing` is said if there is no work."""
+    """Return whether an agent's work can be merged as it is; `nothing` is the text for no work."""
     is_red = changes.check is not None and changes.check.state == "failed"
     red = "✗ " if is_red else ""
     if changes.conflicts:
@@ -73,7 +73,7 @@ def fit_words(changes: "Changes", nothing: str = "nothing changed") -> Span:
 
 
 def check_words(check: "LastCheck", most: int = _LONGEST_CHECK) -> Span:
-    """Return an agent's last check, with at most so many cells for its command."""
+    """Return an agent's last check, with at most `most` cells for its command."""
     command = clip(one_line(as_run(check.checked.command)), most) if check.checked is not None else ""
     return Span(describe_check(check, command), check_tone(check))
 
@@ -92,7 +92,7 @@ def _review_tone(review: "LastReview") -> str:
 
 
 def behind_words(changes: "Changes") -> str:
-    """Return how far the base is behind the branch that the work goes to; empty if it is not."""
+    """Return how far the base of the work is behind its branch: `base 3 behind`; empty if it is not."""
     return f"base {changes.behind} behind" if changes.behind else ""
 
 
@@ -101,14 +101,14 @@ _LEAST_FIT = 20
 
 
 def nothing_words(name: str, merged: Container[str]) -> str:
-    """Return what is said of an agent without work to merge; `merged` are the agents whose work was merged."""
+    """Return the text for an agent without work to merge; `merged` has the agents whose work was merged."""
     return "all merged" if name in merged else "nothing changed"
 
 
 def change_rows(
     agents: Sequence[tuple[AgentView | None, "Changes"]], width: int, merged: Container[str] = frozenset()
 ) -> list[Row]:
-    """Return a row for each agent: its state, lines, files, its base, and whether its work can be merged."""
+    """Return a row for each agent: its state, lines, files, base, and whether its work can be merged."""
     known = [each for _, each in agents]
     names = min(_NAME, max((len(each.agent) for each in known), default=0))
     sizes = {each.agent: counted(len(each.files), "file") for each in known}
@@ -196,9 +196,9 @@ def note_count(notes: int) -> Line:
 
 
 def detail_lines(changes: "Changes", width: int, merged: Acceptance | None = None) -> list[Line]:
-    """Return what is known of an agent's work: where it began, what it collides with, and its files.
+    """Return the facts about an agent's work: branch and base, conflicts, check and review, and its files.
 
-    What was `merged` last is named by the commit that the user's branch got, which a merge names, too.
+    `merged` is the last merge: the base is then named by the commit on the user's branch.
     """
     begin, since = changes.base, " from "
     if merged is not None and merged.commit == changes.base:
@@ -235,7 +235,7 @@ def detail_lines(changes: "Changes", width: int, merged: Acceptance | None = Non
 def work_lines(
     changes: "Changes", files: Iterable[FileDiff], width: int, merged: Acceptance | None = None
 ) -> list[Line]:
-    """Return what is known of an agent's work, and below it the beginning of its diff as far as it is read."""
+    """Return the facts about an agent's work, and below them the start of its diff, as far as it is read."""
     lines = detail_lines(changes, width, merged)
     most = len(lines) + _MOST_OF_DIFF
     for each in files:
@@ -252,9 +252,9 @@ def work_lines(
 
 
 class Diff(Struct, frozen=True):
-    """The diff of an agent, and the commits between which it is. In `revealed`, nothing is redacted.
+    """The diff of an agent's work, and the two commits that it compares. In `revealed`, nothing is redacted.
 
-    What is written to files must not come from `revealed`.
+    Text from `revealed` must not be written to files.
     """
 
     commits: tuple[str, str] = ("", "")
@@ -273,7 +273,7 @@ class _Reading(Struct):
 
 
 class ChangesReader:
-    """The work of the agents, read in a thread when it is asked for: each reading starts some processes of git.
+    """Reads the work of the agents in a thread, on demand: each reading starts some processes of git.
 
     `show` is called when something was read.
     """
@@ -285,9 +285,9 @@ class ChangesReader:
         self.merged: dict[str, Acceptance] = {}
         """The last merge of each agent that was not taken back."""
         self._just_merged: dict[str, Acceptance] = {}
-        """The merges that the reading under way may have come too early for."""
+        """Merges that were made since the present reading began, which may not have seen them."""
         self.evidence = CheckEvidence()
-        """The evidence that the pages ask for; it is read again after a check."""
+        """The query of the pages. When its answer changes, the work of the agent is read again."""
         self.problem = ""
         """The reason why the last reading failed."""
         self.is_read = False
@@ -303,10 +303,10 @@ class ChangesReader:
         self._states: States = {}
 
     def read(self, names: Iterable[str] | None = None, diff: str | None = None, *, now: bool = False) -> None:
-        """Read the changes of some agents, or of all; from now on also the diff of the agent `diff`, if one is given.
+        """Read the changes of the agents `names`, or of all; from now on also the diff of the agent `diff`.
 
-        They are read as of the last snapshots; with `now`, new ones are taken first, which may take seconds. What is
-        asked while something is read is read after that, all at once.
+        The last snapshots are read; with `now`, new ones are taken first, which may take seconds. Calls during a
+        reading are served together by the next one. Without `diff`, the last one given stays.
         """
         self._asked_all |= names is None
         self._now |= now and not self._context.read_only
@@ -317,7 +317,7 @@ class ChangesReader:
             self._start()
 
     def diff(self, name: str) -> Diff:
-        """Return the diff of an agent, as far as it is read."""
+        """Return the diff of an agent; an empty one if it is not read."""
         return self._diffs.get(name, Diff())
 
     def changed_nothing(self, agent: AgentView) -> bool:
@@ -327,7 +327,7 @@ class ChangesReader:
         return changes is not None and worktree is not None and changes.commit == worktree.base
 
     def note(self, snapshot: "Snapshot") -> None:
-        """Read agents again whose state, or whose last check, has changed since the last call."""
+        """Read the work of agents again whose state or last check has changed since the last call."""
         before, self._states = self._states, states_of(snapshot.view, snapshot.get(self.evidence) or {})
         if self.is_read and before != self._states:
             changed = {name for name, state in self._states.items() if before.get(name) != state}
@@ -335,7 +335,7 @@ class ChangesReader:
             self.read(changed)
 
     def note_merge(self, made: Acceptance) -> None:
-        """Note a merge that was just made, so that it can be taken back before it is read."""
+        """Note a merge that was just made, so that it can be undone before it is read."""
         self._just_merged[made.agent] = self.merged[made.agent] = made
 
     def _start(self) -> None:
@@ -382,9 +382,9 @@ class ChangesReader:
         self._context.jobs.start("reading what changed", read, done)
 
     def _take_snapshot(self, name: str, *, now: bool) -> str:
-        """Take a snapshot if it is asked for `now`; of an agent on a host, fetch the newest, which is quick anyway.
+        """Take a snapshot if `now` is True; for an agent on a host, fetch the newest snapshot in any case.
 
-        Return why that failed.
+        Return why that failed; empty if it did not.
         """
         team = self._context.team
         try:
@@ -396,7 +396,7 @@ class ChangesReader:
 
 
 def _parse(text: str) -> tuple[tuple[FileDiff, ...], tuple[FileDiff, ...]]:
-    """Return a diff as it is shown at first, and as it is where nothing is redacted."""
+    """Return the files of a diff with secrets redacted, and with nothing redacted."""
     files = tuple(parse_diff(text))
     hunks = [hunk for each in files for hunk in each.hunks]
     if not any(has_hidden(text) for hunk in hunks for text in (hunk.head, *(line.text for line in hunk.lines))):
@@ -409,10 +409,10 @@ States = dict[str, tuple[object, ...]]
 
 
 class CheckEvidence(Struct, frozen=True):
-    """By agent with a worktree: when its last check and any last merge or undo were recorded, and if a check runs."""
+    """Query for what tells that the work of an agent with a worktree may have changed."""
 
     def read(self, readers: "Readers", view: TeamView) -> Mapping[str, tuple[float, float, bool]]:
-        """Return it, without reading what the checks found."""
+        """Return, by agent: when its last check was recorded, when any merge or undo was, and if a check runs."""
         merged = readers.team.acceptances.changed_at()
         found = ((agent.name, readers.team.agent(agent.name)) for agent in view.agents if has_worktree(agent))
         return {name: (agent.checked.changed_at(), merged, leases.is_held(agent.checking)) for name, agent in found}
@@ -424,7 +424,10 @@ def has_worktree(agent: AgentView) -> bool:
 
 
 def states_of(view: TeamView, checks: Mapping[str, tuple[float, float, bool]]) -> States:
-    """Return the state of each agent that has a worktree: when it changes, so may the work."""
+    """Return the state of each agent that has a worktree: when the state changes, its work may have changed.
+
+    `checks` is the answer to `CheckEvidence`.
+    """
     # With when work of it was approved.
     reviews = [task.reviewed for task in view.tasks if task.reviewed is not None]
     return {

@@ -1,4 +1,4 @@
-"""The page of a request without its answers: facts, plan, permission, changes, and the guard against early keys."""
+"""What the pages of all requests share: facts, the text of a plan, and the guard against early answers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -30,19 +30,19 @@ BLIND_FOR = 0.3
 """Seconds for which a page takes no answer after what it shows has changed (docs/reference/dashboard.md#laws)."""
 
 _BELOW_FACTS, _BELOW_FACTS_LOW = 15, 13
-"""Lines that the rest of a page needs, so that some of what is asked is in sight below its facts."""
+"""The least lines below the facts of a page, on a high and on a low screen, so that some of the text is in sight."""
 
 _FEWEST_FACTS = 3
-"""The head: who asks, for which task, what became of it; what is left out on a low screen stands below the plan."""
+"""The least lines of facts: who asks, for which task, and the outcome. Facts without room are left out."""
 
 TOO_SOON = "not taken: the page had only just appeared; press it again"
-"""The reason to ignore an answer that came before the page can have been read."""
+"""The reason why an answer is ignored that came before the user can have read the page."""
 
 
 class RequestPage:
-    """Base of the screens of a request: the version of the request that it shows, and whether it can be answered.
+    """The part that all screens of a request have: the version of the request that is shown, and if it can be answered.
 
-    `word` returns what the screen is about, for its heading.
+    `word` returns the kind of the request, for the heading.
     """
 
     def __init__(self, screen: BaseScreen, request: Request, word: Callable[[], str]) -> None:
@@ -50,9 +50,9 @@ class RequestPage:
         self._context = screen.context
         self._word = word
         self.facts = StaticLines(id="facts")
-        """The lines above the pane in which the facts stand."""
+        """The lines with facts above the pane."""
         self.commands = RequestActions(screen.context, request)
-        """The commands that answer it."""
+        """The commands that answer the request."""
         self.outcome: str | None = self._outcome(request, self._context.view)
         self.settled = False
         self._settles: Timer | None = None
@@ -60,11 +60,11 @@ class RequestPage:
 
     @property
     def seen(self) -> Request:
-        """Return the request in the version that the page shows: an answer is valid only for this version."""
+        """Return the request in the version that the page shows: an answer is valid for this version only."""
         return self.commands.request
 
     def heading(self, snapshot: Snapshot, width: int) -> Line:
-        """Return the line below the status bar."""
+        """Return the line below the status bar: the way to the page, and the place of the request among the needs."""
         waiting = [need.request_id for need in snapshot.view.needs]
         at = waiting.index(self.seen.id) + 1 if self.seen.id in waiting else 0
         place = f"item {at} of {len(waiting)}" if at else ""
@@ -72,7 +72,10 @@ class RequestPage:
         return crumbs_line(crumbs, place, width, self._others())
 
     def _others(self) -> tuple[str, ...]:
-        """Return who else looks at this request, as a long and a short text: only one of them needs to answer it."""
+        """Return which other users look at this request, as a long and a short text; empty if there are none.
+
+        It is shown because only one of them needs to answer.
+        """
         names = list(dict.fromkeys(each.who for each in self._context.others if each.looking_at == self.seen.id))
         if not names:
             return ()
@@ -82,18 +85,18 @@ class RequestPage:
 
     @property
     def is_over(self) -> bool:
-        """Return True if it was decided, replaced or changed since it was opened."""
+        """Return True if the request was decided, replaced or changed since the page was opened."""
         return outcome_of(self.seen, self._context.view) is not None
 
     @property
     def need(self) -> str | None:
-        """The key of the request's need, while it is one."""
+        """Return the key of the request's need; None if it is no need now."""
         needs = self._context.view.needs
         return next((need.key for need in needs if need.request_id == self.seen.id), None)
 
     @property
     def copied(self) -> str:
-        """Return the text to copy: exactly what the request asks."""
+        """Return the text to copy: exactly what the request asks for."""
         return asked(self.seen)
 
     # ------------------------------------------------------------------------------------------- when keys answer
@@ -123,23 +126,23 @@ class RequestPage:
         self._screen.refresh_bindings()
 
     def why_no_answer(self, _: Selection) -> str | None:
-        """Return the reason why it cannot be answered now."""
+        """Return the reason why the request cannot be answered now; None if it can."""
         return self.why_over or (None if self.settled else TOO_SOON)
 
     @property
     def why_over(self) -> str | None:
-        """Return what has become of it, as the reason why a key does nothing; None while it waits."""
+        """Return what happened to the request, as the reason why a key does nothing; None while it waits."""
         return self.outcome.strip() if self.outcome else None
 
     def answered(self, worked: bool, says: str) -> None:  # noqa: ARG002, FBT001
-        """Close the page if the answer was accepted; if not, the footer says why."""
+        """Close the page if the answer was accepted. If it was not, the page stays, and the footer says why."""
         if worked and self._screen.is_current:
             self._screen.dismiss()
 
     # ------------------------------------------------------------------------------------------------------ facts
 
     def show_facts(self, facts: list[Line], fewest: int = _FEWEST_FACTS) -> None:
-        """Show the facts above the pane, each on as many lines as there is room for, and at least the `fewest`."""
+        """Show the facts above the pane, in as many lines as there is room for, and at least in `fewest`."""
         width = max(1, self._screen.size.width - 2)
         room = max(
             fewest, self._screen.size.height - (_BELOW_FACTS if self._screen.size.height >= TALL else _BELOW_FACTS_LOW)
@@ -148,7 +151,7 @@ class RequestPage:
         self.facts.show([(Span(" "), *piece) for piece in hang_facts(facts, width, most)[:room]])
 
     def head_lines(self) -> list[Line]:
-        """Return who asks, since when, and under which hash; below it for which task."""
+        """Return the lines that say who asks, since when, and the hash of the request, and below for which task."""
         asks, *task = self.who_lines()
         beside = (*asks, Span("  "), *self.binding_line)
         splits = width_of(beside) > self._screen.size.width - 2 and self._screen.size.height >= TALL
@@ -156,11 +159,14 @@ class RequestPage:
 
     @property
     def binding_line(self) -> Line:
-        """Return what an answer is bound to."""
+        """Return the line with the hash and the id of the request, to which an answer is bound."""
         return (Span("SHA ", "dim"), say(f"{self.seen.sha256[:6]}…"), Span("  REQ ", "dim"), say(self.seen.id))
 
     def who_lines(self, *, apart: bool = False) -> list[Line]:
-        """Return who asks, and since when, `apart` on a line of its own; below it for which task."""
+        """Return the lines that say who asks and since when, and below for which task.
+
+        With `apart`, the time of waiting has a line of its own, and the labels are as wide as those of the facts.
+        """
         request, view = self.seen, self._context.view
         agent = view.agent(request.from_)
         who = request.from_
@@ -179,12 +185,12 @@ class RequestPage:
         return lines
 
     def outcome_lines(self) -> list[Line]:
-        """Return what has become of the request, if it is closed."""
+        """Return what happened to the request, in one line; empty while it waits."""
         return [(say(self.outcome, "error-pill"),)] if self.outcome else []
 
 
 def hang_facts(facts: list[Line], width: int, most: int) -> list[Line]:
-    """Return each fact in at most `most` lines, behind its label."""
+    """Return each fact in at most `most` lines, which begin behind its label."""
     labels = [cell_len(fact[0].text) if len(fact) > 1 else 1 for fact in facts]
     return [piece for fact, label in zip(facts, labels, strict=True) for piece in hang(fact, width, label, most)]
 
@@ -196,7 +202,7 @@ _LISTS = (("commands", "Commands it names"), ("risk", "Risk"))
 
 
 def asked(request: Request) -> str:
-    """Return exactly what a request asks for: a plan, a question, a command or a change."""
+    """Return exactly what a request asks for: a plan, a question, a command or a change; empty if none of these."""
     payload = request.payload
     given = payload.get("input")
     command = given.get("command") if isinstance(given, dict) else None
@@ -213,23 +219,26 @@ def plan_text(
     verdicts: Mapping[int, str] = MappingProxyType({}),
     before: Request | None = None,
 ) -> Iterator[Passage]:
-    """Yield a plan, as `plan_alone`, and what was submitted with it; `touches` is None until it is read."""
+    """Yield a plan, as `plan_alone` does, and the lists that were submitted with it.
+
+    `touches` is None until the file accesses are read.
+    """
     yield from plan_alone(request, width, drafts, verdicts, before)
     yield from plan_lists(request, touches, now, width)
 
 
 _GUTTER = 5
-"""Cells of the number of a line."""
+"""Cells for the number of a line."""
 
 
 @lru_cache(maxsize=2)
 def _news(before: str, plan: str) -> frozenset[int]:
-    """Return the numbers of the lines of a plan that the one before did not have."""
+    """Return the numbers of the lines of a plan that the version before did not have."""
     return frozenset(number for mark, number in marked_lines(before, plan) if mark == "+")
 
 
 def _head(number: int, place: range, news: frozenset[int]) -> Span:
-    """Return the number of the first line of a `place` in a plan, with a `+` if there are news."""
+    """Return the number of the first line of a `place` in a plan, with a `+` if the place has lines in `news`."""
     text = f"{number:>{_GUTTER - 1}} "
     if news.isdisjoint(place):
         return Span(text, "dim")
@@ -243,11 +252,13 @@ def plan_alone(
     verdicts: Mapping[int, str] = MappingProxyType({}),
     before: Request | None = None,
 ) -> Iterator[Passage]:
-    """Yield a plan without what was submitted with it, each note below its lines, those that moved at the end.
+    """Yield a plan without the lists submitted with it.
 
-    The lines are numbered if there are notes, or `drafts` of them, as there may be none yet; a draft that is settled
-    can no longer be sent. Below the line that a step begins with stands what is decided about it, of `verdicts` by that
-    line. Numbers of lines that the version `before` did not have are marked.
+    Each note is below its lines; notes without lines are at the end.
+
+    The lines are numbered if there are notes, or if `drafts` is not None; a draft that is settled can no longer be
+    sent. `verdicts` are texts about steps, by the line at which a step begins: each is shown below that line. Numbers
+    of lines that the version `before` did not have are marked.
     """
     news = _news(before.plan, request.plan) if before is not None else frozenset[int]()
     notes = [*request.earlier_notes, *request.notes, *(drafts or ())]
@@ -273,11 +284,11 @@ def plan_alone(
 
 
 _CONTINUES = "│ "
-"""Before each line of a note or an answer but its first, so that none looks like another note."""
+"""The mark before each further line of a note or an answer, so that none of them looks like another note."""
 
 
 def _note_lines(note: Note, width: int) -> list[Line]:
-    """Return a note with its answer, in lines of at most `width` cells. What continues a text is marked as that."""
+    """Return a note with its answer, in lines of at most `width` cells."""
     who = (
         f"✎ {note.id}, {note.place}, {note.state}: "
         if note.id
@@ -296,7 +307,10 @@ def _note_lines(note: Note, width: int) -> list[Line]:
 
 
 def plan_lists(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[Passage]:
-    """Yield what was submitted with a plan; `touches` is None until it is read."""
+    """Yield the lists that were submitted with a plan: files, commands, risk.
+
+    `touches` is None until the file accesses are read.
+    """
     for at, lines in enumerate(file_lines(request, touches, now, width)):
         if not at:
             yield Passage(named(request, "files"), [(), (Span(_FILES, "bold"),)])
@@ -310,7 +324,7 @@ def plan_lists(request: Request, touches: FileActivity | None, now: float, width
 
 
 def revision_text(before: Request, after: Request, names: tuple[str, str], width: int) -> list[Line]:
-    """Return the changes between two revisions of a plan, labelled with `names`."""
+    """Return the difference between two revisions of a plan, which are called `names`."""
     diff = changed(_as_text(before), _as_text(after), names)
     return diff_lines(diff, width) if diff else [(Span("the same words as before", "dim"),)]
 
@@ -325,18 +339,18 @@ def _as_text(request: Request) -> str:
 
 
 def texts(value: object) -> list[str]:
-    """Return a payload's list of strings, each on one line; a single string is a list of one.
+    """Return a value of a payload as a list of texts, each on one line; a single text is a list of one.
 
-    A line break is marked: a command ends at one, and so does a comment before it.
+    A line break becomes a visible mark, because in a command it ends the command, or a comment before it.
     """
     values = value if isinstance(value, list) else [value] if value else []
     return [safe_line(str(each).strip(" \t\n").replace("\n", " ␊ ")) for each in values]
 
 
 def plan_impact_lines(request: Request, touches: FileActivity | None, now: float, *, lists: bool = False) -> list[Line]:
-    """Return files, commands and risk, one line each; `touches` is None until it is read.
+    """Return files, commands, risk and other facts of a plan, one line each; `touches` is None until it is read.
 
-    With `lists`, without what the lists say that stand beside it.
+    With `lists`, facts are left out that the lists beside these lines show.
     """
     payload = request.payload
     lines: list[Line] = []
@@ -356,7 +370,7 @@ def plan_impact_lines(request: Request, touches: FileActivity | None, now: float
 
 
 def overlap_lines(request: Request, view: TeamView) -> list[Line]:
-    """Return which plans of other agents name files of this plan, one line each."""
+    """Return a line for each plan of another agent that names files of this plan."""
     if request.type != "plan_approval":
         return []
     works = {agent.name: agent.status.work for agent in view.agents}
@@ -371,12 +385,12 @@ def _files(payload: Mapping[str, JsonValue]) -> list[str]:
 
 
 def _run(value: object) -> list[str]:
-    """Return `texts` of commands or of names of files."""
+    """Return `texts` of commands or of names of files, with what could deceive a reader made visible."""
     return texts([as_run(str(each)) for each in value] if isinstance(value, list) else as_run(str(value or "")))
 
 
 def deviation_line(request: Request, deviations: Deviations) -> Line:
-    """Return the calls that a plan does not name; for a waiting revision, those that the plan before does not name."""
+    """Return the line with the calls beyond a plan. For a waiting revision, that is the plan before."""
     plan = "it does not name" if deviations.plan == request.id else "the plan before does not name"
     calls = f"{counted(deviations.count, 'call')} that {plan}"
     return (Span(f"{'DEVIATED':<{LABEL}}", "warning bold"), say(f"{calls}: {' · '.join(deviations.calls)}", "warning"))
@@ -387,7 +401,7 @@ def _label(text: str) -> Span:
 
 
 def _touches(request: Request, files: list[str], touches: FileActivity | None, now: float) -> Line:
-    """Return the number of files and who else has them open."""
+    """Return the number of files, and which other agents have them open."""
     count = Span(str(len(files)))
     if touches is None:
         return (count,)
@@ -403,7 +417,7 @@ def _touches(request: Request, files: list[str], touches: FileActivity | None, n
 
 
 def file_lines(request: Request, touches: FileActivity | None, now: float, width: int) -> Iterator[list[Line]]:
-    """Yield the lines of each file of the plan, with the recent accesses of other agents below."""
+    """Yield the lines of each file of the plan, with the recent accesses by other agents below."""
     for path in _files(request.payload):
         shared = touches.others(path, request.from_, now) if touches else []
         *above, last = wrap(f"  {path}", width, "    ") or ("",)

@@ -1,4 +1,4 @@
-"""Additions to the answer to a request: feedback, an edited plan, terms. Texts are drafts until sent.
+"""Additions to the answer to a request: feedback, an edited plan, terms. Texts are drafts until they are sent.
 
 A comment on an approval and the reason of a refusal are separate texts.
 """
@@ -30,14 +30,14 @@ from crewboard_tui.widgets.line_list import LineList, Row
 from crewboard_tui.widgets.painter import Frame, Rule
 
 _YES, _NO = 0, 1
-"""The purpose of a text."""
+"""The two texts of the feedback: for an approval, and for a refusal."""
 
 
 class Feedback(Frame):
-    """The feedback on request `ident`; kept as a draft until it is sent with an answer.
+    """The feedback on the request `ident`; kept as a draft until it is sent with an answer.
 
-    `denying` is set while a refusal is written, `editing` while the plan is edited beside it; `leave` is called when
-    the send key ends a text that is not sent from here.
+    `denying` is True while a refusal is written, `editing` while the plan is edited beside it. `leave` is called when
+    the key that sends is pressed for a text that is not sent from here.
     """
 
     def __init__(self, context: AppContext, ident: str, leave: Callable[[], None]) -> None:
@@ -63,12 +63,12 @@ class Feedback(Frame):
 
     @property
     def with_yes(self) -> str | None:
-        """Return the comment to send with an approval."""
+        """Return the comment to send with an approval; None without one."""
         return self._texts[_YES].strip() or None
 
     @property
     def with_no(self) -> str:
-        """Return the text to send with a refusal; empty while a question is only started."""
+        """Return the text to send with a refusal; empty if there is none, or only the start of a question."""
         text = self._texts[_NO].strip()
         return "" if text == QUESTION.strip() else text
 
@@ -79,18 +79,18 @@ class Feedback(Frame):
 
     @property
     def _of_interest(self) -> int:
-        """Return which text to show while none is being written."""
+        """Return which of the two texts to show while none is being written."""
         return _NO if self.with_no and not self.with_yes else _YES
 
     @property
     def has_cursor(self) -> bool:
-        """Return True if the box has the cursor."""
+        """Return True if the input has the focus."""
         return self._line.has_focus
 
     # ----------------------------------------------------------------------------------------------- writing
 
     def deny(self, *, ask: bool = False) -> None:
-        """Start writing a refusal, or a question with `ask`; a text that was kept becomes what is written."""
+        """Start to write a refusal, or a question with `ask`. A text that was kept is the start of it."""
         self.denying = True
         self._drop_unasked()
         self._show(_NO)
@@ -113,19 +113,19 @@ class Feedback(Frame):
         self.show_use()
 
     def _drop_unasked(self) -> None:
-        """Undo turning the refusal into a question if no question was written."""
+        """Make a question a refusal again if nothing was written since it became a question."""
         if self._texts[_NO] == self._begun:
             self._texts[_NO] = self._begun.removeprefix(QUESTION)
         self._begun = ""
 
     def end(self, *, over: bool) -> None:
-        """Set whether the request is closed; the box then only shows what was written."""
+        """Set whether the request is closed; a closed one takes no feedback, and only shows what was written."""
         if over != self._over:
             self._over = over
             self.show_use()
 
     def _show(self, which: int) -> None:
-        """Show the text for an approval or a refusal; the other is kept."""
+        """Show one of the two texts in the input; the other is kept."""
         if which != self._at or self._line.text != self._texts[which]:
             self._at = which
             self._line.load(self._texts[which])
@@ -149,7 +149,7 @@ class Feedback(Frame):
         self.show_use()
 
     def show_use(self) -> None:
-        """Show what the text is for and which key sends it."""
+        """Show what the text is for, and which key sends it."""
         self._line.sends = self.denying and not self._over
         use = self._use()
         folded = not (self._texts[self._at] or self.denying or self.has_cursor)
@@ -184,9 +184,9 @@ class Feedback(Frame):
     # ----------------------------------------------------------------------------------------------- keeping
 
     def take(self, *, no: bool) -> None:
-        """Drop the drafts that an answer used, and the comment on an approval in any case.
+        """Drop the drafts that an answer has used: the comment on an approval, and with `no` the refusal.
 
-        A refusal is kept after an approval: it may be the reason for revoking it. Changes only the drafts.
+        A refusal is kept after an approval: it may be the reason for revoking it. Only the drafts are changed.
         """
         self._taken = [True, no]
         self.keep()
@@ -198,7 +198,7 @@ class Feedback(Frame):
 
 
 class PlanEditor(TextArea):
-    """The plan of a request, with the edits so far."""
+    """The editor of a request's plan, with the edits so far."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("text")]
 
@@ -215,7 +215,7 @@ class PlanEditor(TextArea):
         self.end(over=False)
 
     def end(self, *, over: bool) -> None:
-        """Set whether the request is closed, so that the edit cannot be sent."""
+        """Set whether the request is closed, so that the edited plan can no longer be sent."""
         self.rule.entitle(NOT_SENT if over else self._use)
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -223,32 +223,35 @@ class PlanEditor(TextArea):
 
     @property
     def rewritten(self) -> str:
-        """Return the kept edit of the plan; empty if there is none."""
+        """Return the edited plan from the drafts; empty if there is none."""
         return self._drafts.get(self._draft, "")
 
     def keep(self) -> None:
-        """Keep the text as a draft, unless it equals the plan or was sent."""
+        """Keep the text as a draft, unless it is the plan itself or was sent."""
         self._drafts.put(self._draft, "" if self._is_sent or self.text == self._original else self.text)
 
     def sent(self) -> None:
-        """Drop the draft: the edited plan was sent."""
+        """Drop the draft, because the edited plan was sent."""
         self._is_sent = True
         self.keep()
 
 
 _ASK, _NETWORK, _BUDGET, _TOOL, _STEP = "ask", "network", "budget", "tool ", "step "
-"""The keys of the rows; those of tools and steps go on with which."""
+"""The keys of the rows; for a tool or a step, its name or number follows."""
 
 _ON, _OFF = "yes", "no"
 
 _ABOUT_TOOLS = frozenset({"bash", "write_file", "edit_file"})
-"""Tools without which there is nothing to ask for."""
+"""The tools for which an agent can be made to ask."""
 
 
 class TermsList(LineList):
-    """The terms that are chosen for a plan. A row is switched on or off; that of the budget asks for the amount.
+    """The list of terms that can be chosen for a plan.
 
-    What is not as at first is a draft, with a line for each row: `tool bash: no`, `step 3: hold`, `budget: $2`.
+    A row is switched on or off; that of the budget asks for an amount.
+
+    Choices that differ from the start are a draft, with a line for each row: `tool bash: no`, `step 3: hold`, `budget:
+    $2`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("tick")]
@@ -262,7 +265,7 @@ class TermsList(LineList):
         self._draft = terms_for(request)
         self._earlier: list[str] = []
         self.gone: list[str] = []
-        """The verdicts about steps of the versions before that this one does not have, in words."""
+        """Sentences about decided steps of earlier versions that this version does not have."""
         self._denied_for: tuple[dict[int, StepVerdict], list[StepNames]] = ({}, [])
 
     @property
@@ -289,7 +292,7 @@ class TermsList(LineList):
 
     @property
     def _kind(self) -> agent_types.AgentType | None:
-        """Return the type of the agent; None if no terms can be chosen: a type of another program may have any name."""
+        """Return the type of the agent; None if no tools can be chosen: a type of another program may have any name."""
         spec = self._spec
         if spec is None or self._is_attached or self.why_none is not None:
             return None
@@ -306,7 +309,7 @@ class TermsList(LineList):
 
     @property
     def terms(self) -> Terms:
-        """Return the terms as they are chosen."""
+        """Return the chosen terms; empty ones if nothing is chosen."""
         chosen = self._chosen
         if not chosen or self.why_none is not None:
             return Terms()
@@ -328,16 +331,16 @@ class TermsList(LineList):
 
     @property
     def _chosen(self) -> dict[str, str]:
-        """Return what is chosen for the rows that are not as at first."""
+        """Return the choices that differ from the start, by row."""
         return _words_of(self._app_context.drafts.get(self._draft, ""))
 
     @property
     def _verdicts(self) -> dict[int, StepVerdict]:
-        """Return what is decided about the steps that are not simply to be done."""
+        """Return the verdicts on steps that are not simply to be done, by number."""
         return _verdicts_in(self._chosen, self._steps)
 
     def _choose(self, row: str, word: str | None) -> None:
-        """Keep what was chosen for a row; None for what it was at first."""
+        """Keep the choice for a row; None for the choice at the start."""
         chosen = self._chosen
         chosen.pop(row, None)
         self._keep(self._draft, chosen if word is None else {**chosen, row: word})
@@ -350,7 +353,7 @@ class TermsList(LineList):
         self._app_context.drafts.put(draft, "\n".join(f"{row}: {word}" for row, word in chosen.items()))
 
     def carry_over(self, earlier: Iterable[Request]) -> None:
-        """Take over what is chosen for versions before, newest first; about steps, by the text of each."""
+        """Take over the choices for `earlier` versions, which are newest first. Steps are found by their texts."""
         if self._app_context.read_only or self.why_none is not None:
             return
         here = list(self._steps.values())
@@ -371,12 +374,12 @@ class TermsList(LineList):
             self._earlier.append(draft)
 
     def forget(self) -> None:
-        """Drop what was chosen, as it was sent."""
+        """Drop the choices, because they were sent."""
         for draft in (self._draft, *self._earlier):
             self._keep(draft, {})
 
     def turn_steps(self, steps: Sequence[int]) -> None:
-        """Decide the next about steps, the same about all: to do them, to hold them, not to do them at all."""
+        """Give these steps the verdict that follows that of the first of them: do, hold, do not do."""
         verdict = next_verdict(self._verdicts.get(steps[0], "do"))
         for step in steps:
             self._choose(f"{_STEP}{step}", verdict if verdict != "do" else None)
@@ -386,14 +389,14 @@ class TermsList(LineList):
         return agent_types.describe_terms(terms, self._kind) if terms is not None else ""
 
     def lacking(self, terms: Terms | None) -> str:
-        """Return a sentence about tools that the plan needs and these terms take; empty if there are none."""
+        """Return a sentence about tools that the plan needs and these terms take away; empty if there are none."""
         kind, plan = self._kind, self._request.payload
         if kind is None:
             return ""
         return agent_types.tools_a_plan_lacks(terms, kind, plan.get("files"), plan.get("commands"))
 
     def paint(self) -> None:
-        """Show the rows."""
+        """Show the rows of the list."""
         tools, chosen, verdicts = self._tools, self._chosen, self._verdicts
         budget = chosen.get(_BUDGET)
         rows: list[tuple[str, Line]] = []
@@ -417,7 +420,7 @@ class TermsList(LineList):
         self.show([Row(key, crop(content, self.row_width)) for key, content in rows])
 
     def action_turn(self) -> None:
-        """Switch what is under the cursor on or off, or ask for the amount of the budget."""
+        """Switch the row under the cursor, or ask for the amount of the budget."""
         if not self.selected:
             return
         if self.selected.startswith(_STEP):
@@ -451,12 +454,12 @@ class TermsList(LineList):
 
 
 def _words_of(draft: str) -> dict[str, str]:
-    """Return what a draft of terms says for each row."""
+    """Return the choices in a draft of terms, by row."""
     return {row: word for line in draft.splitlines() for row, colon, word in [line.partition(": ")] if colon}
 
 
 def _verdicts_in(chosen: Mapping[str, str], steps: Iterable[int]) -> dict[int, StepVerdict]:
-    """Return what is decided about the steps that are not simply to be done."""
+    """Return the verdicts on steps that are not simply to be done, by number."""
     words = {number: chosen.get(f"{_STEP}{number}") for number in steps}
     return {number: each for number, word in words.items() for each in VERDICTS if word == each != "do"}
 

@@ -1,4 +1,4 @@
-"""Reviewing a plan, or a permission: all of it to read, then one key."""
+"""The page to review a plan, a permission or a finished task: it is read in full, then one key answers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,21 +56,21 @@ from crewboard_tui.widgets.line_view import LineView
 from crewboard_tui.widgets.reading import Passage, ReadText, named
 
 _FACT_LINES = 4
-"""Lines of one fact at most; the lists are below the plan in full."""
+"""The most lines of one fact; the lists below the plan have it in full."""
 
 _WHOLE = 1000
-"""Lines of a fact that stands beside the plan: more do not fit, so that it stands above it."""
+"""The most lines of one fact beside the plan: in effect no limit, because facts that do not fit are above it."""
 
 _BESIDE_FROM = 110
-"""Columns from which the facts of a plan stand beside it."""
+"""Terminal width from which on the facts of a plan are beside it."""
 
 _IMPACT_WIDTH = 42
-"""Columns of their pane at least: it takes those that the text has no use for."""
+"""The least columns of the pane of facts: it also gets those that the text does not need."""
 
 _END = "end of the plan"
 
 _MEASURE = 78
-"""Cells of a line of a plan at most: longer ones are hard to read."""
+"""The most cells of a line of a plan: longer ones are hard to read."""
 
 _METER = 10
 """Cells of the bar that shows how much was read."""
@@ -80,7 +80,7 @@ _ANSWERS = (
     "request.note", "plan.step", "request.ask_back", "request.compare", "request.terms",
     "plan.next_note",
 )  # fmt: skip
-"""The keys that stand below the meter, in this order."""
+"""The ids of the keys that are shown below the meter, in this order."""
 
 _EDITING = "not while you edit"
 
@@ -91,14 +91,14 @@ _NO_NOTES = "no note to send"
 _NO_RULE = "no rule covers this"
 
 _NO_PLAN = "only about a plan"
-"""The reason why no other revision can be asked for: after a no to a single call the agent goes on without it."""
+"""The reason why no revision can be asked for: after the refusal of a call the agent goes on without it."""
 
 
 def _note_in(text: str) -> NewNote:
-    """Return the note that a text is, also if nothing follows its lines, which removes the note on them.
+    """Return the note in a text. If nothing follows its lines, which removes the note there, its text is `-`.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is no note.
     """
     return parse_note(f"{text}-" if _is_bare(text) else text)
 
@@ -109,7 +109,7 @@ def _is_bare(text: str) -> bool:
 
 
 class PlanText(LineView):
-    """The text of what is asked. Once it was moved, there is a cursor, and a range of lines from where it was."""
+    """The text of a request. Once the user moves in a plan, it has a cursor, and can have a range of lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("plan"), *bindings_of("log")]
 
@@ -117,22 +117,22 @@ class PlanText(LineView):
         super().__init__(id="plan", classes="pane", follows=False)
         self._review = review
         self._at: int | None = None
-        """The row of the cursor."""
+        """The row of the cursor; None while there is none."""
         self._from: int | None = None
-        """The row at which a range began."""
+        """The row at which the range began; None without a range."""
         self._away: tuple[int, int | None] | None = None
-        """The cursor and the begin of the range in the plan, while another text stands here."""
+        """The cursor and the start of the range in the plan, while another text is shown here."""
         self._places: Sequence[range] = ()
 
     @property
     def chosen(self) -> range:
-        """Return the lines of the plan that are under the cursor, or in the range; none without a cursor."""
+        """Return the numbers of the plan's lines under the cursor, or in the range; empty without a cursor."""
         places = [self._places[at] for at in self._rows if at < len(self._places) and self._places[at]]
         return range(places[0].start, places[-1].stop) if places else range(0)
 
     @property
     def turns(self) -> str | None:
-        """Return what the key of a step does at the cursor."""
+        """Return what the key `plan.step` does at the cursor; None if it does nothing."""
         is_on_plan = self._at is not None and self._at < len(self._places) and bool(self._places[self._at])
         return self._review.next_verdict(self.chosen) if is_on_plan else None
 
@@ -144,7 +144,7 @@ class PlanText(LineView):
         return range(ends[0], ends[1] + 1)
 
     def mark(self, places: Sequence[range]) -> None:
-        """Set which lines of the plan stand in which row; none for another text. The cursor stays on its line."""
+        """Set the lines of the plan for each row; empty for another text. The cursor stays on its line."""
         before, self._places = self._places, places
         if self._away is not None and any(places):
             (self._at, self._from), self._away = self._away, None
@@ -160,7 +160,7 @@ class PlanText(LineView):
         self._review.cursor_moved()
 
     def _follow(self, row: int, before: Sequence[range]) -> int:
-        """Return the row where the line now stands that stood in this one."""
+        """Return the row to which the line of a row has moved; `before` are the places of the rows before."""
         line = before[row].start if row < len(before) and before[row] else 0
         same = next((at for at, place in enumerate(self._places) if line and place and line in place), row)
         first = next((at for at, place in enumerate(before) if line and place and line in place), row)
@@ -184,7 +184,7 @@ class PlanText(LineView):
         self._move(rows)
 
     def action_more(self, rows: int) -> None:
-        """Move the cursor, and keep what was under it in the range."""
+        """Move the cursor, and extend the range to it."""
         if self._at is not None and self._from is None:
             self._from = self._at
         if self._at is None or self._on_plan(self._at + rows) != self._at:
@@ -215,11 +215,11 @@ class PlanText(LineView):
         self._review.cursor_moved()
 
     def _lines_in(self, rows: Iterable[int]) -> list[int]:
-        """Return the rows in which lines of the plan stand."""
+        """Return those of `rows` that show lines of the plan."""
         return [at for at in rows if 0 <= at < len(self._places) and self._places[at]]
 
     def _on_plan(self, row: int) -> int:
-        """Return the row of the plan that is nearest to a row."""
+        """Return the nearest row that shows lines of the plan."""
         return min(self._lines_in(range(len(self._places))), key=lambda at: abs(at - row), default=row)
 
     def _scroll(self, rows: int) -> None:
@@ -232,7 +232,7 @@ class PlanText(LineView):
             self._review.cursor_moved()
 
     def action_note(self, by: int) -> None:
-        """Go to the next line with a note on it, or with -1 to the one before."""
+        """Move to the next line that has a note; with -1 to the one before."""
         at, before = self._at if self._at is not None else self.scroll_offset.y - by, range(0)
         rows, noted = list[int](), {*self._review.noted_lines}
         for row, place in enumerate(self._places):
@@ -257,7 +257,7 @@ class PlanText(LineView):
 
 
 class ReviewScreen(BaseScreen):
-    """A plan (or a single tool call) that waits for a yes or a no."""
+    """The page of a plan, a single tool call or a finished task that waits for approval."""
 
     CSS_PATH = "plan_screen.tcss"
     AUTO_FOCUS = "#plan"
@@ -271,26 +271,26 @@ class ReviewScreen(BaseScreen):
         # It only stands there whole, so that there is nothing to scroll.
         self._impact.can_focus = False
         self._carried = carry_over_notes(request, carried, context.drafts)
-        """The number of notes on versions before that were not sent."""
+        """The number of unsent notes that were moved here from earlier versions."""
         self._editing = False
         self._comparing = False
         self._choosing = False
-        """True while the terms are shown in the place of the plan."""
+        """True while the terms are shown in place of the plan."""
         self._other_place = 0
-        """The scroll position of the plan while revisions are compared, and the other way round."""
+        """The scroll position of the text that is not shown: the plan, or the comparison."""
         self._asked = ReadText(context, self._plan)
-        """The text that is asked about. The comparison of two revisions is shown in the same pane."""
+        """The text of the request. The comparison of two revisions is shown in the same pane."""
         self._compared = ReadText(context, self._plan)
         self._beside = ReadText(context, self._impact)
-        """The facts that are not in the text of what is asked, because they stand beside it."""
+        """The facts beside the text."""
         self._is_apart = False
-        """True while the text of what is asked is without the facts, so that these must be read, too."""
+        """True while the facts are beside the text and not in it, so that both must be read."""
         self._was_read = False
         self.texts = (self._asked, self._beside, self._compared)
         self._numbers = False
-        """True once a note was begun: then the lines of the plan are numbered."""
+        """True once the user began a note: the lines of the plan are then numbered."""
         self._rule_for: rules.RuleFor = "agent"
-        """For which agents the rule is that is offered: at first for as few as possible."""
+        """For which agents the offered rule is: at first for the agent alone."""
         self.editor = PlanEditor(context, request)
         self.terms = TermsList(context, request)
         self.feedback = Feedback(context, request.id, self._leave_feedback)
@@ -348,12 +348,12 @@ class ReviewScreen(BaseScreen):
 
     @property
     def keys_in_body(self) -> Sequence[str]:
-        """Return the keys that stand below the meter, and not in the footer."""
+        """Return the ids of the keys that are shown below the meter, and not in the footer."""
         return _ANSWERS if self._has_meter else ()
 
     @property
     def filled_key(self) -> str:
-        """Return the key that is filled: that of a yes, once all of what is asked was on the screen."""
+        """Return the id of the key that approves, once all of the request was on the screen; empty before."""
         return "request.approve" if self._is_read else ""
 
     @property
@@ -367,19 +367,19 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _scope(self) -> str | None:
-        """Return the scope of the rule that is offered; None if none is."""
+        """Return the scope of the rule that is offered; None if no rule is offered."""
         return rules.scope_of(self.page.seen)
 
     @property
     def _before(self) -> Request | None:
-        """Return the revision before."""
+        """Return the revision before this one; None if it is the first."""
         return next(versions_before(self.page.seen, self.context.view.asked), None)
 
     @property
     def _pair(self) -> tuple[Request, Request] | None:
         """Return the revisions to compare: this one with its replacement, else with the one that it replaced.
 
-        A plan that was edited and approved is compared with itself as it was submitted.
+        A plan that was edited and approved is compared with the plan as submitted. None if there is nothing to compare.
         """
         if (shown := self._shown).edited is not None:
             return shown.replace(edited=None), shown
@@ -389,7 +389,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def copied(self) -> str:
-        """Return the text to copy: the difference while revisions are compared, else what is asked, as it is shown."""
+        """Return the text to copy: the difference while revisions are compared, else the request as it is shown."""
         if self._comparing:
             return self._plan.copied
         return self._shown.plan if self._is_plan else super().copied
@@ -417,7 +417,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _touches(self) -> FileActivity | None:
-        """Return the files that agents read and changed; None while that is not known yet."""
+        """Return the file accesses of the agents; None while they are not read."""
         return self.context.snapshot.get(TouchedFiles())
 
     def paint(self, snapshot: Snapshot) -> None:
@@ -449,10 +449,10 @@ class ReviewScreen(BaseScreen):
             self._show_progress()
 
     def _show_beside(self) -> bool:
-        """Show the facts beside the text if they fit there as a whole; return whether they do.
+        """Show the facts beside the text if all of them fit there; return True if they do.
 
-        One that had to be scrolled, or that another pane hides, would not be seen before a yes: such facts stand at the
-        top of the text.
+        Facts that had to be scrolled, or that another pane hides, might not be seen before an approval: they are then
+        at the top of the text.
         """
         passages: list[Passage] = []
         if self._is_plan and self.size.width >= _BESIDE_FROM:
@@ -484,7 +484,7 @@ class ReviewScreen(BaseScreen):
         return fits
 
     def _context_facts(self) -> Iterator[Line]:
-        """Yield what the agent used so far, and what it may do with a yes."""
+        """Yield what the agent has used so far, and what it may do after an approval."""
         agent = self.context.view.agent(self.page.seen.from_)
         if agent is None or self.page.outcome:
             return
@@ -512,7 +512,7 @@ class ReviewScreen(BaseScreen):
             yield (Span(f"{'A YES':<{LABEL}}", "dim"), say(lets))
 
     def _terms_lines(self) -> list[Line]:
-        """Return the terms that are chosen, or with which the plan was approved."""
+        """Return the chosen terms, or those with which the plan was approved."""
         decided = next((each for each in self.context.view.asked if each.id == self.page.seen.id), None)
         over = self.page.outcome and decided is not None
         terms = decided.terms if over and decided is not None else self.terms.terms
@@ -533,7 +533,7 @@ class ReviewScreen(BaseScreen):
         return [*lines, *((Span(f"{'GONE':<{LABEL}}", "warning bold"), say(each, "warning")) for each in gone)]
 
     def _answer_before(self) -> list[Line]:
-        """Return what was answered to the revision before, to compare this one with."""
+        """Return the answer to the revision before, to compare it with this one; empty without one."""
         before = self._before
         if before is None or not before.feedback or before.decided_by is None:
             return []
@@ -545,14 +545,20 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _deviations(self) -> Deviations | None:
-        """Return the calls that this plan does not name, or while it waits, that the plan before does not name."""
+        """Return the calls that this plan does not name; while it waits, those that the plan before does not name.
+
+        None if there are none.
+        """
         agent = self.context.view.agent(self.page.seen.from_)
         found = agent.status.deviations if agent is not None and self._is_plan else None
         known = found is not None and (found.plan == self.page.seen.id or not self.page.outcome)
         return found if known else None
 
     def _impact_facts(self, *, lists: bool = False) -> list[Line]:
-        """Return what it touches, one line each; the whole lists are below the plan, or with `lists` below these."""
+        """Return facts about what the request touches, one line each.
+
+        With `lists`, the lists are shown with these facts.
+        """
         found = plan_impact_lines(self.page.seen, self._touches, self.context.now, lists=lists)
         found += overlap_lines(self.page.seen, self.context.view)
         if self._deviations is not None:
@@ -577,9 +583,9 @@ class ReviewScreen(BaseScreen):
         return agent.type if agent is not None else ""
 
     def _whole(self, width: int) -> Iterator[Passage]:
-        """Yield the text of what is asked.
+        """Yield the text of the request.
 
-        The facts, if they do not stand beside it, are at its top: they scroll away, so that the text gets most of the
+        The facts, unless they are beside it, are at its top: they scroll away, so that the text gets most of the
         screen.
         """
         over = bool(self.page.outcome)
@@ -671,7 +677,7 @@ class ReviewScreen(BaseScreen):
             self.paint_keys_soon()
 
     def _show_mode(self) -> None:
-        """Plan, editor and feedback box, as they are used now."""
+        """Show plan, terms or editor, and the feedback, as they are used now."""
         self.panes.unzoom()
         self._plan.set_class(self._editing or self._choosing, "-hidden")
         self.terms.set_class(not self._choosing, "-hidden")
@@ -704,7 +710,7 @@ class ReviewScreen(BaseScreen):
         return self._why_no_answer(selection) if self._is_plan else _NO_PLAN
 
     def _choose_terms(self) -> None:
-        """Show the terms in the place of the plan, and the other way round."""
+        """Show the terms in place of the plan, or the plan again."""
         if self._choosing:
             self._read_on()
             return
@@ -737,7 +743,7 @@ class ReviewScreen(BaseScreen):
         return "edit→send back" if self.context.view.attached else None
 
     def _holds_back(self, key: str) -> bool:
-        """Return True if part of what is asked is unread, so that the key does not act yet; show what is unread."""
+        """Return True if part of the request is unread, so that the key does not act yet; then show that part."""
         text = self._asked
         if self._is_apart and (self._beside.unread or (self._beside.hides and not (text.unread or text.hides))):
             text = self._beside
@@ -761,7 +767,7 @@ class ReviewScreen(BaseScreen):
         self._answer("request.rule", "approving", approve)
 
     def _widen_rule(self) -> None:
-        """Offer the rule for the next larger group of agents, after all of them for this agent again."""
+        """Offer the rule for the next larger group of agents; after all agents, for this agent again."""
         known: list[rules.RuleFor] = ["agent", "type", "all"] if self._agent_type else ["agent", "all"]
         self._rule_for = known[(known.index(self._rule_for) + 1) % len(known)]
         self.context.say(f"{self.context.key('request.rule')} would say yes to {self._covers()}")
@@ -771,7 +777,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _approved(self) -> Request | None:
-        """Return the plan as it was approved, with its terms; None while it is not."""
+        """Return the plan as it was approved, with its terms; None if it is not approved."""
         if not (self._is_plan and self.page.outcome):
             return None
         seen = self.page.seen
@@ -780,7 +786,7 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _shown(self) -> Request:
-        """Return what is asked, a plan with the text that it was approved with, if that was edited."""
+        """Return the request that is shown: a plan that was edited and approved with its edited text."""
         approved = self._approved
         return self.page.seen if approved is None or approved.edited is None else approved
 
@@ -789,7 +795,7 @@ class ReviewScreen(BaseScreen):
         return step_lines(self._shown.plan) if self._is_plan else {}
 
     def _steps_in(self, lines: range) -> list[int]:
-        """Return the steps to which lines of the plan belong; of an approved plan, those that it holds."""
+        """Return the steps to which lines of the plan belong; of an approved plan, only held steps."""
         approved = self._approved
         held = approved.terms.hold if approved is not None and approved.terms is not None else []
         return [
@@ -799,7 +805,7 @@ class ReviewScreen(BaseScreen):
         ]
 
     def next_verdict(self, lines: range) -> str | None:
-        """Return what the key of a step would do to these lines of the plan; None if it would do nothing."""
+        """Return the label of the key `plan.step` for these lines of the plan; None if it does nothing."""
         steps = self._steps_in(lines)
         if not steps or self._forbidden(BY_ID["request.terms"]):
             return None
@@ -812,7 +818,7 @@ class ReviewScreen(BaseScreen):
         return f"{VERDICTS[next_verdict(self.terms.terms.verdict(steps[0]))].key}{many}"
 
     def turn_steps(self, lines: range) -> None:
-        """Do what the key of a step does to these lines of the plan."""
+        """Give the steps in these lines of the plan the next verdict; of an approved plan, release them."""
         steps = self._steps_in(lines)
         if (approved := self._approved) is not None:
             which = agent_types.name_steps(steps)
@@ -824,7 +830,7 @@ class ReviewScreen(BaseScreen):
         self.cursor_moved()
 
     def cursor_moved(self) -> None:
-        """Show the keys for the line under the cursor of the plan."""
+        """Update the keys after the cursor of the plan moved."""
         self.refresh_bindings()
         self.refresh_soon()
 
@@ -835,18 +841,21 @@ class ReviewScreen(BaseScreen):
 
     @property
     def _notes(self) -> list[NewNote]:
-        """Return the notes on lines of the plan that were not sent."""
+        """Return the unsent notes on lines of the plan."""
         return notes_on_plan(self.page.seen.id, self.context.drafts)
 
     @property
     def noted_lines(self) -> list[int]:
-        """Return the lines below which notes stand."""
+        """Return the numbers of the lines below which notes are shown."""
         request = self._shown
         sent = [*request.earlier_notes, *request.notes] if self._is_plan else []
         return [*(note.end for note in sent if note.line), *(note.end for note in self._notes)]
 
     def _notes_line(self) -> list[Line]:
-        """Return what became of the notes on the versions before: first those that the agent did not answer."""
+        """Return what happened to the notes on earlier versions, in one line; empty if there were none.
+
+        Notes that the agent did not answer come first.
+        """
         notes = self._shown.earlier_notes if self._is_plan else []
         count = Counter(note.state for note in notes)
         unanswered = ", ".join(note.id for note in notes if note.state == "open")
@@ -870,7 +879,7 @@ class ReviewScreen(BaseScreen):
         return note_on(self.page.seen.id, _note_in(text))
 
     def _write_note(self) -> None:
-        """Ask for a note on lines of the plan; it is a draft from the first letter on."""
+        """Ask for a note on lines of the plan. It is a draft from the first letter on."""
         self._numbers = True
         # The lines under the cursor, as a note begins, with the note that they have; empty without a cursor.
         chosen = self._plan.chosen
@@ -959,7 +968,10 @@ class ReviewScreen(BaseScreen):
         edit: bool = False,
         notes: Sequence[NewNote] = (),
     ) -> None:
-        """Give an answer in a thread; whether it is a `no`, and whether the `edit` of the plan and `notes` go along."""
+        """Run the `command` that answers in a thread, and then drop the drafts that it sent.
+
+        `key` is the id of the key. `no` says that it is a refusal, `edit` that it sends the edited plan.
+        """
 
         def forget_drafts(worked: bool, says: str) -> None:  # noqa: ARG001, FBT001
             if not worked:
@@ -977,7 +989,7 @@ class ReviewScreen(BaseScreen):
         self.context.do(doing, command, self.page.answered, settle=forget_drafts, undone=undone, key=key)
 
     def _approve(self, key: str, edited: str | None = None) -> None:
-        """Approve what is asked as it is shown, or as it was `edited`."""
+        """Approve the request as it is shown, or a plan as it was `edited`."""
         # Claude Code takes an edit as feedback, which is no yes.
         is_yes = edited is None or self.context.view.attached is None
         if is_yes and self._holds_back(key):
@@ -1008,7 +1020,7 @@ class ReviewScreen(BaseScreen):
         self._plan.focus()
 
     def _leave_feedback(self) -> None:
-        """Back to what it was written beside: the plan, or the edit of it."""
+        """Return from the feedback to the plan, or to the editor."""
         if not self._editing:
             self._read_on()
             return

@@ -1,4 +1,4 @@
-"""Answering a question: one of the choices, or in words of one's own."""
+"""The page to answer a question: with one of the choices, or in the user's own words."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -27,20 +27,20 @@ from crewboard_tui.widgets.reading import Passage, ReadText, named
 _ABOUT_PLANS = (
     "request.approve", "request.rule", "request.deny", "request.edit", "request.compare", "request.ask_back",
 )  # fmt: skip
-"""Keys of the other requests."""
+"""Keys that work on the pages of other requests only."""
 
 _IN_OWN_WORDS = "a question waits for an answer, not for a yes"
 """The reason why these keys do nothing."""
 
 _IN_WORDS = "words"
-"""The row of the choices that becomes the line for words of one's own."""
+"""The key of the row that becomes the input for the user's own words."""
 
 _STEPS = 5
-"""Steps of the agent before its question."""
+"""The number of the agent's last steps before its question that are shown."""
 
 
 class QuestionScreen(BaseScreen):
-    """A question of an agent, which waits for the answer."""
+    """The page of an agent's question."""
 
     CSS_PATH = "question_screen.tcss"
 
@@ -101,14 +101,14 @@ class QuestionScreen(BaseScreen):
 
     @property
     def _kept(self) -> str:
-        """Words that were written and not sent."""
+        """Return an answer in the user's own words that was not sent; empty if there is none."""
         return self.context.drafts.get(self.page.seen.id, "").strip()
 
     def on_mount(self) -> None:
         self._rest()
 
     def _rest(self) -> None:
-        """Give the keys to the page: a key that is meant for it must not be taken for an answer."""
+        """Move the focus from the input to the page, so that a key for the page is not typed into an answer."""
         (self._choices if self.options else self._question).focus()
 
     def paint(self, snapshot: Snapshot) -> None:
@@ -143,7 +143,7 @@ class QuestionScreen(BaseScreen):
         why.show(lines or [(Span("nothing in its journal before it asked", "dim"),)])
 
     def _whole(self, width: int, room: int, rows: int) -> Iterator[Passage]:
-        """Yield the question, and all choices if `rows` rows of `room` cells do not show them all, or hide a key."""
+        """Yield the question, and all choices, unless `rows` rows of `room` cells show them in full and unredacted."""
         request = self.page.seen
         lines = markdown_lines(str(request.payload.get("question", "")), width)
         # The first paragraph in bold: the rest explains it.
@@ -236,7 +236,7 @@ class QuestionScreen(BaseScreen):
 
 
 class Choices(LineList):
-    """The offered answers: Enter gives the one under the cursor."""
+    """The offered answers; Enter answers with the one under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("choices")]
 
