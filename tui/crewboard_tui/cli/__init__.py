@@ -10,7 +10,7 @@ from types import FrameType
 
 # The signature of a signal handler.
 def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    """Exit with the code that a shell reports for a signal, after running all clean-up."""
+    """Run all clean-up and exit with the code that a shell reports for the signal."""
     raise SystemExit(128 + number)
 
 
@@ -35,11 +35,11 @@ def never_fail_to_print() -> None:
 
 
 _BOARDS = {(): False, ("board",): False, ("--read-only",): True, ("board", "--read-only"): True}
-"""The arguments with which the dashboard opens without the command tree, and if it is read-only."""
+"""The arguments that open the dashboard without the command tree, with True if it is read-only."""
 
 
 def _open_board(*, read_only: bool) -> int:
-    """Open the dashboard as the command tree would do it: building that takes a twentieth of a start."""
+    """Open the dashboard without the command tree, which takes a twentieth of a start; return the exit code."""
     from crewboard_tui import bundle
 
     bundle.begin()

@@ -1,4 +1,4 @@
-"""The commands that answer what needs the user: a need or a request."""
+"""The commands that answer a need or a request, for output and hints."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _RAISES: dict[Limit, str] = {
     "budget": "budget {agent} AMOUNT",
     "team_budget": "budget AMOUNT",
 }
-"""The command that raises a limit and continues the assignment."""
+"""The commands that raise a limit and continue the assignment."""
 
 _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
     "death": (("resume", "resume {agent}"), ("acknowledge", "ack {agent}")),
@@ -72,23 +72,23 @@ _ANSWERS: dict[NeedKind, tuple[tuple[str, str], ...]] = {
 
 
 def hides_key(request: Request) -> bool:
-    """Return True if something in a request is hidden where it is shown, because it looks like a key."""
+    """Return True if something in a request is redacted where it is shown, because it looks like a secret."""
     shown = [request.payload, request.edited]
     return bool(redaction.redact_values(shown) != shown)
 
 
 def reveals(request: Request) -> str:
-    """Return the command that shows a request with its keys, and then how to approve it."""
+    """Return the command that shows a request with nothing redacted, and how to approve it."""
     return f"plan {request.id} --reveal" if request.type == "plan_approval" else "requests --reveal"
 
 
 def digest(request: Request) -> str:
-    """Return what `--sha256` names in a yes to a request as it is shown now, keys hidden or revealed."""
+    """Return the value of `--sha256` that approves a request as it is shown now, with its secrets redacted or not."""
     return (revealed_sha256(request.sha256) if hides_key(request) else request.sha256)[:SHA256_DIGITS]
 
 
 def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str]]:
-    """Yield each possible answer to a need or request, with the command that gives it."""
+    """Yield each possible answer to a need or a request: what it does, and the command that gives it."""
     if need.answered_in is not None:
         yield "answer it", "answer in Claude Code's own terminal"
         return
@@ -117,7 +117,7 @@ def answers(need: Need | Request, typed: CommandLine) -> Iterator[tuple[str, str
 
 
 def _known(need: Need) -> tuple[tuple[str, str], ...]:
-    """Return the answers to a need, with what they are about left open."""
+    """Return the answers to a need, with placeholders such as `{agent}` in the commands."""
     known = _ANSWERS[need.kind]
     if need.host is not None or need.kind == "no_host":
         ways = ways_to_begin(need)
@@ -146,7 +146,7 @@ def _known(need: Need) -> tuple[tuple[str, str], ...]:
 
 
 def _about_failure(need: Need) -> tuple[tuple[str, str], ...]:
-    """Return the answers to a failure of an agent or the supervisor, or to a task that its agent left."""
+    """Return the answers to a failure of an agent or the supervisor, or to a task that an agent left unreported."""
     if need.code == ExitCode.TRY_LATER:
         return (("replace it", "supervisor --restart"),)
     if need.code == ExitCode.INTERNAL:

@@ -17,7 +17,7 @@ from crewboard.store.layout import team_directories
 from crewboard_tui.cli.common import Session, note, say, table
 
 POLL = 0.5
-"""Seconds between two looks whether a mirrored team has ended."""
+"""Seconds between two checks whether a mirrored team has ended."""
 
 
 @click.command()
@@ -47,11 +47,11 @@ def attach(session: Session, team: str | None, action: str | None, letters: bool
 
 
 def choose(session: Session, name: str | None) -> attach_teams.FoundTeam:
-    """Return the team called `name`, else the only one that works in the workspace; else list all, and end.
+    """Return the team called `name`, else the only one that works in the workspace; else list all, and exit.
 
     Raises:
         UsageError: There is no team of that name.
-        TryLaterError: There is none at all.
+        TryLaterError: There is no team at all.
     """
     config = places.config_dir()
     found = attach_teams.find_teams(config)
@@ -75,12 +75,15 @@ def choose(session: Session, name: str | None) -> attach_teams.FoundTeam:
 
 
 def is_inside(folder: str, root: Path) -> bool:
-    """Return True if a folder is a workspace or lies in it."""
+    """Return True if a folder is the workspace or lies in it."""
     return bool(folder) and Path(folder).resolve().is_relative_to(root)
 
 
 def follow(session: Session, found: attach_teams.FoundTeam, letters: bool | None) -> None:
-    """Mirror a team in the foreground until it ends."""
+    """Mirror a team in the foreground until it ends.
+
+    `letters` allows or forbids to write to its agents; None: as before.
+    """
     elsewhere = session.root_option is None and not is_inside(found.cwd, session.root)
     root = Path(found.cwd) if elsewhere and Path(found.cwd).is_dir() else session.root
     directory = attach_teams.attach(root, found, time.time())
@@ -105,7 +108,7 @@ def follow(session: Session, found: attach_teams.FoundTeam, letters: bool | None
 
 
 def project_of(session: Session) -> Path:
-    """Return where the sessions of the attached team of the workspace are started; the root if there is none."""
+    """Return the folder in which the sessions of the workspace's attached team start; the root if there is none."""
     # A team that came with a repository must not name another project.
     for team in (each for each in team_directories(session.root) if not each.is_foreign()):
         attached = roster.load(team).attached if roster.is_attached(team) else None
@@ -115,7 +118,7 @@ def project_of(session: Session) -> Path:
 
 
 def change_hooks(project: Path, action: str) -> None:
-    """Add or remove the hooks of a project, and say what holds from now on."""
+    """Add or remove the hooks of a project, and say what is true from now on."""
     path = project / install.SETTINGS
     if action == "install":
         changed = install.install(project)

@@ -65,7 +65,7 @@ def demo(headless: bool, plain_glyphs: bool, theme: str | None) -> None:
 
 
 SHORTEST_TOKEN = 16
-"""Characters of a token that the user sets: fewer can be guessed over a network."""
+"""The least characters of a token that the user sets: a shorter one can be guessed over a network."""
 
 
 @click.command()
@@ -119,7 +119,7 @@ _SAYS: dict[NeedKind, str] = {"plan": "submits a ", "stuck": "is stuck: ", "loop
 
 
 def follow(team: Team) -> None:
-    """Print the open needs, then each new and each settled one, until stdout is closed."""
+    """Print the open needs, then each need that is new or settled, until stdout is closed."""
     from crewboard_tui.cli.watching import hints
 
     directory, typed = team.directory, CommandLine.of(team)
@@ -146,7 +146,7 @@ def news(view: TeamView, arrivals: NeedsDiff, typed: CommandLine, operator: str 
 
 
 def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
-    """Describe a need: since when, what it blocks, and the commands that answer it."""
+    """Return a sentence about a need: since when, what it blocks, and the commands that answer it."""
     from crewboard_tui.cli.answers import answers
 
     waiting = waiting_behind(view, need)
@@ -172,7 +172,7 @@ def sentence(need: Need, view: TeamView, typed: CommandLine) -> str:
 
 
 def settled(need: Need, view: TeamView, operator: str) -> str:
-    """Describe to the user `operator` what became of a need that is settled."""
+    """Return a sentence that says how a need was settled, for the user `operator`."""
     request = next((each for each in view.asked if each.id == need.request_id), None)
     by = f" by {display_decider(request, operator)}" if request and request.decided_by else ""
     how = f"{describe_status(request)}{by}" if request else _recovery(need, view)
@@ -180,7 +180,7 @@ def settled(need: Need, view: TeamView, operator: str) -> str:
 
 
 def is_closed() -> bool:
-    """Return True if the reader of stdout is gone. While there is no news, no write would fail and show that."""
+    """Return True if the reader of stdout is gone. Without news, no write would fail and show that."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))

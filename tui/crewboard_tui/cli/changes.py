@@ -1,4 +1,4 @@
-"""The commands about the worktrees of agents: what changed, and how it comes into the user's branch."""
+"""The commands about the work of agents in worktrees: show, merge, undo, discard, and list what is left."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ _LAST = "last"
 _LETTERS = {"added": "A", "modified": "M", "deleted": "D", "renamed": "R", "type": "T"}
 
 _LONGEST_CHECK = 12
-"""Columns for the command of a check in a table at most."""
+"""The most columns for the command of a check in a table."""
 
 
 @click.command()
@@ -103,7 +103,10 @@ _REFUSED = """\
 
 
 def _say_patches(patches: list[str], reveals: str) -> None:
-    """Print diffs as one patch. Make it unusable if something is hidden in it, which the command `reveals` shows."""
+    """Print diffs as one patch.
+
+    If secrets are hidden in it, make the patch unusable; the command `reveals` shows them.
+    """
     hiding = sum(len(redaction.hidden_lines(each)) for each in patches) if not is_revealing() else 0
     if hiding:
         say(_REFUSED.format(f"{counted(hiding, 'line')} {'is' if hiding == 1 else 'are'}"))
@@ -121,7 +124,10 @@ def _say_patches(patches: list[str], reveals: str) -> None:
 
 
 def _shown(team: Team, work: "Changes", where: str = "", question: str = "") -> common.Shown:
-    """Return what a yes to the work of an agent is bound to."""
+    """Return the work of an agent as the thing that a yes is bound to.
+
+    `where` is added to how to look at it, `question` is asked on a terminal.
+    """
     look = f"look at it with `{command_for(team, f'changes {work.agent} --diff')}`{where}"
 
     def lines() -> Iterator[str]:
@@ -134,7 +140,7 @@ def _shown(team: Team, work: "Changes", where: str = "", question: str = "") -> 
 
 
 def _note_yes(seen: common.Shown, merges: str) -> None:
-    """Name the command that merges exactly the work that was shown, or that shows what is hidden in it."""
+    """Name the command that merges exactly the work that was shown, or shows it first if secrets are hidden in it."""
     is_shown = is_revealing() or not seen.hides
     note(f"`{seen.yes(merges)}` {'merges exactly this' if is_shown else 'shows it first, then merges it'}")
 
@@ -146,7 +152,7 @@ def _no_worktree(team: Team) -> str:
 
 
 def _read(team: Team, name: str | None) -> "list[Changes]":
-    """Return the changes of one agent or of all, as they are now. What cannot be read is as of the last snapshot."""
+    """Return the changes of one agent or of all, as they are now. If a snapshot fails, they are as of the last one."""
     if name is not None:
         commands_changes.require_worktree(team, name)
     with team.directory.store.glance():
@@ -166,7 +172,7 @@ def _read(team: Team, name: str | None) -> "list[Changes]":
 
 
 def recover(team: Team) -> None:
-    """Finish or take back a merge or undo that was killed, and say so."""
+    """Finish or take back a merge or undo whose process was killed, and say so."""
     try:
         if commands_changes.recover(team):
             note("a merge or undo was interrupted; it is finished or taken back now")
@@ -188,7 +194,7 @@ def _state(each: "Changes") -> str:
 
 
 def _say_files(each: "Changes") -> None:
-    """List the files of one agent, what the changes are based on, and the state of its last check."""
+    """Print the files of one agent's work, how far its base is behind, and the state of its last check."""
     behind = f" · base {each.behind} behind" if each.behind else ""
     checked = f" · {safe_line(describe_check(each.check))}" if each.check is not None else ""
     say(cut(f"{each.agent} · +{each.added} -{each.removed} · merges: {_state(each)}{behind}{checked}", columns()))
@@ -204,20 +210,20 @@ def _say_files(each: "Changes") -> None:
 
 
 def _note_what_runs(found: "list[Changes]") -> None:
-    """Say which of the changed files the user's hooks, build or CI run: a merge or a push may be enough for that."""
+    """Print which changed files the user's hooks, build or CI run: a merge or a push may be enough to run them."""
     for each in found:
         if runs := each.run_by_user:
             note(safe_line(f"{each.agent} changed what runs on your machine or in your CI: {as_run(', '.join(runs))}"))
 
 
 def _note_review(each: "Changes") -> None:
-    """Say who reviewed the work, and whether it is still what the reviewer saw."""
+    """Print who reviewed the work, and whether it is still what the reviewer saw."""
     if each.review is not None:
         note(safe_line(f"{each.agent}: {commands_changes.describe_review(each.review)}"))
 
 
 def _note_missing(each: "Changes") -> None:
-    """Say what a snapshot could not take in."""
+    """Print which paths a snapshot could not take in."""
     for missing in each.missing:
         note(safe_line(f"{each.agent}: not taken in: {missing}"))
 
@@ -298,7 +304,7 @@ def merge(
     team = session.team
 
     def accept(branch: str | None) -> str:
-        """Return the command that merges into this branch, whatever is checked out by then; None: what is."""
+        """Return the command that merges as asked, into `branch`; None means the branch that is checked out by then."""
         chosen = {f"--{how}": how != "squash", "--pr": pr, "--now": now, "--unchecked": unchecked}
         options = common.as_options({**chosen, "--message": message, "--into": branch})
         return as_run(command_for(team, shlex.join(["merge", name, *options])))
@@ -360,7 +366,7 @@ def _nothing_to_merge(team: Team, name: str) -> str:
 
 
 def _tell_merged(session: Session, name: str, done: "Merge | None", accept: Callable[[str | None], str] | None) -> None:
-    """Print what was merged, or would be with the command that `accept` returns for a branch."""
+    """Print what was merged, or, with `accept`, what would be: it returns the command that merges into a branch."""
     team, dry_run = session.team, accept is not None
     if session.as_json:
         more = {"dry_run": dry_run, "keys": _places(done.keys), "sha256": done.changes.sha256} if done else {}
@@ -386,13 +392,13 @@ def _tell_merged(session: Session, name: str, done: "Merge | None", accept: Call
 
 
 def _places(keys: "Iterable[KeyLine]") -> list[dict[str, Any]]:
-    """Return as JSON where lines with keys are, without what they hold."""
+    """Return the places of lines with secrets, as JSON, without their text."""
     return [{"path": each.path, "line": each.line} for each in keys]
 
 
 @contextlib.contextmanager
 def _resolve_hint(team: Team, name: str, *, unchecked: bool) -> Iterator[None]:
-    """Name the command that asks the agent to resolve conflicts, if a merge is refused because of them."""
+    """Add the command that asks the agent to resolve conflicts to the error if a merge is refused because of them."""
     try:
         yield
     except BadDataError as error:
@@ -493,7 +499,7 @@ def _branch(made: Acceptance) -> str:
 
 
 def _named(made: Acceptance) -> str | None:
-    """Return the name of the branch of a merge; None where none was checked out."""
+    """Return the name of a merge's branch; None if no branch was checked out."""
     return None if made.ref == "HEAD" else made.ref.removeprefix("refs/heads/")
 
 

@@ -1,4 +1,4 @@
-"""Shared parts of the commands: global options, arguments, the group that imports a command when it runs, printing.
+"""What the commands share: global options, arguments, the group that imports a command when it runs, printing.
 
 Data goes to stdout, as text or JSON; progress goes to stderr.
 
@@ -61,7 +61,7 @@ board = options(
     theme_option,
     click.option("--read-only", is_flag=True, help="Read-only: no key changes anything."),
 )
-"""Adds the dashboard's options, which also apply when no command is named."""
+"""Adds the dashboard's options, which also apply when no command is named, to a command."""
 
 _MOST_DIGITS = 10
 
@@ -72,12 +72,20 @@ def text(value: str) -> str:
 
 
 def ids(value: str) -> list[int]:
-    """Parse task ids separated by commas."""
+    """Parse task ids separated by commas; an empty text gives none.
+
+    Raises:
+        click.BadParameter: One of them is not a task id.
+    """
     return [task_id(part.strip()) for part in value.split(",") if part.strip()]
 
 
 def task_id(value: str) -> int:
-    """Parse the id of a task."""
+    """Parse the id of a task.
+
+    Raises:
+        click.BadParameter: It is not a number from 1 on.
+    """
     number = int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else 0
     if number < 1:
         raise click.BadParameter(f"{value!r} is not a task id; `crewboard tasks` lists them")
@@ -85,7 +93,11 @@ def task_id(value: str) -> int:
 
 
 def seconds(value: str) -> float:
-    """Parse a number of seconds; infinity is allowed."""
+    """Parse a number of seconds; infinity is allowed.
+
+    Raises:
+        click.BadParameter: It is not a number, or below 0.
+    """
     try:
         number = float(value)
     except ValueError:
@@ -100,7 +112,7 @@ def read_text(path: str) -> str:
     """Return the text of a file; `-` is standard input.
 
     Raises:
-        UsageError: There is no such file.
+        UsageError: There is no such file, or it is a directory.
         BadDataError: It is not UTF-8.
     """
     from pathlib import Path
@@ -121,9 +133,9 @@ Completer = Callable[[click.Context, click.Parameter, str], "list[CompletionItem
 
 
 def completer(list_words: Callable[[Session], Iterable[str]], *, separator: str = "") -> Completer:
-    """Return a function by which the shell completes a value from what there is; nothing if that cannot be read.
+    """Return a function by which the shell completes a value to one of the words that `list_words` returns.
 
-    With a `separator`, the last part of the value is completed.
+    It completes nothing if these cannot be read. With a `separator`, the last part of the value is completed.
     """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -263,17 +275,18 @@ _ELSEWHERE = {
     "team show": "status",
     "teams": "team list",
 }
-"""The commands that do the work of some that users look for and that do not exist."""
+"""Commands that users look for and that do not exist, with the commands that do the work."""
 
 
 _LEAST_BEGINNING = 3
-"""Letters of a word that may be meant as the beginning of another one."""
+"""The least letters of a word that may be meant as the beginning of another one."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that was probably meant: one typing error away, else beginning with `word`; None if none.
+    """Return the known word that was probably meant: one typing error away, else one that `word` begins.
 
-    Words that only look alike, as `report` and `export`, are not near: what they do has nothing in common.
+    None if there is none. Words that only look alike, such as `report` and `export`, are not near: what they do has
+    nothing in common.
     """
     bare, names = word.lstrip("-"), list(known)
     begins = [each for each in names if len(bare) >= _LEAST_BEGINNING and each.lstrip("-").startswith(bare)]
@@ -296,9 +309,10 @@ def _shared(word: str, other: str) -> int:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are its own, and those of `sections`: heading → command → `module:name`, first sentence.
+    """A group with its own commands and those of `sections`, which are imported when they run.
 
-    There is the command, or a function that returns it.
+    `sections` has, by heading and command, the place `module:name`, and the first sentence of the help. The name is
+    that of the command, or of a function that returns it, given the command's name.
     """
 
     def __init__(
@@ -310,7 +324,7 @@ class LazyGroup(click.Group):
 
     @property
     def _listed(self) -> dict[str, dict[str, str]]:
-        """Return the headings of the help, with what it says below each about the commands."""
+        """Return the headings of the help, each with its commands and their first sentences."""
         found = {
             heading: {name: summary for name, (_, summary) in section.items()}
             for heading, section in self._sections.items()
@@ -320,7 +334,7 @@ class LazyGroup(click.Group):
 
     @property
     def summaries(self) -> dict[str, str]:
-        """Return what the help says about each command: the first sentence of the command's own help."""
+        """Return the first sentence of each command's help, by command."""
         return {name: summary for section in self._listed.values() for name, summary in section.items()}
 
     # click defines this signature.
@@ -377,12 +391,12 @@ class LazyGroup(click.Group):
 
 
 def as_options(given: Mapping[str, str | bool | None]) -> list[str]:
-    """Return options as words of a command line, without those that were not given."""
+    """Return options as words of a command line, without those that are not set."""
     return [word for name, value in given.items() if value for word in ([name] if value is True else [name, value])]
 
 
 class Session:
-    """The global options of one call, and if its command prints JSON in place of texts.
+    """The global options of one call, the team that they choose, and `as_json`: whether the command prints JSON.
 
     With `reads`, the command only reads, and may be used on a foreign team.
     """
@@ -406,16 +420,16 @@ class Session:
 
     @property
     def given(self) -> list[str]:
-        """Return the options before the command that make another one work on the same team."""
+        """Return the global options with which another command works on the same team, as words."""
         chosen = {"--root": self.root_option, "--team": self.team_option, "--store": self.store_option}
         return as_options({**chosen, "--offline": self.offline})
 
     @property
     def root(self) -> Path:
-        """Return the workspace.
+        """Return the workspace: the root of the team.
 
         Raises:
-            UsageError: The named one is not a directory.
+            UsageError: The directory that was named does not exist.
         """
         from crewboard.store.layout import find_root
 
@@ -426,16 +440,16 @@ class Session:
         """Return where the team is kept; the default team need not exist yet.
 
         Raises:
-            UsageError: The named one does not exist.
+            UsageError: The team that was named does not exist.
         """
         return core.choose_team(self.root, self.team_option)
 
     @cached_property
     def team(self) -> Team:
-        """Return the team. The default team need not exist yet. One in a named database is joined.
+        """Return the team. The default team need not exist yet. With `--store`, the team in that database is joined.
 
         Raises:
-            UsageError: The named one does not exist.
+            UsageError: The team that was named does not exist.
             UntrustedError: It is foreign, and the command does more than read.
         """
         if self.store_option is not None:
@@ -446,7 +460,7 @@ class Session:
         return self.open(self.directory)
 
     def open(self, directory: TeamDirectory) -> Team:
-        """Return the team in a directory, as this command may use it.
+        """Return the team in a directory, in the way in which this command may use it.
 
         Raises:
             UntrustedError: It is foreign, and the command does more than read.
@@ -466,7 +480,7 @@ class Session:
         return core.Team(directory, environment=environment, tell=note, new_settings=begins)
 
     def new_settings(self, root: Path) -> Mapping[str, object]:
-        """Return the settings that a new team in `root` begins with, and report them.
+        """Return the settings that a new team in `root` begins with, and print them, unless the command only reads.
 
         Raises:
             BadDataError: One of them is invalid.
@@ -477,7 +491,10 @@ class Session:
         return dashboard.new_settings(root, (lambda _: None) if self.reads else note)
 
     def tell(self, data: object, *texts: str, empty: str = "") -> None:
-        """Print texts on stdout, or `data` as JSON in place of them. If there are no texts, say `empty` on stderr."""
+        """Print texts on stdout, or with `--json` the `data` in place of them.
+
+        If there are no texts, print `empty` on stderr.
+        """
         if self.as_json:
             say_json(data)
         elif texts or not empty:
@@ -486,7 +503,7 @@ class Session:
             note(empty)
 
     def prepare_new(self) -> None:
-        """Prepare the team for its first agent, if this command has made it."""
+        """Start the supervisor of the team, if this command has made the team."""
         if self._new is not None and self._new.exists():
             prepare(self._new)
 
@@ -501,7 +518,7 @@ def keep_mirrored(team: TeamDirectory) -> None:
 
 
 def prepare(team: TeamDirectory) -> None:
-    """Start the supervisor of a new team in files: its prefork server is ready then before the first agent is hired.
+    """Start the supervisor of a new team in files, so that its prefork server is ready before the first hire.
 
     If that fails, report it and continue. A team in a database may get hosts instead.
     """
@@ -524,7 +541,7 @@ NETWORK = frozenset({
     "fuse.seaweedfs", "fuse.sshfs", "gfs2", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2",
     "smb3", "smbfs",
 })  # fmt: skip
-"""File systems over a network.
+"""The names of network file systems.
 
 A machine that is cut off there loses its locks without being told, and may write later; appending is not atomic on
 most of them.
@@ -533,7 +550,7 @@ most of them.
 OF_THE_HOST = frozenset({
     "9p", "fakeowner", "fuse.grpcfuse", "fuse.osxfs", "fuse.vmhgfs-fuse", "prl_fs", "vboxsf", "virtiofs", "vmhgfs",
 })  # fmt: skip
-"""Folders that a virtual machine or container is given by the machine that it runs on.
+"""The names of file systems that give a virtual machine or a container a folder of the machine that it runs on.
 
 Locks hold between the processes inside, which cannot be cut off from their disk, but changes made outside cause no
 events.
@@ -546,7 +563,7 @@ OFF_NETWORK = (
 
 
 def on_network(team: TeamDirectory, kind: str) -> str:
-    """Return what is wrong with a team in files on a network file system."""
+    """Return a warning about a team in files on the network file system `kind`."""
     return (
         f"{team.root} is on {kind}: a machine that is cut off loses its locks there and may write later, so that "
         "messages and results can be lost or doubled"
@@ -554,7 +571,7 @@ def on_network(team: TeamDirectory, kind: str) -> str:
 
 
 def file_system(path: Path, mounts: str = "/proc/self/mountinfo") -> str:
-    """Return the type of the file system that holds `path`, or will hold it; "" if that is unknown.
+    """Return the type of the file system that holds `path`, or will hold it; empty if that is unknown.
 
     `mounts` is the file that lists what is mounted: proc(5), mountinfo.
     """
@@ -577,7 +594,7 @@ def file_system(path: Path, mounts: str = "/proc/self/mountinfo") -> str:
 
 
 def warn_of_network(team: TeamDirectory) -> None:
-    """Report on stderr that a team in files is on a network file system."""
+    """Report on stderr if a team in files is on a network file system."""
     kind = file_system(team.path)
     if kind in NETWORK:
         note(f"{on_network(team, kind)}; {OFF_NETWORK}")
@@ -598,14 +615,14 @@ sha256 = options(
         help="Show what is to be accepted, also the keys in it; then ask, or print the command that accepts it.",
     ),
 )  # fmt: skip
-"""Adds the options of a command that needs a yes."""
+"""Adds the options of a command that accepts something to the command."""
 
 
 class Shown(NamedTuple):
-    """A thing that a command asks a yes for: its name, its SHA-256, how to look at it, and its lines of text.
+    """A thing that a command asks the user to accept: its name, its SHA-256, how to look at it, and its lines of text.
 
-    `question` is what a terminal asks, if it is another one than to accept it. If `is_always`, a script prints the
-    lines, too.
+    `question` is what a terminal asks, if it is not "Accept … as shown?". If `is_always`, the lines are also printed
+    without a terminal.
     """
 
     what: str
@@ -617,7 +634,7 @@ class Shown(NamedTuple):
 
     @property
     def hides(self) -> bool:
-        """Return True if something in its lines is hidden until it is revealed, because it looks like a key."""
+        """Return True if something in the lines is hidden until it is revealed, because it looks like a secret."""
         return self._text(reveals=False) != self._text(reveals=True)
 
     def _text(self, *, reveals: bool) -> list[str]:
@@ -627,7 +644,10 @@ class Shown(NamedTuple):
             return [safe_text(line) for line in self.lines()]
 
     def yes(self, accept: str) -> str:
-        """Return the command that accepts it as it is shown now, or that shows it first, if something is hidden."""
+        """Return the command that accepts the thing as it is shown now.
+
+        If something in it is hidden, the command shows all of it first. `accept` is the command without its `--sha256`.
+        """
         from crewboard.records.requests import bound_to, revealed_sha256
         from crewboard_tui.render.sanitize import is_revealing
 
@@ -637,14 +657,15 @@ class Shown(NamedTuple):
 
 
 def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = False, asks: bool = True) -> None:
-    """Return if the user says yes to exactly this: with its SHA-256 `given`, or asked in a terminal that shows it.
+    """Return if the user accepts exactly this thing: with its SHA-256 `given`, or asked in a terminal that shows it.
 
-    `accept` is the command line that says so; with `reveal`, keys are shown. Without `asks`, it is refused as in a
-    script, and nothing is shown.
+    `accept` is the command line that accepts it. With `reveal`, secrets are shown. Without `asks`, nothing is asked, as
+    in a script.
 
     Raises:
-        BadDataError: There is something else now than what `given` is of, or a key in it was hidden.
-        UsageError: Nothing is given, and there is no terminal, or a key would be hidden there.
+        BadDataError: `given` is of something else, or a secret in the thing was hidden.
+        UsageError: Nothing is given, and there is no terminal, or a secret would be hidden there.
+        click.Abort: The user says no.
     """
     from crewboard.records.requests import is_revealed, require_shown
     from crewboard_tui.render.sanitize import revealing
@@ -672,7 +693,7 @@ def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = F
 
 # click decorates any kind of callable.
 def as_json(command: Any) -> Any:  # noqa: ANN401
-    """Add the option `--json` to a command, and give it the session, which knows if it was used."""
+    """Add the option `--json` to a command, and call the command with the session, which has `as_json` then."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @click.pass_obj
@@ -685,7 +706,7 @@ def as_json(command: Any) -> Any:  # noqa: ANN401
 
 
 def listing(**given: Any) -> Callable[[Callable[[Session], None]], click.Group]:
-    """Return a decorator that makes a group. It lists something, as text or JSON, if no command of it is named."""
+    """Return a decorator that makes a function a group. It lists something if no command of the group is named."""
 
     def make(command: Callable[[Session], None]) -> click.Group:
         @wraps(command)
@@ -708,7 +729,7 @@ def say(*texts: str) -> None:
 
 
 def note(*texts: str) -> None:
-    """Print progress on stderr."""
+    """Print progress or a warning on stderr, made safe for a terminal."""
     from crewboard_tui.render.sanitize import safe_text
 
     for text in texts:
@@ -716,7 +737,7 @@ def note(*texts: str) -> None:
 
 
 def note_left_branches(team: Team, names: Sequence[str]) -> None:
-    """Report on stderr which branches are left of agents whose work is gone."""
+    """Report on stderr which branches are left of agents whose checkouts are gone."""
     from crewboard.commands import workspace
 
     note(*workspace.left_branches(team, names))
@@ -731,7 +752,7 @@ def note_asleep(team: Team, sent: Sequence[Message]) -> None:
 
 
 def note_budget(text: str | None) -> None:
-    """Report on stderr a budget that is too small for one call."""
+    """Report on stderr if a budget is too small for one call."""
     from crewboard import pricing
 
     if (doubt := pricing.doubt(text)) is not None:
@@ -739,7 +760,7 @@ def note_budget(text: str | None) -> None:
 
 
 def note_damage(count: int, where: str) -> None:
-    """Report on stderr how many lines of a file could not be read, if any."""
+    """Report on stderr how many lines of a file could not be read; nothing for 0. `where` names the file."""
     from crewboard.records.base import counted
 
     if count:
@@ -751,7 +772,7 @@ _on_one_line = ContextVar("on_one_line", default=False)
 
 @contextlib.contextmanager
 def json_on_one_line(*, wanted: bool) -> Iterator[None]:
-    """Print each JSON value on one line meanwhile, if that is wanted: several of them follow each other."""
+    """Print each JSON value in this context on one line if `wanted`, because several follow each other."""
     token = _on_one_line.set(wanted)
     try:
         yield
@@ -760,12 +781,12 @@ def json_on_one_line(*, wanted: bool) -> Iterator[None]:
 
 
 def say_json(value: object) -> None:
-    """Print a value as ASCII JSON, indented unless several follow each other."""
+    """Print a value as ASCII JSON with secrets redacted, indented unless `json_on_one_line` is wanted."""
     click.echo(_dump(value, indent=None if _on_one_line.get() else 2))
 
 
 def say_json_line(value: object) -> None:
-    """Print a value as JSON on one line."""
+    """Print a value as ASCII JSON on one line, with secrets redacted."""
     click.echo(_dump(value))
 
 
@@ -777,7 +798,7 @@ def _dump(value: object, indent: int | None = None) -> str:
 
 
 def columns() -> int:
-    """Return the width of the terminal; without one, a width that cuts nothing: a script gets the whole text."""
+    """Return the width of the terminal, at least `NARROWEST`. Without one, it is so large that nothing is cut."""
     # As shutil does it, without the compressors that it loads: 2 % of the time of a command.
     chosen = os.environ.get("COLUMNS", "")
     width = int(chosen) if chosen.isdecimal() else 0
@@ -788,7 +809,7 @@ def columns() -> int:
 
 
 def clock(ts: float | None, now: float | None = None) -> str:
-    """Return the time of day, with the date unless it is today; a dash for None."""
+    """Return a time of day, with the date unless it is today; a dash for None."""
     if ts is None:
         return "–"
     moment = time.localtime(ts)
@@ -798,7 +819,7 @@ def clock(ts: float | None, now: float | None = None) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return a duration in its largest unit: 12s, 4m, 3h, 2d."""
+    """Return a duration rounded to its largest unit: `12s`, `4m`, `3h`, `2d`."""
     for size, unit in ((_DAY, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"
@@ -806,7 +827,7 @@ def age(seconds: float) -> str:
 
 
 def cut(text: str, room: int) -> str:
-    """Return `text` made safe, on one line of at most `room` columns."""
+    """Return `text` made safe, cut to one line of at most `room` columns."""
     from crewboard_tui.render.lines import clip
     from crewboard_tui.render.sanitize import safe_line
 
@@ -814,7 +835,7 @@ def cut(text: str, room: int) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str = "") -> list[str]:
-    """Lay out rows under a header in columns; the last column takes the remaining width."""
+    """Return rows under a header as lines, in columns, cut to the width of the terminal."""
     from rich.cells import cell_len
 
     from crewboard_tui.render.lines import clip, pad
@@ -827,7 +848,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: str =
 
 
 def quoted(text: str) -> str:
-    """Return a text of another with a mark before each line, so that none looks like a line of ours.
+    """Return a text of another author with a mark before each line, so that none looks like a line of crewboard.
 
     A line that is wider than the terminal goes on behind another mark.
     """
@@ -847,7 +868,7 @@ _QUOTE, _QUOTE_ON = "    │ ", "    ┊ "
 
 
 def indented(text: str, by: str = "    ") -> str:
-    """Indent a block of text under a line."""
+    """Return a text, made safe, with each line indented."""
     from crewboard_tui.render.sanitize import safe_text
 
     return "\n".join(by + line if line else "" for line in safe_text(text).splitlines())

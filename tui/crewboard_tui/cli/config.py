@@ -104,7 +104,7 @@ def _place(row: Mapping[str, Any]) -> str:
 
 
 def _rows(session: Session, found: Files) -> Iterator[dict[str, Any]]:
-    """Yield each setting with its value, its source and the place where it stands, as `--json` prints it."""
+    """Yield each setting with its value, its source, and the file or variable that gives it, as `--json` prints it."""
     team = session.team
     exists = team.directory.exists()
     usual, now = Config(name=team.directory.path.name), team.config
@@ -138,7 +138,7 @@ _OPTIONS = {
     "theme": "Colours of the dashboard: dark, light, contrast, catppuccin-mocha, …",
     "notify": "How a new need is told: off, bell, desktop.",
 }
-"""The settings that have an option, and its help."""
+"""The settings for which `init` has an option, with its help."""
 
 
 @click.command()
@@ -189,7 +189,7 @@ def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) 
 
 
 def _ask(root: Path, chosen: dict[str, object]) -> None:
-    """Ask the three questions, but for those that an option answers."""
+    """Ask the questions that no option answers, and put the answers into `chosen`."""
     engines = [each.engine for each in crewboard_engines.find_all(root) if each.path is not None]
     found = [engine.name for engine in engines]
 

@@ -79,11 +79,11 @@ def lead(session: Session, text: str | None, model: str | None, unsafe_no_sandbo
 
 
 _SHOWN = {"/team": ["status"], "/inbox": ["inbox", "operator"], "/tasks": ["tasks"]}
-"""The commands for which a line stands in a conversation with the lead."""
+"""The lines that stand for another command in a conversation with the lead."""
 
 
 def _converse(session: Session, to_lead: Sequence[str]) -> int:
-    """Run a command for each line that is read, and return the code of the last one from a pipe that failed.
+    """Run a command for each line that is read; return the last exit code that was not 0, and 0 in a terminal.
 
     `to_lead` are the options with which a line goes to the lead.
     """
@@ -107,7 +107,7 @@ def _converse(session: Session, to_lead: Sequence[str]) -> int:
 
 
 def _read_line(*, typed: bool) -> str | None:
-    """Return the next line, None after the last one. Ctrl-C begins a typed line again."""
+    """Return the next line; None after the last one. On a terminal, Ctrl-C drops the line and starts a new one."""
     while True:
         try:
             return input("lead> ") if typed else sys.stdin.readline() or None
@@ -121,13 +121,13 @@ def _read_line(*, typed: bool) -> str | None:
 
 
 def _is_left() -> bool:
-    """Return True if Ctrl-D was pressed during an answer: what reads single keys takes no end from the terminal."""
+    """Return True if Ctrl-D was pressed during an answer: the terminal is then ready to read, but has no bytes."""
     is_waiting, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(is_waiting) and not int.from_bytes(fcntl.ioctl(sys.stdin, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def operation(name: str) -> click.Command:
-    """Return the command `name`, which does an operation on agents."""
+    """Return the click command for the operation on agents with the command name `name`."""
     found = next(each for each in OPERATIONS.values() if each.section and each.command == name)
 
     def run(session: Session, names: tuple[str, ...], *, all_agents: bool = False, **given: Any) -> None:
@@ -166,7 +166,13 @@ def operation(name: str) -> click.Command:
 
 
 def _do(session: Session, groups: list[list[str]], run: Callable[[str], Done], *, as_list: bool) -> None:
-    """Do an operation on the agents of each group at once, and print the outcome; raise the first error after that."""
+    """Do an operation on the agents of each group at the same time, and print the outcome.
+
+    With `as_list`, JSON is a list also for one agent.
+
+    Raises:
+        CrewboardError: The operation failed for an agent. It was done for the others, and further errors are printed.
+    """
     names = [name for group in groups for name in group]
     done: dict[str, Done] = {}
     refused: dict[str, CrewboardError] = {}
@@ -212,7 +218,7 @@ def approver(session: Session, who: str | None) -> None:
 
 
 class _NumbersLast(click.Command):
-    """A command whose last argument may be a negative number: it then says what it takes, and not for an option."""
+    """A command whose last argument may be a negative number, which click would take for an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         numbers = [word for word in args if re.match(r"-\$?\d", word)]
@@ -245,7 +251,11 @@ def budget(session: Session, words: tuple[str, ...], lift: bool) -> None:
 
 
 def _whose_budget(team: Team, words: tuple[str, ...]) -> tuple[str | None, str | None]:
-    """Return the agent, None for the team, and the amount, None if the budget is only to be shown."""
+    """Return the agent, or None for the team, and the amount, or None if the budget is only to be shown.
+
+    Raises:
+        UsageError: The words are no agent and no amount.
+    """
     match words:
         case ():
             return None, None
@@ -282,7 +292,7 @@ def _agent_budget(session: Session, name: str, amount: str | None) -> None:
 
 
 def _note_used_up(who: str, share: float | None) -> None:
-    """Say that a budget is used up, and what follows; nothing if it is not, or if there is none."""
+    """Report on stderr if a budget is used up, and what follows. `share` is the used part, None without a budget."""
     if share is not None and share >= 1:
         note(f"{who} has used {format_percent(share)} of that already, and makes no model call until it is raised")
 
@@ -484,7 +494,11 @@ def ack(session: Session, what: str) -> None:
 
 
 def _acknowledge(team: Team, what: str) -> str:
-    """Acknowledge a task, an agent, or what concerns no agent; return in words what was acknowledged."""
+    """Acknowledge a task, an agent, or the needs of no agent; return in words what was acknowledged.
+
+    Raises:
+        TryLaterError: There is nothing to acknowledge.
+    """
     if what.isdecimal():
         task = tasks.load(team.directory, int(what))
         about = [need for need in read_team(team.directory).needs if need.task == task.id]

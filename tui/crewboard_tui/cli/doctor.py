@@ -1,4 +1,4 @@
-"""The command `doctor` and its checks."""
+"""The commands `doctor`, with its checks, and `info`."""
 
 import contextlib
 import importlib.metadata
@@ -66,7 +66,7 @@ HINT_WITHIN = 2.0
 """Seconds to wait for a file event."""
 
 _CLOCK_MAY_DIFFER = 2.0
-"""Seconds by which the clock of this machine may differ from the store's."""
+"""Seconds by which the clock of this machine may differ from that of the store."""
 
 _LOOK_TIMEOUT = 1.0
 """Seconds that a server on this machine or its network may take to answer."""
@@ -75,12 +75,12 @@ _TRY_TIMEOUT = 5.0
 """Seconds that a server may take to say which models it has, before an agent's call is tried."""
 
 _SLOW = 0.25
-"""Share of the time in which a part of a reply must come, above which a small call counts as slow."""
+"""The share of the time limit for progress above which a small call counts as slow."""
 
 _MORE_TIME = f"`export {env.PROGRESS_TIMEOUT}=600` gives a slow server more time"
 
 _NAMED = 5
-"""Models that are named; a gateway may have hundreds."""
+"""The most models that are named: a gateway may have hundreds."""
 
 _UNAUTHORIZED = (401, 403)
 _OK = 200
@@ -101,7 +101,7 @@ class Check:
 
 
 def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
-    """Run all checks, the most important first. Make one call to each model in `to_try`."""
+    """Run all checks, the most important first, and return their results. Make one call to each model in `to_try`."""
     environment = session.team.worker_environment
     offline = env.is_offline(environment)
     return [
@@ -134,7 +134,7 @@ def all_checks(session: Session, to_try: Sequence[str] = ()) -> list[Check]:
 
 
 def local_servers(session: Session, environment: Mapping[str, str]) -> list[Check]:
-    """If there is no key, look for servers of this machine that the team could use."""
+    """Return a note for each server of models on this machine that the team could use; empty if there is a key."""
     if env.is_offline(environment) or endpoint.credential(environment) is not None:
         return []
     if environment.get(endpoint.BASE_URL) or has_hosts(session.team.directory):
@@ -161,7 +161,7 @@ def python() -> Check:
 
 
 def package_folders() -> list[Path]:
-    """Return the folders of the packages that most of a start's time goes into: the SDK and crewboard itself."""
+    """Return the folders of the packages that take most of a start's time to load: the SDK and crewboard itself."""
     found = (importlib.util.find_spec(name) for name in ("anthropic", "crewboard", "crewboard_tui"))
     return [Path(each.origin).parent for each in found if each is not None and each.origin is not None]
 
@@ -182,7 +182,7 @@ def bytecode(packages: Sequence[Path]) -> Check:
 
 
 def _is_compiled(module: Path) -> bool:
-    """Return True if there is bytecode of a module as it is now, where an isolated interpreter looks for it."""
+    """Return True if a module has current bytecode where an isolated interpreter looks for it."""
     compiled = module.parent / "__pycache__" / f"{module.stem}.{sys.implementation.cache_tag}.pyc"
     try:
         with compiled.open("rb") as file:
@@ -201,7 +201,7 @@ def _engines_here(root: Path) -> list[crewboard_engines.FoundEngine]:
 
 
 def engines(root: Path) -> list[Check]:
-    """Check which engines are installed, and whether these versions were tested."""
+    """Check which engines are installed, and whether their versions were tested; empty without engines."""
     found = _engines_here(root)
     if not found:
         return []
@@ -214,7 +214,7 @@ def engines(root: Path) -> list[Check]:
 
 
 def skills(root: Path, environment: Mapping[str, str]) -> list[Check]:
-    """Check that agents are told of the project's skills."""
+    """Check that the user has accepted the project's skills; empty if there are none to accept."""
     new = skill_files.not_accepted(root, environment)
     if not new:
         return []
@@ -223,7 +223,7 @@ def skills(root: Path, environment: Mapping[str, str]) -> list[Check]:
 
 
 def mcp(root: Path, environment: Mapping[str, str]) -> list[Check]:
-    """Check that the MCP servers of the project can be used."""
+    """Check that the MCP servers of the project can be used; empty if it has none."""
     try:
         found = mcp_servers.read(root)
     except BadDataError as error:
@@ -259,7 +259,7 @@ def tables(root: Path) -> list[Check]:
 
 
 def has_hosts(team: TeamDirectory) -> bool:
-    """Return True if agents of a team run on hosts. If that is unknown, say so elsewhere."""
+    """Return True if agents of a team run on hosts; False also if that is unknown, which another check reports."""
     try:
         return team.exists() and hosts.exist(team)
     except core.CrewboardError:
@@ -267,7 +267,7 @@ def has_hosts(team: TeamDirectory) -> bool:
 
 
 def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
-    """Check which model workers would use, without calling it. Look whether a server nearby answers at all."""
+    """Check which model workers would use, without calling it. A server nearby is only asked whether it answers."""
     environment = dict(team.worker_environment)
     if offline:
         return Check("model", "ok", "the offline model: no key, no network, no language model")
@@ -301,7 +301,12 @@ def model(team: Team, *, offline: bool, has_hosts: bool = False) -> Check:
 
 @dataclass(frozen=True)
 class Answer(Check):
-    """The check of a server's address, with what it said of its models if it answered, or of a call to it."""
+    """The check of a server's address or of a call.
+
+    `said` is the server's list of models, `is_page` True for a web page.
+
+    `status` is the HTTP status, 0 if there was no answer.
+    """
 
     status: int = 0
     said: Any = None
@@ -309,7 +314,7 @@ class Answer(Check):
 
 
 def answer(team: Team, environment: Mapping[str, str], timeout: float) -> Answer:
-    """Ask a server for its list of models. Any answer shows that there is a server."""
+    """Ask a server for its list of models. Any answer shows that there is a server, so that the check is ok."""
     url = endpoint.base_url(environment)
     through = endpoint.proxy(environment, url)
     way = f" through the proxy {endpoint.host_and_port(through)}" if through else ""
@@ -341,7 +346,10 @@ def answer(team: Team, environment: Mapping[str, str], timeout: float) -> Answer
 
 
 def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list[Check]:
-    """Try address, key, list of models and one call to each of the models `names`, in this order, up to what fails."""
+    """Check address, key, list of models, and one call to each of the models `names`, in this order.
+
+    What cannot work after a check that failed is left out.
+    """
     # A server that the team's setting names gets no key of the shell.
     set_by_team = _is_set_by_team(team)
     unset = set_by_team or endpoint.credential(environment) is None
@@ -374,12 +382,15 @@ def tried(team: Team, environment: dict[str, str], names: Sequence[str]) -> list
 
 
 def _is_set_by_team(team: Team) -> bool:
-    """Return True if the server is that of the team's setting, and not of the shell."""
+    """Return True if the server is the one of the team's setting, and not the shell's."""
     return endpoint.BASE_URL in team.worker_environment and not team.environment.get(endpoint.BASE_URL)
 
 
 def key_of(environment: Mapping[str, str], reached: Answer, *, unset: bool, export: bool = True) -> Check:
-    """Check whether a server took the key. If it was `unset`, say what to set, or `export` if the server takes any."""
+    """Check whether a server took the key.
+
+    If the key was `unset`, say which variable to set. Without `export`, the server is the team's own, and gets no key.
+    """
     shadowed = endpoint.shadowed_key(environment)
     source = endpoint.credential(environment)
     # Access tokens that the SDK fetches are not sent with this question.
@@ -402,7 +413,7 @@ def key_of(environment: Mapping[str, str], reached: Answer, *, unset: bool, expo
 
 
 def models_of(reached: Answer, wanted: Sequence[str]) -> Check:
-    """Check that a server lists the models that are `wanted`."""
+    """Check that a server lists the models `wanted`."""
     names = models.listed(reached.said)
     if reached.status != _OK or not names:
         instead = " but serves a web page" if reached.is_page else ""
@@ -418,7 +429,7 @@ def models_of(reached: Answer, wanted: Sequence[str]) -> Check:
 
 
 def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> list[Check]:
-    """Let a worker's own code call each of the models `names` once, and check what came, and what it cost."""
+    """Call each of the models `names` once, with the code of a worker, and check the reply, and what it cost."""
     prices = pricing.load(root) if endpoint.is_anthropic(endpoint.base_url(environment)) else None
     checks, costs = [], []
     for name, found in zip(names, _called(environment, names), strict=True):
@@ -462,7 +473,7 @@ def called(root: Path, environment: Mapping[str, str], names: Sequence[str]) -> 
 
 
 def _called(environment: Mapping[str, str], names: Sequence[str]) -> list[dict[str, Any] | Check]:
-    """Return what the probe says of one call to each model, or what went wrong with the probe itself."""
+    """Return what the probe reports of one call to each model, or a check if the probe itself failed."""
     if sys.stderr.isatty():
         common.note(f"calling {', '.join(names)} once, as an agent does: about 3000 tokens in, 100 out each")
     printed, complaints = _run_probe({**environment, env.RETRY_BUDGET: "0"}, names)
@@ -501,7 +512,7 @@ _REMEDIES = {
 
 
 def _remedy(found: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    """Return what to do about a call that failed: with the HTTP status of its answer, None if there was none."""
+    """Return what to do about a call that failed, by the `status`, `error` and `page` that the probe reported."""
     status, gives = found["status"], endpoint.how_to_give_credentials(environment)
     url = endpoint.url_variable(environment)
     if "no progress" in found["error"]:
@@ -531,7 +542,7 @@ def _call(name: str, found: dict[str, Any], cost: float | None) -> Answer:
 
 
 def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
-    """Try which sandbox works here."""
+    """Check which sandbox works here, by trying."""
     try:
         found = level.find(policy.Policy(root.resolve(), writes=True), environment)
     except UsageError as error:
@@ -544,7 +555,7 @@ def sandbox(root: Path, environment: Mapping[str, str]) -> Check:
 
 
 def system() -> list[Check]:
-    """Say what is weaker without the parts that only Linux has."""
+    """Return a note about what is weaker on a system that is not Linux; empty on Linux."""
     if not env.is_posix():
         return []
     why = f"{env.PLATFORM} is posix" if sys.platform == "linux" else f"this is {sys.platform}: not tested there yet"
@@ -557,7 +568,7 @@ def system() -> list[Check]:
 
 
 def root_user() -> list[Check]:
-    """Check that crewboard does not run as root."""
+    """Check that crewboard does not run as root; empty if it does not."""
     if not process.runs_as_root():
         return []
     remedy = "run crewboard as an ordinary user: a hole in the sandbox would be a hole in the machine"
@@ -565,7 +576,7 @@ def root_user() -> list[Check]:
 
 
 def memory() -> Check:
-    """Check how the memory limits of agents are kept."""
+    """Check how the memory limits of agents are enforced: by the kernel, or by the supervisor."""
     group = process.find_memory_cgroup()
     if group is not None:
         return Check("memory", "ok", f"memory limits: cgroup, below {group}")
@@ -593,7 +604,7 @@ def watcher() -> Check:
 
 
 def files(team: TeamDirectory) -> Check:
-    """Check that the workspace can hold a team."""
+    """Check that the root can hold a team: that it is writable, has space, and is on a suitable file system."""
     root = team.root
     if not os.access(root, os.W_OK):
         return Check("root", "bad", f"{root} cannot be written to", "choose another with --root")
@@ -613,7 +624,7 @@ def files(team: TeamDirectory) -> Check:
 
 
 def is_in_files(team: TeamDirectory) -> bool:
-    """Return True if the records of a team are in its folder, or will be. If that is unknown, say so elsewhere."""
+    """Return True if the records of a team are in its folder, or will be; False also if that is unknown."""
     try:
         return team.address is None
     except StorageError:
@@ -621,7 +632,7 @@ def is_in_files(team: TeamDirectory) -> bool:
 
 
 def database(team: TeamDirectory) -> list[Check]:
-    """Check the database of a team that is not kept in files: that it answers, its clock, and the team's hosts."""
+    """Check the database of a team: that it answers, its clock, and the team's hosts; empty for a team in files."""
     try:
         address = team.address
         if address is None:
@@ -638,7 +649,7 @@ def database(team: TeamDirectory) -> list[Check]:
 
 
 def time_of(clock: hosts.Clock) -> Check:
-    """Check the clock of this machine against the store's."""
+    """Check the clock of this machine against that of the store."""
     certain = abs(clock.ahead) - clock.round_trip / 2
     detail = f"{abs(clock.ahead):.1f} s {'ahead of' if clock.ahead > 0 else 'behind'} the store's"
     if certain > _CLOCK_MAY_DIFFER:
@@ -684,7 +695,7 @@ def terminal() -> Check:
 
 
 def settings_files(root: Path, environment: Mapping[str, str]) -> list[Check]:
-    """Check what the user's and the project's files of settings say, if there are any."""
+    """Check the user's and the project's files of settings; empty if there are none."""
     from crewboard_tui import settings
 
     found, mine = settings.read_files(root, environment), settings.user_file(environment)
@@ -756,7 +767,7 @@ def git(root: Path) -> Check:
 
 
 def plans(root: Path) -> list[Check]:
-    """Check who approves the plans of the attached teams of the workspace."""
+    """Check, for the workspace's attached teams, their version of Claude Code and who approves their plans."""
     from crewboard.attach.install import missing_reason
 
     teams = [team for team in team_directories(root) if not team.is_foreign()]

@@ -1,4 +1,4 @@
-"""The commands `spawn`, `resume` and `types`. A `spawn` in the foreground follows the agent to its answer."""
+"""The commands `spawn`, `resume`, `profiles` and `types`. A `spawn` in the foreground waits for the agent's answer."""
 
 import contextlib
 import os
@@ -57,7 +57,7 @@ from crewboard_tui.cli.skills import tell_new_skills
 from crewboard_tui.render.sanitize import is_revealing, safe_line
 
 _FLAGS = frozenset(HireOptions.__struct_fields__) - {"task"}
-"""Options that are fixed at hiring: an idle agent keeps those that it was hired with."""
+"""Options that are fixed when an agent is hired: an idle agent that gets more work keeps them."""
 
 
 _hire_options = common.options(
@@ -104,7 +104,7 @@ _hire_options = common.options(
     click.option("--from", "start_from", metavar="NAME", shell_complete=common.complete_agent,
                  help="On hosts: begin each assignment with the newest files of this agent."),
 )  # fmt: skip
-"""Adds the options of `spawn` that a profile can hold, too."""
+"""Adds the options of `spawn` that a profile can also hold to a command."""
 
 
 @click.command()
@@ -212,7 +212,7 @@ def spawn(
 def tell_of_server(team: Team) -> None:
     """Print which key of this shell is not used, because the team has its own model or server, or another key is sent.
 
-    If `--offline` says the same, nothing is printed.
+    With `--offline`, nothing is printed about the offline model.
     """
     said = env.is_offline(team.environment)
     if team.offline and not said and commands_context.has_key(team.environment):
@@ -230,7 +230,7 @@ def tell_of_server(team: Team) -> None:
 
 
 def tell_new_servers(team: Team, name: str) -> None:
-    """Print which MCP servers of the project an agent lacks because the user has not accepted them."""
+    """Print which MCP servers of the project an agent may use, but does not have until the user accepts them."""
     root = team.directory.root
     spec = team.directory.agent(name).spec.load()
     if spec is None or not os.path.lexists(root / ".mcp.json"):
@@ -251,9 +251,9 @@ def tell_new_servers(team: Team, name: str) -> None:
 
 
 def tell_of_model(team: Team, name: str) -> None:
-    """Print what the user should know of the server of a new agent, if it is not Anthropic's own.
+    """Print what the user should know about the server of a new agent, if it is not Anthropic's.
 
-    It may list other models than that of the agent; and if the agent is the first, that it may serve few calls at once.
+    The server may not list the model of the agent; and if the agent is the first, it may serve few calls at once.
     """
     spec, environment = team.directory.agent(name).spec.load(), team.worker_environment
     url = endpoint.base_url(environment)
@@ -291,7 +291,11 @@ def _hire(
     engine: str | None,
     **flags: Any,
 ) -> Hire:
-    """Return the hire that the options of a command describe; each other option is a field of `HireOptions`."""
+    """Return the hire that the options of a command describe; each of `flags` is a field of `HireOptions`.
+
+    Raises:
+        UsageError: Options contradict each other, or no type is named.
+    """
     source = click.get_current_context().get_parameter_source
     given = frozenset(flag for flag in _FLAGS if source(flag) is ParameterSource.COMMANDLINE)
     domains = crewboard_web.parse_domains(flags["allowed_domains"] or "")
@@ -373,7 +377,7 @@ def remove_profile(name: str) -> None:
 
 
 def _early_end(team: Team, agent: AgentDirectory, assignment: Assignment) -> int:
-    """Return the exit code of a run that failed before it was up, and print why; else return 0."""
+    """Return the exit code of a run that failed before it was up, and print why; 0 if it is up or ended well."""
     ended = agent.exit.load()
     if ended is None or ended.run < assignment.run or (ended.code == 0 and not ended.signal):
         return 0
@@ -477,7 +481,7 @@ def _say_resumed(team: Team, names: Sequence[str], resumed: Sequence[str]) -> No
 
 
 def _say_queued(team: Team, name: str, how: str) -> None:
-    """Print that a resumed agent waits, with the command that moves it if its host is not up and another one is."""
+    """Print that a resumed agent is queued, and the command that moves it if another host could take it."""
     move = hosts.how_to_move(team, name)
     say(f"{name} is {how}" + (f"; `{move}` moves it" if move else ""))
 
@@ -528,7 +532,7 @@ def types(session: Session) -> None:
 
 
 def _shown_type(kind: agent_types.AgentType) -> common.Shown:
-    """Return all that a yes to a type allows, and the instructions of its agents."""
+    """Return what accepting a type would allow, with the instructions of its agents."""
     what = f"{kind.name} ({kind.file})"
 
     def lines() -> Iterator[str]:
@@ -591,27 +595,27 @@ ASK_EVERY = 0.25
 """Seconds between two checks for pending requests."""
 
 WORTH_SAYING = 5.0
-"""Seconds that a wait for the API must last to be printed; shorter ones are over before it is read."""
+"""The least seconds of a wait for the API that are printed: a shorter one is over before it is read."""
 
 PROVIDE_EVERY = 1.0
 """Seconds between two requests to start a queued agent, which a supervisor that was killed forgets."""
 
 BURIED_WITHIN = 15.0
-"""Seconds for the supervisor to record the exit of a worker that has ended."""
+"""Seconds that the supervisor has to record the exit of a worker that has ended."""
 
 MAILED_WITHIN = 5.0
-"""Seconds for a worker to mail the answer that is already in its journal."""
+"""Seconds that a worker has to mail the answer that is already in its journal."""
 
 _NAMED = 5
-"""Models of a server that are named."""
+"""The most models of a server that are named."""
 
 _QUIET = frozenset({"mail", "answer", "error"})
-"""Kinds of activity that are shown elsewhere: the caller wrote the prompt, the answer goes to stdout."""
+"""Kinds of activity that are not printed: the caller wrote the prompt, and the answer goes to stdout."""
 
 
 @dataclass
 class Following:
-    """One assignment whose result is awaited."""
+    """The wait for the result of one assignment."""
 
     team: Team
     assignment: Assignment
@@ -622,15 +626,15 @@ class Following:
     place: str = ""
     waits_until: float = 0
     held: str = ""
-    """Why the agent does nothing, as it was printed."""
+    """Why the agent was held when that was last printed; empty if it was not."""
     last: Reply | None = None
     """The newest reply without a call: it may be the answer."""
 
     def run(self) -> Answer | Exit | None:
-        """Wait for the answer, or for the run to end without one. Return None if the worker vanished.
+        """Wait for the answer, or for the run to end without one; return None if the worker vanished.
 
         Raises:
-            TryLaterError: The time is over.
+            TryLaterError: The timeout is over.
         """
         gone_at: float | None = None
         began = time.monotonic()
@@ -671,7 +675,7 @@ class Following:
             time.sleep(POLL_INTERVAL)
 
     def _read(self) -> list[Event]:
-        """Print what the agent did, but not its last words, which are the answer that goes to stdout."""
+        """Print what the agent did since the last call, except its answer, which goes to stdout; return the events."""
         events = self.follower.read()
         for event in events:
             is_answer = event is self.follower.answer and self.follower.answer.error is None
@@ -688,7 +692,7 @@ class Following:
         self.last = None
 
     def _wait_for_its_mail(self, events: list[Event]) -> None:
-        """Wait until the result is mailed too: the caller may look for it in the mailbox next."""
+        """Wait until the result is mailed, too: the caller may look for it in the mailbox next."""
         deadline = time.monotonic() + MAILED_WITHIN
         while not any(map(_tells_result, events)) and time.monotonic() < deadline:
             if self.follower.ended():
@@ -715,7 +719,7 @@ class Following:
             note(f"  {in_a_row(how for _, how in answers(request, CommandLine.of(self.team)))}")
 
     def _tell_wait(self, status: Status | None) -> None:
-        """Print until when the agent waits for the API, if that is long, and what holds it."""
+        """Print what holds the agent, and until when it waits for the API, if that is long."""
         if (why := self._why_held(status)) != self.held:
             self.held = why
             if why:
@@ -743,7 +747,7 @@ class Following:
 
 
 def _goes_on(team: Team, follower: Follower) -> str:
-    """Return what an agent does while nobody waits for it."""
+    """Return what an agent does while no command waits for it: it stays queued, or keeps working."""
     return "stays queued" if hosts.queued(team, follower.agent.name, follower.run) else "keeps working"
 
 
@@ -756,8 +760,10 @@ def follow(
 ) -> int:
     """Call `start` to give the agent `name` work, wait for the answer, print it and return the exit code.
 
+    With `once`, also wait until the worker has ended.
+
     Raises:
-        TryLaterError: There was no answer `timeout` seconds after the agent got the work. It goes on.
+        TryLaterError: There was no answer `timeout` seconds after the agent got the work. It continues.
     """
     team = session.team
     follower = Follower(team.directory.agent(name), "", 0)
@@ -801,7 +807,7 @@ def follow(
 
 
 def tell_lacking_servers(agent: AgentDirectory) -> None:
-    """Print which MCP servers the agent worked without; those that are new were named when it was hired."""
+    """Print without which MCP servers the agent worked. Servers that are not accepted were named when it was hired."""
     status = agent.status.load()
     for state in status.mcp if status is not None else ():
         if state.problem and not state.new:

@@ -1,6 +1,6 @@
 """The commands `host`, `hosts`, `workspace` and `fetch`: the machines that run the agents of a team in PostgreSQL.
 
-Also which files of yours agents begin with there, and how their work comes back.
+They also give agents there the user's files to begin with, and bring their work back.
 """
 
 import os
@@ -45,7 +45,7 @@ def hosts(session: Session) -> None:
 
 
 def describe(view: TeamView, indent: str = "") -> list[str]:
-    """Describe the hosts in lines that fit the terminal; none if the team has no hosts."""
+    """Return a table of the hosts that fits the terminal; empty if the team has no hosts."""
     if not view.hosts:
         return []
     head = ("HOST", "STATE", "SLOTS", "LOAD", "MEMORY", "SEEN", "LABELS", "AGENTS")

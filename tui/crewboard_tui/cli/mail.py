@@ -66,7 +66,7 @@ def _report_sent(session: Session, messages: list[Message], *, many: bool = Fals
 
 
 _PAGE = 200
-"""Messages that `inbox` prints unless it is told how many."""
+"""The number of messages that `inbox` prints by default."""
 
 
 @click.command()
@@ -132,7 +132,13 @@ def inbox(session: Session, name: str, limit: int | None, before: str | None, ev
 
 
 def _page(team: Team, name: str, most: int | None, before: str | None) -> Sequence[MessageView]:
-    """Return the newest messages of a mailbox, at most `most`, and say on stderr if there are older ones."""
+    """Return the newest messages of a mailbox, at most `most`, and report on stderr if there are older ones.
+
+    With `before`, the id of a message, these are older than that one.
+
+    Raises:
+        UsageError: There is no message with this id.
+    """
     # The end of the files is enough for the newest page, unless the pickup of a message is recorded further up.
     reader = MailReader(team.directory, name, tail=most is not None and before is None)
     letters = reader.read()

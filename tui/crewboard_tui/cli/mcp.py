@@ -1,4 +1,4 @@
-"""The command `mcp`: the MCP servers of a project, and which of them the user accepted."""
+"""The command `mcp`: the MCP servers of a project, and which of them the user has accepted."""
 
 import json
 import os
@@ -177,7 +177,7 @@ def _shown(servers: list[mcp_servers.McpServer], session: Session) -> common.Sho
 
 
 def _lines(server: mcp_servers.McpServer, accepted: str = "") -> list[str]:
-    """Return what a yes to a server allows."""
+    """Return what accepting a server allows, as lines; `accepted` follows its name."""
     gets = f", with the values of {', '.join(server.variables)}" if server.variables else ""
     return [
         safe_text(f"{server.name}{accepted}: {server.shown}{gets}"),

@@ -1,4 +1,4 @@
-"""The command `crewboard`: global options, the list of commands, error reporting."""
+"""The command `crewboard`: global options, the list of commands, and the report of errors."""
 
 import contextlib
 import gc
@@ -16,7 +16,7 @@ from crewboard_tui.cli.common import LazyGroup, Session, note
 
 
 def _operations(section: str) -> dict[str, tuple[str, str]]:
-    """Return the commands that do an operation on agents."""
+    """Return the commands for operations on agents in a section of the help, with their place and first sentence."""
     return {
         each.command: ("control:operation", each.summary) for each in OPERATIONS.values() if each.section == section
     }
@@ -97,7 +97,7 @@ SECTIONS = {
         "supervisor": ("control:supervisor", "Show the team's supervisor, or replace one that hangs."),
     },
 }
-"""Each command's module and function, and what the help says about it without importing it, in the help's order."""
+"""The commands by the headings of the help, in its order: module and function, and the first sentence of the help."""
 
 
 _FOR_DASHBOARD = f"{', '.join(common.BOARD_OPTIONS[:-1])} and {common.BOARD_OPTIONS[-1]} are for the dashboard"
@@ -111,7 +111,7 @@ READING = frozenset({
 
 
 QUICK = frozenset({"status", "inbox", "requests", "plan", "tasks", "send", "board", None})
-"""Commands that end at once and leave garbage to the system; the dashboard collects it from its first picture on."""
+"""Commands that end at once and do not collect garbage; the dashboard does so from its first picture on."""
 
 
 @click.group(
@@ -188,7 +188,7 @@ def completion(shell: str) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; print an error as one sentence on stderr."""
+    """Run one command and return its exit code. An error is printed as one sentence on stderr."""
     redaction.register_secrets(os.environ)
     if instruction := os.environ.get(env.COMPLETE):
         from click.shell_completion import shell_complete
@@ -208,7 +208,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code of a command that ended with `error`, and print what went wrong, if so."""
+    """Return the exit code for an exception that ended a command, and print what went wrong, if anything."""
     match error:
         case click.exceptions.Exit():
             return error.exit_code
@@ -247,7 +247,7 @@ def code_of(error: BaseException) -> int:
 
 
 def _drop_unwritten() -> None:
-    """Discard what stdout did not accept, or Python would try, and complain, again at exit."""
+    """Discard the rest of stdout that could not be written: at exit, Python would try again, and complain."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -278,4 +278,4 @@ _INSTEAD = {
     "config": "it only shows: crewboard.toml holds what is set, and `crewboard settings` changes a team's; ",
     "team delete": "`crewboard team list` lists the teams; ",
 }  # fmt: skip
-"""What to do where a command lacks an argument, or has one too many."""
+"""Advice for a command that lacks an argument, or has one too many."""

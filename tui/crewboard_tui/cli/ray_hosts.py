@@ -1,7 +1,7 @@
 """The commands `hosts up` and `hosts down`: an actor on each node of a Ray cluster keeps a host of the team alive.
 
-This is the only module that imports Ray. Nothing of the team is kept in Ray, and nothing depends on what Ray believes:
-of two hosts with one name, the lease in the database lets one through.
+This is the only module that imports Ray. No data of the team is kept in Ray, and nothing depends on what Ray believes:
+of two hosts with the same name, only one gets the lease in the database.
 """
 
 import contextlib
@@ -29,16 +29,16 @@ from crewboard.store.layout import TeamDirectory
 from crewboard_tui.cli.common import Session, as_json, note
 
 FOLDER = "~/crewboard-hosts"
-"""The folder on each node in which hosts have their roots."""
+"""The folder on each node that has the roots of hosts."""
 
 UP_TIMEOUT = 60.0
 DOWN_TIMEOUT = 45.0
-"""Seconds to wait for hosts. One drains for 30 s at most."""
+"""Seconds to wait for hosts. A host drains for at most 30 s."""
 
 _CONNECT_TIMEOUT = 5.0
 _ASK_TIMEOUT = 20.0
 _REPORT_TIMEOUT = 1.0
-"""Seconds in which an actor answers: one that may be about to start, and one that is asked again soon."""
+"""Seconds in which an actor must answer: one that may just be starting, and one that is asked again soon."""
 
 _NAME_LENGTH = 32
 _ID_LENGTH = 6
@@ -48,7 +48,7 @@ _NO_PROGRAM = f"crewboard is not on the PATH: on the node, {how_to_install('host
 
 
 class NodeHost:
-    """The actor on a node: run `crewboard host` as a child, and again after a crash, until it ends as it was asked to.
+    """The actor on a node: runs `crewboard host` as a child, again after a crash, until it is asked to end.
 
     The node gets this class by value, so Ray's Python there needs no crewboard, only the program.
     """
@@ -57,13 +57,13 @@ class NodeHost:
     """Exit codes after which another attempt would fail as well."""
 
     PAUSE = 5.0
-    """Seconds until the next attempt."""
+    """Seconds between two attempts."""
 
     LINGER = 30.0
-    """Seconds for which the actor can tell how the host ended."""
+    """Seconds for which the actor stays to tell how the host ended."""
 
     TAIL = 4000
-    """Bytes at the end of the log in which the reason of a failure is looked for."""
+    """Bytes at the end of the log in which the reason of a failure is searched."""
 
     TIE = (
         "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
@@ -84,12 +84,12 @@ class NodeHost:
         threading.Thread(target=self._keep, daemon=True).start()
 
     def report(self) -> dict[str, Any]:
-        """Return the pid of the last attempt, why one failed, and the exit code if there will be no other."""
+        """Return the pid of the last attempt, why one failed, and the exit code if there will be no other attempt."""
         pid = self._child.pid if self._child is not None else None
         return {"pid": pid, "failure": self._failure, "code": self._code}
 
     def drain(self, seconds: float) -> int | None:
-        """Ask the host to end, and return its exit code; None if it is still there after `seconds`."""
+        """Ask the host to end, and return its exit code; None if it has not ended after `seconds`."""
         with self._lock:
             self._drains = True
             if self._child is not None:
@@ -118,7 +118,7 @@ class NodeHost:
         self.leave()
 
     def find_program(self) -> str | None:
-        """Return the program beside Ray's Python, else the one on the PATH of the node."""
+        """Return the program beside Ray's Python, else the one on the PATH of the node; None if there is none."""
         beside = Path(sys.executable).with_name("crewboard")
         return str(beside) if os.access(beside, os.X_OK) else shutil.which("crewboard")
 
@@ -166,7 +166,7 @@ class Node:
 
 @dataclass
 class Started:
-    """The outcome for the host of a node."""
+    """The outcome of `hosts up` for one node."""
 
     host: str
     node: str
@@ -176,10 +176,10 @@ class Started:
     seconds: float = 0.0
     failure: str = ""
     code: int | None = None
-    """The exit code if there will be no other attempt."""
+    """The exit code of the host if there will be no other attempt; else None."""
 
     def describe(self) -> str:
-        """Return a line for the user."""
+        """Return the outcome as a line for the user."""
         if self.state == "up":
             return f"{self.host} on {self.node} {'was up' if self.was_there else f'is up after {self.seconds} s'}"
         why = self.failure or "not up in time; host.log in its root says why"
@@ -187,7 +187,7 @@ class Started:
 
 
 class Cluster:
-    """The actors of one team in a Ray cluster."""
+    """The actors of one team in the Ray cluster at `address`."""
 
     def __init__(self, ray: Any, directory: TeamDirectory, address: str) -> None:  # noqa: ANN401  untyped
         self._ray = ray
@@ -216,7 +216,7 @@ class Cluster:
             ) from error
 
     def nodes(self) -> list[Node]:
-        """Return the living nodes, by the names of their hosts."""
+        """Return the living nodes, sorted by the names of their hosts."""
         alive = [each for each in self._ray.nodes() if each["Alive"]]
         found = [
             Node(each["NodeID"], each["NodeManagerAddress"], host_name(each["NodeManagerHostname"], each["NodeID"]))
@@ -225,7 +225,7 @@ class Cluster:
         return sorted(found, key=lambda node: node.host)
 
     def actor(self, host: str) -> Any | None:  # noqa: ANN401  Ray's handle
-        """Return the actor that keeps a host, None if there is none."""
+        """Return the actor that keeps a host; None if there is none."""
         try:
             return self._ray.get_actor(self._named(host))
         except ValueError:
@@ -236,12 +236,12 @@ class Cluster:
         return self.actor(host) is None
 
     def hosts(self) -> list[str]:
-        """Return the hosts that have actors."""
+        """Return the names of the hosts that have actors, sorted."""
         names = self._ray.util.list_named_actors()
         return sorted(name.removeprefix(self._named("")) for name in names if name.startswith(self._named("")))
 
     def start(self, node: Node, arguments: Sequence[str], root: str) -> Any:  # noqa: ANN401  Ray's handle
-        """Start the actor of a node, which survives this process and is started again by Ray."""
+        """Start and return the actor of a node, which outlives this process and is started again by Ray."""
         scheduling = self._ray.util.scheduling_strategies
         actor = self._ray.remote(NodeHost).options(
             name=self._named(node.host),
@@ -256,7 +256,7 @@ class Cluster:
         return actor.remote(list(arguments), root)
 
     def ask(self, call: Any, seconds: float) -> Any | None:  # noqa: ANN401  Ray's
-        """Return the answer of an actor, None if there is none within `seconds`, or the actor has ended."""
+        """Return the answer to a call of an actor; None if there is none within `seconds`, or the actor has ended."""
         try:
             return self._ray.get(call, timeout=seconds)
         except (self._ray.exceptions.RayError, TimeoutError):
@@ -272,7 +272,7 @@ class Cluster:
 
 
 def host_name(machine: str, node: str) -> str:
-    """Return the name of the host of a node: its machine's, and a part of its id: a machine may have several."""
+    """Return the name of a node's host: the name of its machine, which may have several nodes, and a part of its id."""
     words = re.sub(r"[^a-z0-9]+", "-", machine.partition(".")[0].lower()).strip("-")
     begin = words if words[:1].isalpha() else f"node-{words}".rstrip("-")
     return f"{begin[: _NAME_LENGTH - _ID_LENGTH - 1].rstrip('-')}-{node[:_ID_LENGTH]}"
@@ -358,7 +358,10 @@ def _is_settled(
     actor: Any,  # noqa: ANN401  Ray's handle
     began: float,
 ) -> bool:
-    """Return True if a host is up, or has ended for good."""
+    """Return True if a host is up, or has ended for good, and note that in `started`.
+
+    `began` is the time of the start (monotonic).
+    """
     if started.state == "up":
         return True
     report = cluster.ask(actor.report.remote(), _REPORT_TIMEOUT)

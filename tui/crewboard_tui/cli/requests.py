@@ -44,7 +44,7 @@ _BESIDE = ("options", "files", "commands", "risk", "file")
 """Fields of a payload that are printed in addition to its body."""
 
 _RUN = frozenset({"files", "commands", "file"})
-"""Parts that are run, or name files."""
+"""Fields whose texts are run, or name files."""
 
 _IN_DIFF = frozenset({"content", "old_text", "new_text", "replace_all", "edits", "diff"})
 _LABEL = re.compile(r"\w{1,40}", re.ASCII)
@@ -88,12 +88,12 @@ def _numbers(text: str) -> list[int]:
 
 
 _MOST_DIGITS = 4
-"""Digits of the number of a step."""
+"""The most digits of a step's number."""
 
 
 # click decorates any kind of callable.
 def _steps_option(*names: str, says: str) -> Callable[[Any], Any]:
-    """Return the option of a command that gives it a list of steps."""
+    """Return an option that gives a command a list of steps; `says` is its help."""
     return click.option(
         *names, type=_numbers, multiple=True, metavar="N,N", help=f"{says}; repeatable.",
         callback=lambda _context, _param, given: [*chain.from_iterable(given)],
@@ -181,7 +181,7 @@ def plan(
 
 
 def _steps(request: Request, terms: Terms) -> Iterator[dict[str, JsonValue]]:
-    """Yield the steps of a plan, what was or would be decided about each, and what is refused because of it."""
+    """Yield the steps of a plan as JSON: each with its verdict in `terms`, and the files and commands it is refused."""
     texts = steps_of(redaction.redact(request.plan))
     denied = {each.step: each for each in terms.denied}
     for number, within in step_lines(request.plan).items():
@@ -193,7 +193,7 @@ def _steps(request: Request, terms: Terms) -> Iterator[dict[str, JsonValue]]:
 
 
 def _all_notes(request: Request, known: Sequence[Request]) -> list[Note]:
-    """Return the notes on a plan: those that it came with and those of its answer, as later versions answer them."""
+    """Return the notes on a plan: the earlier ones and those of its answer, with what later versions answer to them."""
     now = {each.id: each for later in versions_after(request, known) for each in notes_in(later.payload)}
     return [
         replace(each, answer=now[each.id].answer, settled=now[each.id].settled) if each.id in now else each
@@ -204,7 +204,11 @@ def _all_notes(request: Request, known: Sequence[Request]) -> list[Note]:
 def _marked_lines(
     request: Request, before: Request | None, safe: Callable[[str], str]
 ) -> Iterator[tuple[int | None, str, str]]:
-    """Yield the lines of a plan, made `safe` as a whole: the number, what changed since the one `before`, the text."""
+    """Yield the lines of a plan, made `safe` as a whole: number, mark and text.
+
+    The mark is `+` for a line that the version `before` did not have, and `-` for one that is gone, which has no
+    number.
+    """
     old, new = before or request, request
     texts = {"-": safe(old.plan).split("\n"), "": safe(new.plan).split("\n")}
     for mark, number in marked_lines(old.plan, new.plan):
@@ -212,7 +216,7 @@ def _marked_lines(
 
 
 def _say_lines(request: Request, before: Request | None, version: int, notes: list[Note], operator: str) -> None:
-    """Print the lines of a plan with the notes below them, and at the end those whose lines are gone."""
+    """Print the lines of a plan with the notes below them, and at the end the notes whose lines are gone."""
     since = f", changed since version {version - 1}" if before is not None else ""
     if request.edited is not None:
         since = f", {_as_edited(request, operator)}, changed since it was submitted"
@@ -241,7 +245,7 @@ def _say_note(each: Note) -> None:
 
 
 def _note_hidden(found: list[Request], shows: str) -> None:
-    """Report on stderr which requests are not shown as a whole, and the command that `shows` them so."""
+    """Report on stderr which requests are not shown in full, and the command that `shows` them in full."""
     for request in found:
         if hides_key(request):
             note(f"{request.id}: what looks like a key is hidden; `{shows}` shows it")
@@ -252,10 +256,9 @@ def _show(
 ) -> None:
     """Print a request.
 
-    Each line of another's text is marked; commands have a line of their own, to be copied.
-
-    `say_lines` prints the plan with its notes. The command that approves it does so with the steps left out that the
-    terms `tried` name.
+    Each line of an agent's text is marked; commands have a line of their own, to be copied. `say_lines` prints the plan
+    with its notes, in place of its text. With the terms `tried`, the command that approves the plan leaves out the
+    steps that these name.
     """
     typed, by = CommandLine.of(team), safe_line(display_decider(request, team.operator))
     closed = f" {clock(request.decided_at)} by {by}" if request.decided_at else ""
@@ -317,7 +320,7 @@ def _items(values: Sequence[JsonValue]) -> str:
 
 
 def _call(request: Request) -> Iterator[tuple[str, str]]:
-    """Yield what a call collides with, and the call itself, as a diff or as the exact command, each with its label."""
+    """Yield the parts of a permission, each with its label: reasons, tool and arguments, and the diff if it has one."""
     payload = request.payload
     for name in ("collision", "why", "tool"):
         if value := payload.get(name):
@@ -420,7 +423,7 @@ def _of_what_was_read(team: Team, ident: str, given: str | None, *, accepts: boo
     """Return the SHA-256 for an answer: `given`, or that of the request if `given` says that all of it was revealed.
 
     Raises:
-        BadDataError: The answer accepts it, something in it is hidden, and nothing says that it was revealed.
+        BadDataError: The answer `accepts` the request, and something in it is hidden that `given` does not reveal.
     """
     request = protocol_requests.load(team.directory, commands_answers.find(team, ident))
     if request is None:

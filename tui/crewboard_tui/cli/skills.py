@@ -1,4 +1,4 @@
-"""The command `skills`: the skills of a project, and which of them the user accepted."""
+"""The command `skills`: the skills of a project, and which of them the user has accepted."""
 
 import contextlib
 import os
@@ -58,7 +58,7 @@ def skills(session: Session) -> None:
 
 
 def _note_left_out(left_out: list[str]) -> None:
-    """Report on stderr what is not listed: nothing above is about it, and no printed command accepts it."""
+    """Report on stderr which files are not listed: no printed command accepts them."""
     says = "not listed, and not accepted by these commands: {}; remove what you do not use"
     note(*(safe_line(says.format(each)) for each in left_out))
 
@@ -92,7 +92,7 @@ def trust(session: Session, names: tuple[str, ...], sha256: str | None, reveal: 
 
 
 def _shown(chosen: list[skill_files.ProjectSkill]) -> common.Shown:
-    """Return what a yes is bound to: of several skills the digest of their digests."""
+    """Return skills as the thing to accept, with one digest for all."""
     digests: list[JsonValue] = [each.sha256 for each in chosen]
     sha256 = chosen[0].sha256 if len(chosen) == 1 else payload_sha256({"skills": digests})
     places = ", ".join(skill_files.place(each.name) for each in chosen)
@@ -109,7 +109,7 @@ def _shown(chosen: list[skill_files.ProjectSkill]) -> common.Shown:
 
 
 def _team(session: Session) -> Team | None:
-    """Return the chosen team; None if none of several is chosen: a yes to a skill is for all of the workspace."""
+    """Return the chosen team; None if there are several and none is chosen: accepting is for the whole workspace."""
     try:
         return session.team
     except UsageError:
@@ -119,7 +119,7 @@ def _team(session: Session) -> Team | None:
 
 
 def _accepts(session: Session, names: Iterable[str]) -> str:
-    """Return the command that accepts skills: an agent may have chosen their names."""
+    """Return the command that accepts skills, with their names quoted: an agent may have chosen these."""
     words = ["skills", "trust", *names]
     if (team := _team(session)) is not None:
         return command_for(team, shlex.join(words))
@@ -127,7 +127,7 @@ def _accepts(session: Session, names: Iterable[str]) -> str:
 
 
 def tell_new_skills(team: Team) -> None:
-    """Print once for a workspace that agents are not told of its skills before the user accepts them."""
+    """Print that agents do not use the workspace's skills until the user accepts them; once for each workspace."""
     root = team.directory.root
     if skill_files.was_told(root, team.environment) or not (new := skill_files.not_accepted(root, team.environment)):
         return

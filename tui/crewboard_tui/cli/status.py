@@ -1,4 +1,4 @@
-"""The command `status`: a team on one page."""
+"""The commands `status` and `cost`: a team on one page, and what it used."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def status(session: Session) -> None:
 
 
 def _require_whole(view: TeamView) -> None:
-    """Say what of a team cannot be read, and exit with the code for that."""
+    """Exit with the code for damaged data, and say why, if a part of the team could not be read."""
     if view.problem:
         note(f"crewboard: {view.problem}")
         raise click.exceptions.Exit(int(ExitCode.BAD_DATA))
@@ -96,14 +96,14 @@ def _bill_as_json(bill: Bill, budget: str | None) -> dict[str, Any]:
 
 
 def _backend(view: TeamView, team: Team) -> str:
-    """Return which model agents that are started now use: `offline` or `api`."""
+    """Return which model agents that are started now would use: `offline` or `api`."""
     # Before its first agent, a team has used neither: what starts that one, decides.
     is_new = not (view.agents or view.hosts)
     return "offline" if is_new and (CommandLine.of(team).offline or env.is_offline()) else view.model_backend
 
 
 def describe(view: TeamView, team: Team) -> list[str]:
-    """Describe the team in lines that fit the terminal; only commands are never cut."""
+    """Return the team as lines that fit the terminal; only commands are never cut."""
     typed = CommandLine.of(team)
     requests = [
         (request.id, request.type, f"{request.from_} → {request.to}", age(view.now - request.created_at))
@@ -145,7 +145,7 @@ def describe(view: TeamView, team: Team) -> list[str]:
 
 
 def used(view: TeamView) -> str:
-    """Describe what the team has used, removed agents included, and of which budget."""
+    """Return what the team has used, including removed agents, and how much of its budget that is."""
     bill = bill_team(view)
     if not (bill.tokens.total or bill.tokens.untold):
         return "nothing used yet"
@@ -194,7 +194,7 @@ def _agents(view: TeamView) -> list[str]:
 
 
 _HOST_AT = 4
-"""The place of the column that names the host, from two hosts on: before the pid."""
+"""The place of the column HOST, which a team with several hosts has: before the pid."""
 
 
 def _row(agent: AgentView, now: float, name_room: int) -> list[str]:

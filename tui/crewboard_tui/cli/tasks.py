@@ -31,7 +31,7 @@ def tasks(session: Session) -> None:
 
 
 def describe(team: Team, found: list[Task], indent: str = "") -> list[str]:
-    """Describe the task board as a table."""
+    """Return the task board as lines of a table."""
     board_by_id = {task.id: task for task in found}
     rows = []
     for task in found:

@@ -1,4 +1,4 @@
-"""The command `team`: create, join, list and delete teams."""
+"""The commands `team` (create, join, list, adopt, delete), `export` and `import`."""
 
 import json
 import os
@@ -128,7 +128,10 @@ def adopt(session: Session, yes: bool, sha256: str | None, reveal: bool) -> None
 
 
 def _digest(directory: TeamDirectory) -> str:
-    """Return the SHA-256 of all of a team's files: also what is not shown of them may act, such as mail."""
+    """Return the SHA-256 of all of a team's files: files that are not shown, such as mail, may act for the user, too.
+
+    For a team in a database, it is that of `_contents`.
+    """
     if directory.store != directory.local:
         shown: list[JsonValue] = [*_contents(directory)]
         return payload_sha256({"contents": shown})
@@ -139,7 +142,7 @@ _LOOK = "look at what it contains"
 
 
 def _lines(contents: Iterable[str]) -> Iterator[str]:
-    """Yield what a team contains, a text in it with a mark before each line."""
+    """Yield what a team contains, line by line, with a mark before each line of a text."""
     for each in contents:
         line, _, text = each.partition("\n")
         yield line
@@ -152,7 +155,10 @@ def _accept(session: Session, *command: str) -> str:
 
 
 def _contents(directory: TeamDirectory) -> list[str]:
-    """Return what of a foreign team would act for its user. A database is not asked: any user may have named it."""
+    """Return what a foreign team contains that would act for its user.
+
+    A database is not asked: anyone may have named it.
+    """
     if directory.address is not None:
         return [f"team {directory.path.name} in {directory.path}, with its records in {directory.address}"]
     config = roster.load(directory)
@@ -167,7 +173,7 @@ def _contents(directory: TeamDirectory) -> list[str]:
 
 
 class _Said(NamedTuple):
-    """Lines about a part of a team. It acts for the user beyond what any new team does if it `is_power`."""
+    """Lines about a part of a team. `is_power` is True if the part acts for the user beyond what any new team does."""
 
     lines: list[str]
     is_power: bool = True
@@ -178,17 +184,17 @@ _NO_POWER = frozenset({
     "max_working", "min_free_memory", "on_outage", "outage_hours", "result_needs", "approval_hours", "worktree",
     "collisions", "offline", "removed", "server",
 })  # fmt: skip
-"""Settings that only limit or describe, and those that are listed elsewhere."""
+"""Settings that only limit or describe, and settings that are listed elsewhere."""
 
 _LIMITS = frozenset({
     "once", "plan", "strict_plan", "ask", "budget", "max_turns", "max_memory", "effort", "thinking", "window",
     "max_reply", "task",
 })  # fmt: skip
-"""Options of a hire that give an agent nothing."""
+"""Options of a hire that give an agent no rights."""
 
 
 def _powers(directory: TeamDirectory) -> Iterator[_Said]:
-    """Yield what a team that was made elsewhere would act with: settings, rules, agents, checks, approvals."""
+    """Yield the parts of a team made elsewhere that would act: settings, rules, agents, checks, approvals."""
     config = roster.load(directory)
     if config.plan_approver != OPERATOR:
         yield _Said([f"plans are approved by {config.plan_approver}"])
@@ -213,7 +219,7 @@ def _powers(directory: TeamDirectory) -> Iterator[_Said]:
 
 
 def _describe_task(task: Task) -> list[str]:
-    """Return what an open task has agents do, and its check."""
+    """Return the work that an open task gives to agents, and the task's check; empty if there is neither."""
     lines = []
     if task.status in ("pending", "in_progress"):
         what = f"task {task.id}, for {task.owner or 'any agent'}: {task.subject}"
@@ -224,7 +230,7 @@ def _describe_task(task: Task) -> list[str]:
 
 
 def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
-    """Describe what an agent may do, what it is told, and what of its work is approved."""
+    """Return what an agent may do, what it is told, and which of its work is approved."""
     try:
         spec = agent.spec.load()
         kind = agent_types.known_type(spec.type, spec.definition) if spec else None
@@ -269,7 +275,7 @@ def _describe_agent(agent: AgentDirectory, asked: list[Request]) -> _Said:
 
 
 def _approved(agent: AgentDirectory, kind: AgentType | None, asked: list[Request]) -> list[str]:
-    """Return what is approved of an agent's present work: its plan, with terms, and calls."""
+    """Return what is approved of an agent's present assignment: its plan, with terms, and calls; empty if nothing."""
     since, plan, terms = 0.0, "", ""
     for event, _ in journal.read(agent.journal):
         if isinstance(event, Answer) and not event.held:

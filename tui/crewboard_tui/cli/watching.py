@@ -52,12 +52,12 @@ process then counts as ended although no exit is recorded.
 """
 
 _MAILED = ("message", "broadcast")
-"""The acts that sent a message."""
+"""The acts that send a message."""
 
 
 @contextmanager
 def hints(team: TeamDirectory) -> Iterator[threading.Event]:
-    """Yield an event that is set whenever the team may have changed."""
+    """Yield an event that is set whenever the team may have changed. The caller clears it."""
     wake = threading.Event()
     watcher = readmodel_watcher.Watcher(team.path, wake.set)
     watcher.start()
@@ -92,15 +92,15 @@ def watch(session: Session) -> None:
 
 
 class ChangeLines:
-    """Changes as lines of text."""
+    """Describes changes as lines of text."""
 
     def __init__(self) -> None:
         self._last: dict[str | None, tuple[str, str]] = {}
 
     def describe(self, changes: Iterable[Change]) -> Iterator[str]:
-        """Describe each change on one line, but no status that reads like the line before it about its agent.
+        """Yield a line for each change, except a status that reads like the last line about its agent.
 
-        It differs in what only JSON tells, such as the process.
+        Such a status differs only in what JSON has, such as the process.
         """
         for change in changes:
             words = change.kind, _words(change)
@@ -200,7 +200,7 @@ def _wait_for_need(team: Team, timeout: float | None) -> TeamView:
     """Return the team as soon as something needs the user.
 
     Raises:
-        TryLaterError: The time is over.
+        TryLaterError: The timeout is over.
     """
     started, reader = time.monotonic(), TeamReader(team.directory)
     with hints(team.directory) as wake:
@@ -216,13 +216,13 @@ def _wait_for_need(team: Team, timeout: float | None) -> TeamView:
 
 
 class _Waiting(Struct):
-    """The progress of the wait for one agent; times are those of the monotonic clock."""
+    """The wait for one agent and how far it is; times are those of the monotonic clock."""
 
     name: str
     wanted: frozenset[str]
     agent: AgentView | None = None
     reached: bool = False
-    """True if the agent is in a wanted state, apart from unread mail."""
+    """True if the agent is in a wanted state, even if it has unread mail."""
 
     done: bool = False
     ended: bool = False
@@ -232,7 +232,7 @@ class _Waiting(Struct):
     _ended_since: float | None = None
 
     def look(self, view: TeamView) -> None:
-        """Compare the agent with what is waited for.
+        """Compare the agent in `view` with the wanted states.
 
         Raises:
             UsageError: The agent was removed.
@@ -260,10 +260,10 @@ class _Waiting(Struct):
 def _wait(
     team: Team, names: tuple[str, ...], wanted: frozenset[str], timeout: float | None, *, first: bool
 ) -> list[AgentView]:
-    """Return the agents that are in a wanted state: all of them, or with `first` at least one.
+    """Return the agents that are in a wanted state, once all of them are, or with `first` at least one.
 
     Raises:
-        TryLaterError: The timeout expired, or without one, an agent that is needed has ended.
+        TryLaterError: The timeout is over, or without one, an agent that is needed has ended.
         UsageError: An agent was removed.
     """
     started = time.monotonic()
@@ -325,7 +325,10 @@ def log(session: Session, name: str, follow: bool) -> None:
 
 
 def _lines(path: Path, *, follow: bool) -> Iterator[str]:
-    """Yield the lines of a growing file. A last line without its newline is yielded only if not following."""
+    """Yield the lines of a file, and with `follow` those that are added later.
+
+    A last line without its newline is yielded only without `follow`.
+    """
     offset = 0
     while True:
         try:
