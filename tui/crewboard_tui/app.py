@@ -76,7 +76,7 @@ STILL_TICK = 5.0
 """Seconds between two ticks while the team rests and all ages are in minutes: to wake up is most of what rest costs."""
 
 STEP, TIMES = 0.3, 2
-"""Seconds for which the count of a state with a new need is reversed in the status bar, and how often it is."""
+"""The count of a state with a new need is reversed in the status bar so many times, for so many seconds each."""
 
 VISIT_KEPT_EVERY = 60.0
 """Seconds between two writes of how the user left the team, while something changes."""
@@ -145,7 +145,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
         self.ascii_only = ascii_only
         """True if the terminal shows only ASCII."""
         self._unshown = self._has_news = False
-        """True if a snapshot waits to be shown, and if something changed since the visit was stored."""
+        """True if a snapshot waits to be shown; and True if something has changed since the visit was stored."""
         self._kept_at = monotonic()
         self._looks_at_merge = 0.0
         """The time at which the record of merges is read next (monotonic)."""
@@ -679,7 +679,7 @@ class CrewboardApp(App[None], inherit_bindings=False):
 
     @work
     async def action_team_delete(self) -> None:
-        """End the agents of this team, and delete its files if the user confirms that."""
+        """End the agents of this team after the user confirmed that, and delete its files if the user chose that."""
         await self._delete_team(self.context.team.directory)
 
     async def _delete_team(self, team: TeamDirectory) -> None:

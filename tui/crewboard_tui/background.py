@@ -55,7 +55,7 @@ class JobDone(Message):
 
 
 class BackgroundJobs:
-    """The commands that are running. They are daemon threads, so that none can prevent the dashboard from ending."""
+    """Runs commands, each in a daemon thread, so that none can prevent the dashboard from ending."""
 
     def __init__(self, post: Callable[[Message], bool]) -> None:
         self._post = post

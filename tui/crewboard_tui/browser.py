@@ -142,7 +142,11 @@ class Browsers:
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse requests that a page of another origin sends, or that reach this server by a name of another host."""
+        """Refuse requests that a page of another origin sends, and those that reach this server by another host's name.
+
+        Raises:
+            HTTPForbidden: The request is refused.
+        """
         own = (None, f"http://{request.host}", f"https://{request.host}")
         if not self._is_own_name(request.host) or request.headers.get("Origin") not in own:
             raise web.HTTPForbidden(text="This request comes from another page, or is meant for another host.\n")

@@ -181,7 +181,7 @@ def _stamp(source: str) -> tuple[int, int] | None:
 
 
 def _place(module: ModuleType) -> Place | None:
-    """Return where a module is, if it was loaded from a source below one of `_folders`, or its bytecode; else None."""
+    """Return where a module is, if it was loaded from source or bytecode below one of `_folders`; else None."""
     # Some entries of `sys.modules` are no modules.
     spec = getattr(module, "__spec__", None)
     if spec is None or not isinstance(spec.loader, SourceFileLoader) or spec.origin is None or spec.cached is None:

@@ -33,7 +33,7 @@ def to_agents(names: Iterable[str]) -> str:
 
 
 def interrupting(names: Sequence[str]) -> str:
-    """Return the name of the draft of an interrupt."""
+    """Return the name of the draft of an interrupt to some agents; empty without names."""
     return f"interrupt {', '.join(names)}" if names else ""
 
 
@@ -151,7 +151,10 @@ def request_of(draft: str, asked: Iterable[Request]) -> Request | None:
 
 
 def can_be_sent(draft: str, asked: Sequence[Request], agents: Collection[str]) -> bool:
-    """Return False for a draft about a request that needs it no more, or for an agent that is not among `agents`."""
+    """Return True if a draft can still be sent.
+
+    A draft about a request can if it is still of use; any other one can if all its agents are among `agents`.
+    """
     request = request_of(draft, asked)
     if request is not None:
         return outlives(draft, request, asked)

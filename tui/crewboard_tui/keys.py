@@ -1,7 +1,7 @@
 """Read keys from the terminal, and handle them one after another.
 
-A thread reads them, which wakes up only for input, where Textual's looks ten times a second. They act in the order in
-which they came, also when a terminal delivers several together.
+A thread reads them, which wakes up only for input, where Textual's thread looks ten times a second. They act in the
+order in which they came, also when a terminal delivers several together.
 
 Once Textual has what `docs/decisions/textual.patch` proposes, `RestingDriver` can go.
 """

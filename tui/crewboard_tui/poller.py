@@ -1,6 +1,6 @@
 """Read the team in a thread of its own, which sends the app only what is new.
 
-The app tells the queries of the shown view (`queries.Query`); nothing else is read. A file event has the files of its
+The app sets the queries of the shown view (`queries.Query`); nothing else is read. A file event has the files of its
 agent read; all agents are read in turn, in case an event was lost, and for changes without an event. The first changes
 are read at once; while more keep coming, at most four times a second, or eight while the user presses keys. Each
 reading sends one message to the app, or none if nothing has changed that the screen shows.

@@ -127,7 +127,7 @@ class Readers:
         self._kept = _KEPT
         self._now = float("-inf")
         self._readers: dict[type, OrderedDict[str, tuple[float, Any]]] = {}
-        """The readers, each with when it was used last; those unused for longest come first. So do the answers."""
+        """The readers by kind and name, each with the time of its last use, the least recently used first."""
         self._answers: OrderedDict[Hashable, tuple[float, tuple[object, Any]]] = OrderedDict()
         self.processes = ProcessHistoryReader(team, probe)
         self.rule_usage = journal.RuleUsageReader(team)
@@ -252,10 +252,10 @@ class WorkOf(Struct, frozen=True):
 
 
 class Mailbox(Struct, frozen=True):
-    """The newest messages of a mailbox up to the byte `end`. `prompts` are the prompts of the agent's hires.
+    """The newest messages of a mailbox, `letters`, up to the byte `end`, and the prompts of the agent's hires.
 
-    `has_older` is True if there are messages before `letters`. `damaged` has the offset at the end of each line that
-    cannot be read.
+    `has_older` is True if there are older messages. `damaged` has the offset at the end of each line that cannot be
+    read.
     """
 
     letters: tuple[MessageView, ...] = ()
@@ -317,7 +317,10 @@ class ProcessOf(Struct, frozen=True):
 
 
 class Usages(Struct, frozen=True):
-    """Query for the measurements of the agents that are shown. Those of all agents would change with each of them."""
+    """Query for the measurements of the agents that are shown.
+
+    An answer for all agents would change with each measurement.
+    """
 
     agents: tuple[str, ...]
 
@@ -378,7 +381,10 @@ class SpendingOf(Struct, frozen=True):
     agent: str
 
     def read(self, readers: Readers, view: TeamView) -> tuple[Spending, float | None]:
-        """Return the spending of the minutes over which the rate is measured, and dollars per hour; None if unknown."""
+        """Return the spending of the minutes over which the rate is measured, and the rate.
+
+        The rate is in dollars per hour, and None if it is not known.
+        """
         own = readers.spending(self.agent, int(WINDOW // 60))
         own.read()
         return readmodel_usage.spending([own]), readmodel_usage.rate([readers.recent_calls(self.agent)], view.now)

@@ -39,7 +39,7 @@ T = TypeVar("T", bound=str)
 FILE = "crewboard.toml"
 
 THEMES = "themes"
-"""The table of a file that holds the user's own themes."""
+"""The name of the table in a file that holds the user's own themes."""
 
 _MOST_THEMES = 20
 """The most themes that are read from one file: a project's file may have any number, and each is checked."""
@@ -425,7 +425,7 @@ _OWN_THEME = """\
 # base = "dark"
 # key = "#8fd0ff"
 """
-"""The end of a new file: a table ends where the next one begins."""
+"""The end of a new file: settings must come before it, because a table has all lines up to the next table."""
 
 
 def _toml(value: object) -> str:

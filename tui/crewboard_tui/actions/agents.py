@@ -312,7 +312,7 @@ class Part(Struct, frozen=True):
 class PuttingBack:
     """The action that puts files back: all that an agent changed in its last assignment, or the selected `part`.
 
-    It first shows which files that are, and asks. `then` is called when files were put back. `changed_nothing` returns
+    It first shows which files these are, and asks. `then` is called when files were put back. `changed_nothing` returns
     True for an agent that is known to have changed nothing.
     """
 

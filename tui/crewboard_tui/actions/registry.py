@@ -113,7 +113,7 @@ class Action(Struct, frozen=True):
 class Layer(Struct, frozen=True):
     """Something on a view that the key `view.back` closes before it leaves the view.
 
-    `label` names the key meanwhile.
+    `label` is the label of that key while it is open.
     """
 
     is_open: Callable[[], bool]
@@ -221,7 +221,8 @@ def for_fitting(
 ) -> Action:
     """Return an action on those selected agents that it `fits`.
 
-    If it fits none, `why_not` returns the reason for `api is`, or None for the usual one.
+    If it fits none of them, `why_not` is called with words such as `api is`, and returns the reason with them, or None
+    for the usual one.
     """
 
     def available(selection: Selection) -> str | None:

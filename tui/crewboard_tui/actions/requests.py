@@ -75,7 +75,7 @@ class RequestActions:
         return f"asked back: {self.request.from_} reads it" if asks else f"denied: {self.request.from_} reads why"
 
     def release(self, approved: Request, steps: Sequence[int]) -> str:
-        """Release steps of a plan that its approval held back."""
+        """Release steps of a plan that were held when it was approved."""
         answers.release(self._context.team, approved.id, steps)
         many = "s" if len(steps) > 1 else ""
         return f"step{many} {', '.join(map(str, steps))} released: {approved.from_} reads that"

@@ -49,7 +49,10 @@ FINDS_TASKS = "words about a task; s:failed its status, a:api its owner, #14 its
 
 
 def in_group(agent: AgentView, view: TeamView, group: str) -> bool:
-    """Return True if an agent is in a group of states; every agent is in `ALL`, and `needs me` has all with a need."""
+    """Return True if an agent is in a group of states.
+
+    Every agent is in `ALL`, and each with a need is in `needs me`.
+    """
     needed = group == "needs me" and any(need.agent == agent.name for need in view.needs)
     return group == ALL or needed or agent.shown in AGENT_GROUPS[group]
 
@@ -71,7 +74,7 @@ def mail_in_group(message: Message, group: str) -> bool:
 
 
 def matches_agent(agent: AgentView, wanted: str) -> bool:
-    """Return True if an agent passes the filter."""
+    """Return True if an agent passes the filter `wanted`; all pass an empty one."""
     if not wanted:
         return True
     text = f"{agent.name} {agent.type} {agent.role} {agent.doing} {agent.reason}"
@@ -80,7 +83,7 @@ def matches_agent(agent: AgentView, wanted: str) -> bool:
 
 
 def matches_task(task: Task, wanted: str) -> bool:
-    """Return True if a task passes the filter."""
+    """Return True if a task passes the filter `wanted`; all pass an empty one."""
     if not wanted:
         return True
     text = f"{task.subject} {task.owner or ''} {task.description}"

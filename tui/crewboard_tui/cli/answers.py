@@ -1,4 +1,4 @@
-"""The commands that answer a need or a request, for output and hints."""
+"""The answers that a need or a request can have, each with the command that gives it."""
 
 import os
 from collections.abc import Iterable, Iterator

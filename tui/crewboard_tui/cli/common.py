@@ -61,7 +61,7 @@ board = options(
     theme_option,
     click.option("--read-only", is_flag=True, help="Read-only: no key changes anything."),
 )
-"""Adds the dashboard's options, which also apply when no command is named, to a command."""
+"""Decorator that adds the dashboard's options to a command. They also apply when no command is named."""
 
 _MOST_DIGITS = 10
 
@@ -283,7 +283,7 @@ _LEAST_BEGINNING = 3
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that was probably meant: one typing error away, else one that `word` begins.
+    """Return the known word that was probably meant: `word` with one typing error, else one that begins with `word`.
 
     None if there is none. Words that only look alike, such as `report` and `export`, are not near: what they do has
     nothing in common.
@@ -429,7 +429,7 @@ class Session:
         """Return the workspace: the root of the team.
 
         Raises:
-            UsageError: The directory that was named does not exist.
+            UsageError: The root that was named is not a directory.
         """
         from crewboard.store.layout import find_root
 
@@ -615,7 +615,7 @@ sha256 = options(
         help="Show what is to be accepted, also the keys in it; then ask, or print the command that accepts it.",
     ),
 )  # fmt: skip
-"""Adds the options of a command that accepts something to the command."""
+"""Decorator that adds the options for accepting something to a command."""
 
 
 class Shown(NamedTuple):

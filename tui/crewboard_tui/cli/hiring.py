@@ -104,7 +104,7 @@ _hire_options = common.options(
     click.option("--from", "start_from", metavar="NAME", shell_complete=common.complete_agent,
                  help="On hosts: begin each assignment with the newest files of this agent."),
 )  # fmt: skip
-"""Adds the options of `spawn` that a profile can also hold to a command."""
+"""Decorator that adds the options of `spawn` that a profile can also hold to a command."""
 
 
 @click.command()

@@ -69,7 +69,10 @@ class NodeHost:
         "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
         "os.getppid() == int(sys.argv[1]) or sys.exit(143); os.execv(sys.argv[2], sys.argv[2:])"
     )
-    """A program that becomes another one, which gets SIGTERM, and so drains, when the actor ends in any way."""
+    """A program that runs another one in its place.
+
+    That one gets SIGTERM, and so drains, when the actor ends in any way.
+    """
 
     def __init__(self, arguments: Sequence[str], root: str) -> None:
         self._arguments = arguments

@@ -1,4 +1,4 @@
-"""The commands `tasks`, `task` and `check`."""
+"""The commands `tasks`, `task` and `check`: show and change the task board, and run the check of a task."""
 
 from typing import Unpack, get_args
 

@@ -1,1 +1,1 @@
-"""Write to agents: the composer, the prompt line, their input, the syntax of a text, and unsent texts."""
+"""Write to agents: the composer, the prompt line, their input, and the syntax of a text."""

@@ -237,7 +237,7 @@ class DraftInput(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("draft", "text")]
 
     class Submitted(Message):
-        """Enter was pressed."""
+        """Sent with the text when Enter is pressed."""
 
         def __init__(self, draft: "DraftInput", text: str) -> None:
             super().__init__()

@@ -23,7 +23,7 @@ class Note(Struct, frozen=True):
 
 
 class Visit(Struct, frozen=True):
-    """A view to open, and the mailbox to select there."""
+    """A view to open, and the mailbox to select there, if any."""
 
     view: str
     mailbox: str = ""
@@ -80,6 +80,6 @@ def _known(name: str, names: Sequence[str]) -> str:
 
 
 def split_attachments(text: str) -> tuple[str, list[Path]]:
-    """Return a text without its marks, and the files that they attach."""
+    """Return a text without its marks of attached files, and the paths in these marks."""
     found = [Path(each) for each in ATTACHMENT.findall(text)]
     return (ATTACHMENT.sub("", text).strip() if found else text), found

@@ -130,7 +130,10 @@ def _clashes(mine: dict[str, str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _meet(one: Key, other: Key) -> bool:
-    """Return True if both keys can be active at once, for two actions. Default keys that are shared stay allowed."""
+    """Return True if two keys must differ: both can be active at once, and they run different actions.
+
+    Keys of two scopes that share a default key need not differ.
+    """
     # A file may have all keys of an action at the id that had them before it was split in two.
     if one.scope == other.scope and one.action and one.action == other.action:
         return False

@@ -77,7 +77,7 @@ class FileDiff(Struct, frozen=True):
 
     @property
     def digits(self) -> int:
-        """Return the number of digits of its highest line number."""
+        """Return the number of digits of the highest line number."""
         return len(str(max((line.number for hunk in self.hunks for line in hunk.lines[-2:]), default=0)))
 
 

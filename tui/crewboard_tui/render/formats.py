@@ -189,7 +189,7 @@ TOKEN_KINDS = (("input", "in"), ("output", "out"), ("cache_read", "cached"), ("c
 
 
 def describe_tokens(tokens: Tokens) -> str:
-    """Return the total of tokens and its parts: `31.1k = 1.2k in + 2.9k out + 20k cached + 7k written`."""
+    """Return the total of tokens and its parts: `31.1k = 1.2k in + 2.9k out + 20.0k cached + 7.0k written`."""
     parts = " + ".join(f"{format_count(getattr(tokens, kind))} {word}" for kind, word in TOKEN_KINDS)
     return f"{format_tokens(tokens)} = {parts}"
 

@@ -258,7 +258,7 @@ def _words(text: str, width: int) -> list[str]:
 
 
 def exact_lines(text: str, width: int, tone: str = "") -> list[Line]:
-    """Return text in lines of exactly `width` cells but for the last, made safe, with every blank."""
+    """Return text in lines of at most `width` cells, made safe, broken at the full width, with every blank."""
     pieces = [piece for raw in safe_lines(text) for piece in chop_cells(raw, max(1, width)) or [""]]
     return [(Span(piece, tone),) for piece in pieces]
 

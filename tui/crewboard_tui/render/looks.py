@@ -171,7 +171,7 @@ _COUNTS = re.compile(r"·(?=\d)")
 
 @lru_cache(maxsize=4096)
 def to_ascii(text: str) -> str:
-    """Replace each character that is not ASCII by a similar one, else by `?` for each of its cells."""
+    """Replace each character that is not ASCII by a similar one, else by `?`; the width in cells stays the same."""
     if text.isascii():
         return text
     text = _COUNTS.sub(":", text)

@@ -83,7 +83,7 @@ _RIGHT = 3
 """The right button of a mouse."""
 
 _TYPES_ON = 0.7
-"""Seconds after such a key did nothing, and after each character since, in which characters are not keys."""
+"""Seconds after a key of `_WRITES` did nothing, and after each character since, in which characters are not keys."""
 
 _COPIED = 60
 """Cells for the start of the copied text in the footer."""
@@ -168,7 +168,7 @@ class BaseScreen(Screen[None]):
         self._strip_shows: tuple[TeamView | None, tuple[object, ...]] = (None, ())
         """The facts that the status bar was painted from."""
         self.are_keys_due = self.is_due = False
-        """True if the footer, or everything, must be painted after the next refresh, and not before."""
+        """True if the footer must be painted after the next refresh, and not before; and True if everything must."""
         self._was_shown = False
         self._forgets: Timer | None = None
         """The timer after which the painted lines of a hidden screen are dropped."""
@@ -317,7 +317,7 @@ class BaseScreen(Screen[None]):
         return self.subject is not None and need.key == self.subject.need
 
     def lists(self, need: Need) -> bool:  # noqa: ARG002
-        """Return True if the screen lists all needs, among them this one, so that it needs no alert bar."""
+        """Return True if the screen shows a need in a list of all needs, so that it needs no alert bar for it."""
         return False
 
     @property

@@ -71,7 +71,7 @@ class FeedScreen(BaseScreen):
         self.rows.rule.entitle(f"Feed{newest}{self.search.narrowed_to}", follow)
 
     def tick(self) -> None:
-        """Nothing here has an age."""
+        """Do nothing, because no row has an age."""
 
     @on(LineList.Moved, "#feed")
     def _moved(self) -> None:
@@ -143,7 +143,7 @@ class AbsencePage(BaseScreen):
         self.rows.rule.entitle(f"{said[:1].upper()}{said[1:]}", self.search.narrowed_to.removeprefix(" · "))
 
     def tick(self) -> None:
-        """Nothing here has an age."""
+        """Do nothing, because no row has an age."""
 
     @on(LineList.Moved, "#absence")
     def _other_row(self) -> None:

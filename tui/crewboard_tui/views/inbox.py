@@ -40,7 +40,10 @@ LOOKED_AT = 1.5
 
 
 class InboxScreen(BaseScreen):
-    """Mailboxes left, their mail right; Enter reads one message in full."""
+    """The Inbox view: mailboxes at the left, the mail of the selected one at the right.
+
+    Enter reads a message in full.
+    """
 
     CSS_PATH = "inbox.tcss"
     MODE = "inbox"

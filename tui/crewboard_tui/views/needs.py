@@ -312,7 +312,7 @@ class RulesPage(BaseScreen):
         self.context.do("revoking the rule", revoke)
 
     def tick(self) -> None:
-        """Nothing here has an age."""
+        """Do nothing, because no row has an age."""
 
     @on(LineList.Opened, "#rules")
     def _read_rule(self) -> None:

@@ -49,7 +49,7 @@ _BESIDE_NAME = 28
 
 _UNLIKELY = 0.5
 _BEGIN_SCORE, _PART_SCORE = 4.0, 1.5
-"""Scores of a place whose name begins with the typed words, which comes before each command, and of another one."""
+"""The scores of a place whose name begins with the typed words, and of another. The first comes before each command."""
 
 
 class Palette(CommandPalette):

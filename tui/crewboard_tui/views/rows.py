@@ -56,7 +56,7 @@ _FREES_FROM = 50
 """Width below which a row does not say what the answer to a need unblocks."""
 
 _WORD_FROM = 60
-"""Width from which on that is said with the word `frees`."""
+"""Width from which on a row says with the word `frees` what the answer to a need unblocks."""
 
 
 def need_rows(
@@ -429,7 +429,7 @@ def task_line(
 ) -> Line:
     """Return the row of a task: state, number, subject, owner or blockers, and the reason if there is space.
 
-    The owner begins `owner_at` cells from the left; with 0, it is at the right edge. `depth` is that in the tree.
+    The owner begins `owner_at` cells from the left; with 0, it is at the right edge. `depth` is its depth in the tree.
     """
     waiting = blocked(task, view.tasks) if task.status == "pending" else []
     look = task_look(task, waiting)

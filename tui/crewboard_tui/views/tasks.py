@@ -51,7 +51,7 @@ _TREE = "status"
 
 
 class TasksScreen(BaseScreen):
-    """The task board."""
+    """The task board, and the details of the selected task."""
 
     CSS_PATH = "tasks.tcss"
     MODE = "tasks"

@@ -1,4 +1,4 @@
-"""The lines around a view: status bar, view tabs, alert bar, footer, pane titles. They have no cursor."""
+"""The lines around a view: status bar, view tabs, the way to a page, alert bar, footer. They have no cursor."""
 
 import time
 from collections import Counter

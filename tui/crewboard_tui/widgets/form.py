@@ -29,7 +29,7 @@ class Select(Widget, can_focus=True):
     at: reactive[int] = reactive(0)
 
     class Changed(Message):
-        """The value changed."""
+        """Sent when the value changed."""
 
     def __init__(self, options: Sequence[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -134,7 +134,7 @@ class Checkbox(Widget, can_focus=True):
     value: reactive[bool] = reactive(default=False)
 
     class Changed(Message):
-        """The value changed."""
+        """Sent when the value changed."""
 
     def __init__(self, label: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -85,9 +85,9 @@ def keep_order(before: Sequence[str], wanted: Sequence[str]) -> list[str]:
 
 
 def changed_cells(before: Line, now: Line) -> tuple[int, int] | None:
-    """Return where the cells begin and end that look different in two lines.
+    """Return the first cell in which two lines look different, and the one after the last.
 
-    None if all may: the lines differ in width, or a terminal may show what is before the change in other cells.
+    None if all cells may: the lines differ in width, or a terminal may show the start of the line in other cells.
     """
     width = width_of(now)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
@@ -99,7 +99,7 @@ def changed_cells(before: Line, now: Line) -> tuple[int, int] | None:
 
 
 class _ListMessage(Message):
-    """A message of a list."""
+    """The base of a list's messages; `rows` is the list."""
 
     def __init__(self, rows: "LineList") -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class LineList(ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "marks", "sort", "wide")]
 
     class Moved(_ListMessage):
-        """The cursor moved to another item."""
+        """Sent when the cursor moved to another item."""
 
     class Opened(_ListMessage):
         """Sent when the item under the cursor is opened."""
@@ -134,7 +134,7 @@ class LineList(ScrollView, can_focus=True):
         """Sent when the marks have changed. The receiver must call `show` again, so that the rows show them."""
 
     class Reordered(_ListMessage):
-        """The sort order or the columns changed. The receiver must call `show` again."""
+        """Sent when the sort order or the columns changed. The receiver must call `show` again."""
 
     def __init__(
         self, *, marks: bool = False, sorts: Sequence[str] = (), chosen_by_key: str = "", **kwargs: Any
@@ -158,7 +158,7 @@ class LineList(ScrollView, can_focus=True):
         self._reversed: frozenset[str] = frozenset()
         """The keys of the rows whose glyphs are reversed now."""
         self.rows: Sequence[Row] = []
-        """The rows of the list. It is changed by `show`."""
+        """The rows of the list. Only `show` replaces them."""
         self.keys: list[str] = []
         """The keys of the rows."""
         self._painted: dict[int, Row] = {}
@@ -167,7 +167,7 @@ class LineList(ScrollView, can_focus=True):
         self._line_width = 0
         self._at = 0
         self.selected: str | None = None
-        """The key of the row under the cursor."""
+        """The key of the row under the cursor; None before there are rows, empty for a row without an item."""
         self._came_at = float("-inf")
         self._wanted: str | None = None
         self._pointed: int | None = None
@@ -310,7 +310,7 @@ class LineList(ScrollView, can_focus=True):
         self.follow = False
 
     def _paint_row(self, index: int, cells: tuple[int, int] | None = None) -> None:
-        """Paint a row; of its line, only the `cells` from the first to before the second, if they are given."""
+        """Paint a row; with `cells`, only those of its line from the first to before the second."""
         y = index - self.scroll_offset.y
         if 0 <= y < self.size.height:
             # The first cell shows the cursor.

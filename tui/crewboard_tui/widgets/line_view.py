@@ -22,7 +22,7 @@ class LineView(ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("log")]
 
     class Scrolled(Message):
-        """The scroll position or following changed."""
+        """Sent when the scroll position changed, or whether the view follows its end."""
 
     def __init__(self, *, follows: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -73,7 +73,7 @@ CODE = {"keyword": "accent", "string": "success", "comment": "muted", "number": 
 """The theme colours of highlighted code, by tone."""
 
 QUIET_ROUNDS = 4
-"""Rounds of the event loop without a message, from the focused widget up to the app, after which a key is handled."""
+"""Rounds of the event loop without a message, from the focused widget up to the app, before a screen is painted."""
 
 SWITCHED = 0.05
 """Seconds after which a newly shown view is painted even if it is not complete: as long as Textual always waits."""
@@ -82,7 +82,7 @@ MOST_ROUNDS = 64
 """Rounds after which the screen is painted in any case."""
 
 _KEPT_SCREENS = 3
-"""The painted lines that a widget keeps, in screens of its own height: each takes up to 10 kB with Textual's crops."""
+"""The most painted lines that a widget keeps, in screens of its own height. A line takes up to 10 kB with its crops."""
 
 _GROUNDS = frozenset({"add", "del"})
 
@@ -244,7 +244,7 @@ class Painter:
         self._base_style: Style | None = None
         self._base_key: tuple[int, ...] = ()
         self._known: dict[int, tuple[Line, Line, object, Strip]] = {}
-        """The strips of lines by the identity of the line, with all that they follow from, in order of their use."""
+        """The strips by the identity of their line, with all that they were painted from, in order of use."""
 
     def strip(self, content: Line, width: int, *, under: str = "", before: Line = ()) -> Strip:
         """Paint one line in exactly `width` cells, with an ellipsis if it is longer, after the spans `before`.
@@ -342,7 +342,7 @@ class Rule:
         self._painter = Painter(pane)
         self._entitled = self._titles = "", ""
         self._kept: tuple[object, Strip] = None, Strip([])
-        """The strip that was painted last, and what it follows from."""
+        """What the last strip was painted from, and the strip."""
         self.head: Line | None = None
         """The heads of the columns of the pane's rows, placed as the rows are."""
 

@@ -121,7 +121,7 @@ class ChangesScreen(BaseScreen):
         self.panes.show_below(pane, shown=changes is not None)
 
     def tick(self) -> None:
-        """Nothing here has an age."""
+        """Do nothing, because no row has an age."""
 
     @on(LineList.Opened, "#changes")
     def _open(self, event: LineList.Opened) -> None:

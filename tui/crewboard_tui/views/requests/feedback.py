@@ -79,7 +79,7 @@ class Feedback(Frame):
 
     @property
     def _of_interest(self) -> int:
-        """Return which of the two texts to show while none is being written."""
+        """Return the index of the text to show while none is being written."""
         return _NO if self.with_no and not self.with_yes else _YES
 
     @property

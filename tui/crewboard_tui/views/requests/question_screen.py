@@ -30,7 +30,7 @@ _ABOUT_PLANS = (
 """Keys that work on the pages of other requests only."""
 
 _IN_OWN_WORDS = "a question waits for an answer, not for a yes"
-"""The reason why these keys do nothing."""
+"""The reason why keys for other requests do nothing here."""
 
 _IN_WORDS = "words"
 """The key of the row that becomes the input for the user's own words."""
