@@ -1,9 +1,7 @@
-"""Teams of Claude Code on the board: mirrored into ordinary team directories, and their plans held for the user.
+"""Show teams of Claude Code in crewboard: mirror them into team directories, and have the operator review their plans.
 
-`places` says where that program's files are, `formats` reads them, `teams` finds its teams. `mirror` writes the records
-of a team, with `transcripts` and `letters`, which translate conversations and mail, and `asks`, which shows what that
-program asks its user; `follow` keeps it up to date. `hooks` answers that program's hooks, `gate` asks the user, and
-`install` changes a project's settings. `delivery` hands letters of the user to that program's agents.
-
-`hooks` imports what it needs when it needs it: a hook must start fast.
+`places` says where Claude Code's files are, `formats` reads them, `teams` finds teams, sessions and processes. `mirror`
+writes the records of a team and keeps them up to date, with `transcripts` and `letters`, which translate conversations
+and mail. `hooks` is the command that Claude Code runs, `gate` makes requests of plans and permissions, and `install`
+adds the hooks to a project's settings. `delivery` sends letters of the user to Claude Code's agents.
 """

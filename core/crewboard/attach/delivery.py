@@ -1,7 +1,8 @@
-"""Letters of the user to agents of Claude Code: into the inbox of a teammate, or to the socket of the lead; their end.
+"""Letters of the user to agents of Claude Code, and ending a teammate by signal. Both need the user's permission.
 
-A letter is always signed `operator`: Claude Code gives what its lead writes a signature of its own, and obeys nothing
-else. The mirror then shows the letter, and what became of it, like any other.
+A letter goes into the inbox file of a teammate, or to the socket of the lead. It is always signed `operator`: Claude
+Code signs what a lead writes in a way of its own, and obeys nothing else. The mirror then shows the letter, and whether
+it was read, like any other.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ _LOCK_TIMEOUT = 5.0
 _LOCK_POLL = 0.02
 
 _STALE = 10.0
-"""Seconds after which Claude Code, too, takes the lock of a process that was killed."""
+"""Seconds after which a lock is taken from a process that was killed, as Claude Code does, too."""
 
 _SOCKET_TIMEOUT = 5.0
 
@@ -48,7 +49,7 @@ _SAFE_NAME = re.compile(r"[\w@ -][\w@. -]*")
 
 
 def allow(team: TeamDirectory, *, letters: bool) -> None:
-    """Let letters be written to the agents of an attached team, or not any more."""
+    """Allow or forbid writing letters to the agents of an attached team, and ending them; it is stored in the team."""
 
     def edit(config: Config) -> None:
         if config.attached is not None:
@@ -58,7 +59,7 @@ def allow(team: TeamDirectory, *, letters: bool) -> None:
 
 
 def require_allowed(attached: AttachedTeam) -> None:
-    """Refuse a letter, or an end by signal, that the user has not allowed.
+    """Check that the user has allowed letters to an attached team, and ending its agents by signal.
 
     Raises:
         BadDataError: Letters are off.
@@ -71,12 +72,15 @@ def require_allowed(attached: AttachedTeam) -> None:
 
 
 def send(team: TeamDirectory, attached: AttachedTeam, to: str, text: str, now: float) -> Message:
-    """Send a letter to the agent `to` of an attached team, and return it as the mirror will show it.
+    """Send a letter to the agent `to` of an attached team, and return it as the message that the mirror will show.
+
+    `now` becomes its time, in epoch seconds.
 
     Raises:
-        UsageError: The team has no such agent any more.
-        TryLaterError: The lead's session is gone, or the inbox stays locked.
+        UsageError: The team has no such agent any more, or its name cannot name an inbox file.
+        TryLaterError: The lead's session is gone or does not listen, or the inbox stays locked.
         BadDataError: Letters are off, or the inbox is damaged; it was not changed.
+        UntrustedError: Another user controls the inbox or the socket.
         StorageError: The letter could not be written.
     """
     require_allowed(attached)
@@ -131,7 +135,8 @@ def end(attached: AttachedTeam, name: str, grace: float) -> None:
     """End a teammate that has a process of its own: by SIGTERM, if it does not end by itself within `grace` seconds.
 
     Raises:
-        BadDataError: Letters are off, or it has none.
+        UsageError: The team has no such agent any more.
+        BadDataError: Letters are off, or the agent runs in the process of the lead.
         TryLaterError: It did not end in time.
     """
     require_allowed(attached)
@@ -171,10 +176,10 @@ def _member(here: places.Places, attached: AttachedTeam, to: str) -> formats.Mem
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold Claude Code's own lock of a file: a folder beside it.
+    """Hold the lock that Claude Code itself uses for the file `path`: a folder beside it, called `NAME.lock`.
 
     Raises:
-        TryLaterError: Another process holds it.
+        TryLaterError: Another process holds the lock.
     """
     lock = path.with_name(path.name + ".lock")
     deadline = time.monotonic() + _LOCK_TIMEOUT
@@ -204,11 +209,11 @@ def _require_own(folder: Path) -> None:
 
 
 def _socket_of(here: places.Places, attached: AttachedTeam) -> Path | None:
-    """Return the socket of the lead's session; None if this version has none.
+    """Return the socket of the lead's session; None if its version of Claude Code has none.
 
     Raises:
-        TryLaterError: The session does not run.
-        UntrustedError: Another user could listen there.
+        TryLaterError: The session does not run, or its socket is gone.
+        UntrustedError: The socket is not one that only this user can use.
     """
     session = next((s for s in teams.read_sessions(here.sessions) if s.ident in attached.session_ids), None)
     if session is None:

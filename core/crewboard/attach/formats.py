@@ -1,7 +1,7 @@
-"""Claude Code's files as plain data, read tolerantly: its formats are not documented and change with its versions.
+"""Parse Claude Code's files, whose formats are not documented and change with its versions.
 
-A field that is missing or has an unexpected type gets its default. A file that is being written is torn: it is read as
-None, and again later.
+A field that is missing or has an unexpected type gets a default. A file that is not valid is called torn: it is being
+written, is parsed as None, and is read again later. Times are in epoch seconds.
 """
 
 import fnmatch
@@ -18,13 +18,13 @@ from typing import Any
 from crewboard.records.agents import Tokens
 
 TESTED = ("2.1.177", "2.1.197", "2.1.330", "2.1.332")
-"""The versions whose files this was tested with, the oldest first."""
+"""The versions of Claude Code with whose files this module was tested, the oldest first."""
 
 LEAD = "team-lead"
-"""The name of the lead in each of its teams."""
+"""The name of the lead in each team of Claude Code."""
 
 MAX_TEXT = 200_000
-"""Characters of one block of a transcript that are mirrored."""
+"""Characters of one text of a transcript that are mirrored; the rest is cut off."""
 
 _LETTER = re.compile(r'<teammate-message teammate_id="([^"]*)"([^>]*)>\n?(.*?)\n?</teammate-message>', re.DOTALL)
 _WANTED = (b'"type":"assistant"', b'"type":"user"')
@@ -33,7 +33,10 @@ _MAX_DEPTH = 24
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a team. `backend` is `in-process` or `tmux`, empty while it is not known."""
+    """A member of a team. `backend` says where it runs: `in-process` or `tmux`, empty while that is not known.
+
+    `prompt` is the text that it was started with.
+    """
 
     name: str
     agent_type: str
@@ -46,13 +49,16 @@ class Member:
 
     @property
     def is_lead(self) -> bool:
-        """Return True if it is the lead."""
+        """Return True if this member is the lead."""
         return self.name == LEAD
 
 
 @dataclass(frozen=True)
 class Roster:
-    """A team's `config.json`. Versions before 2.1.330 do not say which process the lead is."""
+    """A team's `config.json`. `lead_session` is the id of the lead's session.
+
+    `lead_pid` and `lead_ticks`, the start time of its process in clock ticks, are 0 before version 2.1.330.
+    """
 
     name: str
     description: str
@@ -67,8 +73,9 @@ class Roster:
 class Session:
     """A file in `sessions/`: an interactive process. `ticks` is its start time, field 22 of /proc/PID/stat.
 
-    `started_at` is when the session began, a moment after its process. `socket` is where it takes messages; older
-    versions have none.
+    `status` is `busy`, `idle` or `waiting`, then for `waiting_for`, and `since` is when that began. `started_at` is the
+    start of the session, a moment after that of its process. `socket` is the path of the socket for messages, empty if
+    there is none, as in older versions.
     """
 
     pid: int
@@ -85,7 +92,10 @@ class Session:
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter in an inbox. `mark` is the same for the same letter each time that it is read."""
+    """A letter from one agent to another. `mark` identifies it: an id, or made of author, time and text.
+
+    A letter found in its recipient's transcript has neither time nor mark at first.
+    """
 
     author: str
     text: str
@@ -95,7 +105,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class BoardTask:
-    """A file of a task board."""
+    """A task of a team's board, from one file. `blocked_by` are ids of tasks."""
 
     id: int
     subject: str
@@ -115,7 +125,7 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def roster(data: bytes) -> Roster | None:
-    """Return the members of a team, or None if the file is torn."""
+    """Return the roster in a team's `config.json`, or None if it is torn."""
     found = _object(data)
     if found is None or not isinstance(found.get("members"), list):
         return None
@@ -147,7 +157,7 @@ def roster(data: bytes) -> Roster | None:
 
 
 def session(data: bytes) -> Session | None:
-    """Return a running session, or None if the file is torn."""
+    """Return the session in a file of `sessions/`, or None if it is torn."""
     found = _object(data)
     if found is None or not _number(found.get("pid")):
         return None
@@ -166,7 +176,7 @@ def session(data: bytes) -> Session | None:
 
 
 def inbox(data: bytes) -> list[Letter] | None:
-    """Return the letters that were not read yet, or None if the file is torn. What is no letter is left out."""
+    """Return the letters in an inbox file, or None if it is torn. Entries without a text are left out."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -183,7 +193,7 @@ def inbox(data: bytes) -> list[Letter] | None:
 
 
 def task(data: bytes) -> BoardTask | None:
-    """Return a task, or None if the file is torn."""
+    """Return the task in a file of a board, or None if it is torn."""
     found = _object(data)
     if found is None or not 0 < _number(found.get("id")) < 10**9:
         return None
@@ -199,7 +209,10 @@ def task(data: bytes) -> BoardTask | None:
 
 
 def frame(text: str) -> dict[str, Any] | None:
-    """Return the frame that a letter is, such as `idle_notification`; None if it is plain text."""
+    """Return a letter's frame: the JSON object, with a `type` such as `idle_notification`, that its whole text is.
+
+    Return None if it is plain text.
+    """
     if not text.lstrip().startswith("{"):
         return None
     found = _object(text.encode("utf-8", "replace"))
@@ -207,10 +220,9 @@ def frame(text: str) -> dict[str, Any] | None:
 
 
 def transcript_record(line: bytes) -> dict[str, Any] | None:
-    """Return a record of a transcript that says what the model or the user said; None for all others.
+    """Return the record in a line of a transcript if it is a message of the model or the user; None for all others.
 
-    Their types are looked for before the line is parsed: transcripts are large, and most of it is requests that the
-    next version of the program writes in another form.
+    The types are looked for before the line is parsed, to save time: transcripts are large.
     """
     if not any(wanted in line for wanted in _WANTED):
         return None
@@ -221,13 +233,16 @@ def transcript_record(line: bytes) -> dict[str, Any] | None:
 
 
 def letters_in(text: str) -> Iterator[Letter]:
-    """Yield the letters that a record of a transcript holds, in the form in which the model sees them."""
+    """Yield the letters in a text of a transcript, where they are delimited as the model sees them.
+
+    They have no time and no mark.
+    """
     for author, _, said in _LETTER.findall(text):
         yield Letter(author, said, 0, "")
 
 
 def content_blocks(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the content of a record as blocks; a text is one block."""
+    """Return the content of a transcript's record as blocks in the API's form; plain text becomes one block."""
     content = record["message"].get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
@@ -235,7 +250,7 @@ def content_blocks(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def result_text(block: dict[str, Any]) -> str:
-    """Return the text of a tool's result; of other contents, such as images, only that they are there."""
+    """Return the text of a tool's result, at most `MAX_TEXT` characters; other parts become `[image]` and the like."""
     content = block.get("content")
     if isinstance(content, str):
         return content[:MAX_TEXT]
@@ -245,7 +260,7 @@ def result_text(block: dict[str, Any]) -> str:
 
 
 def usage(record: dict[str, Any]) -> Tokens:
-    """Return the tokens of the model call that a record is from."""
+    """Return the tokens and web uses of the whole model call that a record is a part of."""
     found = record["message"].get("usage")
     found = found if isinstance(found, dict) else {}
     on_the_web = found.get("server_tool_use")
@@ -265,9 +280,9 @@ def usage(record: dict[str, Any]) -> Tokens:
 
 
 def sent_letter(record: dict[str, Any]) -> tuple[str, Letter] | None:
-    """Return the recipient and the letter if a record is the result of sending one; None if it is not.
+    """Return the recipient and the letter if a record is the result of sending a letter; None if it is not.
 
-    Versions before 2.1.330 give it no id, so that it cannot be told from the same letter in an inbox.
+    Return None for versions before 2.1.330, too: their letters have no id here, so one could be counted twice.
     """
     result = record.get("toolUseResult")
     routing = result.get("routing") if isinstance(result, dict) else None
@@ -280,7 +295,7 @@ def sent_letter(record: dict[str, Any]) -> tuple[str, Letter] | None:
 
 
 def moment(text: object) -> float:
-    """Return an ISO 8601 time in epoch seconds, 0 if it is none."""
+    """Return an ISO 8601 time in epoch seconds; 0 if `text` is no such time."""
     try:
         return max(0.0, datetime.fromisoformat(str(text)).timestamp())
     except (ValueError, OverflowError):
@@ -288,12 +303,15 @@ def moment(text: object) -> float:
 
 
 def hash_of(text: str) -> str:
-    """Return a short digest of a text."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def clip(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  any JSON value
-    """Return a JSON value that a journal accepts: without very long texts and without deep nesting."""
+    """Return a JSON value with long texts cut and deep nesting replaced by `…`, so that a journal accepts it.
+
+    `depth` is the depth of `value` in the whole.
+    """
     if depth > _MAX_DEPTH:
         return "…"
     if isinstance(value, str):
@@ -304,7 +322,7 @@ def clip(value: Any, depth: int = 0) -> Any:  # noqa: ANN401  any JSON value
 
 
 def is_tested(version: str) -> bool:
-    """Return True if a version lies between the oldest and the newest that was tested, or is not known."""
+    """Return True if a version is from the oldest to the newest of `TESTED`, or has no number."""
     found = _parts(version)
     return not found or _parts(TESTED[0]) <= found <= _parts(TESTED[-1])
 
@@ -322,12 +340,12 @@ def _object(data: bytes) -> dict[str, Any] | None:
 
 
 def _text(value: object) -> str:
-    """Return a value if it is a text, made storable: a lone surrogate is no Unicode."""
+    """Return a value if it is a text, else an empty one. Lone surrogates, which cannot be stored, become `?`."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def _number(value: object) -> int:
-    """Return a whole number that is 0 or more, also one that is written as text."""
+    """Return a number as a whole one of 0 or more, also if it is given as text; 0 for anything else."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:  # noqa: PLR2004  digits of an int64
         return int(value)
     return max(0, int(value)) if isinstance(value, (int, float)) and abs(value) < 2**63 else 0

@@ -1,6 +1,7 @@
-"""Plans and permissions of Claude Code's teammates as requests, which the user answers like those of own agents.
+"""Plans and permissions of Claude Code's teammates as requests that the operator answers like those of other agents.
 
-A hook files the request and waits. It holds a lease meanwhile: a request whose hook is gone can do nothing any more.
+Claude Code runs a hook, which opens the request and waits for the answer. The hook holds a lease while it waits, so
+that requests whose hook is gone can be found and cancelled.
 """
 
 import json
@@ -26,14 +27,14 @@ from crewboard.store.interface import Key
 from crewboard.store.layout import TeamDirectory
 
 _MARGIN = 30.0
-"""Seconds before Claude Code would end the hook in which it gives up, so that its answer is heard."""
+"""Seconds before Claude Code's own timeout at which a hook gives up, so that Claude Code still reads its answer."""
 
 PLAN_LIMIT, PERMISSION_LIMIT = install.PLAN_TIMEOUT - _MARGIN, install.PERMISSION_TIMEOUT - _MARGIN
 
 _POLL = 0.2
 
 _RENAMED = {"file_path": "path", "notebook_path": "path", "old_string": "old_text", "new_string": "new_text"}
-"""Arguments that have other names in requests of own agents."""
+"""Names of arguments of Claude Code's tools, and the names that they have in requests of crewboard's own agents."""
 
 _PATH = re.compile(r"`([^`\s]+)`|(?<![\w./-])([\w@.+-]*[\w+-](?:/[\w@.+-]+|\.\w{1,8}))(?![\w/-])")
 """Words of a plan that may be the path of a file: in backticks, or with a slash or an ending."""
@@ -41,20 +42,21 @@ _PATH = re.compile(r"`([^`\s]+)`|(?<![\w./-])([\w@.+-]*[\w+-](?:/[\w@.+-]+|\.\w{
 _MAX_FILES, _MAX_PATH = 200, 300
 
 MAX_SHOWN = 10 * 1024 * 1024
-"""Bytes of a file that is shown as it was before a change; those of a larger one are not read."""
+"""Bytes of the largest file whose old content is shown in a diff; a larger one is not read."""
 
 
 class Verdict(NamedTuple):
-    """An answer: `allowed` or not, and the `reason` that the teammate's model is told."""
+    """The answer of a hook: whether the call is `allowed`, and the `reason` that the teammate's model is told."""
 
     allowed: bool
     reason: str
 
 
 def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLAN_LIMIT) -> Verdict | None:
-    """Have the user review a plan of the teammate `name`; return None if Claude Code is to decide.
+    """Ask the operator to review a plan of the teammate `name`, and wait for the answer; return None to leave it alone.
 
-    Deny it if it was not reviewed within `limit` seconds.
+    `path` is the team directory, `event` the input of the hook. A plan that is not reviewed within `limit` seconds is
+    denied. None means that Claude Code decides: the team is foreign, or its lead reviews plans.
 
     Raises:
         CrewboardError: The team cannot be read or written.
@@ -115,9 +117,10 @@ def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLA
 
 
 def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = PERMISSION_LIMIT) -> Verdict | None:
-    """Have the user permit a call of the teammate `name`; return None if Claude Code is to ask in its own dialog.
+    """Ask the operator to permit a call of the teammate `name`, and wait for the answer.
 
-    It is after `limit` seconds, and for a subagent, which is not on the board.
+    `path` is the team directory, `event` the input of the hook. Return None if Claude Code is to ask in its own dialog:
+    there was no answer within `limit` seconds, the team is foreign, or `name` is not on its roster, as a sub-agent.
 
     Raises:
         CrewboardError: The team cannot be read or written.
@@ -151,10 +154,10 @@ def ask_permission(path: Path, name: str, event: dict[str, Any], limit: float = 
 
 
 def _is_foreign(team: TeamDirectory) -> bool:
-    """Return True if this user has not attached the team: a cloned repository can contain one.
+    """Return True if this user did not attach the team, as when a cloned repository contains it.
 
     Raises:
-        CrewboardError: It is this user's, and others control it, or that cannot be told.
+        CrewboardError: This user attached it, but another user controls it, or that cannot be told.
     """
     if team.is_foreign():
         return True
@@ -163,13 +166,13 @@ def _is_foreign(team: TeamDirectory) -> bool:
 
 
 def board_name(name: str) -> str:
-    """Return the name of a teammate on the board, where names have fewer characters."""
+    """Return the name of a teammate in crewboard, which allows at most 32 characters of a-z, 0-9, `_` and `-`."""
     kept = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")
     return (kept if kept[:1].isalpha() else f"a-{kept}")[:32].rstrip("-")
 
 
 def cancel_abandoned(team: TeamDirectory, now: float) -> None:
-    """Cancel the requests whose hook is gone: Claude Code, or the user, went on without an answer."""
+    """Cancel the requests whose hook has ended without an answer."""
     for request in requests.pending(team):
         lease = _lease(team, request.id)
         if lease.changed() is not None and not leases.is_held(lease):
@@ -182,7 +185,7 @@ def _lease(team: TeamDirectory, request_id: str) -> Key:
 
 
 def _diff(tool: str, call: dict[str, Any]) -> str | None:
-    """Return what a write or an edit would change, as a unified diff."""
+    """Return what a call of Write or Edit would change, as a unified diff; empty if nothing, None for other tools."""
     path = str(call.get("path", ""))
     if tool == "Edit":
         before: str | None = str(call.get("old_text", ""))
@@ -199,7 +202,7 @@ def _diff(tool: str, call: dict[str, Any]) -> str | None:
 
 
 def _text_before(path: str) -> str | None:
-    """Return the text of a file that is to be written, empty if there is none; None if it cannot be shown."""
+    """Return the text of a file, empty if it is missing or unreadable; None if it is no regular file, or too large."""
     try:
         # A pipe must not hold the hook up, and a device has no end.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -220,9 +223,12 @@ def _ask(
     limit: float,
     revised: Request | None = None,
 ) -> Request:
-    """Open a request and wait until it is closed; expire it after `limit` seconds.
+    """Open a request and wait until it is closed; expire it after `limit` seconds. Return the closed request.
+
+    `revised` is the earlier plan that a new one takes the place of.
 
     Raises:
+        BadDataError: The request is gone.
         SystemExit: Claude Code ended this process, or does not listen any more. The request is cancelled.
     """
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -263,7 +269,10 @@ def _ask(
 
 
 def _explain_steps(request: Request) -> str:
-    """Return what the teammate is told of steps that are not approved; nothing else keeps it from them."""
+    """Return the text that tells a teammate which steps are not approved, empty if all are.
+
+    Only this text keeps the teammate from those steps.
+    """
     if request.terms is None or request.terms.is_empty:
         return ""
     return f"\n{request.terms.explain_steps('say so, and submit a plan of what is left if it is needed')}"

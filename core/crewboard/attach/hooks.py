@@ -1,8 +1,7 @@
-"""`crewboard hook`: what Claude Code runs when a teammate has a plan, or wants to do what it may not do unasked.
+"""The command `crewboard hook`, which Claude Code runs when a teammate submits a plan or needs a permission.
 
-Sessions that no attached team wants must not notice it, so that only what Python starts quickly is imported here; the
-request itself is in `gate`. Whatever goes wrong, a plan is denied once an attached team wants the session, and a
-permission is left to Claude Code's own dialog.
+It must not slow down sessions that are of no attached team, so it imports little; `gate` makes the request. If anything
+goes wrong in a session of an attached team, a plan is denied, and a permission is left to Claude Code's own dialog.
 """
 
 import json
@@ -11,7 +10,7 @@ import re
 import sys
 
 TYPE_CHECKING = False
-"""As in `typing`, which takes longer to import than all of this."""
+"""Stands for `typing.TYPE_CHECKING`, because to import `typing` takes longer than all of this module."""
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
 PLAN_TOOL = "ExitPlanMode"
 
 _NAMES = ("--agent-name", "--team-name", "--parent-session-id")
-"""The arguments of a teammate that runs in a terminal of its own."""
+"""The arguments on the command line of a teammate that has a process of its own."""
 
 _ADVICE = "Tell your user: if this stays so, move {} out of its folder and run `crewboard attach` again"
 
 _MAX_ANCESTORS = 3
-"""Processes above this one that may be the session: a shell can be in between."""
+"""How many parent processes are searched for the session: a shell can be in between."""
 
 
 def main() -> int:
@@ -94,9 +93,9 @@ def _answer_permission(team: "Path", name: str, event: "dict[str, Any]") -> "dic
 
 
 def name_of_teammate(event: "dict[str, Any]") -> str:
-    """Return the name of a teammate that runs in the process of the lead, or the type of a subagent.
+    """Return the name of a teammate that runs in the process of the lead, or the type of a sub-agent.
 
-    It is empty for the lead.
+    The result is empty for the lead itself.
     """
     ident, kind = event.get("agent_id"), event.get("agent_type")
     if not isinstance(ident, str):
@@ -108,10 +107,10 @@ def name_of_teammate(event: "dict[str, Any]") -> str:
 
 
 def _read_event() -> "dict[str, Any] | None":
-    """Return the event if it is one that is answered here.
+    """Return the event on stdin if it is a plan or asks for a permission; else None.
 
-    One that hands in a plan and is no JSON that Python reads, because it is nested too deep, for example, is
-    `unreadable` and has nothing but its session.
+    A plan that cannot be parsed, because it is nested too deep, for example, becomes an event with `unreadable` set and
+    nothing else but its `session_id`.
     """
     try:
         data = sys.stdin.buffer.read()
@@ -129,13 +128,16 @@ def _read_event() -> "dict[str, Any] | None":
 
 
 def _folders(event: "dict[str, Any]") -> list[str]:
-    """Return where the attached team may be: the project of the session, and where it is now."""
+    """Return the folders to search for the attached team: the project of the session and its working directory."""
     given = (os.environ.get("CLAUDE_PROJECT_DIR"), event.get("cwd", os.getcwd()))  # noqa: PTH109  as below
     return list(dict.fromkeys(folder for folder in given if isinstance(folder, str) and folder and "\0" not in folder))
 
 
 def _may_be_attached(event: "dict[str, Any]") -> bool:
-    """Return True if a folder of teams in the project, or above, contains an attached one. Imports nothing."""
+    """Return True if a `.crewboard` folder in the project or above has a team directory that may be a mirror.
+
+    Decided by the name alone, and without an import, to be fast.
+    """
     for folder in _folders(event):
         here, above = os.path.realpath(folder), ""
         while here != above:
@@ -161,7 +163,7 @@ def _attached_team(event: "dict[str, Any]", teammate: dict[str, str]) -> "Path |
 
 
 def _pane_teammate() -> dict[str, str]:
-    """Return the name, team and lead of a teammate that has a process of its own; else nothing."""
+    """Return the arguments `_NAMES` of the session if it is a teammate with a process of its own; else nothing."""
     pid = os.environ.get("CLAUDE_PID") or str(os.getppid())
     for _ in range(_MAX_ANCESTORS):
         try:

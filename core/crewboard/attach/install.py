@@ -1,4 +1,4 @@
-"""The hooks of crewboard in a project's `.claude/settings.local.json`: add, remove, find them. Nothing else is changed.
+"""Add, remove and find the hooks of crewboard in a project's `.claude/settings.local.json`; change nothing else there.
 
 The user's own settings, in their home directory, are never touched.
 """
@@ -25,20 +25,20 @@ PLAN_TIMEOUT = 86_400
 """Seconds after which Claude Code ends the hook of a plan. The hook gives up a little earlier, and denies."""
 
 PERMISSION_TIMEOUT = 600
-"""Seconds after which Claude Code asks for a permission in its own dialog, which is not shown before."""
+"""Seconds after which Claude Code ends the hook of a permission; only then it asks in its own dialog."""
 
 _MODULE = "crewboard_tui.cli"
 
 
 def command() -> str:
-    """Return the shell command of the hook, with an absolute path: a session may have another PATH."""
+    """Return the shell command of the hooks, with an absolute path, because a session may have another PATH."""
     script = Path(sys.executable).with_name("crewboard")
     words = [str(script)] if script.exists() else [sys.executable, "-m", _MODULE]
     return shlex.join([*words, "hook"])
 
 
 def snippet() -> dict[str, Any]:
-    """Return the settings that add the hooks."""
+    """Return the part of Claude Code's settings that has the hooks of crewboard, for plans and for permissions."""
     hooked = {PLAN_EVENT: ("ExitPlanMode", PLAN_TIMEOUT), PERMISSION_EVENT: ("*", PERMISSION_TIMEOUT)}
     return {
         "hooks": {
@@ -51,19 +51,20 @@ def snippet() -> dict[str, Any]:
 
 
 def as_text(settings: dict[str, Any]) -> str:
-    """Return settings in the form in which they are written."""
+    """Return settings as the JSON text that is written to a file."""
     return json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
 
 
 def install(project: Path) -> bool:
-    """Add the hooks to the settings of a project, and keep a copy of the file before; return False if they are there.
+    """Add the hooks to the settings of a project; return False if they are there already.
 
-    Hooks of crewboard with another command, such as that of a version that was moved, are replaced.
+    The file as it was before is kept beside it (`BACKUP_SUFFIX`). Hooks of crewboard with another command, such as that
+    of an installation that was moved, are replaced.
 
     Raises:
         BadDataError: The file cannot be read as settings; it was not changed.
-        StorageError: It cannot be read or written.
-        UsageError: It would be the user's own settings.
+        StorageError: The file cannot be read or written.
+        UsageError: The file is among the user's own settings, or behind a symbolic link.
     """
     path = _settings_file(project)
     before, settings = _read(path)
@@ -83,10 +84,12 @@ def install(project: Path) -> bool:
 def uninstall(project: Path) -> bool:
     """Remove exactly the hooks of crewboard from the settings of a project; return False if there are none.
 
+    If nothing else was changed since they were added, the file is as it was before, or removed if it was missing then.
+
     Raises:
         BadDataError: The file cannot be read as settings; it was not changed.
-        StorageError: It cannot be read or written.
-        UsageError: It would be the user's own settings.
+        StorageError: The file cannot be read or written.
+        UsageError: The file is among the user's own settings, or behind a symbolic link.
     """
     path = _settings_file(project)
     before, settings = _read(path)
@@ -111,7 +114,10 @@ def uninstall(project: Path) -> bool:
 
 
 def missing_reason(project: Path) -> str | None:
-    """Return why sessions that start in a project let Claude Code approve plans by itself; None if they do not."""
+    """Return why sessions in a project run no hook of crewboard for plans, so that Claude Code decides on them alone.
+
+    Return None if they run one.
+    """
     path = project / SETTINGS
     try:
         _, settings = _read(path)
@@ -145,11 +151,11 @@ def _backup(path: Path) -> Path:
 
 
 def _read(path: Path) -> tuple[bytes | None, dict[str, Any]]:
-    """Return the contents of a file, and the settings in it.
+    """Return the contents of a file, None if there is none, and the settings in it.
 
     Raises:
-        BadDataError: It contains something else.
-        StorageError: It cannot be read.
+        BadDataError: The file contains something else than settings.
+        StorageError: The file cannot be read.
     """
     with files.storage_errors(f"cannot read {path}"):
         content = files.read_file(path)
@@ -193,7 +199,7 @@ def _has_hooks(settings: dict[str, Any]) -> bool:
 
 
 def _without_hooks(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings without the hooks of crewboard, and without what is empty only because of that."""
+    """Return the settings without the hooks of crewboard, and without groups and events that had no other hooks."""
     left = {}
     for event, groups in settings.get("hooks", {}).items():
         kept = []

@@ -1,8 +1,8 @@
-"""Letters between the agents of a Claude Code team, as mail with its three times.
+"""Import the letters between the agents of a Claude Code team as messages in the mailboxes of the team directory.
 
-A letter is seen up to three times: in the inbox file of its recipient, where it stays for a moment only; in the
-transcript of its author, with its id; and in that of its recipient, without an id, when it enters the conversation.
-It becomes one message with an id that is derived from Claude Code's own, so that nothing is imported twice.
+The mirror sees a letter up to three times: in the inbox file of its recipient, where it stays for a moment only; in
+the transcript of its author, with its id; and in the transcript of its recipient, without an id, when it enters the
+conversation. It becomes one message, whose id is derived from Claude Code's id, so that nothing is imported twice.
 """
 
 import json
@@ -26,19 +26,22 @@ from crewboard.store import mailbox
 from crewboard.store.layout import TeamDirectory
 
 _MARK = "letter_id"
-"""The key in a message's metadata of the id that Claude Code gives the letter."""
+"""The key in a message's metadata under which `Letter.mark` is kept, by which the same letter is known again."""
 
 _MAX_LINE = 300
 
 _RECORD = re.compile(rb'"source": "(?:entered:)?([0-9a-f]{8}-[0-9a-f-]{27}):')
-"""The record of a transcript that an event is from."""
+"""Finds, in a line of a journal, the id of the transcript's record that the event was made from."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Known:
-    """A message that was imported: where it ends in its mailbox, and what became of it."""
+    """A message that was imported, the offset of its end in its mailbox, and the mark of its letter, if it is known.
+
+    `picked` is True once the letter left its recipient's inbox file, `entered` once it is in the conversation.
+    """
 
     message: Message
     end: int
@@ -49,9 +52,10 @@ class _Known:
 
 @dataclass
 class _Box:
-    """One mailbox. `order` are its messages as they stand in it, `waiting` those still in Claude Code's inbox file.
+    """One mailbox. `order` are its messages in their order, `waiting` those still in Claude Code's inbox file, by mark.
 
-    `size` is how much of it was read.
+    `by_text` finds messages by author and `_text_key`. `first_unread` is the index in `order` of the first message that
+    was not picked up, and `size` how many bytes of the mailbox were read.
     """
 
     order: list[_Known] = field(default_factory=list)
@@ -62,21 +66,26 @@ class _Box:
 
 
 class Journals:
-    """The journals of a team's agents. An event has a source, by which it is appended once.
+    """The journals of a team's agents.
 
-    `run_of` returns the number of an agent's present run, 0 for an author of letters that is no agent.
+    Each event has a `source`, the part of a transcript or the letter that it is made from, and is appended once, even
+    if a process was killed. `run_of` returns the number of an agent's present run, 0 for an author of letters that is
+    no agent.
     """
 
     def __init__(self, team: TeamDirectory, run_of: Callable[[str], int]) -> None:
         self._team = team
         self.run_of = run_of
         self._unsaved: set[tuple[str, str]] = set()
-        """Sources of events that a process wrote which was killed before it noted that."""
+        """Agents and sources of events in their journals that `mirror.json` does not count yet."""
         self._records: set[tuple[str, str]] = set()
-        """Agents and records of their transcripts that were mirrored."""
+        """Agents, and the ids of records of their transcripts, that were mirrored."""
 
     def load(self, noted: Mapping[str, int]) -> None:
-        """Read what was mirrored before; `noted` are the sizes of the journals when that was noted."""
+        """Read from the journals what was mirrored before.
+
+        `noted` are their sizes in bytes by agent, as of the last save of `mirror.json`.
+        """
         for name in self._team.agent_names():
             journal, size = self._team.agent(name).journal, noted.get(name, 0)
             for line, end in journal.read():
@@ -89,11 +98,14 @@ class Journals:
                     self._unsaved.add((name, str(event.source)))
 
     def forget_unsaved(self) -> None:
-        """Note that everything so far was noted."""
+        """Forget the events that `mirror.json` did not count: it has just been saved."""
         self._unsaved.clear()
 
     def is_new(self, name: str, record: str) -> bool:
-        """Return True at the first call for a record: some versions write a conversation into two transcripts."""
+        """Return True at the first call for an agent and the id of a record; always if the id is empty.
+
+        Some versions of Claude Code write the same record into two transcripts.
+        """
         if not record:
             return True
         new = (name, record) not in self._records
@@ -101,11 +113,14 @@ class Journals:
         return new
 
     def was_written(self, name: str, source: str) -> bool:
-        """Return True if a process that was killed has written the event of this source."""
+        """Return True if the agent's journal has the event of this source, and `mirror.json` does not count it yet."""
         return (name, source) in self._unsaved
 
     def append(self, name: str, event: Event, source: str) -> None:
-        """Append an event to an agent's journal, unless it was written, or `name` is no agent."""
+        """Append an event to an agent's journal, unless it is there already, or `name` is no agent.
+
+        An event that cannot be appended is logged and left out.
+        """
         if not self.run_of(name) or self.was_written(name, source):
             return
         journal = self._team.agent(name).journal
@@ -116,7 +131,7 @@ class Journals:
 
 
 class Letters:
-    """The letters of a team. `on_new` is called once for each, with its author, recipient, frame and time."""
+    """The letters of a team. `on_new` is called once for each: with author, recipient, frame (or None) and time."""
 
     def __init__(
         self,
@@ -131,10 +146,10 @@ class Letters:
         self._clock = clock
         self._boxes: dict[str, _Box] = defaultdict(_Box)
         self._marks: dict[tuple[str, str], _Known] = {}
-        """By recipient and mark: the same letter may go to several."""
+        """Imported messages by recipient and mark; the recipient, because the same letter may go to several."""
 
     def load(self, names: list[str]) -> None:
-        """Read what was imported before: mailboxes, and the journals for what became of each message."""
+        """Read what was imported before for these agents: mailboxes, and from journals what became of the messages."""
         self._boxes.clear()
         for name in names:
             box = self._boxes[name]
@@ -160,7 +175,7 @@ class Letters:
             self._marks[known.message.to, known.mark] = known
 
     def take_answers(self, names: list[str]) -> None:
-        """Note as read what the user wrote here: answers, which the hook that waits for them has delivered."""
+        """Record new mail that is no imported letter as read: answers of the operator, which a hook has delivered."""
         for name in names:
             box = self._boxes[name]
             if mailbox.size(self._team, name) <= box.size:
@@ -172,7 +187,7 @@ class Letters:
                 self._take_in(name, message.ts, f"entered:{message.id}", [message], [message.id])
 
     def see(self, author: str, to: str, letter: formats.Letter) -> None:
-        """Import a letter that is in its author's transcript or in an inbox file."""
+        """Import a letter found in its author's transcript or in an inbox file, unless it was imported before."""
         if (to, letter.mark) in self._marks:
             return
         same = self._boxes[to].by_text[author, _text_key(letter.text)]
@@ -185,7 +200,10 @@ class Letters:
         self._import(author, to, letter, letter.mark)
 
     def see_inbox(self, to: str, found: list[tuple[str, formats.Letter]]) -> None:
-        """Import the letters of an inbox file, by author; one that is no longer there was picked up."""
+        """Import the letters in the inbox file of `to`, each given with its author.
+
+        A letter that was there at the last call and is gone now is recorded as picked up.
+        """
         box = self._boxes[to]
         for author, letter in found:
             if letter.mark not in box.waiting:
@@ -202,7 +220,7 @@ class Letters:
         self._take_in(to, self._clock(), f"picked:{messages[0].id}", messages, [])
 
     def enter(self, author: str, to: str, letter: formats.Letter) -> None:
-        """Note that a letter entered its recipient's conversation; import it if it was not seen before."""
+        """Record that a letter entered its recipient's conversation; import it if it was not seen before."""
         if self._journals.was_written(to, f"entered:{letter.mark}"):
             return
         same = self._boxes[to].by_text[author, _text_key(letter.text)]
@@ -236,7 +254,7 @@ class Letters:
         return known
 
     def _passed_hook(self, lead: str, author: str, answer: dict[str, JsonValue]) -> bool:
-        """Return True if the operator approved the plan of `author` that the lead answers."""
+        """Return True if the operator approved the plan of `author` that the lead's `answer` is about."""
         ident = answer.get("request_id")
         asked = (each.message for each in reversed(self._boxes[lead].order))
         plan = next((each.content for each in asked if ident and each.metadata.get("request_id") == ident), None)
@@ -246,7 +264,7 @@ class Letters:
         )
 
     def _take_in(self, to: str, ts: float, source: str, messages: list[Message], entered: list[str]) -> None:
-        """Journal what became of letters; write up to where the mailbox was read: to the first one not picked up."""
+        """Journal which letters were picked up and which `entered`; move the cursor to the first not picked up."""
         box = self._boxes[to]
         before = box.first_unread
         while box.first_unread < len(box.order) and box.order[box.first_unread].picked:
@@ -262,7 +280,7 @@ class Letters:
 _REQUEST_TEXT = {
     "plan_approval_request": "planContent", "permission_request": "description", "shutdown_request": "reason",
 }  # fmt: skip
-"""The field of a request that its message shows."""
+"""The field of a frame whose text the message shows, by the type of a frame that asks for something."""
 
 _ANSWERS = {
     "plan_approval_response": "plan_approval_response",
@@ -270,7 +288,7 @@ _ANSWERS = {
     "shutdown_approved": "shutdown_response",
     "shutdown_rejected": "shutdown_response",
 }
-"""The type of the message for each answer."""
+"""The type of the message by the type of a frame that answers a request."""
 
 
 def _describe(text: str, frame: dict[str, Any] | None) -> tuple[str, str, dict[str, JsonValue]]:

@@ -1,8 +1,8 @@
-"""The mirror of one Claude Code team: reads that program's files and writes the records of a team directory.
+"""The mirror of one Claude Code team: reads Claude Code's files and writes the records of a team directory.
 
-One process at a time mirrors a team; it holds `mirror.lock`. What was read is noted in `mirror.json` after it was
-written. If the process is killed in between, the journals are longer than the note says, and what they hold beyond it
-is not written again. Claude Code's own files are only read.
+One process at a time mirrors a team; it holds `mirror.lock`. It first writes journals and records, then saves in
+`mirror.json` how far it has read. If it is killed in between, the journals are longer than `mirror.json` says, and the
+next process does not append those events again. Claude Code's own files are only read.
 """
 
 import contextlib
@@ -50,15 +50,15 @@ _STATUS: dict[str, TaskStatus] = {
 }  # fmt: skip
 
 _STATES: dict[str, State] = {"busy": "working", "idle": "idle", "waiting": "waiting"}
-"""By the status in a session's file."""
+"""The state of the lead by the status in its session's file."""
 
 _ANSWERED_IN = "answered_in"
-"""The key in the payload of a request that can be answered in that program only (`Request.answered_in`)."""
+"""The key in the payload of a request that can be answered in Claude Code only (`Request.answered_in`)."""
 
 _MAX_SUMMARY = 200
 
 _SETTLED = 0.05
-"""Seconds after which a file that changes again has another time of change."""
+"""Seconds after a change of a file from which a further change shows in its modification time."""
 
 _FIND_EVERY = 1.0
 """Seconds between two searches for the process of a teammate."""
@@ -71,7 +71,7 @@ Read = TypeVar("Read")
 
 
 class Plan(Record):
-    """A plan that a lead has not answered yet."""
+    """A plan that the lead has not answered yet: the agent that submitted it, its text, and when, in epoch seconds."""
 
     author: str
     text: str
@@ -79,16 +79,16 @@ class Plan(Record):
 
 
 class AsksState(Record):
-    """The open requests: plans by the id of theirs, and the id of the prompt in the lead's terminal."""
+    """What waits for an answer in Claude Code: plans by request id, and the id of the prompt in the lead's terminal."""
 
     plans: dict[str, Plan] = field(default_factory=dict)
     prompt: str = ""
 
 
 class Asks:
-    """Requests that Claude Code makes of its own user or lead: they are shown here and answered there.
+    """Requests of agents that only Claude Code's user or lead can answer, as requests of the team that are shown only.
 
-    Requests that the user can answer here are those of hooks (`gate`).
+    Requests that the operator can answer are made by hooks (`gate`).
     """
 
     def __init__(self, team: TeamDirectory, clock: Callable[[], float]) -> None:
@@ -97,7 +97,10 @@ class Asks:
         self.state = AsksState()
 
     def note_session(self, session: formats.Session, lead: AgentState, agents: Iterable[AgentState]) -> None:
-        """Show the prompt for a permission that the lead's terminal shows, and close the one that it showed before."""
+        """Show the permission prompt in the lead's terminal as a request; cancel the request of an earlier prompt.
+
+        No request is made if a permission of the team is pending already. Sets `lead.waiting_for`.
+        """
         waits = session.status == "waiting"
         lead.waiting_for = (session.waiting_for or "an answer in its terminal") if waits else None
         prompt = mailbox.derived_id("prompt", session.ident, session.since)[:24] if waits else ""
@@ -118,7 +121,7 @@ class Asks:
         )
 
     def ask_permission(self, author: str, frame: dict[str, Any]) -> None:
-        """Show what a teammate in a pane asks its lead's user to permit."""
+        """Show as a request what a teammate in a tmux pane asks permission for; `frame` is its `permission_request`."""
         given = frame.get("input")
         summary = first_line(describe_call("", given), _MAX_SUMMARY) if isinstance(given, dict) else ""
         self._ask(_request_id(frame), author, str(frame.get("tool_name") or "a tool"), summary)
@@ -128,12 +131,15 @@ class Asks:
         requests.ask(self._team, ident, "permission", author, OPERATOR, payload, self._clock(), by_mail=False)
 
     def submit_plan(self, author: str, frame: dict[str, Any], ts: float) -> None:
-        """Note a plan. It becomes a request when its lead, which is no user's need, has answered it."""
+        """Remember the plan in `frame`. It becomes a request only once the lead has answered it (`note_answer`).
+
+        Until then it waits for the lead, so the operator must not see it as a need.
+        """
         text = str(frame.get("planContent") or "")[: formats.MAX_TEXT]
         self.state.plans[_request_id(frame)] = Plan(author=author, text=text, at=ts)
 
     def note_answer(self, by: str, frame: dict[str, Any]) -> None:
-        """Record what was decided: about a plan by the lead, about a permission by the user at its terminal."""
+        """Record the answer in `frame`: of the lead about a plan, or of the user in the terminal about a permission."""
         ident = _request_id(frame)
         plan = self.state.plans.pop(ident, None)
         asked = requests.load_all(self._team)
@@ -150,7 +156,7 @@ class Asks:
         requests.decide(self._team, ident, "approved" if approved else "rejected", request.to, now, feedback=said)
 
     def close_of(self, author: str) -> None:
-        """Close what an agent asked that works again: the answer was not seen."""
+        """Cancel the pending requests of an agent that works again: they were answered in Claude Code, unseen."""
         for request in requests.pending(self._team):
             if request.from_ == author and request.answered_in is not None:
                 requests.close(self._team, request.id, "cancelled", SYSTEM, self._clock())
@@ -163,7 +169,8 @@ def _request_id(frame: dict[str, Any]) -> str:
 class MirrorState(Record):
     """`mirror.json`: what was mirrored so far.
 
-    `tails` are by path, `agents` by Claude Code's id of each, `sessions` those of the lead, `asks` what is open.
+    `tails` are the transcripts by path, `agents` the agents by Claude Code's id (`AgentState.key`), `sessions` the ids
+    of the lead's sessions, and `asks` the requests that are not answered.
     """
 
     tails: dict[str, Tail] = field(default_factory=dict)
@@ -173,7 +180,11 @@ class MirrorState(Record):
 
 
 class Mirror:
-    """Mirrors one team into its directory while this process holds the lock."""
+    """Mirrors the Claude Code team of a team directory while this process holds `mirror.lock`.
+
+    Raises:
+        BadDataError: The directory mirrors no team of another program.
+    """
 
     def __init__(self, team: TeamDirectory, *, clock: Callable[[], float] = time.time) -> None:
         attached = store_roster.load(team).attached
@@ -202,12 +213,12 @@ class Mirror:
 
     @property
     def is_active(self) -> bool:
-        """Return True if this process mirrors the team; otherwise, another one does."""
+        """Return True if this process holds the lock, so that it mirrors the team."""
         return self._lock is not None
 
     @property
     def has_ended(self) -> bool:
-        """Return True if the team is gone, and all of its agents have ended."""
+        """Return True if the team has agents, and all of them have ended."""
         agents = self._state.agents.values()
         return bool(agents) and all(agent.ended for agent in agents)
 
@@ -249,13 +260,13 @@ class Mirror:
         return True
 
     def close(self) -> None:
-        """Let another process mirror the team."""
+        """Release the lock, so that another process can mirror the team."""
         if self._lock is not None:
             leases.release(self._lock)
             self._lock = None
 
     def folders(self) -> dict[int, str | Path]:
-        """Return the folders of Claude Code in which something of this team may change, by inode."""
+        """Return the existing folders of Claude Code in which files of this team may change, by inode."""
         team, main = self._attached.team, [Path(path) for path in self._mains]
         wanted = [
             self._places.teams, self._places.teams / team, self._places.inboxes(team), self._places.tasks(team),
@@ -271,7 +282,10 @@ class Mirror:
     # Reading Claude Code's files.
 
     def _read_changed(self, path: Path, parse: Callable[[bytes], Read | None]) -> Read | None:
-        """Return what a file says if it changed since it was last read. One that was torn is read again."""
+        """Return the parsed contents of a file that changed since it was last read.
+
+        Return None if it did not change, cannot be read, or is torn (`parse` returns None); a torn file is read again.
+        """
         try:
             stat = path.stat()
         except OSError:
@@ -359,14 +373,14 @@ class Mirror:
         return name
 
     def _name_of(self, key: str) -> str:
-        """Return our name of an agent, or of an author of letters that is no agent."""
+        """Return the name in the team directory of an agent, or of another author of letters, by Claude Code's name."""
         agent = self._state.agents.get(key) or next(
             (each for each in self._state.agents.values() if _valid_name(each.key) == _valid_name(key)), None
         )
         return agent.name if agent is not None else OPERATOR if key in (OPERATOR, "user") else _valid_name(key)
 
     def _note_sessions(self, sessions: list[str]) -> None:
-        """Record new sessions of the team, the program's version, and whether its plans wait for the operator."""
+        """Add ids to the team's sessions; record the version of Claude Code, and whether its hooks hold plans."""
         known = self._attached
         idents = list(dict.fromkeys([*known.session_ids, *filter(None, sessions)]))
         version = next((each.version for each in self._sessions.values() if each.ident in idents), "") or known.version
@@ -408,7 +422,10 @@ class Mirror:
                     known[str(path)] = Tail(agent=key)
 
     def _owner_of(self, path: Path, parent: str) -> str | None:
-        """Return the agent whose transcript this is; one that is no member gets a place on the roster."""
+        """Return the key of the agent whose transcript is at `path`; None while that cannot be told.
+
+        A sub-agent, which is no member of the team, is added to the roster below the agent `parent`.
+        """
         meta = transcripts.meta_of(path)
         name = meta.get("name")
         members = self._roster.members if self._roster else ()
@@ -535,7 +552,7 @@ class Mirror:
             self._end(agent, "gone")
 
     def _note_end(self, agent: AgentState, members: set[str], lead: AgentState) -> None:
-        """Record the end of an agent: it left the team, its turn as a sub-agent is over, or its process is gone."""
+        """Record the end of an agent if it left the team, finished its turn as a sub-agent, or lost its process."""
         if agent.ended:
             return
         process = Process(agent.pid, agent.ticks)
@@ -627,7 +644,7 @@ class Mirror:
             self._written[place] = record
 
     def _save(self) -> None:
-        """Note what was mirrored. The agents' records come first: what they lack is read again."""
+        """Save `mirror.json` if it changed; after the records, so that what a killed process left out is read again."""
         state = codec.encode(self._state)
         if state != self._saved:
             self.team.mirror.put(state)
@@ -636,7 +653,7 @@ class Mirror:
 
 
 def _valid_name(key: str) -> str:
-    """Return a name that an agent can have here."""
+    """Return Claude Code's name of an agent as one that crewboard accepts and does not reserve."""
     name = gate.board_name(key)
     return f"{name}-agent" if name in _RESERVED else name
 
@@ -644,7 +661,8 @@ def _valid_name(key: str) -> str:
 class MirrorThread:
     """Mirrors a team in a thread of its own, from `start` until `stop` or the end of the process.
 
-    File events are hints, a sweep every second is the guarantee.
+    It mirrors soon after a file changed, and every `SWEEP` seconds anyway, because file events can be missed.
+    `on_error` gets the text of each error.
     """
 
     def __init__(self, team: TeamDirectory, *, on_error: Callable[[str], None] = log.warning) -> None:
@@ -658,7 +676,7 @@ class MirrorThread:
         self._thread = threading.Thread(target=self.run, name="crewboard-mirror", daemon=True)
 
     def start(self) -> None:
-        """Start to mirror."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -667,7 +685,7 @@ class MirrorThread:
         self._wake.set()
 
     def refresh(self) -> None:
-        """Mirror once, in the thread of the caller. Report an error once, until there is none or another one."""
+        """Mirror once, in the thread of the caller. Report an error only if it differs from that of the last call."""
         self._wake.clear()
         failure = ""
         try:

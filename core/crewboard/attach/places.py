@@ -1,6 +1,6 @@
-"""The places of Claude Code's files, and the team directories that mirror its teams.
+"""The paths of Claude Code's files, and the team directories that mirror its teams.
 
-Standard library only: a hook of that program must start in milliseconds.
+Imports little, because a hook must start in milliseconds.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ PROGRAM: Final = "claude-code"
 """`AttachedTeam.program` of the teams that this package mirrors."""
 
 _TEAMS_FOLDER = ".crewboard"
-"""As `names.TEAMS_FOLDER`, in a module that imports nothing of crewboard."""
+"""The same as `names.TEAMS_FOLDER`, repeated to import less."""
 
 _DIGITS = 8
 
 
 def config_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return Claude Code's directory of configuration: `$CLAUDE_CONFIG_DIR`, else `~/.claude`."""
+    """Return Claude Code's configuration directory: `$CLAUDE_CONFIG_DIR`, else `~/.claude`."""
     given = environment.get("CLAUDE_CONFIG_DIR", "")
     return Path(os.path.realpath(given)) if given else Path.home() / ".claude"
 
 
 def directory_name(config: Path, team: str) -> str:
-    """Return the name of the team directory that mirrors `team`, the same each time."""
+    """Return the name of the team directory that mirrors Claude Code's `team` in the configuration directory."""
     digest = hashlib.sha256(f"{os.path.realpath(config)}\0{team}".encode("utf-8", "surrogateescape")).hexdigest()
     return f"claude-{digest[:_DIGITS]}"
 
@@ -38,7 +38,7 @@ def directory_name(config: Path, team: str) -> str:
 def find_attached(cwd: Path, session_ids: Collection[str]) -> Path | None:
     """Return the team directory that mirrors the team of one of these sessions; None if there is none.
 
-    It is searched in the `.crewboard` folders of `cwd` and of its parents.
+    The `.crewboard` folders of `cwd` and of its parents are searched.
     """
     for team, attached in _mirrors(cwd):
         if attached is not None and any(each in attached["session_ids"] for each in session_ids):
@@ -49,22 +49,23 @@ def find_attached(cwd: Path, session_ids: Collection[str]) -> Path | None:
 def find_damaged(cwd: Path) -> Path | None:
     """Return a mirror whose `config.json` is damaged, so that its sessions are not known; None if there is none.
 
-    It is searched where `find_attached` looks.
+    The same folders are searched as in `find_attached`.
     """
     return next((team for team, attached in _mirrors(cwd) if attached is None), None)
 
 
 def _mirrors(cwd: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
-    """Yield the mirrors in the `.crewboard` folders of `cwd` and of its parents, as `_mirrors_in` returns them."""
+    """Yield the pairs of `_mirrors_in` for the `.crewboard` folders of `cwd` and of its parents."""
     here = Path(os.path.realpath(cwd))
     for folder in (here, *here.parents):
         yield from _mirrors_in(folder / _TEAMS_FOLDER)
 
 
 def _mirrors_in(folder: Path) -> list[tuple[Path, dict[str, Any] | None]]:
-    """Return the mirrors in a folder, the newest first, each with what it mirrors: None if its file is damaged.
+    """Return the mirrors in a folder, the last changed first, each with `attached` of its `config.json`.
 
-    One that this user did not make, as in a cloned repository, is left out: it could name the session of another one.
+    That is None if the file is damaged.
+    Mirrors that this user did not make, as in a cloned repository, are left out: they could name any session.
     """
     found: list[tuple[float, Path, dict[str, Any] | None]] = []
     try:
@@ -109,7 +110,7 @@ class Places:
 
     @property
     def projects(self) -> Path:
-        """Return the folder of the transcripts."""
+        """Return the folder that has one folder of transcripts for each working directory."""
         return self.config / "projects"
 
     def roster(self, team: str) -> Path:
@@ -117,11 +118,11 @@ class Places:
         return self.teams / team / "config.json"
 
     def inboxes(self, team: str) -> Path:
-        """Return the folder of the letters that were not read yet."""
+        """Return the folder of a team's inbox files, one for each member: letters that were not read yet."""
         return self.teams / team / "inboxes"
 
     def tasks(self, team: str) -> Path:
-        """Return the folder of a team's task board."""
+        """Return the folder with one file for each task of a team."""
         return self.config / "tasks" / team
 
     def team_names(self) -> list[str]:

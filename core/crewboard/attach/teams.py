@@ -1,4 +1,4 @@
-"""Teams of Claude Code that are there, the processes behind them, and attaching to one."""
+"""Find Claude Code's teams, sessions and processes, and attach to a team: make the team directory that mirrors it."""
 
 import os
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from crewboard.store.layout import HOME, TeamDirectory
 from crewboard.unix import process as unix_process
 
 _CLOCK_ERROR = 0.5
-"""Seconds by which the start of a process can seem later than it was."""
+"""Seconds by which a computed start time of a process may be later than the real one."""
 
 
 class Process(NamedTuple):
@@ -25,12 +25,15 @@ class Process(NamedTuple):
 
     @property
     def lives(self) -> bool:
-        """Return True if it runs."""
+        """Return True if the process runs."""
         return bool(self.ticks) and unix_process.start_ticks(self.pid) == self.ticks
 
 
 class FoundTeam(NamedTuple):
-    """A team of Claude Code: its name there, where its lead works, its members, and whether its lead runs."""
+    """A team of Claude Code: its name, its configuration directory and roster, the folder in which its lead works.
+
+    `alive` is True if its lead runs. `cwd` is empty if it is not known.
+    """
 
     name: str
     config_dir: Path
@@ -40,12 +43,12 @@ class FoundTeam(NamedTuple):
 
     @property
     def directory_name(self) -> str:
-        """Return the name of the team directory that mirrors it."""
+        """Return the name of the team directory that mirrors this team."""
         return places.directory_name(self.config_dir, self.name)
 
 
 def find_teams(config: Path) -> list[FoundTeam]:
-    """Return the teams in a configuration directory, those with a living lead first."""
+    """Return the teams in a configuration directory of Claude Code, those whose lead runs first, newer ones first."""
     here = places.Places(config)
     sessions = read_sessions(here.sessions)
     found = []
@@ -60,7 +63,10 @@ def find_teams(config: Path) -> list[FoundTeam]:
 
 
 def find_teams_below(root: Path) -> list[FoundTeam]:
-    """Return the living teams that work in a workspace. One without a teammate counts only if there is no other."""
+    """Return the teams of this user whose lead runs and works in the folder `root` or below it.
+
+    Those without a teammate are returned only if there are no others.
+    """
     found = find_teams(places.config_dir())
     here = [each for each in found if each.alive and each.cwd and Path(each.cwd).resolve().is_relative_to(root)]
     return [each for each in here if len(each.roster.members) > 1] or here
@@ -71,7 +77,7 @@ def attach(root: Path, found: FoundTeam, now: float) -> TeamDirectory:
 
     Raises:
         StorageError: The root cannot be written to.
-        UntrustedError: Another user controls the directory, or it is foreign.
+        UntrustedError: Another user controls the directory, or this user did not create or adopt it.
     """
     team = TeamDirectory(root / HOME / found.directory_name)
     if not team.exists():
@@ -100,13 +106,16 @@ def read_file(path: Path) -> bytes | None:
 
 
 def read_sessions(folder: Path) -> list[formats.Session]:
-    """Return the sessions that have a file. It stays if the process was killed."""
+    """Return the sessions in a folder of Claude Code; of some, the process was killed and only the file is left."""
     found = (formats.session(read_file(path) or b"") for path in formats.files_in(folder, "*.json"))
     return [session for session in found if session is not None]
 
 
 def lead_process(roster: formats.Roster, sessions: Iterable[formats.Session]) -> Process | None:
-    """Return the process of a lead. Before version 2.1.330, only its session's file names it."""
+    """Return the process of a team's lead, which may have ended; None if it is not known or not certain.
+
+    Before version 2.1.330 of Claude Code, only the file of its session names it.
+    """
     if roster.lead_pid and roster.lead_ticks:
         return Process(roster.lead_pid, roster.lead_ticks)
     known = list(sessions)
@@ -128,7 +137,7 @@ def lead_process(roster: formats.Roster, sessions: Iterable[formats.Session]) ->
 
 
 def find_teammate(name: str, team: str) -> Process | None:
-    """Return the process whose arguments name this teammate."""
+    """Return the process of this machine whose arguments name this teammate; None if there is none."""
     wanted = [b"--agent-id", f"{name}@{team}".encode()]
     for entry in os.listdir("/proc"):  # noqa: PTH208  a third of the time
         if not entry.isdigit():

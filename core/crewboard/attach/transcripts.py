@@ -1,4 +1,4 @@
-"""Transcripts of Claude Code: where those of a team are, and their records as events of a journal."""
+"""Transcripts of Claude Code: find those of a team, read new records, and translate them into events of a journal."""
 
 import heapq
 import json
@@ -21,21 +21,21 @@ from crewboard.records.events import Event, Intake, Reply, ToolResult, ToolStart
 from crewboard.store import files, mailbox
 
 _HEAD = 65_536
-"""Bytes at the start of a transcript that say which agent it is from."""
+"""Bytes at the start of a transcript that are read to find out which agent it is from."""
 
 _MAX_SUMMARY = 200
 
 _TOOLS = {
     "Bash": "bash", "Read": "read_file", "Write": "write_file", "Edit": "edit_file", "Glob": "glob", "Grep": "grep",
 }  # fmt: skip
-"""Tools that have the name of ours in a mirror, so that the views know which files and commands they are about."""
+"""Claude Code's tools by name, and crewboard's names, under which views show the files and commands of a call."""
 
 _INPUTS = {"file_path": "path", "old_string": "old_text", "new_string": "new_text"}
 
 _NOT_TYPED = (
     "<command-", "<local-command", "<system-reminder", "<task-notification", "<bash-", "<user-", "Caveat:",
 )  # fmt: skip
-"""Beginnings of texts in the user's place that no user typed."""
+"""Beginnings of texts in records of the user that no user typed."""
 
 _ENDS_TURN = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal"})
 
@@ -49,10 +49,13 @@ class OpenCall(Record):
 
 
 class AgentState(Record):
-    """An agent of the other program as a mirror knows it. `key` is that program's id of it.
+    """An agent of Claude Code as the mirror knows it. `key` is Claude Code's id of it.
 
-    `call` is the id of its last model call and `call_usage` what was counted of it: a reply has several records, each
-    with the usage of the whole. `written` is the size of its journal when this was saved. `kind` is how it runs.
+    `kind` is `lead`, `tmux` (a process of its own), `in-process` (in that of the lead) or `sub-agent`, and `parent` the
+    agent that started a sub-agent. `pid` and `ticks`, its start in clock ticks, identify its process; 0 if not known.
+    `call` is the id of its last model call and `call_usage` the tokens counted for it: a reply has several records,
+    each with the usage of the whole. `open` are its tool calls without a result, by id. `leaves` is True once it agreed
+    to shut down, `ended` the reason of its end, if any. `written` is the size of its journal in bytes at the last save.
     """
 
     name: str
@@ -100,12 +103,12 @@ class Translated:
 
 
 def folder_of(cwd: str) -> str:
-    """Return the name of the folder that holds the transcripts of a working directory."""
+    """Return the name of the folder that holds the transcripts of sessions in the working directory `cwd`."""
     return re.sub(r"[^a-zA-Z0-9]", "-", cwd)
 
 
 def find_session(projects: Path, cwd: str, session: str) -> Path | None:
-    """Return the transcript of a session, or None while there is none."""
+    """Return the transcript of a session, below the folder `projects`; None while there is none."""
     if not re.fullmatch(r"[0-9A-Za-z-]+", session):
         return None
     usual = projects / folder_of(cwd) / f"{session}.jsonl"
@@ -115,7 +118,10 @@ def find_session(projects: Path, cwd: str, session: str) -> Path | None:
 
 
 def find_teammate(projects: Path, cwd: str, team: str, name: str, known: Iterable[str]) -> Path | None:
-    """Return the transcript of a teammate with a process of its own, which only its records name."""
+    """Return the transcript whose first records name this teammate and team; None while there is none.
+
+    It is for a teammate with a process of its own. Transcripts whose paths are in `known` are skipped.
+    """
     skipped = set(known)
     marks = [f'"{key}":{json.dumps(value)}'.encode() for key, value in (("teamName", team), ("agentName", name))]
     for path in formats.files_in(projects / folder_of(cwd), "*.jsonl"):
@@ -125,12 +131,15 @@ def find_teammate(projects: Path, cwd: str, team: str, name: str, known: Iterabl
 
 
 def sub_agents(transcript: Path) -> list[Path]:
-    """Return the transcripts of the agents that run in the process of a session."""
+    """Return the transcripts of the agents that run in the process of the session with this transcript."""
     return formats.files_in(transcript.with_suffix("") / "subagents", "agent-*.jsonl")
 
 
 def meta_of(transcript: Path) -> dict[str, Any]:
-    """Return what Claude Code noted about an agent that runs in the process of a session; nothing if it is torn."""
+    """Return Claude Code's description of the agent that a transcript in `subagents` is from: its `.meta.json` file.
+
+    It is empty if the file is missing or torn.
+    """
     try:
         found = json.loads(transcript.with_suffix(".meta.json").read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -139,7 +148,10 @@ def meta_of(transcript: Path) -> dict[str, Any]:
 
 
 def first_letter(transcript: Path) -> str:
-    """Return the first letter of a transcript: before version 2.1.330, only that tells whose transcript it is."""
+    """Return the text of the first letter in a transcript, empty if there is none.
+
+    Before version 2.1.330 of Claude Code, only this text tells which agent the transcript is from.
+    """
     for line in _head(transcript).split(b"\n")[:-1]:
         record = formats.transcript_record(line)
         if record is not None:
@@ -157,7 +169,10 @@ def _head(path: Path) -> bytes:
 
 
 def read_new(tails: dict[str, Tail]) -> Iterator[tuple[Tail, dict[str, Any]]]:
-    """Yield the records appended to the transcripts since the last call, of all of them in the order of time."""
+    """Yield the records appended to transcripts since the last call, in the order of time, each with its tail.
+
+    `tails` are by path; the offset of a tail moves on after each of its records was handled.
+    """
     changed: list[Iterator[tuple[float, tuple[int, int], Tail, dict[str, Any]]]] = []
     for path, tail in tails.items():
         size = files.size(Path(path))
@@ -170,7 +185,7 @@ def read_new(tails: dict[str, Tail]) -> Iterator[tuple[Tail, dict[str, Any]]]:
 
 
 def _records(number: int, path: str, tail: Tail) -> Iterator[tuple[float, tuple[int, int], Tail, dict[str, Any]]]:
-    """Yield the new records of one transcript, each after its time and its place, by which they are merged."""
+    """Yield the new records of one transcript: time, `number` and position to sort by, then tail and record."""
     last = 0.0
     count = 0
     try:
@@ -187,7 +202,10 @@ def _records(number: int, path: str, tail: Tail) -> Iterator[tuple[float, tuple[
 
 
 def translate(record: dict[str, Any], agent: AgentState, root: Path, prices: pricing.Prices) -> Translated:
-    """Return the events of one record of an agent's transcript, and note in `agent` what they mean for its state."""
+    """Return the events and letters of one record of an agent's transcript, and update the state in `agent`.
+
+    Paths below `root` become relative to it.
+    """
     ts = formats.moment(record.get("timestamp"))
     found = Translated(sent=formats.sent_letter(record))
     if record["type"] == "assistant":
@@ -229,7 +247,7 @@ def _reply(record: dict[str, Any], agent: AgentState, root: Path, prices: pricin
 
 
 def _uncounted(record: dict[str, Any], agent: AgentState) -> Tokens:
-    """Return what a record says about usage beyond the other records of the same reply."""
+    """Return the tokens in a record that earlier records of the same reply did not count; count a new turn."""
     used, call = formats.usage(record), str(record["message"].get("id") or record.get("uuid") or "")
     before = agent.call_usage if call == agent.call else Tokens()
     if call != agent.call:
@@ -262,7 +280,7 @@ def _start(block: dict[str, Any], agent: AgentState, root: Path, ts: float) -> T
 
 
 def _take_in(record: dict[str, Any], agent: AgentState, ts: float, found: Translated) -> None:
-    """Handle a record in the user's place: results of tools, letters, and what a person typed."""
+    """Add to `found` what a record of the user holds: results of tools, letters, and text that a person typed."""
     texts = []
     for block in formats.content_blocks(record):
         if block.get("type") == "tool_result":
@@ -296,7 +314,7 @@ def _take_in(record: dict[str, Any], agent: AgentState, ts: float, found: Transl
 
 
 def _is_typed(record: dict[str, Any], text: str) -> bool:
-    """Return True if a person, or the agent that started this one, wrote the text."""
+    """Return True if a person, or the agent that started this one, wrote the text of a record, not Claude Code."""
     origin = record.get("origin")
     kind = origin.get("kind") if isinstance(origin, dict) else None
     return kind in (None, "human") and record.get("isMeta") is not True and not text.startswith(_NOT_TYPED)
