@@ -1,6 +1,7 @@
-"""The offline model: a loopback server that speaks the Messages API, and is no language model.
+"""The offline model: a local server that speaks the Messages API, and is no language model.
 
-`http` and `service` answer requests, each taken apart into a `conversation`. `respond` picks the next step from that:
-the turn of a `scenario`, else the tools that the `phrasebook`, a file of patterns, names for what was said. Answers
-quote what the tools returned; what no pattern matches is said not to be understood.
+`http` and `service` answer requests, and `conversation` splits each into entries. `respond` chooses the reply: the next
+turn of a `scenario`, else calls of the tools that the `phrasebook`, a file of patterns, names for what was said, with
+`plans` for what needs one. `reply` puts it into the API's form. Answers quote what the tools returned; where no pattern
+matches, the answer says that it was not understood.
 """

@@ -1,7 +1,7 @@
 """The offline model as a process, one for each team: python -I -m crewboard.offline TEAM_DIRECTORY.
 
-It holds the team's `model.lock`, which says its pid and address, and ends by itself when for a while neither a
-supervisor nor a worker of the team has been there.
+It holds the team's `model.lock`, which contains its pid and address, and ends by itself when neither a supervisor nor a
+worker of the team has run for a while.
 """
 
 import argparse
@@ -22,7 +22,10 @@ from crewboard.store.layout import TeamDirectory
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve one team until it is not needed or SIGTERM comes; return 0 at once if the team is served already."""
+    """Serve one team until it needs no server, or until SIGTERM or SIGINT; return the exit code.
+
+    Return 0 at once if another process serves the team.
+    """
     parser = argparse.ArgumentParser(prog="python -m crewboard.offline", description="The offline model of one team.")
     parser.add_argument("team", type=Path, help="the team's directory")
     parser.add_argument("--grace", type=float, default=10.0, help="seconds to stay without supervisor and workers")
@@ -61,7 +64,7 @@ async def _serve(service: Service, team: TeamDirectory, lock: Held, grace: float
 
 
 async def _until_unneeded(team: TeamDirectory, lock: Held, info: ModelServerInfo, grace: float, look: float) -> None:
-    """Return when the server was not needed for `grace` seconds, or its lock is no longer at its path."""
+    """Wait until the server was not needed for `grace` seconds, checked every `look` seconds, or has lost its lock."""
     loop = asyncio.get_running_loop()
     while True:
         needed_at = loop.time()

@@ -1,8 +1,8 @@
-"""A request as a flat list of entries, so that scenarios and the phrasebook need no knowledge of the Messages API.
+"""Parse a request into a flat list of entries, so that scenarios and the phrasebook need not know the Messages API.
 
-Templates quote facts out of tool results, so that no answer says what is not so: `{bash:tail}` is a view of what the
-tool returned last, `{read_file notes.py:lines}` of the last call with that argument, `{read_file *:about}` of every
-call; `{name}` is a word of the prompt.
+Templates quote facts from tool results, so that answers are true: `{bash:tail}` is a view (`VIEWS`) of what the tool
+returned last, `{read_file notes.py:lines}` of the last call with that argument, `{read_file *:about}` of every call;
+`{name}` is a word of the prompt.
 """
 
 import re
@@ -40,7 +40,7 @@ class Message(Struct):
 
 
 class Request(Struct):
-    """What the offline model reads of a request to the Messages API. `tests/api` judges the rest."""
+    """The parts of a request to the Messages API that the offline model uses; it ignores all others."""
 
     model: str
     messages: Annotated[list[Message], Meta(min_length=1)]
@@ -51,17 +51,17 @@ class Request(Struct):
 
 
 def blocks_of(content: Content) -> list[Block]:
-    """Return content as blocks: a string is short for one block of text."""
+    """Return content as blocks: a string becomes one block of text."""
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def text_of(content: Content) -> str:
-    """Return the text blocks of a content in one piece."""
+    """Return the texts of all text blocks, joined by newlines."""
     return "\n".join(block["text"] for block in blocks_of(content) if block["type"] == "text")
 
 
 class Call(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool to call. `say` is spoken before it."""
+    """A tool call to make. `say` is text of the reply before it."""
 
     tool: str
     input: dict[str, Any] = {}
@@ -70,7 +70,10 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Done:
-    """A tool call that was answered, in the assistant message number `turn`; `unavailable` if there is no such tool."""
+    """A tool call with its result, `text`. `turn` is the number of the assistant message that made it, from 0.
+
+    `unavailable` is True if the agent has no such tool, so that nothing was called.
+    """
 
     tool: str
     input: dict[str, object]
@@ -87,7 +90,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Mail:
-    """Mail that entered the conversation behind the assistant message number `turn`."""
+    """Mail, or a notice, that came into the conversation after the assistant message number `turn`, -1 for the start.
+
+    `kind` is `HIRE_PROMPT`, `NOTICE` or the type of a message.
+    """
 
     author: str
     kind: str
@@ -107,7 +113,10 @@ class Mail:
 
 @dataclass(frozen=True)
 class Said:
-    """Text of the assistant message number `turn`; `final` if it called no tool, which ends an assignment."""
+    """The text of the assistant message number `turn`.
+
+    `final` is True if that message called no tool, which ends an assignment.
+    """
 
     text: str
     final: bool
@@ -119,7 +128,11 @@ Entry = Mail | Done | Said
 
 @dataclass(frozen=True)
 class Conversation:
-    """One request, taken apart; of its `entries`, `before` are earlier assignments, `span` is the present one."""
+    """One request as entries, and the facts that its system prompt says about the agent: name, type and team.
+
+    Of its `entries`, `before` are those of earlier assignments, and `span` those of the present one. `tools` are the
+    names of those that may be called. `wants_summary` is True if the request asks to summarize the conversation.
+    """
 
     name: str
     type: str
@@ -137,7 +150,7 @@ class Conversation:
         return self.type == LEAD
 
     def facts(self, clause: str) -> dict[str, str]:
-        """Return what a phrase can quote where the words of its clause say nothing else."""
+        """Return default values of the words that a phrase quotes, for those that the `clause` does not give."""
         own = [text for text in re.findall(r"`([^`\n]+)`", self.system) if re.search(r"\w\s.*test|^pytest", text)]
         mail = [one for one in mail_in(self.before) if not one.from_operator and one.kind not in _UNTOLD]
         told = bullets([f"{one.kind} from {one.author}: {first_line(one.text)}" for one in mail[-12:]])
@@ -152,7 +165,7 @@ class Conversation:
 
     @property
     def replies(self) -> list[list[Done]]:
-        """Return for each assistant message so far what its calls returned; nothing for a final answer."""
+        """Return for each assistant message so far its calls with their results; an empty list for a final answer."""
         last = max((entry.turn for entry in self.entries if not isinstance(entry, Mail)), default=-1)
         return [[done for done in calls_in(self.entries) if done.turn == turn] for turn in range(last + 1)]
 
@@ -168,7 +181,7 @@ def calls_in(entries: Iterable[Entry]) -> list[Done]:
 
 
 def read(request: Request) -> Conversation:
-    """Split a request into its parts."""
+    """Return a request as a conversation."""
     system = text_of(request.system)
     who = _WHO.search(system)
     name, agent_type, team = who.groups() if who else ("agent", "explore", "default")
@@ -217,7 +230,7 @@ def _entries(messages: Iterable[Message]) -> Iterable[Entry]:
 
 
 def _read_text(text: str, turn: int) -> Iterable[Entry]:
-    """Yield mail and notices of one text, in their order."""
+    """Yield the mail in one text, and the text around it as notices, in their order."""
     for piece in undelimit(text):
         before, _, text = text.partition(piece.whole)
         if before.strip():
@@ -244,23 +257,23 @@ _QUOTE = re.compile(r"\{(?:(?P<tool>[a-z_]+)(?: (?P<about>[^{}:]+))?:(?P<view>[a
 
 
 def entries(done: Done) -> list[str]:
-    """Return one path, match or entry a line, without remarks such as "no file matches" or "[cut]"."""
+    """Return the lines of a result, each a path, match or entry, without remarks such as "no file matches"."""
     return [line for line in map(str.strip, done.text.splitlines()) if line and not _REMARK.match(line)]
 
 
 def exit_code(done: Done) -> int | None:
-    """Return the exit code that a command's output ends with, if it has one."""
+    """Return the exit code that a command's output ends with; None if it ends without one."""
     found = _EXIT.search(done.text.rstrip())
     return int(found[1]) if found else None
 
 
 def is_rejected(done: Done) -> bool:
-    """Return True if a plan was rejected, and not just cancelled or expired."""
+    """Return True if this is a call of submit_plan whose plan was rejected, not just cancelled or expired."""
     return done.tool == "submit_plan" and done.is_error and "reject" in done.text.partition("\n")[0].lower()
 
 
 def refusal(done: Done) -> str:
-    """Say that a tool did not do what it was asked."""
+    """Return a sentence that says why a tool did not do what it was asked."""
     if done.unavailable:
         return f"I may not use {done.tool}: it is not among my tools, so I left that undone."
     if done.text.startswith("interrupted"):
@@ -271,13 +284,13 @@ def refusal(done: Done) -> str:
 
 
 def first_line(text: str, limit: int = 160) -> str:
-    """Return the first line that is not blank, cut where it gets too long."""
+    """Return the first line that is not blank, cut to `limit` characters; empty if there is none."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return first if len(first) <= limit else first[: limit - 1] + "…"
 
 
 def bullets(items: Sequence[str], limit: int = 200) -> str:
-    """Return a list, cut where it gets too long to read."""
+    """Return items as a list with dashes, and the number of those beyond the first `limit`."""
     rest = [f"- … and {len(items) - limit} more"] if len(items) > limit else []
     return "\n".join([*(f"- {item}" for item in items[:limit]), *rest])
 
@@ -292,13 +305,13 @@ def _line_count(done: Done) -> str:
 
 
 def _counted(done: Done, one: str, several: str) -> str:
-    """Return how many entries there are, such as `1 file` or `no files`."""
+    """Return the number of entries in a result in words, such as `1 file` or `no files`."""
     count = len(entries(done))
     return f"{count or 'no'} {one if count == 1 else several}" if done.ok else f"unknown {several}"
 
 
 def _about(done: Done) -> str:
-    """Say what can be said of a file without understanding it."""
+    """Return a sentence about a file that was read: its number of lines, its beginning, and what it defines."""
     path, code = done.input.get("path"), [found[2] for found in _NUMBERED.finditer(done.text)]
     if not done.ok:
         return f"{path} could not be read: {done.text.strip()}"
@@ -315,18 +328,21 @@ _LEFT_OUT = re.compile(r"^- Approved are all steps but ([\d, ]+)\.", re.MULTILIN
 
 
 def left_out_in(done: Done) -> set[int]:
-    """Return the steps that are not approved, of a plan that is."""
+    """Return the numbers of the steps that the approval of a plan leaves out."""
     found = _LEFT_OUT.search(done.text)
     return {int(number) for number in found[1].split(",")} if found is not None else set()
 
 
 def edition(done: Done) -> str:
-    """Return an approved plan as who approved it edited it, or nothing."""
+    """Return the text of a plan that was edited with its approval; empty if it was not edited."""
     return done.text.partition("\nThe plan was edited. Carry out this version:\n")[2].strip()
 
 
 def _added(done: Done) -> str:
-    """Return the line that an approved plan adds, or the one that it removes if an edit took that out."""
+    """Return the first line of code that an approved plan adds, without its `+`.
+
+    If an edit or the approval took that out, return the first line that the plan removes.
+    """
     plan, edited, left_out = str(done.input.get("plan", "")), edition(done), left_out_in(done)
     dropped = {at for number, lines in step_lines(edited).items() if number in left_out for at in lines}
     kept = "\n".join(line for at, line in enumerate(edited.split("\n"), 1) if at not in dropped)
@@ -356,11 +372,11 @@ VIEWS: dict[str, Callable[[Done], str]] = {
     "about": _about,
     "outcome": lambda done: f"- {first_line(done.text)}." if done.ok else f"- {refusal(done)}",
 }
-"""Parts of a tool's result that a template can quote."""
+"""The views of a tool's result that a template can quote, by name."""
 
 
 def fill(value: Any, done: Sequence[Done], words: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  any JSON
-    """Put what the tools returned, and `words`, into the places of `value` that quote it."""
+    """Return `value` with each quotation in its texts replaced: views by results in `done`, words by `words`."""
     if isinstance(value, str):
         return _QUOTE.sub(lambda found: _quote(found, done, words or {}), value)
     if isinstance(value, dict):

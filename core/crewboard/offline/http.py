@@ -1,4 +1,4 @@
-"""HTTP/1.1 for a loopback server: h11 knows the protocol, asyncio moves the bytes."""
+"""HTTP/1.1 for a local server, with h11 for the protocol and asyncio for the connections."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ class Incoming:
 
 
 class Client:
-    """The other end of a connection."""
+    """A connection of a client: its requests, and the answers to it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -36,7 +36,11 @@ class Client:
         self._method = ""
 
     async def next_request(self) -> Incoming | None:
-        """Return the next request, or None if the client has closed its end."""
+        """Return the next request; None if the client has closed its end, or the connection cannot be used again.
+
+        Raises:
+            h11.RemoteProtocolError: The request is no HTTP, or its body is too large.
+        """
         if self._protocol.our_state is h11.DONE:
             self._protocol.start_next_cycle()
         if self._protocol.our_state is not h11.IDLE:
@@ -63,7 +67,7 @@ class Client:
         return Incoming(self._method, path, headers, bytes(body))
 
     async def answer(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        """Send a whole JSON answer."""
+        """Send a whole answer with a JSON body, for HEAD without the body."""
         data = json.dumps(body).encode()
         self._begin(status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})})
         if self._method != "HEAD":
@@ -71,22 +75,26 @@ class Client:
         await self.end_stream()
 
     async def begin_stream(self, headers: dict[str, str]) -> None:
-        """Begin an answer of events."""
+        """Send the head of an answer that is a stream of server-sent events."""
         self._begin(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers})
         await self.flush()
 
     def write(self, data: bytes) -> None:
-        """Send a piece of a stream."""
+        """Send a piece of a stream, without waiting until it is sent.
+
+        Raises:
+            ConnectionResetError: The connection is closing.
+        """
         if self._writer.is_closing():
             raise ConnectionResetError
         self._send(h11.Data(data=data))
 
     async def flush(self) -> None:
-        """Wait until the written data is sent."""
+        """Wait until the connection can take more data."""
         await self._writer.drain()
 
     async def end_stream(self) -> None:
-        """End a stream as it should end."""
+        """Send the regular end of an answer."""
         self._send(h11.EndOfMessage())
         await self.flush()
 
@@ -102,13 +110,16 @@ Handler = Callable[[Incoming, Client], Awaitable[None]]
 
 
 def error_body(kind: str, message: str) -> dict[str, Any]:
-    """Return an error in the API's form, about no request that the server knows."""
+    """Return the body of an error in the API's form; its request id is None, for a caller that knows it to set."""
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
 
 
 @contextlib.asynccontextmanager
 async def listening(handler: Handler) -> AsyncIterator[str]:
-    """Answer requests on a free loopback port with `handler`, and yield the base URL; drop connections at the end."""
+    """Listen on a free port of 127.0.0.1, answer requests with `handler`, and yield the base URL.
+
+    At the end, all connections are closed.
+    """
     serving: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,8 @@
 """The phrasebook of the offline model: patterns read from `phrasebook.toml`, and the tools to call for each.
 
 A text is cut into clauses, and each clause must match one pattern from its beginning to its end, or consist of parts of
-one phrase. There is no grammar behind this: what no pattern matches is not understood, and said to be so.
+one phrase. Words in a clause that a pattern names, such as a path or an agent, are the words of an `Order`. There is no
+grammar behind this: a clause that no pattern matches is returned as it stands.
 """
 
 import re
@@ -37,7 +38,7 @@ _THEN = re.compile(r"\bthen\b", re.IGNORECASE)
 _JOINTS = re.compile(r",\s*(?:(?:and|but|also|after that)\s+)*|\s+(?:and|but)\s+", re.IGNORECASE)
 _ITEM = re.compile(r"(?:^|\s+)\(?(\d{1,2})[.)]\s+", re.MULTILINE)
 _GOES_ON = re.compile(r"\s|[-*•]|\d{1,2}[.)]\s")
-"""The beginning of a line that belongs to the one before, if that is for an agent."""
+"""The beginning of a line that continues the line before, if that one is addressed to an agent."""
 _MACRO = re.compile(r"<(?:(\w+):)?([A-Z_]+)>")
 _PATH = re.compile(
     r"(?<![\w/.])(?:(?:\.{0,2}[\w-]*/)*[\w.-]*[\w-]\.[A-Za-z]\w{0,5}\b(?!/)|(?:[\w.-]+/)+[\w-]*|README\b|Makefile\b)"
@@ -45,18 +46,21 @@ _PATH = re.compile(
 
 
 class Step(Call, frozen=True):
-    """A tool to call; with `each`, once for each path or name in a word of the prompt or in a tool's result."""
+    """A tool to call. With `each`, call it once for each path or name in that word of the clause, or in that result.
+
+    `each` is `names`, another word, or the name of a tool that was called before.
+    """
 
     each: str = ""
 
 
 class Phrase(Struct, frozen=True, forbid_unknown_fields=True):
-    """Patterns, and what to do about a clause that one of them matches.
+    """Patterns (`match`), and the steps and the answer for a clause that one of them matches.
 
-    A clause that begins with `head` is matched too if `parts` make up the rest, each at most once and in any order, and
-    one word of each of `needs` was said. `kind` names phrases that need more than their steps (`respond.py`); `none` is
-    the answer if the last step found nothing to be taken for. `otherwise` is for an agent without the tool of the first
-    step. `texts` can be quoted as words of the prompt can.
+    A clause that begins with `head` matches too, if the rest consists of `parts`, each at most once and in any order,
+    and has at least one word of each group in `needs`, such as `name|type`. `kind` names a phrase that needs more than
+    its steps (see `respond`). `none` is the answer if there was nothing to take the last step for. `otherwise` is the
+    phrase for an agent without the tool of the first step. Steps and answers can quote `texts`, as they do words.
     """
 
     match: tuple[str, ...] = ()
@@ -71,12 +75,16 @@ class Phrase(Struct, frozen=True, forbid_unknown_fields=True):
     otherwise: "Phrase | None" = None
 
     def for_tools(self, tools: Collection[str]) -> "Phrase":
-        """Return the phrase as an agent with these tools carries it out."""
+        """Return the phrase for an agent with these tools: `otherwise` if it lacks the tool of the first step."""
         return self.otherwise if self.otherwise and self.steps[0].tool not in tools else self
 
 
 class _Book(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: phrases by an example of each, those of a lead apart."""
+    """The contents of `phrasebook.toml`. `lead` and `every` are the phrases of leads and of all agents, by an example.
+
+    `first` are examples that are shown to a user who was not understood. `words` are patterns by the name that other
+    patterns use, `types`, `verbs` and `states` the words for types of agents, their work, and states in a list.
+    """
 
     first: tuple[str, ...]
     pronouns: str
@@ -89,45 +97,47 @@ class _Book(Struct, frozen=True, forbid_unknown_fields=True):
     every: dict[str, Phrase]
 
     def phrases(self, *, lead: bool) -> dict[str, Phrase]:
-        """Return the phrases that an agent understands, by an example of each."""
+        """Return the phrases that an agent understands, by an example of each; more for a lead."""
         return {**self.lead, **self.every} if lead else self.every
 
 
 @cache
 def book() -> _Book:
-    """Return the phrasebook."""
+    """Return the phrasebook, which is read once."""
     text = (Path(__file__).parent / "phrasebook.toml").read_text(encoding="utf-8")
     return convert(tomllib.loads(text), _Book)
 
 
 @dataclass(frozen=True)
 class Order:
-    """A clause that was understood: its phrase, and the words in it."""
+    """A clause that was understood: its phrase, and its words by name, such as `path`; `clause` is the whole text."""
 
     phrase: Phrase
     words: dict[str, str]
 
     @property
     def name(self) -> str:
-        """Return the agent that it is about."""
+        """Return the name of the agent that the order is about; empty if none is named."""
         return self.words.get("name", "")
 
     def having(self, **words: str) -> "Order":
-        """Return the order with other words."""
+        """Return the order with these words set."""
         return replace(self, words={**self.words, **words})
 
 
 class ForUnknown(str):
-    """A line for an agent that is not on the team."""
+    """A line that is addressed to an agent that is not on the team: `NAME: TEXT`."""
 
     __slots__ = ()
 
 
 @lru_cache(maxsize=1024)
 def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) -> tuple[Order | str, ...]:
-    """Return the clauses of a text in their order, as orders, or as they stand where no pattern matches.
+    """Return the clauses of a text: an order for each that is understood, and the text of each other one.
 
-    To a lead, a line can be for one of the `members` of its team; if they are not known, for any name.
+    They keep their order, but agents without work are hired first. If a clause that is not understood may forbid the
+    others, return the whole text as one clause. In a text for a lead, a line can be addressed to one of the `members`
+    of its team; if they are not known, to any name.
     """
     pieces = list(_split_by_addressee(text, members)) if lead and len(text) <= _LONGEST_TEXT else []
     if any(type(piece) is not str for piece in pieces):
@@ -188,12 +198,12 @@ def understand(text: str, *, lead: bool, members: frozenset[str] | None = None) 
 
 
 def orders_in(text: str, *, lead: bool) -> list[Order]:
-    """Return what is understood of a text."""
+    """Return the clauses of a text that are understood."""
     return [clause for clause in understand(text, lead=lead) if isinstance(clause, Order)]
 
 
 def _split_items(text: str) -> str:
-    """Put each item of a numbered list on a line of its own, without its number."""
+    """Return the text with each item of a numbered list on a line of its own, without its number."""
     held = [found.span() for found in _VERBATIM.finditer(text)]
     found = [one for one in _ITEM.finditer(text) if not any(start <= one.start() < end for start, end in held)]
     begins = bool(found) and not text[: found[0].start()].strip()
@@ -207,7 +217,10 @@ def _split_items(text: str) -> str:
 
 
 def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[Order]:
-    """Return an order to hire several agents or to add tasks, or for `them` who were hired last, as one for each."""
+    """Split an order to hire several agents, to add several tasks, or about `them`, into one order for each.
+
+    `them` are the agents hired last in `clauses`, if `last` is one of these.
+    """
     if subjects := order.words.get("subjects", ""):
         return [order.having(subject=unquoted(subject)) for subject in _listed(subjects)]
     hired = [one.name for one in _hired_last(clauses)]
@@ -222,7 +235,7 @@ def _one_each(order: Order, clauses: Sequence[Order | str], last: str) -> list[O
 
 
 def _number(word: str) -> int:
-    """Return the number that a word such as `two` or `2` says."""
+    """Return the number that a word such as `two` or `2` means."""
     return int(word) if word.isdecimal() else book().words["MANY"].split("|").index(word.lower()) + 2
 
 
@@ -237,13 +250,13 @@ def _ends_agents(order: Order | str) -> bool:
 
 
 def _hired_last(clauses: Sequence[Order | str]) -> list[Order]:
-    """Return the orders to hire that stand in the last clause that says so."""
+    """Return the orders to hire that were made from the last clause that hires agents."""
     hired = [one for one in clauses if isinstance(one, Order) and _hires(one)]
     return [one for one in hired if one.words["clause"] == hired[-1].words["clause"]]
 
 
 def _name(clauses: list[Order | str], order: Order) -> str:
-    """Give the agents that were hired last the names that an order says; return the last one, or nothing."""
+    """Give the agents hired last, in `clauses`, the names in an order; return the last one, "" if they do not fit."""
     names, hired = names_in(order.words.get("names", order.name)), _hired_last(clauses)
     if len(names) != len(hired) or any("unnamed" not in one.words for one in hired):
         return ""
@@ -254,9 +267,9 @@ def _name(clauses: list[Order | str], order: Order) -> str:
 
 
 def _forbids(clauses: Sequence[Order | str]) -> bool:
-    """Return True if what is not understood may forbid what is, or was to be done before agents are ended.
+    """Return True if no clause should be obeyed, because one that is not understood may limit or forbid the others.
 
-    A question or a wait before them is a condition that cannot be weighed.
+    This is also so if it, or a question or a wait, comes before an order that ends agents: it may be a condition.
     """
     unknown = [at for at, one in enumerate(clauses) if isinstance(one, str)]
     is_open = _compiled("<CONDITION>").match
@@ -273,12 +286,15 @@ def _forbids(clauses: Sequence[Order | str]) -> bool:
 
 
 def has_addressee(text: str) -> bool:
-    """Return True if a line may be for an agent: that depends on which there are."""
+    """Return True if a line of a text may be addressed to an agent, if there is one of that name."""
     return any(isinstance(piece, Order) for piece in _split_by_addressee(text, None))
 
 
 def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[str | Order]:
-    """Cut a text where a line begins with the name of an agent, as in a chat: what follows in the line is for it."""
+    """Yield the lines of a text; one that is addressed to an agent by its name, as in a chat, as an order.
+
+    Yield `ForUnknown` for a line that is addressed to an agent that is not among `members`.
+    """
     lines = [part for line in text.splitlines(keepends=True) for part in _parts_by_name(line, members)]
     while lines:
         line = lines.pop(0).strip()
@@ -309,7 +325,7 @@ def _split_by_addressee(text: str, members: frozenset[str] | None) -> Iterator[s
 
 
 def _parts_by_name(line: str, members: frozenset[str] | None) -> Iterator[str]:
-    """Cut a line that is for an agent where it goes on for another one, as in `alice: read it; bob: write it`."""
+    """Yield the parts of a line that addresses several agents, as in `alice: read it; bob: write it`."""
     start = 0
     for at, end in (
         _cuts(_compiled("[;.,]\\s+(?=(?:<NAME>):\\s)"), line) if _compiled("<ADDRESSED>").match(line) else ()
@@ -328,13 +344,16 @@ def names_in(text: str) -> list[str]:
 
 
 def _listed(text: str) -> list[str]:
-    """Return what a list such as `alice, bob and carol` names; quotes are not cut."""
+    """Return the items of a list such as `alice, bob and carol`; quotations are not cut."""
     cuts = [(0, 0), *_cuts(_compiled(",? and |, "), text), (len(text), len(text))]
     return [text[start:end] for (_, start), (end, _) in pairwise(cuts)]
 
 
 def _read(text: str, *, lead: bool) -> Sequence[Order]:
-    """Match a sentence as a whole, else its first clause and the rest behind a joint, else all but its tail."""
+    """Return the orders in a sentence: in the whole, else in its first clause and the rest, else in all but its tail.
+
+    Return nothing if a part of it is not understood.
+    """
     if order := _match(text, lead=lead):
         return [order]
     joints = islice(_cuts(_JOINTS, text), _MOST_JOINTS)
@@ -364,7 +383,10 @@ def _read(text: str, *, lead: bool) -> Sequence[Order]:
 
 
 def _match_loosely(text: str, *, lead: bool) -> Order | None:
-    """Match a clause, if need be without the tail that changes nothing in what is asked."""
+    """Return the order in a clause, if need be without a tail such as "when you can"; None if nothing matches.
+
+    A tail that is more than thanks is in the word `left_out`.
+    """
     if order := _match(text, lead=lead):
         return order
     for start, _ in _cuts(_compiled("<TAIL>"), text):
@@ -378,7 +400,10 @@ def _match_loosely(text: str, *, lead: bool) -> Order | None:
 
 
 def _match(text: str, *, lead: bool) -> Order | None:
-    """Match a clause as a whole; where it hires or gives work, what it says of a plan is no part of the work."""
+    """Return the order in a whole clause; None if nothing matches.
+
+    Where it hires an agent or gives work, and asks for a plan first, that is in the word `plan`, and not in the work.
+    """
     if (
         lead
         and (unplanned := _compiled("<UNPLANNED>").search(text))
@@ -405,7 +430,7 @@ def _match(text: str, *, lead: bool) -> Order | None:
 
 
 def _gated(order: Order) -> Order:
-    """Return an order to hire or to give work with a plan first."""
+    """Return an order to hire or to give work, changed so that the agent must submit a plan first."""
     errand = _compiled("<ONLY_PLAN>").sub("", order.words.get("errand", ""))
     words = {**order.words, "plan": "yes", "errand": re.sub(r"^\w+ing\b", lambda found: _base(found[0]), errand)}
     phrase = order.phrase if _hires(order) else book().lead["Have bob submit a plan first"]
@@ -413,7 +438,7 @@ def _gated(order: Order) -> Order:
 
 
 def _base(word: str) -> str:
-    """Return the verb of a word such as `writing`, if it is known, else the word."""
+    """Return the verb that a word such as `writing` is made of, if the phrasebook has it, else the word."""
     verbs = {verb for verbs in book().verbs.values() for verb in verbs.split()}
     stem = word.lower().removesuffix("ing")
     return next((verb for verb in (stem, f"{stem}e", stem[:-1]) if verb in verbs), word)
@@ -431,7 +456,7 @@ def _match_pattern(text: str, *, lead: bool) -> Order | None:
 
 
 def _quotes(order: Order) -> bool:
-    """Return True if an order, or the work in it, holds words to write or send: "please" may be the last of these."""
+    """Return True if an order, or the work in it, has text to write or send, in which "please" may be meant."""
     if order.words.keys() & {"content", "text", "subject"}:
         return True
     work = _match_pattern(order.words.get("errand", ""), lead=False)
@@ -439,7 +464,7 @@ def _quotes(order: Order) -> bool:
 
 
 def _match_bare(bare: str, clause: str, *, lead: bool) -> Order | None:
-    """Match a clause without the filler before it."""
+    """Return the order in `bare`, a clause without filler before it; None if nothing matches. `clause` is the whole."""
     for phrase in book().phrases(lead=lead).values():
         for pattern in map(_compiled, phrase.match):
             if found := pattern.fullmatch(bare) or pattern.fullmatch(bare.rstrip(" .!?,")):
@@ -455,7 +480,7 @@ def _match_bare(bare: str, clause: str, *, lead: bool) -> Order | None:
 
 
 def _in_parts(phrase: Phrase, text: str) -> dict[str, str]:
-    """Return the words of a text that a head and parts in any order make up; none if something is left."""
+    """Return the words of a text that consists of a phrase's head and parts; empty if it does not."""
     found = _compiled(phrase.head).match(text)
     given, parts = _given(found) if found else {}, list(phrase.parts)
     while found and found.end() < len(text):
@@ -520,7 +545,7 @@ def _words(phrase: Phrase, given: dict[str, str], clause: str) -> dict[str, str]
 
 
 def type_for(errand: str) -> str:
-    """Return the type of agent that fits a piece of work."""
+    """Return the type of agent that fits a piece of work, by its verb; `explore` if none is known."""
     verbs = {verb: kind for kind, verbs in book().verbs.items() for verb in verbs.split()}
     return _first(verbs, " ".join(errand.split()[:3])) or "explore"
 
@@ -530,13 +555,16 @@ def _types() -> dict[str, str]:
 
 
 def _first(known: dict[str, str], text: str) -> str:
-    """Return what the first known word of a text stands for."""
+    """Return the value in `known` of the first word of a text that is a key there; empty if none is."""
     words = re.findall("[a-z]+", text.lower())
     return next((known[form] for word in words for form in (word, word.removesuffix("s")) if form in known), "")
 
 
 def _goes_on(before: list[Order | str], order: Order, at_work: str) -> bool:
-    """Add work behind `then` to that of the agent `at_work`, which may need a plan for both; return False for other."""
+    """Add an order after `then` to the work that the agent `at_work` was given in the orders `before`.
+
+    Return False, and change nothing, if no agent is at work, or the order neither writes files nor runs commands.
+    """
     if not at_work or not any(step.tool in {"write_file", "bash"} for step in order.phrase.steps):
         return False
     for at, one in enumerate(before):
@@ -546,7 +574,10 @@ def _goes_on(before: list[Order | str], order: Order, at_work: str) -> bool:
 
 
 def _join(before: list[Order | str], order: Order) -> bool:
-    """Put work or a plan into the earlier order for the same agent, an owner into a task; return False without one."""
+    """Put work or a plan into an earlier order for the same agent, or an owner into the task before.
+
+    Return False, and change nothing, if there is no order that it fits.
+    """
     if order.phrase.kind == "assign" and isinstance(task := before[-1] if before else "", Order):
         owner = {key: order.words[key] for key in ("name", "type") if key in order.words}
         if task.phrase.kind == "task" and not {"name", "type"} & task.words.keys():
@@ -568,13 +599,13 @@ def _join(before: list[Order | str], order: Order) -> bool:
 
 
 def paths_in(text: str) -> list[str]:
-    """Return what looks like a path, in order and once each."""
+    """Return the words of a text that look like paths, in their order and once each."""
     found = (match[0].rstrip(".") for match in _PATH.finditer(text))
     return list(dict.fromkeys(path for path in found if not re.fullmatch(r"[\d.]+|e\.g|i\.e|and/or", path)))
 
 
 def unquoted(text: str) -> str:
-    """Return the text inside the quotes around it, or the text without its full stop."""
+    """Return a text without the quotation marks or code fence around it, else without a full stop at its end."""
     text = text.strip(" ,;:")
     if block := re.fullmatch(r"```(?:\w*\n)?(.*?)\n?```\.?", text, re.DOTALL):
         return block[1]
@@ -584,7 +615,7 @@ def unquoted(text: str) -> str:
 
 
 def _cuts(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
-    """Yield where a pattern cuts a text, but not inside quotes and commands."""
+    """Yield begin and end of each match of a pattern in a text, but for those inside quotations and commands."""
     held = [found.span() for found in _VERBATIM.finditer(text)]
     for found in pattern.finditer(text):
         next_held = bisect_right(held, found.start(), key=itemgetter(1))

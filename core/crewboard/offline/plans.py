@@ -1,4 +1,4 @@
-"""Plans: what is submitted for a task, what feedback changes in it, and what an approval leaves to do."""
+"""Plans of the offline model: write one for a task, revise it by feedback, and find the steps that are approved."""
 
 import re
 import shlex
@@ -17,14 +17,14 @@ _NOTHING_KNOWN = (
 _FOLLOWED = "The task above is changed"
 _NOT_FOLLOWED = "My phrasebook cannot follow this, so nothing changed"
 _FACTS = "   - In it: "
-"""The beginning of the line below a step that names what the step itself does not name."""
+"""The beginning of the line below a step that names the files and commands that the step itself does not name."""
 _CHECKS = {"py": "python3 -m py_compile", "json": "python3 -m json.tool", "sh": "bash -n"}
 """Commands that check a file of a kind, by the ending of its name."""
 _NOTE = re.compile(r"^(?:Feedback: )?(n\d+), lines? [\d-]+:\n((?:  > .*\n)+)  \| (.+)", re.MULTILINE)
 
 
 def submit(talk: Conversation, task: str) -> Generator[Call, Done, Done]:
-    """Submit a plan for a task, again after each rejection; return the last result of submit_plan."""
+    """Yield calls of submit_plan with a plan for a task, revised after each rejection; return the last result."""
     revisions = ""
     answers: dict[str, object] = {}
     while True:
@@ -56,7 +56,10 @@ def submit(talk: Conversation, task: str) -> Generator[Call, Done, Done]:
 
 
 def steps_in(done: Done) -> dict[int, str]:
-    """Return the steps of an approved plan by number, as it was edited: what each says, without its facts."""
+    """Return the steps of an approved plan by number, each without the line of its facts (`_FACTS`).
+
+    If the plan was edited with the approval, these are the steps of the edited one.
+    """
     plan = edition(done) or str(done.input.get("plan", ""))
     lines = plan.split("\n")
     texts = {number: "\n".join(lines[at - 1] for at in within) for number, within in step_lines(plan).items()}
@@ -64,7 +67,7 @@ def steps_in(done: Done) -> dict[int, str]:
 
 
 def left_to_do(talk: Conversation, decided: Done, task: str) -> list[str]:
-    """Return what the approved plan for a task says to do."""
+    """Return what an approved plan for a task says to do: the texts of its steps, or of the whole task."""
     steps, left_out, edited = steps_in(decided), left_out_in(decided), edition(decided)
     todo = [step for number, step in steps.items() if number not in left_out]
     if edited and not steps:
@@ -80,7 +83,7 @@ def _quoted(text: str) -> str:
 
 
 def _step_text(text: str) -> str:
-    """Return what a step of a plan says, without its number and its facts."""
+    """Return the text of a step without its number and without the line of its facts."""
     kept = "\n".join(line for line in text.split("\n") if not line.startswith(_FACTS))
     return re.sub(r"(?m)^   ", "", re.sub(r"^\s*\d+[.)]\s+", "", kept)).strip()
 
@@ -91,7 +94,11 @@ def _as_step(text: str, named: Sequence[str]) -> str:
 
 
 def _follow(talk: Conversation, task: str, feedback: str, step: str = "") -> str:
-    """Return a task as feedback on a step or all of it changes it: work takes its place, and a path that of one."""
+    """Return a task changed by feedback on one step of it, or on all of it if `step` is empty.
+
+    Feedback with work for the phrasebook takes the place of the step or task, and a single path that of a single one.
+    Other feedback changes nothing.
+    """
     if orders_in(feedback, lead=talk.is_lead) and (not step or step in task):
         return task.replace(step, feedback.strip()) if step else feedback.strip()
     old, new = paths_in(step) or paths_in(task), paths_in(feedback)
@@ -99,7 +106,10 @@ def _follow(talk: Conversation, task: str, feedback: str, step: str = "") -> str
 
 
 def _plan(talk: Conversation, task: str) -> tuple[list[str], list[str], list[str]]:
-    """Return the steps of a task, the last of which checks what is written, with their files and commands."""
+    """Return the steps of a plan for a task, the files that it names or writes, and its commands.
+
+    If it writes files without running a command, the last steps check these files.
+    """
     clauses = understand(task, lead=talk.is_lead)
     orders = [one for one in clauses if isinstance(one, Order)]
     # What is left of a task in parts must be the same work; so is what else it says, which no part holds.

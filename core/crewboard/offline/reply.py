@@ -24,13 +24,16 @@ class Speed:
     least: float = 0
 
     def at(self, pace: float) -> "Speed":
-        """Return the speed in a server that takes `pace` times as long."""
+        """Return the speed with delays multiplied by `pace`."""
         return Speed(max(self.delay * pace, self.least), self.word * pace, self.least)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Content blocks in the API's form, without ids; a stop reason of None means the one that follows from them."""
+    """A reply as content blocks in the API's form, without ids.
+
+    With a `stop_reason` of None, it becomes `tool_use` or `end_turn`, as the blocks have calls or not.
+    """
 
     content: list[dict[str, Any]]
     stop_reason: str | None = None
@@ -39,25 +42,28 @@ class Reply:
 
 
 def reply_of(text: str, *calls: Call, speed: Speed) -> Reply:
-    """Return text and calls as content blocks."""
+    """Return a reply that says `text`, if it is not blank, and then makes the calls."""
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
     blocks += [{"type": "tool_use", "name": call.tool, "input": call.input} for call in calls]
     return Reply(blocks, speed=speed)
 
 
 def tokens(*texts: str) -> int:
-    """Return the number of tokens that texts count as."""
+    """Return the tokens that all texts together count as, by their length."""
     return -(-sum(map(len, texts)) // CHARACTERS_A_TOKEN)
 
 
 def seal(page: dict[str, Any]) -> str:
-    """Return what is encrypted of a search result, or of a quotation from one."""
+    """Return what stands for the encrypted content of a search result, or the encrypted index of a citation."""
     seen = page.get("cited_text") or page.get("title")
     return _digest("web", page.get("url"), seen)
 
 
 def message(reply: Reply, model: str, seed: object, usage: dict[str, Any], max_tokens: int) -> dict[str, Any]:
-    """Return the reply as a message. `seed` identifies the request: the same request gets the same ids."""
+    """Return the reply as a message of the API. The same `seed`, which identifies the request, gives the same ids.
+
+    `usage` are the input tokens as `Service.count` returns them. A reply of text alone is cut at `max_tokens`.
+    """
     blocks = [_complete(block, _digest(seed, place)[:24]) for place, block in enumerate(reply.content)]
     calls = any(block["type"] == "tool_use" for block in blocks)
     stop = reply.stop_reason or ("tool_use" if calls else "end_turn")
@@ -95,7 +101,7 @@ def _digest(*parts: object) -> str:
 
 
 def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
-    """Return a block with what the API adds: ids, who calls, and what is sealed of a search."""
+    """Return a block with the fields that the API adds: ids, the caller, and the encrypted part of a search."""
     # Not code that the model runs, but the model itself.
     caller = {"caller": {"type": "direct"}}
     match block["type"]:
@@ -116,18 +122,18 @@ def _complete(block: dict[str, Any], digest: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a stream. `pause` seconds are waited before it."""
+    """One event of a stream. The server waits `pause` seconds before it."""
 
     data: dict[str, Any]
     pause: float = 0
 
     def encode(self) -> bytes:
-        """Return the event in the form that the stream contains."""
+        """Return the event as bytes of a stream of server-sent events."""
         return f"event: {self.data['type']}\ndata: {json.dumps(self.data)}\n\n".encode()
 
 
 def events(whole: dict[str, Any], speed: Speed) -> Iterator[Event]:
-    """Yield a message as the API streams it."""
+    """Yield the events by which the API streams the message `whole`."""
     first = {"output_tokens": 1, "output_tokens_details": None, "server_tool_use": None}
     start = {**whole, "content": [], "stop_reason": None, "stop_details": None, "usage": {**whole["usage"], **first}}
     yield Event({"type": "message_start", "message": start})
@@ -151,7 +157,7 @@ _LAST_USAGE = (
     "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens", "output_tokens_details",
     "server_tool_use",
 )  # fmt: skip
-"""The counts of the whole reply in its last event but one."""
+"""The fields of `usage` in the event `message_delta`, the last but one of a stream."""
 
 _STREAMED = {
     "tool_use": ("input",), "server_tool_use": ("input",), "text": ("text", "citations"),
@@ -161,7 +167,7 @@ _STREAMED = {
 
 
 def _deltas(block: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the pieces in which a block is sent."""
+    """Yield the deltas in which a block is sent; none for a block that is sent whole."""
     kind = block["type"]
     if kind in ("tool_use", "server_tool_use"):
         text = json.dumps(block["input"])

@@ -1,8 +1,9 @@
-"""The reply to a request: the turn of a scenario, else what the phrasebook says about the mail that came.
+"""Choose the reply to a request: the turn of a scenario, else what the phrasebook says about the mail that came.
 
-The reply is a function of the request alone: steps yield calls, and are sent what they returned as the conversation
-says; the first call without a result there is the reply. A lead reviews a plan when it arrives, and looks up the
-operator's orders in the conversation then; whether plans are its to review shows in its tools.
+The reply depends on the request alone. The steps for a piece of mail are a generator that yields calls. Each call that
+the conversation has a result for is answered with that; the first call without a result is the reply, or the text that
+the generator returns at its end. A lead that has the tool to review plans decides on one when it arrives, by the
+operator's orders in the conversation.
 """
 
 import hashlib
@@ -62,7 +63,7 @@ _YOURS = (
 _BY_MAIL = "the operator writes to you. Its result will reach you as mail"
 _SAYS = {"result": "reports", "error": "could not continue", "message": "writes", "broadcast": "sends to every agent"}
 _IS_THERE = re.compile(r" is of type [\w-]+; | was hired with other options ")
-"""Why an agent was not hired: there is one of that name, of another type or with other options."""
+"""Texts of a refused hire that say that there is an agent of that name, of another type or with other options."""
 _TASK_LINE = re.compile(r"#(?P<id>\d+) (?P<subject>.+?) \((?:in_progress|pending)(?:, (?P<owner>[\w-]+))?")
 _TASK_MAIL = re.compile(r"\W*(?:task )?#?(?P<id>\d+)\W*(?P<work>.*)", re.IGNORECASE | re.DOTALL)
 _RELEASED = re.compile(r"Steps? (?P<steps>\d+(?:, \d+)*) of your plan \S+: I release (?:it|them)\.")
@@ -73,7 +74,10 @@ _MOST_EXAMPLES = 6
 
 
 def respond(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply:
-    """Return the reply to a request."""
+    """Return the reply to a request.
+
+    Its stop reason is a refusal (`stop_details`) if nothing of the mail was understood.
+    """
     if talk.wants_summary:
         transcript = "\n".join(map(_in_transcript, talk.entries)).splitlines()
         lines = [line[:200] for line in transcript if line.startswith("assistant")]
@@ -106,7 +110,7 @@ def _in_transcript(entry: Entry) -> str:
 
 
 def _is_asked_to_leave(talk: Conversation) -> bool:
-    """Return True if the newest notice that asks to shut down was not answered yet."""
+    """Return True if a request to shut down was not answered yet, and the agent has the tool for that."""
     for entry in reversed(talk.entries):
         if isinstance(entry, Done) and entry.tool == "shutdown_response":
             return False
@@ -116,7 +120,10 @@ def _is_asked_to_leave(talk: Conversation) -> bool:
 
 
 def _play(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply | None:
-    """Return the next turn of a script; its last one also answers mail that came while it was running."""
+    """Return the next turn of the agent's scenario; None if it is in none, or the last turn has been played.
+
+    The last turn also answers mail that came meanwhile.
+    """
     prompt = next((mail.text for mail in mail_in(talk.entries) if mail.kind == HIRE_PROMPT), None)
     agents = [agent for scenario in scenarios for agent in scenario.agents]
     turns = next((agent.turns for agent in agents if (agent.name, agent.prompt) == (talk.name, prompt)), None)
@@ -139,7 +146,7 @@ def _play(talk: Conversation, scenarios: Sequence[Scenario]) -> Reply | None:
 
 
 def _with_searches(reply: Reply, queries: Sequence[str]) -> Reply:
-    """Put searches before an answer that quotes what they found, which is made up."""
+    """Return the reply with blocks of web searches before it, and with citations of their made-up results."""
     blocks: list[dict[str, Any]] = []
     cited = []
     for number, query in enumerate(queries):
@@ -156,10 +163,11 @@ def _with_searches(reply: Reply, queries: Sequence[str]) -> Reply:
 
 @dataclass
 class _Work:
-    """What is done about the mail of a conversation, from the record of its `calls` on.
+    """The work on the mail of a conversation. `calls` are those of it that have a result, in their order.
 
-    `understood` says that something asked for was in the phrasebook, `missed` that something was not. `members` are the
-    names on the team, once they were looked up; `item` is the mail being worked on.
+    `made` are those that steps have used so far, `left` the others. `understood` is True once a clause was in the
+    phrasebook, `missed` once one was not. `searched` are queries for the web, `not_hired` agents whose hire was
+    refused. `members` are the names on the team, once they were looked up; `item` is the mail being worked on.
     """
 
     talk: Conversation
@@ -173,12 +181,12 @@ class _Work:
 
     def __post_init__(self) -> None:
         self.left = deque(call for call in self.calls if call.tool != "shutdown_response")
-        """The calls on record that no step was fed with yet."""
+        """The calls with a result that no step has used yet."""
         self.item = Mail("", NOTICE, "")
 
     @property
     def gated(self) -> bool:
-        """Return True if a plan must still be approved, once for an assignment, before anything is written or run."""
+        """Return True if a plan must be approved before anything is written or run, and none of this assignment was."""
         # The system prompt names the tool where a plan is required; a summary of the conversation names the approval.
         notices = [one for one in self.talk.span if isinstance(one, Mail) and one.kind == NOTICE]
         approved = any(done.tool == "submit_plan" and done.ok for done in self.made)
@@ -187,11 +195,11 @@ class _Work:
 
     @property
     def seen(self) -> list[Done]:
-        """Return the calls of the conversation but for those that no step was fed with yet."""
+        """Return the calls of the conversation without those that no step has used yet."""
         return [done for done in calls_in(self.talk.entries) if done not in self.left]
 
     def go_through(self, items: Sequence[Mail]) -> Call | str:
-        """Return the next call for `items`, or the answer to all of them."""
+        """Return the next call to make for `items`, or the text that answers all of them."""
         answers = []
         for item in self._in_turn(items):
             self.item = item
@@ -203,7 +211,7 @@ class _Work:
         return "\n\n".join(answer for answer in dict.fromkeys(answers) if answer)
 
     def _in_turn(self, items: Iterable[Mail]) -> Iterator[Mail]:
-        """Yield mail as it came, and notices about tasks last: a task is closed when the work is done."""
+        """Yield mail in its order, and notices about tasks after it, so that a task is closed once the work is done."""
         notices: list[Mail] = []
         for item in items:
             if item.kind == NOTICE:
@@ -217,9 +225,9 @@ class _Work:
         yield from notices
 
     def _take(self, steps: _Steps) -> Call | str:
-        """Feed the steps with what their calls returned; return the first call still to be made, or the answer.
+        """Run steps with the results of their calls; return the first call that has none, or the answer.
 
-        A call that is not the next on record was not offered when its turn came, so nothing was called.
+        A call that differs from the next one with a result was not made, because the agent had no such tool then.
         """
         try:
             call = next(steps)
@@ -238,7 +246,7 @@ class _Work:
 
 
 def _steps(work: _Work, item: Mail) -> _Steps | str:
-    """Return the steps for a piece of mail, or the answer to it."""
+    """Return the steps for a piece of mail, or the text that answers it without any."""
     talk = work.talk
     if item.kind == NOTICE:
         return _own_task(work, item)
@@ -261,7 +269,7 @@ def _steps(work: _Work, item: Mail) -> _Steps | str:
 
 
 def _otherwise(work: _Work, item: Mail) -> str:
-    """Answer what no phrase knows."""
+    """Return the answer to mail in which the phrasebook understands nothing."""
     if item.kind == "interrupt":
         return _status(work.talk)
     if item.kind in {"result", "error", "broadcast"} or not item.from_above:
@@ -271,7 +279,10 @@ def _otherwise(work: _Work, item: Mail) -> str:
 
 
 def _pass_on(talk: Conversation, item: Mail) -> str:
-    """Say what an agent wrote; also that it is of earlier words, where it comes with the operator's next ones."""
+    """Return a sentence that passes on mail of an agent to the operator; empty for mail that needs none.
+
+    It begins with `From before` if the mail comes together with new words of the operator that are about other agents.
+    """
     if item.kind not in _SAYS:
         return ""
     given = [call.input.get(key) for call in calls_in(talk.span) for key in ("name", "to", "teammate")]
@@ -284,14 +295,17 @@ def _orders(work: _Work, text: str) -> list[Order]:
 
 
 def _clauses(work: _Work, text: str) -> Generator[Call, Done, tuple[Order | str, ...]]:
-    """Return the clauses of a text; a lead looks up its team where a line may be for an agent."""
+    """Return the clauses of a text; call list_team first if a lead needs to know to whom a line is addressed."""
     if work.talk.is_lead and work.members is None and has_addressee(text):
         work.members = frozenset(name for name, _, _ in _members((yield Call("list_team"))))
     return understand(text, lead=work.talk.is_lead, members=work.members)
 
 
 def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
-    """Do all that a text says and the phrasebook knows; `strict` says what it does not know."""
+    """Do all that a text says and the phrasebook understands, after a plan if that is needed; return the answers.
+
+    With `strict`, the answer also names what was not understood.
+    """
     clauses = yield from _clauses(work, text)
     orders = [one for one in clauses if isinstance(one, Order)]
     work.missed |= not orders
@@ -322,7 +336,7 @@ def _obey(work: _Work, text: str, *, strict: bool = False) -> _Steps:
 
 
 def _do(work: _Work, text: str, *, strict: bool = False) -> _Steps:
-    """Do what a task or a step says, or say that the phrasebook knows nothing of it."""
+    """Do what a task or a step says; return the answer, or that nothing of it was understood."""
     if _orders(work, text):
         return (yield from _obey(work, text, strict=strict))
     work.missed = True
@@ -330,7 +344,7 @@ def _do(work: _Work, text: str, *, strict: bool = False) -> _Steps:
 
 
 def _carry_out(work: _Work, order: Order) -> _Steps:
-    """Take the steps of a phrase, and answer from what they returned."""
+    """Take the steps of an order's phrase, up to the first that is refused; return its answer."""
     talk, phrase, made = work.talk, order.phrase.for_tools(work.talk.tools), list[Done]()
     words = {"status": _status(talk), "introduction": _introduction(talk), **talk.facts(order.words["clause"])}
     words |= order.words
@@ -347,7 +361,10 @@ def _carry_out(work: _Work, order: Order) -> _Steps:
 
 
 def _each_time(work: _Work, step: Step, made: Sequence[Done], words: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """Return the words for each time that a step is taken: for the paths or names in a word or in what a tool said."""
+    """Return the words for each time that a step is taken, once or for each path or name that its `each` means.
+
+    Each has the path as the word `path`, or the name as `name`.
+    """
     found = [done for done in made if done.tool == step.each][-1:]
     match step.each:
         case "":
@@ -362,7 +379,7 @@ def _each_time(work: _Work, step: Step, made: Sequence[Done], words: Mapping[str
 
 
 def _inputs(template: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, object]:
-    """Fill a tool's input; what quotes a word that was not said is left out."""
+    """Return a tool's input with words filled in; an entry that is one word that was not said is left out."""
     given: dict[str, object] = {}
     for key, value in template.items():
         quoted = re.fullmatch(r"\{(\w+)(\??)\}", str(value))
@@ -372,7 +389,7 @@ def _inputs(template: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, 
 
 
 def _members(listed: Done) -> list[tuple[str, str, str]]:
-    """Return name, type and state of the agents on the team."""
+    """Return name, type and state of each agent in a result of list_team."""
     return [(found[1], found[2], found[3]) for line in entries(listed) if (found := _MEMBER.match(line))]
 
 
@@ -380,7 +397,7 @@ def _members(listed: Done) -> list[tuple[str, str, str]]:
 
 
 def _submit(work: _Work, task: str) -> _Steps:
-    """Submit a plan for a task; carry out its approved steps when it is approved."""
+    """Submit a plan for a task; do its approved steps if it is approved. Return what was done and left out."""
     task = task.strip()
     decided = yield from plans.submit(work.talk, task)
     if not decided.ok:
@@ -393,7 +410,7 @@ def _submit(work: _Work, task: str) -> _Steps:
 
 
 def _do_steps(work: _Work, item: Mail) -> _Steps:
-    """Do the steps of the approved plan that were held until this mail came."""
+    """Do the steps of the newest approved plan that the mail `item` releases."""
     calls = calls_in(work.talk.entries)
     approved = [one for one in calls if one.tool == "submit_plan" and one.ok and one.turn <= item.turn]
     steps = plans.steps_in(approved[-1]) if approved else {}
@@ -410,7 +427,7 @@ def _plans_first(work: _Work) -> str:
 
 
 def _ask_for_plan(work: _Work, order: Order) -> _Steps:
-    """Give an agent work that needs a plan; hire the agent if there is none of that name."""
+    """Give an agent work for which it must submit a plan first; hire it if there is no agent of that name."""
     errand = order.words.get("errand", "your work")
     done = yield Call("request_plan", {"teammate": order.name, "task": f"Submit a plan first: {errand}"})
     if not done.ok:
@@ -420,7 +437,7 @@ def _ask_for_plan(work: _Work, order: Order) -> _Steps:
 
 
 def _show_plan(work: _Work, order: Order) -> _Steps:
-    """Quote the newest plan that an agent submitted to this lead."""
+    """Return the newest plan that an agent submitted to this lead, or that there is none."""
     yield from ()
     found = [mail.text for mail in _plans_of(order.name, work.talk.entries)]
     missing = f"No plan of {order.name} came to me. `crewboard requests` shows those that wait for you."
@@ -428,7 +445,7 @@ def _show_plan(work: _Work, order: Order) -> _Steps:
 
 
 def _review(work: _Work, order: Order) -> _Steps:
-    """Decide on the plan that came before the order; else the order stands for the next one."""
+    """Decide on a plan that waits for a review; if there is none, say that the order is kept for the next plan."""
     whose = f"{order.name}'s plan" if order.name else "the next plan"
     if "review_plan" not in work.talk.tools:
         return f"I cannot review: {whose} waits for the operator as soon as it is submitted. {_YOURS}"
@@ -451,7 +468,10 @@ def _decide(request: str, order: Order) -> _Steps:
 
 
 def _hear_plan(work: _Work, mail: Mail) -> _Steps:
-    """Decide on a plan as the operator said, each order being good for one plan; else pass it on."""
+    """Decide on a plan that came, by an order of the operator; if there is none, pass the plan on.
+
+    Each order is used for one plan.
+    """
     request, decided = _request_of(mail), _decided(work.seen)
     if request in decided:
         return ""
@@ -469,7 +489,7 @@ def _hear_plan(work: _Work, mail: Mail) -> _Steps:
 
 
 def _plans_of(author: str, known: Iterable[Entry]) -> list[Mail]:
-    """Return the plans among entries that an agent submitted, or any if no name is given."""
+    """Return the plans among entries that the agent `author` submitted; those of all agents if it is empty."""
     return [mail for mail in mail_in(known) if mail.kind == "plan_approval_request" and author in ("", mail.author)]
 
 
@@ -486,7 +506,7 @@ def _decided(done: Iterable[Done]) -> set[str]:
 
 
 def _create_task(work: _Work, order: Order) -> _Steps:
-    """Put a task on the board; a task for a type goes to an agent of that type, hired if there is none."""
+    """Add a task to the board. If it is for a type, assign it to an agent of that type, hired if none is running."""
     told = ""
     if kind := order.words.get("type", ""):
         listed = yield Call("list_team")
@@ -502,7 +522,7 @@ def _create_task(work: _Work, order: Order) -> _Steps:
 
 
 def _work_on_task(work: _Work, task_id: int, errand: str) -> _Steps:
-    """Claim a task, do it and close it."""
+    """Claim a task, do what `errand` or else the task says, and close it."""
     claimed = yield Call("task_claim", {"task_id": task_id}, say=f"Claiming task {task_id}.")
     if not claimed.ok:
         return refusal(claimed)
@@ -517,7 +537,7 @@ def _do_and_close(work: _Work, task_id: int, text: str) -> _Steps:
 
 
 def _close(work: _Work, task_id: int, to: str) -> _Steps:
-    """Set a task to `to`, unless it was closed already."""
+    """Set the status of a task to `to`, unless these steps have set it already; return a sentence about it."""
     if any(done.tool == "task_update" and done.ok and done.input.get("task_id") == task_id for done in work.made):
         return ""
     done = yield Call("task_update", {"task_id": task_id, "status": to})
@@ -527,7 +547,10 @@ def _close(work: _Work, task_id: int, to: str) -> _Steps:
 
 
 def _own_task(work: _Work, notice: Mail) -> _Steps | str:
-    """Do the task that a notice names, or close it where the work is done: with the mail, or in an earlier turn."""
+    """Return the steps for the task in a notice: close it if its work was done for mail or earlier, else do it first.
+
+    Return an empty text if the notice names no task of this agent.
+    """
     found, talk = _TASK_LINE.search(notice.text), work.talk
     if found is None or found["owner"] not in (None, talk.name):
         return ""
@@ -543,7 +566,7 @@ def _own_task(work: _Work, notice: Mail) -> _Steps | str:
 
 
 def _review_work(work: _Work, mail: Mail) -> _Steps:
-    """Review the work on a task: send it back once if it adds a line with TODO, else approve it."""
+    """Review the work on a task: reject it, once, if it adds a line with TODO; else approve it."""
     found = re.search(r"\breports task (\d+) as completed", mail.text)
     if found is None:
         return f"I cannot see which task {mail.author} wants to have reviewed."
@@ -562,7 +585,7 @@ def _review_work(work: _Work, mail: Mail) -> _Steps:
 
 
 def _hire(work: _Work, order: Order) -> _Steps:
-    """Hire an agent; one that waits for the operator to approve its plan works in the background."""
+    """Hire an agent, in the background if the operator must approve its plan; return its answer, or how it goes on."""
     if "count" in order.words:
         taken = {name for name, _, _ in _members((yield Call("list_team")))}
         base = order.name.rstrip("0123456789")
@@ -594,7 +617,7 @@ def _hire(work: _Work, order: Order) -> _Steps:
 
 
 def _give_to_present(work: _Work, order: Order, kind: str) -> _Steps:
-    """Give the work for an agent that was to be hired to the one of that name, which is of type `kind`, and say so."""
+    """Give the work of an order to hire to the agent that has that name already, and say so; `kind` is its type."""
     told = f"{order.name} is on the team already, of type {kind}."
     if "errand" not in order.words:
         return told
@@ -604,7 +627,10 @@ def _give_to_present(work: _Work, order: Order, kind: str) -> _Steps:
 
 
 def _give(work: _Work, order: Order) -> _Steps:
-    """Give an agent work, and wait for its result; hire one that is not there for known work, write to one at work."""
+    """Give an agent work and wait for its result. Hire it if it is missing and the work is understood.
+
+    To an agent at work, send a message instead.
+    """
     members = {name: (kind, state) for name, kind, state in _members((yield Call("list_team")))}
     kind, state = members.get(order.name, ("", "not running"))
     errand = order.words["errand"]
@@ -637,7 +663,7 @@ def _new_agent(name: str, kind: str, **more: str) -> Order:
 
 
 def _list_states(work: _Work, order: Order) -> _Steps:
-    """List the other agents that are in a state, or the one that is named."""
+    """Return a list of the other agents that are in the state of the order, or the state of the agent it names."""
     listed, word = (yield Call("list_team")), order.words.get("state", "").lower()
     lines = {line.partition(" ")[0]: line for line in entries(listed)}
     others = {name: line for name, line in lines.items() if name != work.talk.name}
@@ -649,7 +675,7 @@ def _list_states(work: _Work, order: Order) -> _Steps:
 
 
 def _search_the_web(work: _Work, order: Order) -> _Steps:
-    """Answer a search; its blocks are put before the answer."""
+    """Note a web search, whose blocks `respond` adds to the reply, and return the answer."""
     if web.SEARCH not in work.talk.tools:
         return f"I may not use the web: hire me with --web to have me search for {order.words['query']}."
     work.searched.append(order.words["query"])
@@ -667,7 +693,7 @@ _KINDS: dict[str, Callable[[_Work, Order], _Steps]] = {
 
 
 def _introduction(talk: Conversation, *unknown: str) -> str:
-    """Say who speaks, that it is no language model, what it did not understand and what it would."""
+    """Return a text that says what this agent is, which clauses it did not understand, and what it understands."""
     phrases = book().phrases(lead=talk.is_lead)
     able = [text for text, one in phrases.items() if all(step.tool in talk.tools for step in one.steps)]
     if unknown:
@@ -680,7 +706,7 @@ def _introduction(talk: Conversation, *unknown: str) -> str:
 
 
 def _status(talk: Conversation) -> str:
-    """Say what was asked, done and answered in a conversation, from its record."""
+    """Return a text that says what the agent was asked, which tools it called, and what it answered last."""
     told = [f"I am {talk.name}, of type {talk.type} in the team {talk.team}."]
     asked = [mail for mail in mail_in(talk.entries) if mail.kind in {"prompt", "task_assignment"}]
     told += [f"{mail.author} asked me: “{first_line(mail.text)}”" for mail in asked]

@@ -1,11 +1,12 @@
 """Scenarios: what each named agent does turn by turn, as data, for the demo.
 
-A scenario is a JSON file in `scenarios/`. An agent with the name and exactly the `prompt` of one there says the `text`
-of its `turns` and makes their `calls`, in order; the last turn has no calls. `delay` is seconds before the first word,
-`word` from word to word, both multiplied by the server's pace; `least` is the delay that remains at any pace. `then`
-are branches, played in the place of the next turn `on` what the calls returned: a plan was `rejected`, a tool gave an
-`error`, a command `failed`, or the text (of the tool in `of`) holds what `says` says. After a branch the same branches
-are looked at again, each but `rejected` once. Text and inputs may quote what tools returned (`conversation.py`).
+A scenario is a JSON file in `scenarios/`. An agent with the name and exactly the `prompt` of an agent in it says the
+`text` of its `turns` and makes their `calls`, in order; the last turn has no calls. `delay` is the seconds before the
+first word, `word` those between two words, both multiplied by the server's pace; `least` is the shortest delay at any
+pace. `then` are branches. One is played in the place of the next turn if what the calls returned fits its `on`: a plan
+was `rejected`, a tool gave an `error`, a command `failed`, or with `says`, the result (of the last call of the tool
+`of`, if given) contains the text `says`. After a branch, the branches of the same turn are tried again; each is played
+once, but for `rejected`. Text and inputs may quote what tools returned (see `conversation`).
 """
 
 import shutil
@@ -24,6 +25,8 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class Turn(Struct, frozen=True, forbid_unknown_fields=True):
+    """One reply of an agent; times are in seconds."""
+
     text: str = ""
     calls: tuple[Call, ...] = ()
     delay: Seconds = 0.8
@@ -33,12 +36,16 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Branch(Turn, kw_only=True, frozen=True):
+    """A turn that is played in the place of the next one if what the calls returned fits `on`."""
+
     on: Literal["rejected", "error", "failed", "says"]
     says: str = ""
     of: str = ""
 
 
 class ScenarioAgent(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """An agent of a scenario: how it is hired, and its turns. With `plan`, its plan must be approved."""
+
     name: Name
     type: str
     role: str
@@ -48,6 +55,8 @@ class ScenarioAgent(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
 
 
 class ScenarioTask(Struct, frozen=True, forbid_unknown_fields=True):
+    """A task that a scenario adds to the board. `blocked_by` are ids of tasks."""
+
     subject: str
     description: str = ""
     owner: Name | None = None
@@ -56,6 +65,8 @@ class ScenarioTask(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
+    """A scenario: its agents and the tasks on the board."""
+
     name: str
     description: str
     agents: tuple[ScenarioAgent, ...]
@@ -63,12 +74,12 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(name: str) -> Scenario:
-    """Return the scenario called `name`."""
+    """Return the scenario in the file `scenarios/NAME.json`."""
     return msgspec.json.decode((_HERE / "scenarios" / f"{name}.json").read_bytes(), type=Scenario)
 
 
 def load_all() -> tuple[Scenario, ...]:
-    """Return every scenario there is."""
+    """Return all scenarios, in the order of their file names."""
     return tuple(load(path.stem) for path in sorted((_HERE / "scenarios").glob("*.json")))
 
 
@@ -79,9 +90,9 @@ def copy_sample(to: Path) -> Path:
 
 
 def play(turns: Sequence[Turn], replies: Iterable[Sequence[Done]]) -> tuple[Turn | None, list[Done]]:
-    """Return the next turn, None behind the last, given what the calls of each reply so far returned.
+    """Return the turn to play next, and the calls that were made before the last turn to answer mail.
 
-    Calls that were made in the place of the last turn, to answer mail that came in between, are returned beside it.
+    `replies` are the results of the calls of each reply so far. The turn is None if the last one has been played.
     """
     place, current = 0, turns[0]
     used: set[int] = set()

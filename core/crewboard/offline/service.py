@@ -1,7 +1,8 @@
-"""The Messages API of the offline model: what each path answers, and misbehaviour on demand, for tests.
+"""The Messages API of the offline model: the answer to each path, and faults on demand, for tests.
 
-Faults come from the file that `CREWBOARD_OFFLINE_FAULTS` names: a JSON list of faults and nulls. It is read again
-whenever it changes. Each request takes the first entry for its agent or for any; null is none.
+Faults come from the file that `CREWBOARD_OFFLINE_FAULTS` names: a JSON list of faults and nulls, which is read again
+whenever it changes. Each request takes the first entry that is for its agent or for any agent; null is for any agent,
+and means no fault.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ ERROR_TYPES = {
     405: "invalid_request_error", 413: "request_too_large", 429: "rate_limit_error", 500: "api_error",
     504: "timeout_error", 529: "overloaded_error",
 }  # fmt: skip
-"""The API's name for each status."""
+"""The API's error type for each HTTP status."""
 
 WINDOW = 200_000
 MOST_OUTPUT = 64_000
@@ -37,16 +38,16 @@ _MOST_STORED = 20_000
 
 
 class ApiError(Exception):
-    """An answer that is an error in the API's form: its status and text."""
+    """An error to answer a request with: its HTTP status and its text."""
 
 
 class Fault(Struct, frozen=True, forbid_unknown_fields=True):
-    """One way to misbehave.
+    """A way in which the server answers a request wrongly, for tests. `agent` is the agent it is for; None for any.
 
     `status` answers with that status, `slow` as usual after `seconds`. `cut` closes the connection after `after` pieces
-    of the reply, `clean_cut` ends the stream there as if it were whole, `error_event` with an error. `hang` is silent.
-    `ping` begins the stream and sends a ping every `seconds`, but nothing of the reply; `drip` pauses `seconds` before
-    each event.
+    of the reply, `clean_cut` ends the stream there as if it were whole, `error_event` with an error. `hang` never
+    answers. `ping` begins the stream and sends a ping every `seconds`, but nothing of the reply; `drip` waits
+    `seconds` before each event.
     """
 
     kind: Literal["status", "slow", "cut", "clean_cut", "error_event", "hang", "ping", "drip"]
@@ -59,18 +60,18 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def ends_early(self) -> bool:
-        """Return True if the reply begins and does not end."""
+        """Return True if this fault breaks a reply off in the middle."""
         return self.kind in {"cut", "clean_cut", "error_event"}
 
     @property
     def error(self) -> dict[str, Any]:
-        """Return the error in the API's form."""
+        """Return the body of the error answer, in the API's form."""
         kind = ERROR_TYPES.get(self.status, "api_error")
         return error_body(kind, self.message or kind.replace("_", " ").capitalize())
 
 
 class Faults:
-    """The faults that are still to come."""
+    """The list of faults that are left, given or read from `file`."""
 
     def __init__(self, faults: Iterable[Fault | None] = (), file: Path | None = None) -> None:
         self._left = list(faults)
@@ -78,7 +79,7 @@ class Faults:
         self._seen: tuple[int, int] | None = None
 
     def next_for(self, agent: str) -> Fault | None:
-        """Take the next entry that is for `agent` or for any. None is for any, and no fault."""
+        """Remove and return the first entry for `agent` or for any agent; None if that is null, or there is none."""
         if self._file is not None and self._file.exists():
             stat = self._file.stat()
             if (mark := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
@@ -91,18 +92,21 @@ class Faults:
 
 
 async def hang() -> None:
-    """Wait until the server ends."""
+    """Wait for ever: until the task is cancelled at the end of the server."""
     await asyncio.Event().wait()
 
 
 async def cut(client: Client) -> None:
-    """Close the connection in the middle of an answer."""
+    """Send what was written, then raise ConnectionResetError, by which the server closes the connection."""
     await client.flush()
     raise ConnectionResetError
 
 
 async def misbehave_before_reply(fault: Fault, client: Client, headers: dict[str, str]) -> bool:
-    """Misbehave before anything of the reply is sent; return True if nothing more is to be sent."""
+    """Do the part of a fault that comes before the reply; return True if the request is answered by that.
+
+    A fault `hang` or `ping` never returns.
+    """
     if fault.kind == "hang":
         await hang()
     elif fault.kind == "ping":
@@ -120,7 +124,10 @@ async def misbehave_before_reply(fault: Fault, client: Client, headers: dict[str
 
 
 def until_fault(fault: Fault, events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events that are sent before a fault ends a stream, in any case before it says that it is whole."""
+    """Yield the events of a stream up to where a fault breaks it off, at the latest before `message_delta`.
+
+    A fault that does not break it off changes at most the pauses.
+    """
     pieces = 0
     for event in events:
         is_last = event.data["type"] == "message_delta"
@@ -132,7 +139,7 @@ def until_fault(fault: Fault, events: Iterable[Event]) -> Iterator[Event]:
 
 
 async def misbehave_in_stream(fault: Fault, client: Client) -> None:
-    """End a stream too early."""
+    """End a stream that was broken off: by a closed connection, an error event, or a regular end."""
     if fault.kind == "error_event":
         client.write(Event(fault.error).encode())
     await (cut(client) if fault.kind == "cut" else client.end_stream())
@@ -140,14 +147,14 @@ async def misbehave_in_stream(fault: Fault, client: Client) -> None:
 
 @dataclass
 class Service:
-    """The server's answers. `pace` multiplies every delay."""
+    """Answers requests. `pace` multiplies every delay, and `window` is the most input tokens of a request."""
 
     pace: float = 0
     faults: Faults = field(default_factory=Faults)
     scenarios: Sequence[Scenario] = field(default_factory=load_all)
     window: int = WINDOW
     _stored: dict[bytes, None] = field(default_factory=dict)
-    """The beginnings of requests that are in the prompt cache, the oldest first."""
+    """The digests of beginnings of requests that are in the prompt cache, the oldest first."""
 
     async def handle(self, incoming: Incoming, client: Client) -> None:
         """Answer one request."""
@@ -167,7 +174,7 @@ class Service:
             await self.refuse(error, client, headers)
 
     async def refuse(self, error: ApiError, client: Client, headers: dict[str, str]) -> None:
-        """Answer with an error."""
+        """Answer with an error that was raised."""
         status, text = error.args
         body = error_body(ERROR_TYPES.get(status, "invalid_request_error"), text)
         await client.answer(status, {**body, "request_id": headers["request-id"]}, headers)
@@ -182,7 +189,11 @@ class Service:
         }  # fmt: skip
 
     def read(self, incoming: Incoming) -> Request:
-        """Return a request that is valid."""
+        """Return the parsed body of a request.
+
+        Raises:
+            ApiError: The body is no valid request; status 400.
+        """
         try:
             return convert(json.loads(incoming.body), Request)
         except (ValidationError, ValueError, RecursionError) as error:
@@ -191,8 +202,9 @@ class Service:
     def count(self, asked: Request) -> dict[str, int]:
         """Return the input tokens of a request by the API's kinds, and store what it marks for the prompt cache.
 
-        The longest marked beginning that an earlier request stored is read, and all behind it up to the last mark is
-        written. Unlike the API's, this cache looks at marks alone, and forgets nothing in time.
+        The longest marked beginning that an earlier request stored counts as read from the cache, and the rest up to
+        the last mark as written to it. Unlike the API's, this cache looks at marks alone, and nothing in it expires;
+        only the oldest of too many entries are dropped.
         """
         total = read = 0
         written = {"5m": 0, "1h": 0}
@@ -214,11 +226,11 @@ class Service:
         }  # fmt: skip
 
     def reply(self, talk: Conversation, _asked: Request) -> Reply:
-        """Return the reply to a request."""
+        """Return the reply to a request; subclasses in tests may use the whole request."""
         return respond(talk, self.scenarios)
 
     def whole(self, reply: Reply, asked: Request, seed: str, usage: dict[str, int]) -> dict[str, Any]:
-        """Return a reply as a message."""
+        """Return a reply as a message of the API. `usage` are the input tokens from `count`."""
         return message(reply, asked.model, seed, usage, asked.max_tokens)
 
     async def _messages(self, incoming: Incoming, client: Client, headers: dict[str, str]) -> None:
@@ -251,7 +263,7 @@ class Service:
             await (misbehave_in_stream(fault, client) if fault is not None and breaks else client.end_stream())
 
     def stream(self, whole: dict[str, Any], _asked: Request, speed: Speed) -> Iterator[Event]:
-        """Yield a message as the events of a stream, at its speed."""
+        """Yield the events of a stream for the message `whole`, with pauses for its speed."""
         return events(whole, speed)
 
 
@@ -264,7 +276,7 @@ def _check_headers(incoming: Incoming) -> None:
 
 
 def _pieces(asked: Request) -> Iterator[Block]:
-    """Yield what is compared in the prompt cache, in its order."""
+    """Yield the parts of a request that the prompt cache compares, in this order: tools, system prompt, messages."""
     yield from (tool for tool in asked.tools if not tool.get("defer_loading"))
     yield from blocks_of(asked.system)
     for each in asked.messages:

@@ -20,7 +20,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> str:
-    """Run one command and return what it has to say."""
+    """Run one command and return its output."""
     args = _parser().parse_args()
     store = Store(args.folder)
     if args.command == "add":

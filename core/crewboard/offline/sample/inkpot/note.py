@@ -1,4 +1,4 @@
-"""What a note is, and how it is read from a file and written to one."""
+"""Notes, and their form in a file."""
 
 import re
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ _TAG = re.compile(r"(?<!\w)#(\w[\w-]*)")
 
 @dataclass(frozen=True)
 class Note:
-    """One note. `number` is its name for life; `text` is markdown, its first line the title."""
+    """One note. `number` never changes; `text` is markdown, and its first line is the title."""
 
     number: int
     text: str
 
     @property
     def title(self) -> str:
-        """The first line, without the marks of a heading."""
+        """Return the first line without `#` of a heading, or `(empty)` if there is no text."""
         lines = self.text.strip().splitlines()
         return lines[0].lstrip("# ").strip() if lines else "(empty)"
 
     @property
     def tags(self) -> frozenset[str]:
-        """Every `#word` of the text, in lower case."""
+        """Return each `#word` of the text, without the `#` and in lower case."""
         return frozenset(tag.lower() for tag in _TAG.findall(self.text))
 
 
 def parse(number: int, content: str) -> Note:
-    """Make a note of what its file holds."""
+    """Return the note with the content of its file as its text."""
     return Note(number, content.rstrip("\n"))
 
 
 def dump(note: Note) -> str:
-    """What the file of `note` holds: its text, ended by one newline."""
+    """Return the content of a note's file: its text and a newline."""
     return note.text + "\n"

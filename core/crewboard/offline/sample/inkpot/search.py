@@ -1,4 +1,4 @@
-"""Finding notes by words and tags."""
+"""Find notes by words and tags."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from inkpot.note import Note
 
 
 def score(note: Note, words: list[str]) -> int:
-    """How well a note fits: 3 for a word in its title, 2 for a tag, 1 for a word in its text; 0 if one is missing."""
+    """Return the sum over all words: 3 if it is in the title, 2 if a tag, 1 if in the text; 0 if any is missing."""
     total = 0
     for word in words:
         points = _points(note, word.lower())
@@ -25,7 +25,7 @@ def _points(note: Note, word: str) -> int:
 
 
 def find(notes: Iterable[Note], query: str) -> list[Note]:
-    """The notes that hold every word of `query`, the best first, then the newest."""
+    """Return the notes that have every word of `query`: the best score first, then the highest number."""
     words = query.split()
     scored = [(score(note, words), note.number, note) for note in notes]
     return [note for points, _, note in sorted(scored, key=lambda entry: entry[:2], reverse=True) if points]

@@ -1,4 +1,4 @@
-"""The folder of notes: one file a note, named by its number."""
+"""The folder of notes: one file for each note, named by its number."""
 
 from pathlib import Path
 
@@ -6,17 +6,17 @@ from inkpot.note import Note, dump, parse
 
 
 class NoSuchNote(KeyError):
-    """There is no note with this number."""
+    """The error that there is no note with this number."""
 
 
 class Store:
-    """A folder of notes. It is made when the first note is added."""
+    """A folder of notes. It is created when the first note is added."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def add(self, text: str) -> Note:
-        """Keep a new note and return it with its number."""
+        """Write a new note to a file and return it with its number."""
         self.folder.mkdir(parents=True, exist_ok=True)
         note = Note(self._last_number() + 1, text)
         self._path(note.number).write_text(dump(note), encoding="utf-8")
@@ -24,21 +24,21 @@ class Store:
         return note
 
     def get(self, number: int) -> Note:
-        """The note with this number."""
+        """Return the note with this number; raise NoSuchNote if there is none."""
         path = self._path(number)
         if not path.exists():
             raise NoSuchNote(number)
         return parse(number, path.read_text(encoding="utf-8"))
 
     def remove(self, number: int) -> None:
-        """Delete a note for good."""
+        """Delete the file of a note; raise NoSuchNote if there is none."""
         path = self._path(number)
         if not path.exists():
             raise NoSuchNote(number)
         path.unlink()
 
     def recent(self, limit: int = 10) -> list[Note]:
-        """The newest notes, the newest first."""
+        """Return the newest notes, at most `limit`, the newest first."""
         files = sorted(self.folder.glob("*.md"), key=lambda path: path.stem, reverse=True)
         return [self.get(int(path.stem)) for path in files[:limit]]
 
@@ -46,6 +46,6 @@ class Store:
         return self.folder / f"{number}.md"
 
     def _last_number(self) -> int:
-        """The highest number ever given, so that none is given twice."""
+        """Return the highest number that was ever given to a note, 0 if none was."""
         last = self.folder / ".last"
         return int(last.read_text(encoding="utf-8")) if last.exists() else 0
