@@ -1,4 +1,4 @@
 """The commands that a user, a script or a lead gives to a team.
 
-Each module is a namespace (`messages.send`, `stop.remove`).
+Functions are named to be called through their module, as in `messages.send` and `stop.remove`.
 """

@@ -11,12 +11,12 @@ from crewboard.skill_files import ProjectSkill
 
 
 def accept(team: Team, thing: AgentType | ProjectSkill | McpServer) -> None:
-    """Accept something of the project for this user, until it changes, and record that in the team.
+    """Accept a type, skill or MCP server of the project for this user, until it changes, and record that in the team.
 
-    The needs that waited for a server end.
+    Needs of agents that wait for an accepted server end.
 
     Raises:
-        StorageError: It could not be recorded.
+        StorageError: The acceptance could not be recorded.
     """
     root, environment = team.directory.root, team.environment
     if isinstance(thing, AgentType):
@@ -47,11 +47,11 @@ def accept(team: Team, thing: AgentType | ProjectSkill | McpServer) -> None:
 
 
 def revoke_server(team: Team, name: str) -> None:
-    """Revoke the acceptance of an MCP server, also of one that is no longer there.
+    """Revoke the acceptance of an MCP server, also of one that the project no longer has.
 
     Raises:
-        StorageError: It could not be recorded.
-        UsageError: The user had not accepted it.
+        StorageError: The change could not be recorded.
+        UsageError: The user had not accepted the server.
     """
     root = team.directory.root
     if not mcp_servers.revoke(name, root, team.environment):

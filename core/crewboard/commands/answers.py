@@ -1,6 +1,6 @@
-"""Answers to requests: plans, with the terms of an approval, permissions, questions and reviews.
+"""Answer requests: plans, with the terms of an approval, permissions, shutdowns, questions and reviews of work.
 
-The first valid answer wins; an answer that changes nothing is an error that says why.
+The first valid answer counts; for one that changes nothing, BadDataError says why.
 """
 
 import re
@@ -29,13 +29,13 @@ REQUEST_ID = re.compile(REQUEST_ID_RULE)
 _ACTS: dict[RequestStatus, str] = {"approved": "approve", "rejected": "reject", "answered": "answer"}
 
 _MAX_LISTED = 5
-"""Ids that an error message lists at most."""
+"""The most ids that an error message lists."""
 
 
 def find(team: Team, beginning: str) -> str:
     """Return the id of a request: `beginning` if there is such a request, else the one whose id begins with it.
 
-    A pending request comes before those that are closed. Only the operator may abbreviate; a lead must give the whole
+    Closed requests count only if no pending one matches. Only the operator may abbreviate; a lead must give the whole
     id.
 
     Raises:
@@ -72,10 +72,12 @@ def _list_ids(idents: list[str]) -> str:
 def approve(team: Team, request_id: str, **answer: Unpack[Decision]) -> Request:
     """Approve a plan, with `terms` that hold until the result, or a permission, a shutdown, or the work on a task.
 
+    `answer` has the rest of the decision, see `Decision`. Return the decided request.
+
     Raises:
         BadDataError: The answer changed nothing; the message says why.
-        UsageError: The terms do not fit the plan or its agent, a note is on lines that the plan does not have,
-            there are notes on a plan that is `edited`, or that is empty.
+        UsageError: The terms do not fit the plan or its agent, a note is on lines that the plan does not have, there
+            are both notes and an `edited` plan, or the edited plan is empty.
     """
     edited, terms = answer.get("edited"), answer.get("terms")
     # Of an empty one, the agent would read nothing, and carry out its own.
@@ -99,13 +101,14 @@ def approve(team: Team, request_id: str, **answer: Unpack[Decision]) -> Request:
 def check_terms(
     team: Team, name: str, plan: str, terms: Terms, payload: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> Terms | None:
-    """Return terms for a `plan` of the agent `name`, tools and steps in their order; None if they change nothing.
+    """Return valid terms for a `plan` of the agent `name`, with tools and steps sorted; None if they change nothing.
 
-    With the `payload` of its request, they say what is refused because only steps name it that are not approved.
+    They also name the files and commands that only held and refused steps name, which are denied; `payload`, that of
+    the request, has the files and commands of the plan.
 
     Raises:
-        UsageError: They do not fit the plan or the agent, or an agent gives them.
-        BadDataError: The agent is one of Claude Code, and they are about more than steps.
+        UsageError: The terms do not fit the plan or the agent, or not the operator gives them.
+        BadDataError: The agent is one of Claude Code, and the terms are about more than steps.
     """
     if team.by != OPERATOR:
         raise UsageError("only the operator approves a plan with terms")
@@ -139,11 +142,11 @@ def check_terms(
 
 
 def release(team: Team, request_id: str, steps: Sequence[int]) -> Request:
-    """Approve steps of a plan that its approval held, and tell the agent so; doing it again changes nothing.
+    """Approve steps, by number, that the approval of a plan held, and tell the agent. Idempotent. Return the request.
 
     Raises:
         BadDataError: There is no such plan, it is not approved, or the work on it is over; nothing was changed.
-        UsageError: A step is not held, or an agent releases it.
+        UsageError: A step is not held, or not the operator gives the command.
     """
     if team.by != OPERATOR:
         raise UsageError("only the operator releases a step of a plan")
@@ -170,7 +173,7 @@ def release(team: Team, request_id: str, steps: Sequence[int]) -> Request:
 
 
 def _why_over(team: Team, request: Request) -> str:
-    """Return the reason why a step of an approved plan can no longer be released, and what helps; empty if it can."""
+    """Return why a step of an approved plan can no longer be released, and what to do instead; empty if it can."""
     if roster.is_attached(team.directory):
         sends = command_for(team, f"send {request.from_} 'Do step …'")
         return (
@@ -190,7 +193,7 @@ def _why_over(team: Team, request: Request) -> str:
 
 
 def workspace_of(team: Team, name: str) -> Path:
-    """Return the folder in which an agent works: its worktree, or the root."""
+    """Return the folder in which an agent works: the root, or the same folder of its checkout."""
     spec = team.directory.agent(name).spec.load_or_none()
     if spec is None or spec.worktree is None:
         return team.directory.root
@@ -198,7 +201,11 @@ def workspace_of(team: Team, name: str) -> Path:
 
 
 def _narrowed(tools: list[str], name: str, known: tuple[str, ...]) -> list[str] | None:
-    """Return tools in the order of those of the agent; None if they are all of these."""
+    """Return tools of terms in the order of `known`, those of the agent `name`; None if they are all of these.
+
+    Raises:
+        UsageError: There are none, or the agent has no such tool.
+    """
     unknown = [tool for tool in tools if tool not in known and not any(fnmatchcase(tool, pattern) for pattern in known)]
     if unknown or not tools:
         wrong = f"{name} has no tool {', '.join(unknown)}" if unknown else "no tool is named"
@@ -208,7 +215,11 @@ def _narrowed(tools: list[str], name: str, known: tuple[str, ...]) -> list[str] 
 
 
 def _left_out(plan: str, terms: Terms) -> tuple[list[int], list[int]]:
-    """Return the numbers of the held and of the refused steps, in order."""
+    """Return the numbers of the held and of the refused steps, in order.
+
+    Raises:
+        UsageError: The plan has no such step, or a step is both; or no step would be left.
+    """
     steps = steps_of(plan)
     hold, refused = sorted({*terms.hold}), sorted({*terms.refused})
     left_out = {*hold, *refused}
@@ -227,7 +238,7 @@ def _left_out(plan: str, terms: Terms) -> tuple[list[int], list[int]]:
 
 
 def plan_overlaps(team: Team, request: Request) -> list[str]:
-    """Return sentences about plans of other agents that name files of this plan, with what follows from that."""
+    """Return a sentence for each plan of another agent that names files of this plan, and whether it holds them."""
     if request.type != "plan_approval":
         return []
     statuses = {name: team.directory.agent(name).status.load() for name in team.config.names}
@@ -261,20 +272,20 @@ def _respond(team: Team, request_id: str, status: RequestStatus, **answer: Unpac
 
 
 def words_of_terms(team: Team, request: Request) -> str:
-    """Return the terms of an approval on one line; empty if it has none."""
+    """Return the terms of a request's approval as one line; empty if it has none."""
     if request.terms is None:
         return ""
     return agent_types.describe_terms(request.terms, _asking_type(team, request))
 
 
 def tools_lacking(team: Team, request: Request) -> str:
-    """Return a sentence about tools that an approved plan needs and its terms take; empty if there are none."""
+    """Return a sentence about tools that a plan needs and the terms of its approval take away; empty if none."""
     kind, plan = _asking_type(team, request), request.payload
     return agent_types.tools_a_plan_lacks(request.terms, kind, plan.get("files"), plan.get("commands")) if kind else ""
 
 
 def _asking_type(team: Team, request: Request) -> AgentType | None:
-    """Return the type of the agent that asks, if it is known."""
+    """Return the type of the agent that asks; None if it is not known."""
     spec = team.directory.agent(request.from_).spec.load_or_none()
     return agent_types.known_type(spec.type, spec.definition) if spec is not None else None
 
@@ -283,6 +294,8 @@ def reject(
     team: Team, request_id: str, feedback: str, *, sha256: str | None = None, notes: Sequence[NewNote] = ()
 ) -> Request:
     """Reject a plan, a permission, a shutdown, or the work on a task, with a reason; a plan also with `notes` alone.
+
+    With `sha256`, only the request with this digest, as it was shown, is rejected. Return the decided request.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
@@ -295,7 +308,7 @@ def reject(
 
 
 def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | None = None) -> Request:
-    """Approve or reject a plan, with or without feedback.
+    """Approve or reject a plan, with or without feedback; return the decided request.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.
@@ -308,7 +321,7 @@ def review_plan(team: Team, request_id: str, *, approve: bool, feedback: str | N
 
 
 def answer(team: Team, request_id: str, text: str) -> Request:
-    """Answer a question.
+    """Answer a question of an agent with a text; return the decided request.
 
     Raises:
         BadDataError: The answer changed nothing; the message says why.

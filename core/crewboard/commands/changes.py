@@ -1,4 +1,4 @@
-"""The work of agents with worktrees: list it, read it, merge it, undo that, or discard it.
+"""The work of agents with worktrees: list it, read it, merge it, undo a merge, open a pull request, or discard it.
 
 All of this is done with objects in the user's repository. No git runs in an agent's checkout outside a sandbox.
 """
@@ -45,10 +45,10 @@ DETACHED = (
 
 @dataclass(frozen=True)
 class Merge:
-    """A merge, made or previewed: where to, the files that it changes there, and the message of its last commit.
+    """A merge, made or previewed: its record, the work that it brings in, and the message of its last commit.
 
-    `keys` are the lines with what looks like a key that it adds there. `background` are the commands of the agent that
-    run on, so that its work may change after this.
+    `keys` are the added lines that have what looks like a key. `background` are the commands of the agent that are
+    running, so that its work may change after this.
     """
 
     acceptance: Acceptance
@@ -60,7 +60,10 @@ class Merge:
 
 @dataclass(frozen=True)
 class PullRequest:
-    """A pull request into the branch `base`: the commit that was pushed to a remote as `branch`, and the address."""
+    """A pull request into the branch `base`: the commit that was pushed to `remote` as `branch`, and its web address.
+
+    `keys` are the added lines that have what looks like a key.
+    """
 
     agent: str
     branch: str
@@ -73,9 +76,9 @@ class PullRequest:
 
 @dataclass(frozen=True)
 class ListedWorktree:
-    """A worktree of an agent on the roster, or one that is left of an agent that was removed.
+    """A worktree of an agent on the roster, or what is left of one whose agent was removed (`removed`).
 
-    `exists` says that its folder is there. `changes` is what is not merged; None if there is nothing.
+    `exists` is True if its folder is there. `changes` is the work that is not merged; None if there is none.
     """
 
     name: str
@@ -87,9 +90,9 @@ class ListedWorktree:
 
 
 def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
-    """Return what each agent changed, or each of `names`, in the order of the roster, as of its newest snapshot.
+    """Return what each agent changed, or each of `names`, as of its newest snapshot, in the order of roster or names.
 
-    Agents without a worktree are left out: they work in the same tree. So are those whose work was discarded.
+    Agents without a worktree, and those whose work was discarded, are left out.
 
     Raises:
         UsageError: There is no such agent, or the root is in the repository of another project.
@@ -117,7 +120,7 @@ def list_changes(team: Team, names: list[str] | None = None) -> list[Changes]:
 
 
 def note_collisions(team: Team) -> None:
-    """Record which agents collide, after their work or the user's branch changed. If that fails, the next call does."""
+    """Update the record of which agents collide. An error is ignored: the next call updates it, too."""
     with contextlib.suppress(CrewboardError, OSError):
         collisions.update(team.directory, team.now())
 
@@ -141,7 +144,7 @@ _SINCE_REVIEW = {"same": "", "old": ", changed since", "part": ", without earlie
 
 
 def describe_review(review: LastReview) -> str:
-    """Return in words who reviewed an agent's work, and what became of it: `reviewed by qa 12:03, changed since`."""
+    """Return a review in words, such as `reviewed by qa 12:03, changed since`."""
     at = time.strftime("%H:%M", time.localtime(review.reviewed.at))
     return f"reviewed by {review.reviewed.by} {at}{_SINCE_REVIEW[review.state]}"
 
@@ -157,7 +160,7 @@ def newest(team: Team, name: str) -> Changes:
 
 
 def has_no_changes(team: Team, name: str) -> bool:
-    """Return True if an agent has no changes, also none that came into a branch.
+    """Return True if an agent has changed nothing in its worktree so far, neither merged nor unmerged.
 
     Raises:
         UsageError: There is no such agent, or it has no worktree.
@@ -171,8 +174,8 @@ def has_no_changes(team: Team, name: str) -> bool:
 def read_diff(team: Team, work: str | Changes, path: str | None = None, *, binary: bool = False) -> str:
     """Return what an agent changed, or its change of one file, as a unified diff. File names need not be UTF-8.
 
-    `work` is the name of the agent, for its newest snapshot, or changes that were read before. With `binary`, binary
-    files have their contents, so that `git apply` can use it.
+    `work` is the name of the agent, for its newest snapshot, or changes that were read before. With `binary`, the diff
+    has the contents of binary files, so that `git apply` can use it.
 
     Raises:
         UsageError: There is no such agent, or it has no worktree.
@@ -183,7 +186,7 @@ def read_diff(team: Team, work: str | Changes, path: str | None = None, *, binar
 
 
 def changed_since(team: Team, seen: Changes, now: Changes) -> list[str]:
-    """Return the files of an agent's work that are not as they were `seen`.
+    """Return the files of an agent's work that differ between `seen`, an earlier state of it, and `now`.
 
     Raises:
         GitFailedError: git cannot read the repository.
@@ -196,19 +199,19 @@ def changed_since(team: Team, seen: Changes, now: Changes) -> list[str]:
 
 
 def count_with_key(lines: int) -> str:
-    """Return in words that so many lines hold what looks like a key."""
+    """Return in words that this number of lines have what looks like a key: `2 lines hold what looks like a key`."""
     return f"{counted(lines, 'line')} {'holds' if lines == 1 else 'hold'} what looks like a key"
 
 
 def name_keys(keys: tuple[KeyLine, ...]) -> str:
-    """Return in words which lines hold what looks like a key."""
+    """Return in words how many lines have what looks like a key, and where the first of them are."""
     return f"{count_with_key(len(keys))}: {name_some([f'{each.path}:{each.line}' for each in keys])}"
 
 
 def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
-    """Take a new snapshot of an agent's checkout, if it has one, so that what it changed until now is known.
+    """Take a new snapshot of an agent's checkout, if it has one; for an agent on a host, fetch the newest snapshot.
 
-    Of an agent on a host, the newest one in the store is fetched. Return descriptions of what could not be taken in.
+    Return descriptions of what the snapshot could not take in.
 
     Raises:
         CrewboardError: The checkout cannot be read.
@@ -225,7 +228,7 @@ def take_snapshot(team: Team, name: str) -> tuple[str, ...]:
 
 
 def _repository(team: Team) -> Repository:
-    """Return the user's repository; for an agent on a host, that of crewboard there, if there is one."""
+    """Return the repository with the agents' snapshots: the user's, or for a lead on a host, crewboard's own there."""
     if team.by != OPERATOR:
         with contextlib.suppress(NoRepositoryError):
             return open_workspace(team.directory)
@@ -252,19 +255,20 @@ def merge(  # noqa: PLR0913  the options of the command
     agree: Callable[[Changes], object] | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> Merge | None:
-    """Bring the work of an agent, committed or not, into the branch that is checked out, or into `into`.
+    """Merge the work of an agent, committed or not, into the branch that is checked out, or into the branch `into`.
 
-    Return None if all of it is there already. With `now`, take the last snapshot also while the agent is at work. With
-    `dry_run`, only check that it would work. With `unchecked`, merge also if the check of its task failed last. With
-    `sha256`, merge only the work that was shown (`Changes.sha256`), and with `onto`, only where the preview of a merge
-    put it: on the same commit of the same branch. `agree` is called with the work before a commit is made, and may
-    raise. `warn` is called before the branch is moved, if the merge adds what looks like a key.
+    Return None if all of it is there already. `how` says whether it becomes one commit (`squash`), a merge commit or
+    several commits (`rebase`), and `message` is that of the new commits. With `now`, merge the last snapshot even while
+    the agent is at work. With `dry_run`, only check that it would work. With `unchecked`, merge even if the agent's
+    last check failed. With `sha256`, merge only the work that was shown (`Changes.sha256`), and with `onto`, the record
+    of a preview, only on the same commit of the same branch. `agree` is called with the work before a commit is made,
+    and may raise. `warn` is called with a text, before the branch is moved, if the merge adds what looks like a key.
 
     Raises:
         UsageError: There is no such agent or branch, the agent has no worktree, the branch is checked out elsewhere, or
             the repository is that of another project.
-        BadDataError: It has conflicts, its check failed, it was discarded, it or the branch is not what was shown, or
-            it would overwrite what the user did not commit.
+        BadDataError: The work has conflicts, its check failed, it was discarded, it or the branch is not what was
+            shown, or the merge would overwrite what the user did not commit.
         TryLaterError: The agent is at work, or git or another merge is.
     """
     worktree = _ready_to_merge(team, name, message, now=now, unchecked=unchecked)
@@ -304,7 +308,11 @@ def merge(  # noqa: PLR0913  the options of the command
 
 
 def _target(repository: Repository, into: str | None) -> merging.Target:
-    """Return the branch that work goes to. A name that git takes for something else is refused."""
+    """Return the branch that work is merged into: `into`, or the one that is checked out.
+
+    Raises:
+        UsageError: There is no such branch, it is checked out elsewhere, or git takes its name for something else.
+    """
     if into is not None:
         exists = not into.startswith("-") and repository.ref(f"refs/heads/{into}") is not None
         # It may be a tag, too.
@@ -320,7 +328,7 @@ def _target(repository: Repository, into: str | None) -> merging.Target:
 def _warn_of_keys(
     repository: Repository, changes: Changes, warn: Callable[[str], object] | None
 ) -> tuple[KeyLine, ...]:
-    """Return the lines with what looks like a key that changes add, after a warning that names them."""
+    """Return the added lines that have what looks like a key. If there are any, call `warn` with a text about them."""
     keys = added_keys(repository, changes)
     if keys and warn is not None:
         warn(name_keys(keys))
@@ -337,7 +345,13 @@ def target_name(team: Team, into: str | None) -> str:
 
 
 def _ready_to_merge(team: Team, name: str, message: str | None, *, now: bool, unchecked: bool) -> Worktree:
-    """Check that the work of an agent may be merged, and take a snapshot of it. Return its worktree."""
+    """Check that the work of an agent may be merged, take a snapshot of it, and return its worktree.
+
+    Raises:
+        UsageError: There is no such agent, it has no worktree, or the message is empty.
+        BadDataError: The work was discarded, or its last check failed.
+        TryLaterError: The agent is at work.
+    """
     worktree = require_worktree(team, name)
     if message is not None and not message.strip():
         raise UsageError("the message is empty")
@@ -384,16 +398,16 @@ def open_pull_request(
     agree: Callable[[Changes, str, str], object] | None = None,
     warn: Callable[[str], object] | None = None,
 ) -> PullRequest | None:
-    """Push the work of an agent as its branch, in one commit, and open a pull request with gh; merge nothing here.
+    """Push the work of an agent in one commit as its branch, and open a pull request with gh; merge nothing here.
 
-    Where one is open, it gets the new commit. git and gh run as if the user called them: with the user's settings,
-    hooks and credentials. Return None if all of the work is in the branch already. Before the push, `agree` is called
-    with the work, where it is pushed (`crew/NAME of REMOTE`) and the branch that it is for, and may raise; and `warn`,
-    if the work has what looks like a key.
+    If a pull request of the branch is open, it gets the new commit. The branch to merge into is `into`, else the one
+    that is checked out. git and gh run with the user's settings, hooks and credentials. Return None if all of the work
+    is in that branch already. `message`, `now`, `unchecked` and `warn` are as in `merge`. Before the push, `agree` is
+    called with the work, the place it is pushed to (`crew/NAME of REMOTE`) and the branch to merge into, and may raise.
 
     Raises:
         UsageError: gh, a remote or a branch is missing, there is no such agent, or it has no worktree.
-        BadDataError: It has conflicts, its check failed, or git or gh refused.
+        BadDataError: The work has conflicts, its check failed, it was discarded, or git or gh refused.
         TryLaterError: The agent is at work.
     """
     repository = workspaces.open_home(team.directory)
@@ -432,10 +446,11 @@ def open_pull_request(
 
 
 def ask_to_resolve(team: Team, name: str) -> Message:
-    """Ask an agent to merge the user's branch into its own, and to resolve the conflicts there.
+    """Send an agent a message that asks to merge the user's branch into its own, and to resolve the conflicts there.
 
     Raises:
-        UsageError: There is no such agent, it has no worktree, or its work has no conflicts.
+        UsageError: There is no such agent, it has no worktree, its work has no conflicts, or its host does not have
+            the commit to merge.
     """
     worktree = require_worktree(team, name)
     repository = workspaces.open_home(team.directory)
@@ -457,13 +472,15 @@ def ask_to_resolve(team: Team, name: str) -> Message:
 def merge_into_branch(
     team: Team, name: str, branch: str, *, sha256: str | None = None, message: str | None = None
 ) -> Merge | None:
-    """Merge the work of an agent into a branch that is not checked out, as a lead does, which names its `sha256`.
+    """Merge the work of an agent, for a lead, into a branch that is not checked out.
 
-    A branch that is missing is made at HEAD. Return None if all of it is there already.
+    A missing branch is made at HEAD, and removed if the merge fails. With `sha256`, merge only the work that was shown
+    (`Changes.sha256`). Return None if all of it is there already.
 
     Raises:
-        UsageError: There is no such agent, it has no worktree, or the branch is checked out or has no possible name.
-        BadDataError: It has conflicts, or it is not the work of `sha256`.
+        UsageError: There is no such agent, it has no worktree or is on a host, or the branch is checked out or has a
+            name that git does not take for it alone.
+        BadDataError: The work has conflicts, or is not what was shown.
         TryLaterError: The agent is at work, or another merge is under way.
     """
     if require_worktree(team, name).carried:
@@ -503,13 +520,14 @@ _OF_GIT = re.compile(r"(?:refs|heads|tags|remotes)/|stash$|(?:.*_)?HEAD$")
 
 
 def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Acceptance:
-    """Take the last merge back, or the last one of an agent: reset the branch if nothing came after, else revert it.
+    """Undo the last merge, or the last one of an agent: reset the branch if nothing came after it, else revert it.
 
-    With `dry_run`, only check that it would work.
+    Return the record of the merge. With `dry_run`, only check that it would work.
 
     Raises:
-        UsageError: There is none, no such agent, its branch does not contain it any more, or it is in another clone.
-        BadDataError: Later commits changed the same lines, or it would overwrite what the user did not commit.
+        UsageError: There is no merge to undo or no such agent, the branch does not contain the merge any more, or it
+            was made in another clone.
+        BadDataError: Later commits changed the same lines, or the undo would overwrite what the user did not commit.
         TryLaterError: Another merge is under way, or git is.
     """
     if not team.directory.exists():
@@ -543,7 +561,11 @@ def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Accep
 
 
 def _nothing_to_undo(team: Team, name: str | None) -> UsageError:
-    """Return the error that there is no merge, or none of an agent; raise one if there is no such agent."""
+    """Return the error that there is no merge to undo, or none of an agent.
+
+    Raises:
+        UsageError: There is no such agent.
+    """
     if name is None:
         return UsageError("no merge to undo")
     again = command_for(team, f"undo {team.member(name).name} --assignment")
@@ -551,7 +573,7 @@ def _nothing_to_undo(team: Team, name: str | None) -> UsageError:
 
 
 def recover(team: Team) -> bool:
-    """Finish or take back a merge or undo that was killed; return False if there is none."""
+    """Finish or take back a merge or undo whose process was killed; return False if there is none."""
     if merging.load(team.directory).move is None:
         return False
     with merging.open_mover(team.directory, workspaces.open_home(team.directory)):
@@ -559,10 +581,10 @@ def recover(team: Team) -> bool:
 
 
 def unmerged(team: Team, name: str) -> Changes | None:
-    """Return the work of an agent that is in no branch of the user; None if there is nothing.
+    """Take a snapshot, and return the work of an agent that is in no branch of the user; None if there is none.
 
     Raises:
-        CrewboardError: It cannot be found out.
+        CrewboardError: It cannot be told, for example because the snapshot could not take in all files.
     """
     worktree = worktree_of(team, name)
     if worktree is None:
@@ -578,7 +600,7 @@ def unmerged(team: Team, name: str) -> Changes | None:
 
 
 def has_work(team: Team, name: str) -> bool:
-    """Return True if an agent has a checkout, or a snapshot of one: it was not discarded, or hired again since."""
+    """Return True if there is a checkout of an agent, or a snapshot. After a discard there is neither."""
     if team.directory.worktree(name).is_dir() or team.directory.carried(name).exists():
         return True
     with contextlib.suppress(NoRepositoryError):
@@ -587,10 +609,10 @@ def has_work(team: Team, name: str) -> bool:
 
 
 def require_merged(team: Team, names: list[str]) -> None:
-    """Refuse to lose the work of agents.
+    """Check that none of these agents has unmerged work, before something that would lose it.
 
     Raises:
-        UsageError: Some have unmerged work; the message names all of them, and says how to go on.
+        UsageError: Some have unmerged work, or it cannot be told; the message names all of them, and what to do.
     """
     problems = []
     for name, what in unmerged_work(team, names).items():
@@ -601,7 +623,7 @@ def require_merged(team: Team, names: list[str]) -> None:
 
 
 def unmerged_work(team: Team, names: list[str]) -> dict[str, str]:
-    """Return a sentence about the unmerged work of each agent that has some, or may have."""
+    """Return, by agent, a sentence about its unmerged work, for those of `names` that have or may have some."""
     told = {}
     for name in names:
         try:
@@ -616,7 +638,9 @@ def unmerged_work(team: Team, names: list[str]) -> dict[str, str]:
 
 
 def discard(team: Team, name: str) -> str | None:
-    """Throw away the work of an agent that is not running; return the commit that still has it for some weeks, if any.
+    """Throw away the work of an agent that is not running, and its checkout.
+
+    Return the commit of the last snapshot, if there is one: git keeps it for some weeks.
 
     Raises:
         UsageError: There is no such worktree.
@@ -633,7 +657,12 @@ def discard(team: Team, name: str) -> str | None:
 
 
 def require_discardable(team: Team, name: str) -> None:
-    """Refuse to discard the work of an agent that is running, or that has no worktree."""
+    """Check that the work of an agent can be discarded.
+
+    Raises:
+        UsageError: There is no such worktree.
+        TryLaterError: The agent is running.
+    """
     if team.config.member(name) is not None:
         require_worktree(team, name)
     elif name not in [each.name for each in list_worktrees(team)]:
@@ -643,9 +672,9 @@ def require_discardable(team: Team, name: str) -> None:
 
 
 def forget(team: Team, name: str, *, base: bool) -> str | None:
-    """Remove the checkout of an agent, and the refs and branch of its work; return its last snapshot, if there is one.
+    """Remove the checkout of an agent, and the refs and branch of its work; return the commit of its last snapshot.
 
-    With `base`, remove the ref of its base as well: the checkout cannot be made again.
+    Return None if there is none. With `base`, remove the ref of its base as well: the checkout cannot be made again.
     """
     checkout.remove(team.directory, name)
     workspaces.forget(team.directory, name)
@@ -700,7 +729,9 @@ def list_worktrees(team: Team) -> list[ListedWorktree]:
 
 
 def prune(team: Team) -> tuple[list[str], list[str]]:
-    """Remove what is left of removed agents; return their names, and those whose work is unmerged: that is kept.
+    """Remove the worktrees and refs left of removed agents, except for those with unmerged work.
+
+    Return the names of the agents whose are removed, and of those whose are kept.
 
     Raises:
         NoRepositoryError: The root is in no repository.
@@ -751,7 +782,10 @@ def require_worktree(team: Team, name: str) -> Worktree:
 def read_changes(
     team: Team, repository: Repository, name: str, base: str, tip: str | None = None
 ) -> tuple[Changes, snapshot.Snapshot]:
-    """Return what an agent changed, compared with `tip` or HEAD, and the snapshot that has it."""
+    """Return what an agent changed, compared with the commit `tip` or with HEAD, and its newest snapshot.
+
+    `base` is the commit at which its worktree began.
+    """
     # Before the first snapshot, nothing is known to have changed.
     taken = snapshot.kept(team.directory, repository, name, base) or snapshot.beginning(repository, base)
     head = tip or repository.commit("HEAD")
@@ -777,7 +811,7 @@ def _unmerged(team: Team, repository: Repository, name: str, base: str) -> Chang
 
 
 def _base(team: Team, repository: Repository, name: str) -> str:
-    """Return the commit at which a worktree began, also that of a removed agent."""
+    """Return the commit at which the worktree of an agent began; if the agent was removed, as far as that is known."""
     worktree = worktree_of(team, name)
     if worktree is not None:
         return worktree.base
@@ -790,10 +824,10 @@ def _base(team: Team, repository: Repository, name: str) -> str:
 
 
 def require_idle(team: Team, name: str, remedy: str) -> None:
-    """Refuse what must not be done while an agent works; `remedy` says what to do instead.
+    """Check that an agent is not at work; `remedy` says what to do if it is.
 
     Raises:
-        TryLaterError: It is at work; the error keeps the remedy apart.
+        TryLaterError: The agent is at work; `remedy` of the error is the given one.
     """
     if is_at_work(team, name):
         status = team.directory.agent(name).status.load_or_none()

@@ -1,4 +1,4 @@
-"""The context of a command: which team it is for, who gives it, and how hints name it in this shell."""
+"""The context of a command: the team, who gives it, its environment, and the command lines that hints show."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ from crewboard.store.layout import DEFAULT_TEAM, AgentDirectory, TeamDirectory, 
 from crewboard.store.roster import find_team
 
 FINDS_MODELS = "; `crewboard doctor` finds models on this machine"
-"""The end of what is said without a key."""
+"""The end of the error text for a missing key."""
 
 NONE = "none"
 """The value that removes a setting or a budget, and that hires without the engine of the team's settings."""
@@ -47,8 +47,11 @@ LACKS: Mapping[str, tuple[str, str]] = {
     "network": (_OWN_QUESTIONS, _STEPS_ALONE),
     "budget": ("", _STEPS_ALONE),
 }  # fmt: skip
-"""The options of a hire, then files and the terms of an approval that crewboard's own workers take. For each: why one
-with an engine does not, and why an agent of Claude Code does not; an empty text if it does, or is not hired here."""
+"""The options of a hire, attached files, and the terms of an approval, all of which crewboard's own workers take.
+
+For each: the reason why an agent with an engine does not take it, and the reason why an agent of Claude Code does not;
+an empty text if the agent takes it, or for an option of a hire, because agents of Claude Code are not hired here.
+"""
 
 _OF_OWN_TOOLS = frozenset({"--strict-plan", "--ask", "asking", "tools", "network"})
 """Options and terms that an engine does not take because it works with tools of its own."""
@@ -58,17 +61,17 @@ POLL_INTERVAL = 0.02
 
 
 class Team(Struct, frozen=True):
-    """A team, who changes it (`by`), and the environment in which commands are given."""
+    """A team, who gives commands to it (`by`: the operator or an agent), and the environment variables that hold."""
 
     directory: TeamDirectory
     by: str = OPERATOR
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     now: Callable[[], float] = time.time
-    """The time as all machines of the team see it."""
+    """Returns the time in epoch seconds; by default, that of the team's store, which all its machines share."""
     tell: Callable[[str], object] = lambda _: None
-    """Called with what a command is about to wait for."""
+    """Called with a text about what a command is going to wait for."""
     new_settings: Callable[[], Mapping[str, object]] = dict
-    """Returns the settings that the team begins with, if a command makes it."""
+    """Returns the settings of a new team, if a command creates the team."""
 
     def __post_init__(self) -> None:
         """Take the clock of the team's store if none is given."""
@@ -76,7 +79,7 @@ class Team(Struct, frozen=True):
             force_setattr(self, "now", partial(hosts.now, self.directory))
 
     def lacks(self, name: str) -> dict[str, str]:
-        """Return what an agent does not take of `LACKS`, with the reason."""
+        """Return the keys of `LACKS` that an agent does not take, each with the reason."""
         spec = self.directory.agent(name).spec.load()
         if roster.is_attached(self.directory):
             return {what: why for what, (_, why) in LACKS.items() if why}
@@ -109,7 +112,7 @@ class Team(Struct, frozen=True):
     def note(self, act: str, target: str = "", detail: str = "") -> None:
         """Record in the audit log that the operator did `act` to `target`, or to the team if `target` is empty.
 
-        Every command calls this. Acts of agents are in their journals.
+        Do nothing if an agent gives the command: its acts are in its journal. An error is only logged.
         """
         if self.by != OPERATOR:
             return
@@ -148,7 +151,11 @@ class Team(Struct, frozen=True):
         return member
 
     def agent(self, name: str) -> AgentDirectory:
-        """Return the files of the agent called `name`, which must be on the roster."""
+        """Return the files of the agent called `name`.
+
+        Raises:
+            UsageError: There is no such agent.
+        """
         return self.directory.agent(self.member(name).name)
 
     def own_agent(self, name: str) -> AgentDirectory:
@@ -162,7 +169,7 @@ class Team(Struct, frozen=True):
         return self.agent(name)
 
     def ensure(self) -> "Team":
-        """Create the team if it does not exist yet."""
+        """Create the team if it does not exist yet, and return this object."""
         if not self.directory.exists():
             # First, because it refuses a wrong setting.
             settings = self.new_settings()
@@ -172,7 +179,7 @@ class Team(Struct, frozen=True):
 
 
 def join_reasons(wrong: Sequence[str], lacks: Mapping[str, str]) -> str:
-    """Return each reason once, with what it is given for if there are more."""
+    """Return the reasons in `lacks` for the keys `wrong`, each once; if there are several, with the keys of each."""
     reasons: dict[str, list[str]] = {}
     for what in wrong:
         reasons.setdefault(lacks[what], []).append(what)
@@ -182,7 +189,10 @@ def join_reasons(wrong: Sequence[str], lacks: Mapping[str, str]) -> str:
 
 
 def lacks_with_engine(*, own_tools: bool = True) -> dict[str, str]:
-    """Return what an agent with an engine does not take of `LACKS`, with the reason."""
+    """Return the keys of `LACKS` that an agent with an engine does not take, each with the reason.
+
+    `own_tools` says that the engine works with tools of its own.
+    """
     return {what: why for what, (why, _) in LACKS.items() if why and (own_tools or what not in _OF_OWN_TOOLS)}
 
 
@@ -193,7 +203,9 @@ def create(
     url: str | None = None,
     new_settings: Callable[[], Mapping[str, object]] = dict,
 ) -> Team:
-    """Create a team. With `url`, its records are kept in the PostgreSQL database there.
+    """Create a team and return it. With `url`, its records are kept in the PostgreSQL database there.
+
+    `new_settings` returns the settings that it begins with.
 
     Raises:
         UsageError: The name is invalid or taken, or the address cannot be used.
@@ -211,7 +223,7 @@ def create(
 
 
 def adopt(team: Team) -> bool:
-    """Mark a foreign team as this user's own; return False if it already was.
+    """Mark a foreign team as this user's own; return False if it was that already.
 
     Raises:
         StorageError: The mark cannot be written.
@@ -225,10 +237,10 @@ def adopt(team: Team) -> bool:
 
 
 def name_team(team: Team, name: str, description: str) -> None:
-    """Give the default team its own name.
+    """Give the default team a name of its own, and a description.
 
     Raises:
-        UsageError: The name is not valid or is taken, or the team already has one.
+        UsageError: The name is not valid or is taken, or the team already has a name of its own.
     """
     directory = team.directory
 
@@ -245,9 +257,9 @@ def name_team(team: Team, name: str, description: str) -> None:
 
 
 def choose_team(root: Path, explicit: str | None) -> TeamDirectory:
-    """Return the team `explicit`, else `$CREWBOARD_TEAM`, else the only team of the root, else `default`.
+    """Return the team called `explicit`, else `$CREWBOARD_TEAM`, else the only team of the root, else `default`.
 
-    The default team need not exist yet if the root has no other.
+    The default team is returned even if it does not exist yet, if the root has no other one.
 
     Raises:
         UsageError: The named team does not exist; or none is named, and there are several without a `default`.
@@ -283,7 +295,7 @@ def only_or_default(root: Path, teams: list[TeamDirectory]) -> TeamDirectory:
 
 
 def root_options(root: Path) -> list[str]:
-    """Return the global options that a command typed here needs to work in `root`; none if it does so by default."""
+    """Return the option `--root` and its value for a command typed here; nothing if `root` is the default here."""
     try:
         found: Path | None = find_root()
     # The environment names a root that does not exist, or the current directory was removed.
@@ -298,7 +310,7 @@ def create_command(root: Path, name: str = "NAME") -> str:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, interval: float = POLL_INTERVAL) -> bool:
-    """Check `condition` every `interval` seconds; return False if it is not true within `seconds`."""
+    """Wait until `condition` is true, checked every `interval` seconds; return False if it is not within `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -308,12 +320,14 @@ def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 
 
 
 def has_key(environment: Mapping[str, str]) -> bool:
-    """Return True if something gives the SDK a key for the Messages API, valid or not."""
+    """Return True if the environment or a file gives the SDK a key for the Messages API, valid or not."""
     return endpoint.credential(environment) is not None
 
 
 def check_credentials(environment: Mapping[str, str]) -> None:
-    """Check that a worker with this environment has a model to use, as far as that is known without a request.
+    """Check that a worker with this environment has a key and an address that can be used; send no request.
+
+    With the offline model, check nothing.
 
     Raises:
         CredentialsError: There is no key, or one that cannot be sent, or the address cannot be used; the message says
@@ -339,7 +353,7 @@ def check_credentials(environment: Mapping[str, str]) -> None:
 
 
 def how_to_follow(team: Team, found: endpoint.RedirectedError) -> str:
-    """Return how agents of a team use the server that their own one redirects to."""
+    """Return in words how to make agents of a team use the server that theirs redirects to."""
     environment = team.worker_environment
     variable = endpoint.url_variable(environment)
     if found.base is None:
@@ -351,15 +365,15 @@ def how_to_follow(team: Team, found: endpoint.RedirectedError) -> str:
 
 
 _STARTS_WORKERS = frozenset({"", "board", "spawn", "resume", "lead", "host"})
-"""Commands that start workers, and so need `--offline`. The empty one opens the dashboard."""
+"""Commands that start workers, and so need `--offline` for the offline model. The empty one opens the dashboard."""
 
 
 class CommandLine(Struct, frozen=True):
-    """The command `crewboard` for one team.
+    """The command line of `crewboard` for one team, to show in hints.
 
-    `options` name root and team where they are needed; `offline` is True if `--offline` is needed. `attached` says that
-    the agents belong to another program. `team`, the `address` of its store and, if the others
-    are `offline_hosts`, `--offline` are what a host on any machine needs.
+    `options` name root and team, if that is needed here; `offline` is True if `--offline` is needed. `attached` says
+    that the agents belong to another program. The command of a host, for any machine, is made of `team`, the `address`
+    of its store, and `--offline` if `offline_hosts`, that is, if the other hosts use the offline model.
     """
 
     options: tuple[str, ...] = ()
@@ -384,7 +398,7 @@ class CommandLine(Struct, frozen=True):
         return cls(options, offline, attached, directory.path.name, directory.address)
 
     def words(self, *command: str) -> list[str]:
-        """Return the words of a command such as `resume`, `w2`."""
+        """Return the words of the whole command line for a command given as words, such as `resume`, `w2`."""
         verb = command[0] if command else ""
         says_offline = self.offline or (self.offline_hosts and verb == "host")
         offline = ["--offline"] if says_offline and verb in _STARTS_WORKERS else []
@@ -393,17 +407,17 @@ class CommandLine(Struct, frozen=True):
         return ["crewboard", *self.options, *offline, *command]
 
     def __call__(self, command: str = "") -> str:
-        """Return the line for a command such as `resume w2`. It is not quoted, so that it may contain `TEXT`."""
+        """Return the whole command line for a command such as `resume w2`. Its arguments are not quoted."""
         verb, _, rest = command.partition(" ")
         words = shlex.join(self.words(*([verb] if verb else [])))
         return f"{words} {rest}" if rest else words
 
 
 def require_here(team: Team, name: str, instead: str) -> None:
-    """Refuse what needs the files of an agent, if they are on another machine; `instead` says what to do.
+    """Check that the files of an agent are not on a host of the team; `instead` says what to do if they are.
 
     Raises:
-        UsageError: The agent ran on a host.
+        UsageError: The agent's last run was on a host.
     """
     status = team.directory.agent(name).status.load_or_none()
     if status is not None and status.host:
@@ -411,10 +425,10 @@ def require_here(team: Team, name: str, instead: str) -> None:
 
 
 def require_spec(name: str, spec: Spec | None) -> Spec:
-    """Return the spec of the agent `name`.
+    """Return `spec`, that of the agent `name`, if it is not None.
 
     Raises:
-        UsageError: It has none.
+        UsageError: It is None.
     """
     if spec is None:
         raise UsageError(f"{name} has no spec file; spawn it again")
@@ -422,10 +436,12 @@ def require_spec(name: str, spec: Spec | None) -> Spec:
 
 
 def require_price(team: Team, budget: str | None, model: str) -> None:
-    """Check a budget; refuse one in money for a model without a price, because it would never be reached.
+    """Check that a budget can be parsed, and if it is in money, that the price of the model is known.
+
+    Without a price it would never be reached. With the offline model, no price is needed.
 
     Raises:
-        UsageError: It has another form than `parse_budget` reads, or the price is unknown.
+        UsageError: The budget has another form than `parse_budget` reads, or the price is unknown.
     """
     # Imported here because most commands need no prices.
     from crewboard import pricing
@@ -439,5 +455,5 @@ def require_price(team: Team, budget: str | None, model: str) -> None:
 
 
 def command_for(team: Team, command: str) -> str:
-    """Return the whole line of one command for `team`."""
+    """Return the whole command line for a command such as `resume w2`, as typed here for `team`."""
     return CommandLine.of(team)(command)

@@ -1,4 +1,4 @@
-"""Interrupt agents, let them try again, and change their limits and budgets."""
+"""Interrupt agents, make them try again, and change their limits and budgets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,11 +19,13 @@ STATUS_QUESTION = "You were interrupted. Say in a few sentences where you stand,
 
 
 def interrupt(team: Team, name: str, text: str = "") -> Message:
-    """End the present turn or command of an agent and make it read `text`. It keeps its assignment and its plan gate.
+    """End the present turn or command of an agent and make it read `text`, by default a question about its state.
+
+    It keeps its assignment and its plan gate. Return the message.
 
     Raises:
         UsageError: There is no such agent.
-        TryLaterError: It is not running; nothing was sent.
+        TryLaterError: The agent is not running; nothing was sent.
     """
     require_alive(team, name)
     message = post(team, name, "interrupt", text.strip() or STATUS_QUESTION)
@@ -33,11 +35,13 @@ def interrupt(team: Team, name: str, text: str = "") -> Message:
 
 
 def retry(team: Team, name: str) -> Message:
-    """Let a running agent try again whose last assignment ended with an error, or without the outcome of its task.
+    """Make a running agent try again after an assignment that failed, or that left its task without an outcome.
+
+    Return the message that was sent.
 
     Raises:
         UsageError: There is no such agent.
-        TryLaterError: It is not running; nothing was sent.
+        TryLaterError: The agent is not running; nothing was sent.
     """
     require_alive(team, name)
     status = team.agent(name).status.load_or_none()
@@ -50,12 +54,14 @@ def retry(team: Team, name: str) -> Message:
 def retry_with(
     team: Team, name: str, *, model: str, network: bool = False, web: bool = False, host: str | None = None
 ) -> int:
-    """Let an agent whose assignment its model refused try again with another one, in a new run; return that.
+    """Make an agent whose model refused its assignment try again with another model; return the number of the new run.
+
+    A run that is under way is stopped first. `network`, `web` and `host` are as in `hire.resume`.
 
     Raises:
         UsageError: There is no such agent, or the model does not take its hire options.
         TryLaterError: Its last run does not end.
-        CrewboardError: It cannot be resumed; see `hire.resume`.
+        CrewboardError: The agent cannot be resumed; see `hire.resume`.
     """
     agent = team.own_agent(name)
     spec = agent.spec.load()
@@ -72,11 +78,11 @@ def retry_with(
 
 
 def require_alive(team: Team, name: str) -> None:
-    """Refuse an agent that is not running.
+    """Check that an agent is running.
 
     Raises:
         UsageError: There is no such agent.
-        TryLaterError: It is not running.
+        TryLaterError: The agent is not running.
     """
     if not leases.is_held(team.own_agent(name).lease):
         raise TryLaterError(f"{name} is not running; `{command_for(team, f'resume {name}')}` starts it again")
@@ -91,10 +97,9 @@ def change_limits(
     window: int | None = None,
     max_reply: int | None = None,
 ) -> None:
-    """Change the limits of an agent. If one of them stopped its assignment, a living agent continues by itself.
+    """Change those limits of an agent that are given. A running agent that one of them stopped continues by itself.
 
-    The budget `NONE` removes that of the agent. The window of its model and its longest reply hold from the next run
-    on.
+    The budget `NONE` removes the agent's budget. `window` and `max_reply`, in tokens, hold from the next run on.
 
     Raises:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
@@ -131,7 +136,9 @@ def _change_options(team: Team, agent: AgentDirectory, changes: Mapping[str, Any
 
 
 def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns: int | None = None) -> int | None:
-    """Change the limits of an agent; resume it if the limit that ended it was raised. Return the new run.
+    """Change the limits of an agent, and resume it if a limit ended its last run and no budget is used up now.
+
+    Return the number of the new run, None if it was not resumed.
 
     Raises:
         UsageError: There is no such agent, the budget has another form, or the model has no price.
@@ -142,7 +149,9 @@ def raise_limits(team: Team, name: str, *, budget: str | None = None, max_turns:
 
 
 def raise_team_budget(team: Team, amount: str | None) -> list[str]:
-    """Set the budget of the whole team, None removes it; return the agents that it had ended and that are up again.
+    """Set the budget of the whole team, or remove it with None, and resume the agents that it had ended.
+
+    Return the names of those that were resumed.
 
     Raises:
         UsageError: The amount has another form.
@@ -156,7 +165,10 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
 
 
 def stopped_by_limit(team: Team, name: str) -> bool:
-    """Return True if the last run of an agent was ended by a budget or the turn limit, and none was asked for since."""
+    """Return True if a budget or the turn limit ended the last run of an agent, and no run was asked for since.
+
+    Return False for an explorer, which is not resumed.
+    """
     agent = team.directory.agent(name)
     ended, spec = agent.exit.load(), agent.spec.load()
     if ended is None or spec is None or spec.parent is not None:

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 class Hire:
     """The arguments of `spawn`.
 
-    If the agent exists and is idle, the flags named in `given`, or all flags if that is None, must be those that it was
-    hired with. If `foreground`, the caller waits for the answer itself, and no result mail is sent. `prompt_id` is the
-    id of the prompt, for a caller that must find it again after a crash.
+    `given` are the names of the flags that the caller chose; None for all of them. If the agent exists and is idle,
+    these must be as it was hired with. If `foreground`, the caller waits for the result itself, and no result mail is
+    sent. `prompt_id` is the id of the prompt, for a caller that must find it again after a crash.
     """
 
     name: str
@@ -62,16 +62,20 @@ class Hire:
     foreground: bool = False
     prompt_id: str | None = None
     wait: bool = True
-    """False refuses the hire if the agent would have to wait until a cap of the team lets it start."""
+    """If False, the hire is refused if the agent could not start at once, because of a cap or for want of a host."""
     is_explorer: bool = False
     """True for an explorer of the agent that gives the command."""
     engine: str | None = None
-    """The program that does its work in place of the model: one of the table, or `acp:COMMAND`; `none`: the model."""
+    """The engine: a known name, or `acp:COMMAND`. `none` means the model; None leaves it to the type and the team."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Work given to an agent. Its result lists `id` in `answers`. `note` says what its hirer should know."""
+    """Work that was given to an agent, in its run `run`. Its result lists `id` in `answers`.
+
+    `fresh` is True if the work is the prompt of a new run, False if it was sent as mail. `note` says what the hirer
+    should know.
+    """
 
     agent: str
     id: str
@@ -83,11 +87,11 @@ class Assignment:
 def effective_terms(
     asked: HireOptions, hirer: HireOptions, before: HireOptions | None = None, *, acts: bool = True
 ) -> HireOptions:
-    """Return the terms of an agent that another agent hires: no wider than those of the hirer.
+    """Return the options of an agent that another agent hires: those `asked` for, no wider than the hirer's.
 
-    If the agent was hired `before`, they are no wider than those terms either: what the operator set, only the operator
-    changes. The hirer's budget is not copied, because the agent draws on it (`worker.assignments`). An agent that
-    neither writes nor runs commands (`acts` is False) needs no plan for what its hirer plans.
+    If the agent was hired `before`, they are no wider than those options either, because only the operator widens what
+    the operator set. The hirer's budget is not copied: the agent draws on it anyway. An agent that neither writes nor
+    runs commands (`acts` is False) needs neither plan nor worktree because its hirer does.
     """
     limits, old = ([hirer], HireOptions()) if before is None else ([hirer, before], before)
     domains: list[str] | None = asked.allowed_domains
@@ -115,10 +119,11 @@ def effective_terms(
 
 
 def _limit_to_hirer(team: Team, hire: Hire, kind: AgentType) -> Hire:
-    """Return what an agent that hires may ask for; the operator may ask for everything.
+    """Return a hire limited to what the agent that gives the command may ask for; of the operator, as it is.
 
     Raises:
-        UsageError: The type may do more than the hirer.
+        UsageError: The hirer's terms are unknown, the type may do more than the hirer, or only the operator may choose
+            the engine.
     """
     if team.by == OPERATOR:
         return hire
@@ -165,9 +170,8 @@ def choose_model(
 ) -> str:
     """Return the model of a new agent.
 
-    That is `explicit`, else the environment's, the team's setting, that of the agent that hires, or the type's. A
-    hirer's model is only passed on if it shows that the team is on another server: a lead does not make all others as
-    expensive as itself.
+    That is `explicit`, else the one of the environment, of the team's setting, of the agent that hires, or of the type.
+    A hirer's model is passed on only if it is not one of Anthropic's, which shows that the team uses another server.
     """
     chosen = explicit or env.model(environment) or models.of_setting(config.model, kind.name)
     if chosen is not None:
@@ -180,12 +184,13 @@ def choose_model(
 
 
 def spawn(team: Team, hire: Hire) -> Assignment:
-    """Hire an agent, or give an idle agent of that name more work. Return when its worker is running, or queued.
+    """Hire an agent, or give an idle agent of that name more work. Return once its worker is running, or queued.
 
     Creates the team if it does not exist yet.
 
     Raises:
-        UsageError: The name, type, prompt or flags are invalid, or the model does not take the effort or thinking.
+        UsageError: The name, type, prompt or flags are invalid, the agent was hired with other options, or the model
+            or engine does not take them.
         TryLaterError: The agent is at work or queued, its task is blocked, or a cap is reached and it may not wait.
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for this type.
@@ -226,18 +231,20 @@ def spawn(team: Team, hire: Hire) -> Assignment:
 
 
 EXPLORER_ENDS_WITHIN = 5.0
-"""Seconds for an explorer that has reported to end."""
+"""Seconds to wait for the end of an explorer that has reported."""
 
 _LONGEST_PARENT = 20
-"""Characters of an agent's name that the names of its explorers begin with."""
+"""Most characters of an agent's name with which the names of its explorers begin."""
 
 
 def send_explorer(team: Team, question: str, prompt_id: str) -> Assignment:
-    """Hire an explorer for the agent that gives the command. It ends after its report, or with that agent.
+    """Hire an explorer, an agent that answers one question, for the agent that gives the command.
+
+    It ends after its report, or with that agent. A call with a `prompt_id` that was used before hires no other one.
 
     Raises:
         UsageError: The agent is an explorer itself, or the question is empty.
-        TryLaterError: It has as many as it may have at once, or a cap of the team is reached.
+        TryLaterError: The agent has as many explorers as it may have at once, or a cap of the team is reached.
         LimitError: The budget of the agent or the team is used up.
     """
     hirer = team.directory.agent(team.by).spec.load()
@@ -282,7 +289,12 @@ def stop_waiting(team: Team, name: str) -> None:
 
 
 def _check_task(team: Team, task: Task, hire: Hire) -> None:
-    """Check that an agent hired for this task could start it."""
+    """Check that an agent hired for this task could start it.
+
+    Raises:
+        UsageError: The task is closed, or is for another type of agent.
+        TryLaterError: The task is blocked by others.
+    """
     if task.status in tasks.CLOSED:
         again = f"`{command_for(team, f'task reopen {task.id}')}` reopens it"
         raise UsageError(f"task {task.id} is {task.status}; {again}")
@@ -295,11 +307,16 @@ def _check_task(team: Team, task: Task, hire: Hire) -> None:
 
 
 _IDLE_WITHIN = 3.0
-"""Seconds for an agent that has answered to be idle: until then it may take a snapshot of its work."""
+"""Seconds to wait until an agent that has answered is idle: it may take a snapshot of its work before."""
 
 
 def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignment:
-    """Send a prompt to a running agent."""
+    """Send the prompt of a hire to an agent that is idle.
+
+    Raises:
+        TryLaterError: The agent is not idle.
+        UsageError: The agent was hired with other options than those of the hire.
+    """
 
     def is_answering() -> bool:
         status = agent.status.load()
@@ -333,9 +350,9 @@ def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignme
 
 
 def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engine | None) -> None:
-    """Check that an agent can start on this machine. If a host of the team starts it, that host checks.
+    """Check that an agent can start on this machine; on a team with hosts, check nothing, because the host does.
 
-    An engine has its own login, or finds its key by itself.
+    With an engine, no key is checked: it has its own login.
 
     Raises:
         CredentialsError: There is no API key.
@@ -354,9 +371,9 @@ def _check_machine(team: Team, kind: AgentType, flags: HireOptions, engine: Engi
 
 
 def _engine_of(team: Team, hire: Hire, kind: AgentType) -> str | None:
-    """Return the name of the engine of a new agent: of its hire, its type or the team; None for the model.
+    """Return the name of a new agent's engine: that of its hire, its type or the team; None for the model.
 
-    The team's is for agents that the operator hires, where one can do the work, and where no model is asked for.
+    The team's engine is only for agents that the operator hires without a model, on a team without hosts.
     """
     if hire.engine is not None:
         return None if hire.engine == NONE else hire.engine
@@ -365,9 +382,10 @@ def _engine_of(team: Team, hire: Hire, kind: AgentType) -> str | None:
 
 
 def usual_engine(config: Config, kind: AgentType, *, is_for_model: bool) -> str | None:
-    """Return the name of the engine of agents of a type whose hire names none: that of the type, or of the team.
+    """Return the name of the engine of agents of a type whose hire names none; None for the model.
 
-    The team's is for no agent that gets the model whatever it says: `is_for_model`.
+    That is the engine of the type, else of the team, unless it cannot do their work, they are leads, or `is_for_model`
+    says that they get the model in any case.
     """
     # With one, a lead reviews no plans and merges nothing, so its own hire has to name it.
     if kind.engine or is_for_model or kind.name == LEAD:
@@ -376,7 +394,7 @@ def usual_engine(config: Config, kind: AgentType, *, is_for_model: bool) -> str 
 
 
 def why_no_engine(kind: AgentType, engine: str) -> str | None:
-    """Return what an engine, by its name, lacks that agents of this type need; None if it can do their work."""
+    """Return what agents of this type need and an engine lacks, as the end of a sentence; None if it lacks nothing."""
     # What the file of a type with an engine says of MCP servers is listed with what has no effect.
     if not kind.engine and (kind.mcp_servers or set(kind.mcp) - {agent_types.ALL_MCP}):
         return "gets no MCP servers of crewboard's"
@@ -386,10 +404,10 @@ def why_no_engine(kind: AgentType, engine: str) -> str | None:
 
 
 def check_engine(team: Team, hire: Hire, kind: AgentType, engine: str) -> None:
-    """Refuse what an engine, by its name, cannot do, so that no option is silently without effect.
+    """Check that an engine can do what a hire asks for, so that no option is silently without effect.
 
     Raises:
-        UsageError: The hire asks for it; the message says what to do.
+        UsageError: The engine cannot do it; the message says what to do.
     """
     known, flags = engines.known(engine), hire.flags
     asked = {
@@ -495,9 +513,9 @@ def _start_fresh(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType)
 
 
 def _results_left(team: Team, mail_from: int) -> str:
-    """Return how many results the operator has not read that came to the mailbox of a new lead before it; "" if none.
+    """Return in words how many unread results were in the mailbox `lead` before a new lead was hired; "" if none.
 
-    The lead does not read them: it begins behind them, at the offset `mail_from`.
+    The operator has to read them, because the lead reads the mailbox from the offset `mail_from` on.
     """
     seen = team.directory.operator.load_or_none() or OperatorState()
     entries = mailbox.read(team.directory, LEAD, seen.read.get(LEAD, 0)).entries
@@ -510,7 +528,10 @@ def _results_left(team: Team, mail_from: int) -> str:
 
 
 def advice_on_caps(team: Team) -> str | None:
-    """Return that a server nearby may serve few calls at a time, if its team has no cap for that; None otherwise."""
+    """Return the advice to let one agent work at a time, for a team with a server of a private network and no such cap.
+
+    Return None for other teams.
+    """
     environment = team.worker_environment
     # What is wrong with the address is said by the hire.
     if team.offline or team.config.max_working is not None or endpoint.address_problem(environment):
@@ -523,9 +544,10 @@ def advice_on_caps(team: Team) -> str | None:
 
 
 def has_worktree_by_default(config: Config, kind: AgentType, *, own_tools: bool) -> bool:
-    """Return True if a new agent gets a worktree unless its hire says otherwise: its type or the team decides.
+    """Return True if a new agent gets a worktree unless its hire says otherwise.
 
-    An engine that may write with `own_tools` gets one, too: no undo of single files brings back what it changes.
+    Its type decides. Else an agent that writes gets one if the team's setting says so, or if it writes with
+    `own_tools`, those of an engine, whose changes cannot be put back file by file.
     """
     if kind.worktree is not None:
         return kind.worktree
@@ -544,11 +566,13 @@ def can_have_worktree(team: Team) -> bool:
 
 
 def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: AgentType, *, own_tools: bool) -> "Prepared":
-    """Return the worktree of a new agent, if it gets one: by the hire, its type, its engine, or the team's setting.
+    """Make the worktree of a new agent if the hire, its type, its engine or the team's setting give it one.
+
+    Return it, or None in its place, with a note for the hirer.
 
     Raises:
-        UsageError: It has one with work in it and was hired without, or it is asked for and cannot be made. So it is
-            if an engine may write, and its hire does not say that it needs none.
+        UsageError: The hire asks for none while the agent has one with work in it, or a worktree that it asks for
+            cannot be made. An engine that may write counts as asking, unless the hire says that it needs none.
     """
     # Imported here because commands that only read a team do not need it.
     from crewboard.worktrees import checkout
@@ -590,7 +614,7 @@ def _prepare_worktree(team: Team, agent: AgentDirectory, hire: Hire, kind: Agent
 
 
 def _check_price(team: Team, hire: Hire, model: str) -> None:
-    """Refuse a budget in money for a model without a price: it would never be reached."""
+    """Raise UsageError if a budget that the agent draws on is in money and the model has no price."""
     # Of the file as it is: one that cannot be read is no budget.
     of_team = team.config.budget if pricing.budget_or_none(team.config.budget) is not None else None
     budgets = [hire.flags.budget, of_team]
@@ -608,7 +632,7 @@ def _refuse_start(agent: AgentDirectory, spec: Spec) -> NoReturn:
 
 
 class Resume(TypedDict, total=False):
-    """What changes with a resume: another model, another host, and whether it may use the network and the web now."""
+    """The options of a resume: another model or host, and permission for the network or the web from now on."""
 
     model: str | None
     network: bool
@@ -619,14 +643,14 @@ class Resume(TypedDict, total=False):
 def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
     """Start a stopped or dead agent again, with its conversation; return the run once its worker is running or queued.
 
-    An agent that is running is left alone; one that is about to end is started again once it has. If another command
-    is starting it with the same options, wait for that. On a team with hosts it runs where it may since its hire, or
-    on `host` from now on.
+    A running agent is left alone; one that is about to end is started again after its end. If another command starts
+    it with the same options, wait for that. On a team with hosts it runs where its hire allows, or on `host` from now
+    on.
 
     Raises:
-        UsageError: There is no such agent.
+        UsageError: There is no such agent or host, it is an explorer, or its model does not take its options.
         TryLaterError: Another command is starting it with other options, or it does not end.
-        LimitError: A budget that it draws on is used up, so that it would end at once.
+        LimitError: A budget that it draws on is used up.
         CredentialsError: There is no API key.
         NoSandboxError: No sandbox is available for its type.
     """
@@ -666,17 +690,17 @@ def resume(team: Team, name: str, **changes: Unpack[Resume]) -> int:
 
 
 _END_TIMEOUT = requests.SHUTDOWN_TIMEOUT + 10
-"""Seconds for an agent to end that was asked to."""
+"""Seconds to wait for the end of an agent that was asked to shut down."""
 
 _LOOK_INTERVAL = 0.2
 """Seconds between two checks of whether the agent has ended. Each check reads the requests of the team."""
 
 
 def _goes_on(team: Team, agent: AgentDirectory) -> bool:
-    """Return True if an agent is running. Wait for the end of one that is about to end.
+    """Wait for the end of an agent that is about to end; return True if the agent is running after that.
 
     Raises:
-        TryLaterError: It does not end.
+        TryLaterError: The agent does not end.
     """
     if _is_ending(team, agent):
         # It ends an agent that is to be killed. A command that wanted that may have died before it was there.
@@ -697,7 +721,10 @@ def _goes_on(team: Team, agent: AgentDirectory) -> bool:
 
 
 def _is_ending(team: Team, agent: AgentDirectory) -> bool:
-    """Return True if an agent that runs said how its run ends, is to end, or did not refuse to shut down."""
+    """Return True if a running agent is about to end.
+
+    It is if it has recorded its end, is to be stopped or killed, or was asked to shut down and has not refused.
+    """
     spec, ended = agent.spec.load_or_none(), agent.exit.load_or_none()
     if spec is None or not leases.is_held(agent.lease):
         return False
@@ -710,10 +737,10 @@ def _is_ending(team: Team, agent: AgentDirectory) -> bool:
 
 
 def check_resume(team: Team, name: str, spec: Spec, **changes: Unpack[Resume]) -> str:
-    """Check that an agent takes what its next run is given; return a note if no host that is up could run it.
+    """Check that an agent can be resumed with these options; return a note if no host that is up could run it, else "".
 
     Raises:
-        UsageError: It does not, or there is no such host.
+        UsageError: Its model or engine does not take them, or there is no such host.
     """
     model, web, host = changes.get("model"), changes.get("web", False), changes.get("host")
     placed, known = "", team.directory.hosts.names()
@@ -729,12 +756,12 @@ def check_resume(team: Team, name: str, spec: Spec, **changes: Unpack[Resume]) -
 
 
 _TOLD_AFTER = 1.0
-"""Seconds that a command may wait for a server before it says so."""
+"""Seconds after which a command that waits for a server says so."""
 
 
 @contextlib.contextmanager
 def telling(team: Team, text: str, after: float | None = None) -> Iterator[None]:
-    """Tell the user what the command waits for, if that takes longer than `after` seconds, by default a moment."""
+    """Tell the user `text` if what is done in this context takes longer than `after` seconds, by default one."""
     late = threading.Timer(_TOLD_AFTER if after is None else after, team.tell, [text])
     late.daemon = True
     late.start()
@@ -752,21 +779,21 @@ def require_model(team: Team, model: str, flags: HireOptions, *, web: bool = Fal
 
 
 def how_to_resume(team: Team, name: str) -> str:
-    """Return in words what lets an agent go on that has ended: a budget that is raised, or `resume`."""
+    """Return in words how an agent that has ended goes on: by raising the budget that is used up, or by `resume`."""
     reached = _used_up(team, name)
     return "; ".join(reached) if reached is not None else f"`{command_for(team, f'resume {name}')}` resumes it"
 
 
 def how_to_raise(team: Team, name: str) -> str | None:
-    """Return in words how the budget is raised that stopped an agent; None if none did."""
+    """Return in words how to raise the used up budget of an agent; None if none is used up."""
     reached = _used_up(team, name)
     return reached[1] if reached is not None else None
 
 
 def _used_up(team: Team, name: str) -> tuple[str, str] | None:
-    """Return which budget of an agent is used up, and how it is raised; None if none is.
+    """Return in words which budget of an agent is used up, and how it is raised; None if none is.
 
-    That of its own plan does not count: it ends the assignment, not the run.
+    The budget of an approved plan of its own does not count: it ends the assignment, not the run.
     """
     for each in roster.budgets(team.directory, name):
         if not each.by_terms and (text := roster.used_up([each])) is not None:
@@ -780,7 +807,11 @@ def _used_up(team: Team, name: str) -> tuple[str, str] | None:
 
 
 def _resumed(team: Team, agent: AgentDirectory, old: Spec | None, changes: Resume) -> Spec:
-    """Return the spec that asks for the next run; the same one if a run is under way or about to begin."""
+    """Return the spec that asks for the next run of an agent; the old one if a run is under way or about to begin.
+
+    Raises:
+        TryLaterError: Another command is starting the run with other options.
+    """
     old = require_spec(agent.name, old)
     if leases.is_held(agent.lease):
         return old
@@ -804,7 +835,9 @@ def _resumed(team: Team, agent: AgentDirectory, old: Spec | None, changes: Resum
 
 
 def tell_lead(team: Team, text: str, flags: HireOptions | None = None, model: str | None = None) -> Assignment:
-    """Send text to the lead. Hire a lead if there is none, resume one that has ended, both with `model` if given.
+    """Send text to the lead, and return it as an assignment. Hire a lead if there is none, resume one that has ended.
+
+    Both use `model` if it is given; `flags` are for a new lead.
 
     Raises:
         UsageError: The text is empty, or a lead runs with another model.
@@ -828,13 +861,14 @@ def tell_lead(team: Team, text: str, flags: HireOptions | None = None, model: st
 
 
 def resume_all(team: Team, names: Sequence[str] = (), **changes: Unpack[Resume]) -> tuple[list[str], list[str]]:
-    """Resume every agent that is not running, or those of these names, all at once.
+    """Resume all agents, or those of `names`, that are not running or are about to end, at the same time.
 
-    Return the agents that were resumed, and those that refused to end and continue. Without names, explorers are left
-    out: their agents send new ones.
+    Return the names of those that were resumed, and of those that did not end after all. Without names, explorers are
+    left out: their agents send new ones.
 
     Raises:
-        CrewboardError: One of them did not start; the others were started nevertheless.
+        UsageError: There is no agent of one of the names.
+        CrewboardError: An agent did not start; the others were started nevertheless.
     """
     roster.require_own_agents(team.directory)
     agents = [team.agent(name) for name in dict.fromkeys(names)] or [
@@ -853,7 +887,7 @@ def resume_all(team: Team, names: Sequence[str] = (), **changes: Unpack[Resume])
 
 
 def at_once(names: list[str], command: Callable[[str], object]) -> None:
-    """Run a command for several agents at once; raise the first error after all of them."""
+    """Call `command` for each name at the same time; after all calls, raise the error of the first that failed."""
     with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
         starts = [pool.submit(command, name) for name in names]
     for start in starts:

@@ -1,6 +1,6 @@
-"""Hosts: join a team from another machine, begin to run its agents on this one, and queue runs for hosts.
+"""Hosts: join a team from another machine, run its agents on this one, and start runs.
 
-A run of a team without hosts is asked for here, too: of its supervisor.
+A run is put into the queue for hosts, or on a team without hosts, its supervisor is asked to start it.
 """
 
 import socket
@@ -30,13 +30,13 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory, team_directori
 from crewboard.unix import process
 
 SLOTS_PER_CORE = 4
-"""Agents that a host runs at once for each core unless it is told: most of them wait for the model."""
+"""Agents that a host runs at once for each core by default; most of them wait for the model."""
 
 QUEUE_TIMEOUT = 1.5
 """Seconds that a command waits for a host to take a run, before it says that the run is queued."""
 
 LOST_TIMEOUT = 20.0
-"""Seconds in which agents of a lost host end: their leases last 15 s, unless set otherwise."""
+"""Seconds to wait for the end of agents whose host is lost: their leases last 15 s by default."""
 
 _LEAVE_TIMEOUT = 10.0
 _LONGEST_NAME = 32
@@ -45,11 +45,10 @@ _LONGEST_NAME = 32
 def join(root: Path, name: str | None, url: str) -> TeamDirectory:
     """Create this machine's folder of a team that another machine made in the database at `url`. Idempotent.
 
-    Without a name it is the only team of the root that is kept there, else the default team.
+    Without a name, take the only team of `root` that is kept in that database, else the default team.
 
     Raises:
-        UsageError: The database has no such team, or the folder is another team's; or there are several, without a
-            default team, and none is named.
+        UsageError: The database has no such team, the folder is another team's, or several teams could be meant.
         StorageError: The database is out of reach, or the folder cannot be made.
     """
     directory = _kept_at(root, name, url)
@@ -58,7 +57,7 @@ def join(root: Path, name: str | None, url: str) -> TeamDirectory:
 
 
 def choose(root: Path, name: str | None, url: str | None) -> TeamDirectory:
-    """Return the team that gets a host on this machine. One in the database at `url` is only looked at, not joined.
+    """Return the team that gets a host on this machine; with `url`, one in the database there, which is not joined yet.
 
     Raises:
         UsageError: There is no such team, or the folder is another team's.
@@ -84,7 +83,7 @@ def _kept_at(root: Path, name: str | None, url: str) -> TeamDirectory:
 
 
 def default_name() -> str:
-    """Return the name of this machine as the name of a host."""
+    """Return this machine's host name, changed to a valid name of a host, if need be."""
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in socket.gethostname().partition(".")[0].lower())
     # The end of a long name is what differs between the pods of a deployment.
     name = kept.strip("-")[-_LONGEST_NAME:].lstrip("-")
@@ -92,21 +91,21 @@ def default_name() -> str:
 
 
 def default_slots() -> int:
-    """Return how many agents this machine runs at once."""
+    """Return how many agents a host on this machine runs at once by default."""
     return SLOTS_PER_CORE * process.cores()
 
 
 def command(team: Team, name: str, slots: int, labels: list[str], url: str | None = None) -> list[str]:
-    """Return the program and the arguments of the process that is a host of the team, which takes the caller's place.
+    """Join the team as a host, and return the command line of the host's process, for the caller to replace itself by.
 
-    All is checked before the team in the database at `url` is joined. A supervisor that a command started in the same
-    folder is ended, if it has no workers.
+    Everything is checked before the team in the database at `url` is joined. A supervisor that a command started in the
+    same folder is ended.
 
     Raises:
         UsageError: The team is kept in files, a name is not valid or taken, or the team's other hosts use the offline
             model.
         CredentialsError: There is no API key, and the team is not offline.
-        TryLaterError: A supervisor or a host runs in this folder.
+        TryLaterError: A host runs in this folder, or a supervisor that has workers or does not end.
     """
     directory, url = team.directory, url or team.directory.address
     if url is None:
@@ -150,10 +149,10 @@ def command(team: Team, name: str, slots: int, labels: list[str], url: str | Non
 
 
 def end_supervisor(team: TeamDirectory) -> None:
-    """Let a supervisor that a command started in this folder end.
+    """End the supervisor of a team on this machine that a command started, if there is one.
 
     Raises:
-        TryLaterError: It has workers, or does not end.
+        TryLaterError: The supervisor has workers, or does not end.
     """
     if not supervisor_client.is_alive(team):
         return
@@ -176,9 +175,13 @@ def end_supervisor(team: TeamDirectory) -> None:
 
 
 def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
-    """Wake the supervisor again and again until the worker runs its loop, has ended or is queued.
+    """Start the run that a spec asks for; return when its worker has started or ended, or the run is queued.
 
-    Once is not enough: a killed supervisor loses the request, and no file contains the API key.
+    The supervisor is asked again every second, because one that is killed loses the request: no file contains the API
+    key. On a team with hosts, the run goes into their queue.
+
+    Raises:
+        TryLaterError: The worker did not start in time.
     """
     if hosts.exist(team.directory):
         _start_on_host(team, agent, spec)
@@ -207,7 +210,11 @@ def start(team: Team, agent: AgentDirectory, spec: Spec) -> None:
 
 
 def _start_on_host(team: Team, agent: AgentDirectory, spec: Spec) -> None:
-    """Put a run into the queue and wait until its worker runs its loop or has ended, or no host takes it soon."""
+    """Put a run into the queue; wait until its worker has started or ended, or no host has taken it for a moment.
+
+    Raises:
+        TryLaterError: A host took the run, and its worker did not start in time.
+    """
     needs = hosts.needs_of(spec.flags.host, spec.flags.needs, spec.engine_name)
     wanted = WantedRun(agent=agent.name, run=spec.run, needs=needs, at=team.now())
     known = hosts.find_queued(team.directory, agent.name, spec.run)
@@ -243,7 +250,7 @@ def is_lost(team: Team, name: str) -> bool:
 
 
 def still_running(team: Team, names: list[str]) -> str:
-    """Return which agents did not end, and what to do: see the log here, or look after their hosts."""
+    """Return a sentence that says which agents are still running, where, and what to do."""
     still = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} still running"
     holders = (leases.holder(team.directory.agent(name).lease, Lease) for name in names)
     known = sorted({holder.host for holder in holders if holder is not None and holder.host})
@@ -268,7 +275,10 @@ def queued(team: Team, name: str, run: int) -> str:
 
 
 def how_to_move(team: Team, name: str) -> str:
-    """Return the command that lets an agent begin on another host, if its own is not up; else an empty text."""
+    """Return the command that resumes an agent on another host that could run it; empty if it is bound to no host.
+
+    Return an empty text, too, if there is no such other host.
+    """
     spec = team.agent(name).spec.load()
     if spec is None or not spec.flags.host:
         return ""
@@ -279,12 +289,12 @@ def how_to_move(team: Team, name: str) -> str:
 def require_no_wait(
     team: Team, name: str, flags: HireOptions, *, waits_for_it: str | None, engine: str | None, memory: int
 ) -> None:
-    """Refuse a start that would have to wait, for a host or because of a cap.
+    """Check that an agent could start at once, without waiting for a host or because of a cap.
 
-    The agent that `waits_for_it` is not at work meanwhile. Its engine takes `memory`.
+    The agent `waits_for_it`, if given, does not count as working meanwhile. `memory` is that of its engine, in bytes.
 
     Raises:
-        TryLaterError: It would.
+        TryLaterError: The agent would have to wait.
     """
     if not team.directory.exists():
         return
@@ -304,7 +314,7 @@ def require_no_wait(
 
 
 def provide(team: Team) -> None:
-    """Send the supervisor the environment of queued runs that was lost when an earlier supervisor was killed."""
+    """Send the supervisor the environment for queued runs whose environment an earlier, killed supervisor had."""
     for held in agents.held_starts(team.directory).held:
         if not held.provided and not held.for_host:
             supervisor_client.request_start(team.directory, held.name, held.run, team.worker_environment)

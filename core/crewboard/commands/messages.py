@@ -18,11 +18,11 @@ from crewboard.store import files as store_files
 
 
 def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> Message:
-    """Send text to an agent, the lead or the operator; to an agent, with images and documents.
+    """Send text to an agent, the lead or the operator, to an agent also with images and documents; return the message.
 
     Raises:
-        UsageError: There is no such recipient, the text is empty, or a file cannot be attached.
-        StorageError: It could not be stored.
+        UsageError: There is no such recipient, there is neither text nor a file, or a file cannot be attached.
+        StorageError: The message could not be stored.
     """
     if not text.strip() and attach:
         text = "See what is attached."
@@ -43,7 +43,7 @@ def send(team: Team, to: str, text: str, attach: Sequence[Path] = ()) -> Message
 
 
 def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -> list[tuple[str, str, bytes]]:
-    """Return name, type and content of the files to attach to a message for some agents.
+    """Return name, media type and content of the files `attach`, which must be fit for messages to all of `names`.
 
     Raises:
         UsageError: A file cannot be attached, or a recipient takes none.
@@ -61,10 +61,10 @@ def read_attachments(team: Team, names: Sequence[str], attach: Sequence[Path]) -
 
 
 def _read_attachment(path: Path) -> tuple[str, str, bytes]:
-    """Return name, type and content of a file to attach.
+    """Return name, media type and content of a file to attach.
 
     Raises:
-        UsageError: It cannot be read, or the API does not take it.
+        UsageError: The file cannot be read, or the API does not take it.
     """
     try:
         with path.open("rb") as file:
@@ -81,10 +81,12 @@ def _read_attachment(path: Path) -> tuple[str, str, bytes]:
 
 
 def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Message]:
-    """Send one copy to each other agent, or to those named in `to`. Remove each name from `to` once its copy is sent.
+    """Send a copy of a text to each other agent, or to those in `to`; return the messages.
+
+    Each name is removed from `to` once its copy is sent, so that a retry sends nothing twice.
 
     Raises:
-        UsageError: The text is empty, or there is no recipient.
+        UsageError: The text is empty, there is no recipient, or a name is none.
         StorageError: Some copies could not be sent; the message says which were.
     """
     if not text.strip():
@@ -110,7 +112,7 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
 
 
 def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
-    """Call `send` for each name in `left`, and remove the name after it, so that a retry sends nothing twice.
+    """Call `send` for each name in `left`; remove the name after each call, so that a retry sends nothing twice.
 
     Raises:
         StorageError: A call failed after others succeeded; the message says which did.
@@ -130,7 +132,10 @@ def send_to_each(left: list[str], send: Callable[[str], object]) -> None:
 
 
 def _not_accepted(error: Exception, count: int) -> str:
-    """Return which state of the machine prevents that messages are stored; an empty text if it is none."""
+    """Return the beginning of an error text for messages that a full disk, for example, keeps from being stored.
+
+    Return an empty text for an error of another kind. `count` is the number of messages.
+    """
     trouble = store_files.trouble(error)
     messages = counted(count, "message")
     return f"{trouble}: nothing was lost, {messages} not accepted; " if trouble else ""
@@ -145,7 +150,7 @@ def is_listening(team: Team, name: str) -> bool:
 
 
 def not_running(team: Team, sent: Iterable[Message]) -> list[str]:
-    """Return what there is to say of each recipient of a message that is not running."""
+    """Return a sentence for each recipient that is not running: why, and what happens to its message."""
     with team.directory.store.glance():
         asleep = [each.to for each in sent if not is_listening(team, each.to)]
         typed = CommandLine.of(team)
@@ -165,16 +170,18 @@ def not_running(team: Team, sent: Iterable[Message]) -> list[str]:
 
 
 def mark_read(team: Team, name: str, offset: int) -> None:
-    """Record how far the operator has read one of its mailboxes."""
+    """Record that the operator has read the mailbox `name` up to the offset `offset`, in bytes; never move back."""
     _change_operator(team, lambda state: state.read.update({name: max(offset, state.read.get(name, 0))}))
 
 
 def acknowledge(team: Team, name: str) -> None:
-    """Record that the operator has seen how the newest run, or the newest assignment, of an agent ended.
+    """Record that the operator has seen the end of an agent's newest run, and that its last assignment failed.
+
+    Of a running agent, only the failure is recorded.
 
     Raises:
         TryLaterError: The agent is running, and its last assignment did not fail.
-        UsageError: It never ran.
+        UsageError: There is no such agent, or it never ran.
     """
     agent = team.agent(name)
     run, status = _ended_run(team, name), agent.status.load()
@@ -196,7 +203,10 @@ def acknowledge(team: Team, name: str) -> None:
 
 
 def acknowledge_marks(team: Team, marks: Mapping[str, float], target: str = "") -> None:
-    """Record that the operator has seen the items of `Need.marks`, each up to its version. With `target`, audit it."""
+    """Record that the operator has seen what `marks` name, as in `Need.marks`, each up to the given version.
+
+    With `target`, an entry about it is added to the audit log.
+    """
     if not marks:
         return
     _change_operator(team, lambda state: _mark_seen(state, marks))
@@ -210,14 +220,14 @@ def acknowledge_results(team: Team, name: str) -> None:
 
 
 def acknowledge_answers(team: Team, name: str, end: int) -> None:
-    """Record that the operator has read the results of an agent in the operator's mailbox up to the offset `end`."""
+    """Record that the operator has read an agent's results in the mailbox `operator` up to the offset `end`."""
     acknowledge_marks(team, {result_mark(OPERATOR, name): float(end)})
 
 
 def acknowledge_all(team: Team, names: Iterable[str]) -> None:
-    """Record that the operator has seen the ends, results and failed tasks of these agents, removed ones included.
+    """Record that the operator has seen how these agents ended, their results, and all failed tasks of the team.
 
-    Ignore those that are running.
+    Agents that are running or never ran are left out; if no others are given, nothing is recorded.
     """
     runs = {name: _ended_run(team, name) for name in names}
     ended = {name: run for name, run in runs.items() if run}
@@ -251,7 +261,7 @@ def _mark_seen(state: OperatorState, marks: Mapping[str, float]) -> None:
 
 
 def _ended_run(team: Team, name: str) -> int | None:
-    """Return the newest run, 0 if there was none; None if it is still running."""
+    """Return the number of an agent's newest run, 0 if it never ran; None if the agent is running."""
     # Read before the lease is probed: a run that begins in between must not count as ended.
     agent = team.directory.agent(name)
     run = agents.last_run(agent)
@@ -259,9 +269,9 @@ def _ended_run(team: Team, name: str) -> int | None:
 
 
 def forget_agent(team: Team, name: str) -> None:
-    """Remove what was acknowledged and read of an agent that is being removed.
+    """Forget what the operator has acknowledged and read of an agent that is being removed.
 
-    The next agent of that name starts at run 1 again, and the next mailbox at its first byte.
+    Else it would count for the next agent of that name, whose mailbox begins at its first byte again.
     """
 
     def forget(state: OperatorState) -> None:
@@ -277,7 +287,7 @@ def forget_agent(team: Team, name: str) -> None:
 
 
 def _deliver(team: Team, config: Config, to: str, kind: str, text: str, **metadata: JsonValue) -> Message:
-    """Store mail for an agent. One of Claude Code gets a letter instead, which its mirror then shows."""
+    """Store a message for an agent, or send it to an agent of Claude Code as a letter; return the message."""
     if config.attached is not None:
         from crewboard.attach import delivery
 
@@ -286,7 +296,10 @@ def _deliver(team: Team, config: Config, to: str, kind: str, text: str, **metada
 
 
 def post(team: Team, to: str, kind: str, text: str, ident: str | None = None, **metadata: JsonValue) -> Message:
-    """Store a message of any type in the mailbox of `to`, which must be on the team, and return it."""
+    """Store a message of any type in the mailbox of `to`, which must be on the team, and return it.
+
+    `ident` becomes its id, by which its reader takes it in only once; without it, the id is new.
+    """
     message = mailbox.compose(team.by, to, kind, text, ident=ident, ts=team.now(), metadata=metadata)
     return mailbox.send(team.directory, message, durable=True)
 
@@ -302,13 +315,13 @@ def _change_operator(team: Team, edit: Callable[[OperatorState], object]) -> Non
 
 
 _MOST_WRITTEN = 20_000
-"""Characters of a text that a slash command stands for."""
+"""Most characters of the text of a slash command, with its arguments filled in."""
 
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])")
 
 
 def unknown_command(team: Team, text: str) -> str | None:
-    """Return the name that a text begins with like a slash command, if the project has none of that name; else None."""
+    """Return the name of the slash command that a text looks like, if the project has no such command; else None."""
     # Imported here, and below, because it loads all types of agents, which a message and the first picture do without.
     from crewboard import skill_files
 
@@ -317,7 +330,7 @@ def unknown_command(team: Team, text: str) -> str | None:
 
 
 def write_out(team: Team, text: str) -> str | None:
-    """Return the text for which a slash command stands, with its arguments; None if `text` is no such command.
+    """Return the text of the project's slash command that `text` calls, with its arguments; None if it calls none.
 
     Raises:
         UsageError: The file cannot be used, or the user has not accepted it as it is now; the message says why.

@@ -1,7 +1,7 @@
-"""Profiles: saved hires, to fill the hire form with and to give to `spawn`. They are files of the user, not of a team.
+"""Profiles: saved hires for the hire form and for `spawn --profile`. They are files of the user, not of a team.
 
-What is said with a hire comes before what its profile says. A profile never holds an API key, nor the permission to run
-without a sandbox, which is given anew with each hire.
+An option that is given with a hire overrides that of its profile. A profile never has an API key, nor the permission to
+run without a sandbox, which must be given again with each hire.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ from crewboard.store.layout import record_of
 
 
 class Profiles(Struct):
-    """The profiles by name, and the damaged files."""
+    """The profiles by name, and the names of files that cannot be read."""
 
     profiles: dict[str, Profile] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
 
 
 def folder(environment: Mapping[str, str]) -> Path:
-    """Return the directory of the profiles."""
+    """Return the folder of the user's profiles."""
     return env.config_home(environment) / "profiles"
 
 
@@ -45,7 +45,7 @@ def why_not(name: str, profile: Profile) -> str | None:
 
 
 def save(place: Path, name: str, profile: Profile) -> Path:
-    """Save a profile atomically and privately; replace one of the same name.
+    """Save a profile in the folder `place`, in place of one of the same name; return its file, which is private.
 
     Raises:
         UsageError: The name or the budget is invalid, or the text contains an API key.
@@ -66,7 +66,7 @@ def save(place: Path, name: str, profile: Profile) -> Path:
 
 
 def load(place: Path) -> Profiles:
-    """Load all profiles; report the files that cannot be read."""
+    """Return the profiles in the folder `place`, and the names of the files there that cannot be read."""
     saved = Profiles()
     for path in sorted(place.glob("*.json")):
         try:
@@ -80,10 +80,10 @@ def load(place: Path) -> Profiles:
 
 
 def find(place: Path, name: str) -> Profile:
-    """Return the profile called `name`.
+    """Return the profile called `name` in the folder `place`.
 
     Raises:
-        UsageError: There is none; the message lists the profiles.
+        UsageError: There is no such profile; the message lists those that there are.
         BadDataError: Its file is damaged.
     """
     saved = load(place)
@@ -96,11 +96,11 @@ def find(place: Path, name: str) -> Profile:
 
 
 def remove(place: Path, name: str) -> Path:
-    """Remove a profile, also a damaged one; return the path of its file.
+    """Remove a profile from the folder `place`, also a damaged one; return the path of its file.
 
     Raises:
         UsageError: There is no such profile.
-        StorageError: It could not be removed.
+        StorageError: The file could not be removed.
     """
     path = place / f"{name}.json"
     if not is_name(name) or not path.is_file():
@@ -111,7 +111,7 @@ def remove(place: Path, name: str) -> Path:
 
 
 def of_agent(spec: Spec) -> Profile:
-    """Return an agent's terms as a profile, without its task and without its permission to run unsandboxed."""
+    """Return a profile of how an agent was hired, without its task and the permission to run without a sandbox."""
     engine = engines.named(spec.engine) if spec.engine is not None else None
     # With an engine, the model is its name.
     model = spec.model or None if engine is None else None
@@ -120,7 +120,7 @@ def of_agent(spec: Spec) -> Profile:
 
 
 def of_hire(hire: Hire) -> Profile:
-    """Return a hire as a profile, without its name and its task."""
+    """Return a hire as a profile, without its name, its task and the permission to run without a sandbox."""
     return Profile(
         type=hire.type, role=hire.role, prompt=hire.prompt, model=hire.model, engine=hire.engine,
         flags=_kept(hire.flags),
@@ -132,7 +132,10 @@ def _kept(flags: HireOptions) -> HireOptions:
 
 
 def fill(hire: Hire, profile: Profile) -> Hire:
-    """Return a hire with what the profile says and the hire does not. A checkout is asked for or left to the team."""
+    """Return the hire with what it leaves open filled in from a profile.
+
+    A flag counts as said if it is in `hire.given`, or in the profile if it differs from the default there.
+    """
     given = hire.given or frozenset()
     said = {*given, "task", "unsafe_no_sandbox", *({"worktree"} if "base" in given else ())}
     flags = profile.flags.replace(**{name: getattr(hire.flags, name) for name in said})

@@ -1,7 +1,7 @@
 """Put files back that an agent changed: in the shared tree what its file tools wrote, in its own checkout anything.
 
-All is checked first: if one file cannot be put back, none is touched. A kill in the middle loses nothing, and the same
-command finishes the work.
+All files are checked first: if one cannot be put back, none is changed. After a kill in the middle, the same command
+finishes the work. To undo a merge into a branch of the user is another command, `changes.undo`.
 """
 
 import hashlib
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from crewboard.commands.context import Team
 
 LAST = "last"
-"""Stands for the last assignment that changed something."""
+"""The value of `assignment` that means the last one that changed something."""
 
 
 @dataclass(frozen=True)
 class PutBack:
-    """The outcome of an undo, made or previewed: files, of an assignment if it was one.
+    """The outcome of putting files of an agent back, done or previewed.
 
-    `snapshot` is the commit with the agent's whole checkout as it was before; None in the shared tree.
+    `assignment` is the one that was reversed; None if single files or a snapshot were put back. `snapshot` is the
+    commit with the agent's whole checkout as it was before; None in the shared tree.
     """
 
     agent: str
@@ -52,8 +53,8 @@ def undo_file_tools(
 ) -> PutBack:
     """Reverse what the file tools of an agent did in the shared tree in its last assignment, or in `assignment`.
 
-    The next call reverses the assignment before. With `path`, reverse what they did to that file alone. What commands
-    changed stays.
+    The next call reverses the assignment before. With `path`, reverse only the changes of that file. What commands
+    changed stays. With `dry_run`, only check that it would work.
 
     Raises:
         UsageError: There is no such agent, or nothing to reverse.
@@ -121,9 +122,9 @@ def undo_in_checkout(
 ) -> PutBack:
     """Put back what an agent changed in its own checkout: in its last assignment, or in `assignment`.
 
-    With `path`, put back that file alone, or one `hunk` of it, of all that the agent changed; with an assignment too,
-    of what it changed in that. With the `commit` of a snapshot, make the whole checkout as it was then. The checkout
-    is snapshotted before and after.
+    With `path`, put back only that file, or one `hunk` of it, numbered from 1: as it was before any change of the
+    agent, or with an `assignment`, before that. With the `commit` of a snapshot, make the whole checkout as it was
+    then. The checkout is snapshotted before and after. With `dry_run`, only check that it would work.
 
     Raises:
         UsageError: There is no such agent, file, hunk, assignment or snapshot, or nothing to put back.
@@ -171,7 +172,13 @@ def undo_in_checkout(
 def _without_assignment(
     team: "Team", repository: Repository, name: str, present: str, assignment: str, path: str | None, hunk: int | None
 ) -> tuple[str, str]:
-    """Return an assignment, and the tree of the checkout without what was changed in it."""
+    """Return the assignment to reverse, and the tree of the checkout without its changes.
+
+    `assignment` may be `LAST`. With `path` and `hunk`, only the changes there are left out.
+
+    Raises:
+        UsageError: There are no snapshots of the assignment, or no assignment has changes that are still there.
+    """
     tree = repository.tree(present)
     begins: dict[str, str] = {}
     ends: dict[str, str] = {}
@@ -198,7 +205,7 @@ def _without_assignment(
 
 
 def tell(team: "Team", done: PutBack) -> None:
-    """Tell an agent which of its files were put back, so that it does not believe in their old content. Audit it."""
+    """Tell an agent by mail which files were put back, so that it reads them again; add this to the audit log."""
     names = [f"{each.path} ({'removed' if each.removed else 'put back'})" for each in done.files]
     what = "what you changed in an assignment" if done.assignment else "changes of your files"
     text = f"I took back {what}. Read these files again before you use them:\n" + "\n".join(names)
@@ -209,7 +216,11 @@ def tell(team: "Team", done: PutBack) -> None:
 
 @dataclass
 class _Changed:
-    """The changes of one file by file tools in an assignment: all of it, and the contents that may be in it now."""
+    """The changes of one file by file tools in an assignment, oldest first.
+
+    `results` are the hashes of the contents that the file may have after them, None for no file. `problem` says why
+    they cannot be reversed, if so.
+    """
 
     path: str
     changes: list[FileKept] = field(default_factory=list)
@@ -218,7 +229,7 @@ class _Changed:
 
     @property
     def before(self) -> str | None:
-        """Return the hash of the content at first; None if there was no file."""
+        """Return the hash of the file's content before the first change; None if there was no file."""
         return self.changes[0].before
 
     @property
@@ -226,7 +237,7 @@ class _Changed:
         return max(each.folders for each in self.changes)
 
     def add(self, change: FileKept, *, made: bool) -> None:
-        """Add the next change. One that is not certainly `made` was interrupted, and may or may not have happened."""
+        """Add the next change. If not `made`, it was interrupted or failed, and may or may not have happened."""
         self.problem = self.problem or change.lost
         if self.changes and change.before not in self.results:
             self.problem = self.problem or "something else than the agent's file tools changed it meanwhile"
@@ -257,7 +268,11 @@ def _by_assignment(agent: AgentDirectory, done: set[str]) -> dict[str, dict[str,
 def _chosen(
     name: str, known: dict[str, dict[str, _Changed]], assignment: str | None, path: str | None
 ) -> tuple[str, list[_Changed]]:
-    """Return the assignment to reverse, and the files that it changed."""
+    """Return the assignment to reverse, the newest if none is given, and the changes of its files, or of `path` alone.
+
+    Raises:
+        UsageError: There is nothing to reverse.
+    """
     for ident, files in reversed(known.items()):
         changed = [each for each in files.values() if path in (None, each.path) and each.results != {each.before}]
         if changed and assignment in (None, ident):
@@ -268,7 +283,7 @@ def _chosen(
 
 
 def _changed_by(team: "Team", name: str, path: str, content: str | None) -> str:
-    """Say which other agent's file tools left this content in a file, if that is known."""
+    """Return a sentence that says which other agent left a file with this content (a hash), if that is known."""
     for other in team.config.names:
         agent = team.directory.agent(other)
         done = set((agent.undone.load_or_none() or Undone()).changes)

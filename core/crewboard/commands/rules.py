@@ -1,4 +1,4 @@
-"""Permission rules, which allow or deny calls of agents, or ask the operator first."""
+"""Add, remove and describe rules, which allow or deny calls of agents, or have the operator asked first."""
 
 import re
 import shlex
@@ -18,18 +18,18 @@ from crewboard.untrusted import as_run
 
 
 def scope_of(request: Request) -> str | None:
-    """Return the scope of a rule for this request; None if no rule is offered."""
+    """Return the scope of the rule that a permission request proposes; None if it proposes none."""
     scope = request.payload.get("scope")
     return scope if request.type == "permission" and isinstance(scope, str) else None
 
 
 RuleFor = Literal["agent", "type", "all"]
-"""For which agents a rule is that an approval adds: the one that asks, all of its type, or all agents."""
+"""The agents that a rule added with an approval is for: the one that asks, all of its type, or all agents."""
 
 FILE_TOOLS = (*WRITE_TOOLS, "files")
 
 RULE_TOOLS = ("bash", *FILE_TOOLS)
-"""The tools that a rule can be about, with those of MCP servers; `files` is every file tool that writes."""
+"""The tools that a rule can be about, apart from those of MCP servers; `files` is every file tool that writes."""
 
 _MCP_TOOLS = re.compile(rf"{MCP_PREFIX}[\w*?-]+", re.ASCII)
 """A tool of an MCP server, or a pattern of several."""
@@ -40,7 +40,7 @@ _MAX_PATTERN = 500
 
 
 def covers(request: Request, scope: str, rule_for: RuleFor = "agent", agent_type: str = "") -> str:
-    """Describe which further calls a rule of this scope allows."""
+    """Return in words which further calls a rule of this scope allows, for agents as `rule_for` says."""
     who = request.from_ if rule_for == "agent" else _describe_agents(agent_type if rule_for == "type" else None)
     tool, scope = str(request.payload.get("tool", "")), as_run(scope)
     if tool == "bash":
@@ -56,7 +56,7 @@ def _describe_agents(agent_type: str | None) -> str:
 
 
 def describe_rule(rule: Rule) -> str:
-    """Return a rule as a sentence."""
+    """Return in words which agents may do what by a rule, may not, or must ask for."""
     who = rule.agent or _describe_agents(rule.agent_type)
     pattern = as_run(rule.pattern or rule.scope or "")
     if rule.effect == "ask":
@@ -72,10 +72,10 @@ def describe_rule(rule: Rule) -> str:
 def approve_with_rule(
     team: Team, request_id: str, *, sha256: str | None = None, rule_for: RuleFor = "agent"
 ) -> tuple[Request, Rule]:
-    """Approve a permission request, and add the rule that it proposes.
+    """Approve a permission request, and add the rule that it proposes; return both. `sha256` is as in `approve`.
 
     Raises:
-        BadDataError: The answer changed nothing.
+        BadDataError: The answer changed nothing, or the request cannot be read. No rule was added.
         UsageError: The request proposes no rule, or an agent asks for one.
     """
     roster.require_own_agents(team.directory)
@@ -111,10 +111,12 @@ def approve_with_rule(
 def add_rule(
     team: Team, effect: RuleEffect, tool: str, pattern: str, *, agent: str | None = None, agent_type: str | None = None
 ) -> Rule:
-    """Add a rule for an agent, for a type of agents, or without both for all agents.
+    """Add a rule for an agent, for a type of agents, or without both for all agents; return it.
 
     Raises:
-        UsageError: The pattern can match nothing, there is no such agent or tool, or an agent adds the rule.
+        UsageError: The pattern is not valid for the tool, there is no such agent or tool, the rule would allow writes
+            of files that run on the user's machine, or an agent adds the rule.
+        BadDataError: The agents of the team belong to another program.
     """
     roster.require_own_agents(team.directory)
     _require_operator(team)
@@ -157,7 +159,7 @@ def add_rule(
 
 
 def _require_operator(team: Team) -> None:
-    """Refuse an agent: a rule is the operator's decision.
+    """Check that the operator gives the command, because only the operator decides on rules.
 
     Raises:
         UsageError: An agent gives the command.
@@ -177,7 +179,7 @@ def _note_rule(team: Team, rule: Rule) -> None:
 
 
 def revoke(team: Team, rule_id: str) -> None:
-    """Remove a rule.
+    """Remove the rule with this id.
 
     Raises:
         UsageError: There is no such rule, or an agent gives the command.

@@ -1,4 +1,4 @@
-"""The settings of a team: which there are, how their values are read, and changing one, its budget or its approver."""
+"""The settings of a team: list them, read their values, and change one, the team's budget or the approver of plans."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -35,11 +35,12 @@ def set_approver(team: Team, who: str) -> None:
 
 
 def set_budget(team: Team, amount: str | None) -> None:
-    """Set the budget of the whole team, in a form that `parse_budget` reads; None removes it.
+    """Set the budget of the whole team, in a form that `parse_budget` reads, such as `$5` or `200k`; None removes it.
 
     Raises:
-        UsageError: The amount has another form, or is money, and a model of the team's setting or of an agent
-            that runs has no price.
+        UsageError: The amount has another form; or it is the first budget in money, and a model of the team's setting
+            or of a running agent has no price.
+        BadDataError: The agents of the team belong to another program.
     """
     roster.require_own_agents(team.directory)
     if amount is not None:
@@ -119,7 +120,7 @@ def _engine(text: str) -> str:
 
 
 def use_server(team: Team, server: LocalServer) -> None:
-    """Let new agents of a team use a server of this machine, and the model of it that is proposed.
+    """Set the server and the model of a team for new agents: a server of this machine, and the best model on it.
 
     Raises:
         UsageError: The agents of the team run on hosts.
@@ -159,23 +160,24 @@ SETTINGS: dict[str, Callable[[str], object]] = {
     "server": _server,
     "engine": _engine,
 }
-"""The settings of a team, by their field in `config.json`, and how their values are read."""
+"""The settings of a team, by their field in `config.json`, each with the function that reads its value from text."""
 
 
 def read_value(name: str, text: str) -> object:
-    """Return the value of a setting that is given as text. `NONE` removes the setting, which leaves its default.
+    """Return the value of the setting `name` that a text means; for `NONE`, its default.
 
     Raises:
-        UsageError: It has another form.
+        UsageError: The text is no value of the setting.
     """
     return getattr(Config(name=name), name) if text == NONE else SETTINGS[name](text)
 
 
 def change_setting(team: Team, name: str, value: str) -> None:
-    """Set a setting of the team, or remove it with `NONE`. Queued agents that may start now are started.
+    """Set a setting of the team from a text, or remove it with `NONE`. Queued agents that may start now are started.
 
     Raises:
-        UsageError: There is no such setting, or the value has another form.
+        UsageError: There is no such setting, the text is no value of it, or a server is set on a team with hosts.
+        BadDataError: The agents of the team belong to another program.
     """
     roster.require_own_agents(team.directory)
     if name not in SETTINGS:

@@ -1,4 +1,4 @@
-"""Stop, remove and delete: end agents and teams. A damaged spec is rebuilt, so that any agent can be ended."""
+"""Stop and remove agents, and delete teams. A damaged spec is rebuilt, so that any agent can be ended."""
 
 import contextlib
 import time
@@ -20,19 +20,24 @@ from crewboard.store import agents, journal, leases, mailbox, operators, roster,
 from crewboard.store import hosts as store_hosts
 
 DELETE_TIMEOUT = 10.0
-"""Seconds that all workers together have to exit when their team is deleted."""
+"""Seconds that the workers of a team have to exit when it is deleted, before they are killed."""
 
 KILL_TIMEOUT = 10.0
-"""Seconds in which a supervisor kills workers. Those of hosts may take longer, see `commands.hosts.LOST_TIMEOUT`."""
+"""Seconds to wait until a supervisor has killed workers. With hosts it is `commands.hosts.LOST_TIMEOUT`."""
 
 
 def ask_to_stop(team: Team, name: str, reason: str = "") -> Request | None:
-    """Ask an agent to shut down and return the request, which will hold its answer; None if it is not running."""
+    """Ask an agent to shut down; return the request, which gets the answer, or None if the agent is not running.
+
+    Raises:
+        UsageError: There is no such agent.
+        BadDataError: The agents of the team belong to another program.
+    """
     return _ask(team, team.own_agent(name).name, reason)
 
 
 def _ask(team: Team, name: str, reason: str) -> Request | None:
-    """Ask the agent called `name`, on the roster or not."""
+    """Do what `ask_to_stop` does, also for an agent that is not on the roster."""
     if not leases.is_held(team.directory.agent(name).lease):
         return None
     ident = f"shutdown-{mailbox.new_id()[:12]}"
@@ -46,12 +51,13 @@ Ending = Literal["ended", "unqueued", "gone"]
 
 
 def stop(team: Team, name: str, reason: str = "") -> Ending:
-    """Ask an agent to shut down and wait until it has ended; return what that did.
+    """Ask an agent to shut down, and wait until it has ended; return what this did.
 
-    If it had ended before, acknowledge how.
+    A queued agent is taken out of the queue. If the agent was not running, its end is acknowledged.
 
     Raises:
-        TryLaterError: It refused or did not answer in time, and continues.
+        UsageError: There is no such agent.
+        TryLaterError: The agent refused or did not answer in time, and continues.
     """
     if (attached := team.config.attached) is not None:
         why = f" ({reason})" if reason else ""
@@ -84,12 +90,13 @@ def stop(team: Team, name: str, reason: str = "") -> Ending:
 
 
 def stop_now(team: Team, name: str) -> Ending:
-    """Kill an agent and everything that it started, and wait until it has ended; return what that did.
+    """Kill an agent and everything that it started, and wait until it has ended; return what this did.
 
-    If it had ended before, acknowledge how.
+    A queued agent is taken out of the queue. If the agent was not running, its end is acknowledged.
 
     Raises:
-        TryLaterError: It did not end in time.
+        UsageError: There is no such agent.
+        TryLaterError: The agent did not end in time.
     """
     if (attached := team.config.attached) is not None:
         _end_attached(team, attached, name, 0)
@@ -105,7 +112,7 @@ def stop_now(team: Team, name: str) -> Ending:
 
 
 def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -> None:
-    """End an agent of another program, if it has a process of its own that does not end within `grace` seconds."""
+    """End an agent of another program by SIGTERM, unless it ends by itself within `grace` seconds."""
     from crewboard.attach import delivery
 
     delivery.end(attached, name, grace)
@@ -135,11 +142,12 @@ def _stop_ended(team: Team, name: str) -> Ending:
 def remove(team: Team, name: str) -> Path:
     """Remove a stopped agent from the roster; return the folder that its files were moved to.
 
-    Its worktree is removed, too, and what the store has of the images and documents of its conversation.
+    Its worktree is removed, too, and the copies in the store of images and documents of its conversation.
 
     Raises:
-        UsageError: It has unmerged work.
-        TryLaterError: It is running.
+        UsageError: There is no such agent, or it has unmerged work.
+        TryLaterError: The agent is running.
+        StorageError: The agent was removed from the roster, but its files could not be moved.
     """
     # Imported here, and below, because it loads sandbox and git, for which the first picture need not wait.
     from crewboard.commands import changes
@@ -175,9 +183,10 @@ def remove(team: Team, name: str) -> Path:
 
 
 def delete(team: Team, *, now: bool = False, purge: bool = False, discard: bool = False) -> None:
-    """End every worker of a team: ask all at the same time, then kill those that still run after `DELETE_TIMEOUT`.
+    """End all workers of a team: ask all at the same time, then kill those that still run after `DELETE_TIMEOUT`.
 
-    The files stay unless `purge`. Earlier deaths and failed starts no longer need the operator.
+    With `now`, kill them at once. The team's files stay unless `purge`; `discard` allows to lose unmerged work with
+    them. How agents ended is acknowledged.
 
     Raises:
         UsageError: With `purge` and without `discard`, an agent has unmerged work.
@@ -224,11 +233,11 @@ def unmerged_work(team: Team) -> list[str]:
 
 
 def require_purgeable(team: Team, *, discard: bool = False) -> None:
-    """Refuse to remove unmerged work, unless it is to be discarded, or what hosts still use.
+    """Check that the files of a team can be removed.
 
     Raises:
-        UsageError: An agent has unmerged work.
-        TryLaterError: A host is up.
+        UsageError: An agent has unmerged work, and `discard` is False.
+        TryLaterError: A host of the team is up.
     """
     from crewboard.commands import changes
 
@@ -278,7 +287,7 @@ def _wait_for_kill(team: Team, names: list[str]) -> bool:
 
 
 def _cancel_starts(team: Team, names: list[str]) -> None:
-    """Cancel starts that never began."""
+    """Cancel the runs of these agents that were asked for and have not begun, also in the queue of hosts."""
     for name in names:
         agent = team.directory.agent(name)
         spec = agent.spec.load_or_none()
@@ -288,7 +297,7 @@ def _cancel_starts(team: Team, names: list[str]) -> None:
 
 
 def _acknowledge_ends(team: Team, names: list[str]) -> None:
-    """Record that the operator, which ends these agents, needs no notice of how they had ended before."""
+    """Acknowledge how these agents have ended, if the operator gives the command. Damaged records are ignored."""
     if team.by != OPERATOR:
         return
     # A damaged operator.json must not prevent that a team is ended.
@@ -297,7 +306,7 @@ def _acknowledge_ends(team: Team, names: list[str]) -> None:
 
 
 def all_agents(team: Team) -> list[str]:
-    """Return the names of all agents on the roster or with files: a damaged roster must not prevent ending them."""
+    """Return the names of all agents that are on the roster or have files, even if the roster is damaged."""
     try:
         names = [member.name for member in team.config.members]
     except BadDataError:
@@ -307,7 +316,7 @@ def all_agents(team: Team) -> list[str]:
 
 
 def want_killed(team: Team, name: str) -> None:
-    """Set the desired state of an agent to `killed`.
+    """Set the desired state in an agent's spec to `killed`.
 
     A spec that is damaged or missing is rebuilt from the roster and the journal, so that the agent can be resumed
     later. The damaged file is copied aside.
@@ -321,7 +330,7 @@ def want_killed(team: Team, name: str) -> None:
 
 
 def _rebuild_spec(team: Team, name: str) -> Spec:
-    """Return a spec built from the agent's journal and the roster."""
+    """Return a spec for an agent from its journal and the roster; options that neither has are the most restrictive."""
     agent = team.directory.agent(name)
     member = None
     with contextlib.suppress(BadDataError):

@@ -1,4 +1,4 @@
-"""Changes to the task board by the operator or the lead, and the check of an agent's work."""
+"""Change the task board for the operator or a lead, and run the check of an agent's work."""
 
 import os
 from collections.abc import Callable
@@ -20,12 +20,12 @@ _MOST_OF_TAIL = 4096
 
 
 def add_task(team: Team, subject: str, **draft: Unpack[TaskDraft]) -> Task:
-    """Add a task to the board and notify its owner, if it has one. Creates the team if it does not exist yet.
+    """Add a task to the board and notify its owner, if it has one; return it. Creates the team if there is none yet.
 
     Raises:
         UsageError: The subject or the check is empty; the priority is out of range; the owner, the reviewer, the type
-            or a blocking task does not exist; the owner is of another type, or the reviewer; or a lead asks for no
-            check.
+            or a blocking task does not exist; the owner is of another type, or is the reviewer; or a lead wants the
+            task to need no check.
     """
     roster.require_own_agents(team.directory)
     owner, required_type = draft.get("owner"), draft.get("required_type")
@@ -50,15 +50,16 @@ def add_task(team: Team, subject: str, **draft: Unpack[TaskDraft]) -> Task:
 
 
 def update_task(team: Team, task_id: int, **edit: Unpack[TaskEdit]) -> Task:
-    """Change the given fields of a task.
+    """Change the given fields of a task; return it.
 
-    A new owner is notified, or the same one if a closed task is given to it again. An edit notifies no agent. A review
-    of a task that is closed, or given to another owner, is cancelled.
+    An owner that is given is notified if it is new, or if the task was closed before. Other changes notify no agent. An
+    open review is cancelled if the task is closed or gets another owner.
 
     Raises:
-        UsageError: The task, the owner or the reviewer does not exist, the owner is of another type, or the reviewer,
-            `by` may not change the task, the subject or the check is empty, the priority is out of range, the task
-            cannot be blocked by these tasks, or its review is open and would get another reviewer.
+        UsageError: The task, the owner or the reviewer does not exist; the owner is of another type, or is the
+            reviewer; the agent that gives the command may not change the task; the subject or the check is empty; the
+            priority is out of range; the task cannot be blocked by these tasks; or its open review would get another
+            reviewer.
     """
     roster.require_own_agents(team.directory)
     owner, review = edit.get("owner"), edit.get("review")
@@ -88,7 +89,7 @@ def update_task(team: Team, task_id: int, **edit: Unpack[TaskEdit]) -> Task:
 
 
 def _reviewer(team: Team, name: str | None) -> str | None:
-    """Return a reviewer that is given: the operator, `store.tasks.NO_REVIEW`, or an agent.
+    """Return `name` if it can be a reviewer: None, the operator, `store.tasks.NO_REVIEW`, or an agent of the team.
 
     Raises:
         UsageError: There is no such agent.
@@ -97,7 +98,7 @@ def _reviewer(team: Team, name: str | None) -> str | None:
 
 
 def reopen_task(team: Team, task_id: int) -> Task:
-    """Reopen a closed task for any agent: it is pending and has no owner. The audit log says how it had ended.
+    """Make a closed task pending again, without an owner, and return it. The audit log says what it was before.
 
     Raises:
         UsageError: There is no such task, or it is not closed.
@@ -110,12 +111,12 @@ def reopen_task(team: Team, task_id: int) -> Task:
 
 
 def describe_priority(priority: int) -> str:
-    """Return `priority +2`, or `normal priority`."""
+    """Return a priority in words, such as `priority +2`, or `normal priority` for 0."""
     return f"priority {priority:+d}" if priority else "normal priority"
 
 
 def blocking_reasons(team: Team, task: Task) -> list[str]:
-    """Return the reasons why an open task will not start by itself, each with the command that helps."""
+    """Return the reasons why an open task will not go on by itself, each with the command that helps, if any does."""
     if task.status in store_tasks.CLOSED:
         return []
     board = {each.id: each for each in store_tasks.load_all(team.directory)}
@@ -141,7 +142,11 @@ def blocking_reasons(team: Team, task: Task) -> list[str]:
 
 
 def owner_problem(team: Team, task: Task, name: str) -> str | None:
-    """Return `dead`, `not running` or `gone` for an owner without a process, `rests` if it left the task; else None."""
+    """Return why the owner `name` of a task does not work on it; None if it is running and has not left it.
+
+    The reasons are `dead`, `not running`, `gone` if it is not on the team any more, and `rests` if it is running and
+    ended its assignment without an outcome of the task.
+    """
     agent, config = team.directory.agent(name), team.config
     if agents.is_running(agent, attached=config.attached is not None):
         status = agent.status.load_or_none()
@@ -155,16 +160,16 @@ def owner_problem(team: Team, task: Task, name: str) -> str | None:
 
 
 def passed_over(team: Team, task: Task) -> str | None:
-    """Return the check that a completed task never passed; None if it has none or passed it."""
+    """Return the command of the check that a completed task has not passed; None for all other tasks."""
     check = store_tasks.check_of(team.directory, task) if task.status == "completed" else None
     passed = check is not None and task.checked is not None and task.checked.passed
     return check.command if check is not None and not passed else None
 
 
 def last_checked(team: Team, name: str) -> Checked | None:
-    """Return the last check of an agent that ended, for a task or not; None if it was never checked.
+    """Return an agent's last check that has ended, for a task or not; None if there is none.
 
-    A check that failed does not count any more once it is set neither for a task nor for the team.
+    A failed one does not count any more once its command is the check of no task and not of the team.
     """
     last = team.directory.agent(name).checked.load_or_none()
     if last is not None and last.passed:
@@ -178,13 +183,13 @@ def last_checked(team: Team, name: str) -> Checked | None:
 
 
 def has_check(team: Team, name: str) -> bool:
-    """Return True if `check_agent` has a check to run."""
+    """Return True if the agent's task in progress, or else the team, has a check, which `check_agent` would run."""
     task = store_tasks.in_progress(team.directory, name)
     return store_tasks.check_of(team.directory, task) is not None
 
 
 def is_checking(team: Team, name: str) -> bool:
-    """Return True if a check of an agent runs."""
+    """Return True if a check of an agent is running now."""
     return leases.is_held(team.directory.agent(name).checking)
 
 
@@ -202,10 +207,11 @@ def last_lines(team: Team, checked: Checked) -> str:
 def check_agent(team: Team, name: str, show: Callable[[str], None]) -> tuple[Checked, Task | None]:
     """Run the check of the task that an agent has in progress, else the team's, in the agent's sandbox.
 
-    `show` gets the output. This process keeps the restrictions of one that starts untrusted commands.
+    `show` gets the output while it runs. Return the outcome, and the task if there is one. This process stays
+    restricted afterwards (`sandbox.harden`).
 
     Raises:
-        UsageError: There is no such agent, no check, or the agent's type runs no commands.
+        UsageError: There is no such agent, no check, the agent is on a host, or its type runs no commands.
         NoSandboxError: No sandbox works here.
         StorageError: The output cannot be kept.
     """
@@ -254,5 +260,5 @@ def _tell_owner(team: Team, task: Task, owner: str) -> None:
 
 
 def assign_without_mail(team: Team, task_id: int, owner: str) -> None:
-    """Assign a task to an agent whose prompt mentions it already, so that no mail is needed."""
+    """Assign a task to an agent without notifying it, because its prompt mentions the task."""
     store_tasks.update(team.directory, task_id, team.by, team.now(), owner=owner)

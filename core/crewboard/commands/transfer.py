@@ -1,4 +1,4 @@
-"""Copying a team out of its store into plain files, and from such files into a team, byte by byte."""
+"""Export a team from its store into plain files, and import such files into a team; the contents stay as they are."""
 
 import contextlib
 import hashlib
@@ -22,17 +22,18 @@ from crewboard.store.json_records import RecordKey
 from crewboard.store.layout import TeamDirectory, record_of
 
 _FOLDERS = ("inbox", "results", "tasks", "requests", "agents", "removed", "workspaces", "bundles")
-"""Folders with records and logs. What is in others belongs to the machine: locks, worktrees, open dashboards."""
+"""Folders of a team with records and logs. Others belong to one machine: locks, worktrees, open dashboards."""
 
 _KINDS = (".json", ".jsonl", ".md", ".txt", ".diff", ".part")
-"""Ends of the names of records and logs. A lease or a log of a process has none of them."""
+"""Endings of the names of records and logs. Leases and logs of processes have other names."""
 
 
 def export(team: Team, folder: Path) -> int:
-    """Write all that is stored of a team into a new folder, as files. Return how many.
+    """Write all that is stored of a team as files into a folder, which must be new or empty; return how many files.
 
     Raises:
-        UsageError: There is no team, or something in the folder.
+        UsageError: There is no team, or the folder is not empty.
+        BadDataError: A log of the team has a line that is too long.
         StorageError: The store or the folder failed.
     """
     _require_team(team)
@@ -56,7 +57,7 @@ def _require_team(team: Team) -> None:
 
 
 def _change(place: RecordKey[Config], **changes: object) -> None:
-    """Change the settings of a team that was copied; its bytes stay as they are if they say so already."""
+    """Set fields of a copied team's `config.json`; do not write the file if they have these values already."""
     config = place.load_or_none()
     if config is not None and any(getattr(config, name) != value for name, value in changes.items()):
         place.save(config.replace(**changes))
@@ -64,13 +65,14 @@ def _change(place: RecordKey[Config], **changes: object) -> None:
 
 @contextlib.contextmanager
 def taken_in(team: Team, folder: Path) -> Iterator[TeamDirectory]:
-    """Copy a folder that `export` wrote to where only the user writes, for `import_` into a team without agents.
+    """Copy a folder that `export` wrote to a private temporary one, and yield it, for `import_` into `team`.
 
-    Agents may change `folder` while the user looks at what it contains.
+    So what is imported is what the user has looked at, even if an agent changes `folder` meanwhile.
 
     Raises:
-        UsageError: The folder holds no exported team, the team does not exist, or it has agents.
-        BadDataError: Something in the folder is damaged, or no folder and no regular file, such as a link.
+        UsageError: The folder contains no exported team, or `team` does not exist or has agents.
+        UntrustedError: `team` is foreign.
+        BadDataError: Something in the folder is damaged, or neither a folder nor a regular file, such as a link.
         StorageError: It cannot be copied.
     """
     if not (folder / "config.json").is_file():
@@ -94,7 +96,7 @@ def taken_in(team: Team, folder: Path) -> Iterator[TeamDirectory]:
 
 
 def sha256(exported: TeamDirectory) -> str:
-    """Return the SHA-256 of all that an exported team contains: of the names and the contents of its files."""
+    """Return the SHA-256 of an exported team: of the names and contents of all of its files, as hexadecimal digits."""
     whole = hashlib.sha256()
     for path in sorted(exported.path.rglob("*")):
         if path.is_file():
@@ -106,10 +108,13 @@ def sha256(exported: TeamDirectory) -> str:
 
 
 def import_(team: Team, exported: TeamDirectory) -> int:
-    """Replace all that is stored of a team without agents by an exported team (`taken_in`). Return how many files.
+    """Replace all that is stored of a team without agents by an exported one, from `taken_in`; return how many files.
+
+    Runs whose end was not exported are recorded as ended, and their tasks and requests are released and cancelled.
 
     Raises:
         UsageError: The team does not exist, or it has agents.
+        UntrustedError: The team is foreign.
         TryLaterError: A host of the team is up, or its supervisor does not end.
         StorageError: The store or the folder failed; if the team is in a database, it is unchanged.
     """
@@ -136,7 +141,7 @@ def import_(team: Team, exported: TeamDirectory) -> int:
 
 
 def _require_room(team: Team) -> None:
-    """Refuse to import into a team that is not there, is foreign, or has agents."""
+    """Check that a team can be imported into: it exists, is not foreign, and has no agents."""
     _require_team(team)
     team.directory.require_adopted()
     if team.config.members or team.directory.agent_names() or team.directory.removed.names():
@@ -146,7 +151,11 @@ def _require_room(team: Team) -> None:
 
 
 def _require_plain(folder: Path) -> None:
-    """Refuse what `export` does not write: a link could bring any file of this machine into the team."""
+    """Check that a folder contains only folders and regular files: a link could bring in any file of this machine.
+
+    Raises:
+        BadDataError: It contains something else.
+    """
     for above, folders, names, opened in os.fwalk(folder, follow_symlinks=False):
         if Path(above) == folder:
             folders[:] = [name for name in folders if name in _FOLDERS]
@@ -170,7 +179,11 @@ def _replace(source: Store, team: TeamDirectory) -> int:
 
 
 def _copy(source: Store, target: Store) -> int:
-    """Copy each record and log to a place that has none of that name."""
+    """Copy all records and logs to a store that has none of these names; return how many.
+
+    Raises:
+        BadDataError: A log has a line that is too long.
+    """
     count = 0
     for name, is_folder in _names(source):
         if is_folder:
@@ -217,7 +230,7 @@ def _has_records(name: str) -> bool:
 
 
 def _copy_files(source: Path, target: Path) -> int:
-    """Copy what agents' tools kept, and the copies of results that are only on this machine."""
+    """Copy the contents of files that agents changed (`agents/NAME/kept`), which are in no store; return how many."""
     count = 0
     # They are no records, but belong to the history of an agent.
     for file in sorted((source / "agents").glob("*/kept/*")):

@@ -1,4 +1,4 @@
-"""The workspace of a team with hosts: push what agents begin with, and fetch what they did."""
+"""The workspace of a team with hosts: push the files that agents begin with, and fetch their work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from crewboard.worktrees.repository import NoRepositoryError
 
 @dataclass(frozen=True)
 class Fetched:
-    """The work of an agent that was brought home: the snapshot `commit`, taken `at`, and what it lacks.
+    """The work of an agent that was fetched: its snapshot `commit`, taken `at`.
 
-    `branch` was moved to it; else `note` says why not. It says, too, if the repository is that of another project. It
-    is `new` if it was not here before.
+    `missing` describes what the snapshot could not take in. `branch` was moved to the commit, unless `note` says why
+    not; `note` also says if the repository is that of another project. `new` is True if the commit was not here before.
     """
 
     agent: str
@@ -34,12 +34,12 @@ class Fetched:
 def push(team: Team, url: str | None = None, *, force: bool = False) -> Workspace:
     """Put HEAD and the uncommitted files into the store of a team with hosts: new agents begin with them.
 
-    With `url`, hosts fetch what is committed from that remote. Only with `force`, the history may be another one than
-    that of what was pushed before.
+    With `url`, hosts fetch the commits from that remote. Without `force`, a repository that has no history in common
+    with the last push is refused.
 
     Raises:
-        UsageError: The team is kept in files, the root is in no repository, the workspace is too large, or its history
-            is another one.
+        UsageError: The team is kept in files, the root is in no repository, the workspace is too large, or it has no
+            history in common with the last push.
         TryLaterError: Another process pushes.
         StorageError: The store failed.
     """
@@ -53,12 +53,12 @@ def push(team: Team, url: str | None = None, *, force: bool = False) -> Workspac
 
 
 def pushed(team: Team) -> Workspace | None:
-    """Return what was pushed last, None if nothing was."""
+    """Return the workspace that was pushed last; None if none was."""
     return team.directory.workspace.load()
 
 
 def describe_unpushed(team: Team, pushed: Workspace) -> str:
-    """Return in words which commits of the user's repository agents on hosts do not begin with; empty if none."""
+    """Return in words how many commits of this repository are newer than the last push; empty if none are."""
     count = workspaces.unpushed(team.directory, pushed)
     if not count:
         return ""
@@ -72,7 +72,7 @@ def fetch(team: Team, name: str) -> Fetched | None:
     Raises:
         UsageError: There is no such agent, or it works on no host.
         NoRepositoryError: The root is in no repository.
-        BadDataError: Its objects were refused.
+        BadDataError: git refused the objects.
         StorageError: The store failed.
     """
     worktree = require_worktree(team, name)
@@ -90,17 +90,17 @@ def fetch(team: Team, name: str) -> Fetched | None:
 
 
 def fetch_all(team: Team) -> list[Fetched]:
-    """Bring the newest work of every agent on a host; those that have none are left out.
+    """Fetch the newest work of every agent on a host; agents that have none are left out.
 
     Raises:
-        CrewboardError: As of `fetch`.
+        CrewboardError: The errors of `fetch`.
     """
     names = [name for name in team.config.names if (found := worktree_of(team, name)) is not None and found.carried]
     return [each for name in names if (each := fetch(team, name)) is not None]
 
 
 def left_branches(team: Team, names: Sequence[str]) -> list[str]:
-    """Say which branches that `fetch` made are left of agents whose work is gone, why, and how to remove them."""
+    """Return a sentence for each branch made by `fetch` that is left of these agents: why, and how to remove it."""
     try:
         repository = workspaces.open_home(team.directory)
     except NoRepositoryError:
@@ -114,10 +114,13 @@ def left_branches(team: Team, names: Sequence[str]) -> list[str]:
 
 
 def worktree_on_hosts(team: Team, name: str, flags: HireOptions) -> tuple[Worktree | None, str]:
-    """Return the worktree that a host makes for a new agent, none if no workspace was pushed, and a note about that.
+    """Return the worktree that a host will make for a new agent, and a note for its hirer.
+
+    The worktree is None if no workspace was pushed.
 
     Raises:
-        UsageError: It is asked for in a way that hosts do not know, or nothing was pushed.
+        UsageError: The hire asks for a worktree, and none was pushed; for a commit, which hosts cannot do; or for the
+            work of an agent that does not exist.
     """
     source = flags.start_from
     if source is not None and (source == name or team.config.member(source) is None):
