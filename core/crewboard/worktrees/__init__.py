@@ -1,5 +1,5 @@
-"""Worktrees: the checkouts of single agents, what they changed, and how that comes into the user's repository.
+"""Worktrees: make checkouts for single agents, take snapshots of them, and merge their work into the user's branches.
 
-An agent with a worktree has a repository of its own that borrows the objects of the user's one. Nothing that an agent
-wrote is used by a git that runs outside its sandbox, except for objects that were checked.
+An agent with a worktree has a repository of its own that borrows the objects of the user's repository. A git outside
+the agent's sandbox uses nothing that the agent wrote, except for objects that were checked.
 """

@@ -1,8 +1,8 @@
-"""Git bundles in the store of a team: how commits travel between hosts and users that share nothing else.
+"""Git bundles in the store of a team, by which commits get from users to hosts and back.
 
-A bundle is a few records of at most 4 MiB. The record that names it is written after all of them, so that a writer that
-is killed leaves nothing half: only parts that no record names, which its next write removes. A bundle that is read is
-foreign data: its objects are checked as those of a stranger, and the refs in it are ignored.
+A bundle is stored in parts, records of at most 4 MiB. The record that lists the bundle is written after all parts, so
+that a writer that is killed leaves only parts that nothing lists, which `sweep` removes later. A bundle that is read is
+not trusted: git checks its objects strictly, and the refs in it are ignored.
 """
 
 import contextlib
@@ -20,26 +20,29 @@ from crewboard.store.layout import TeamDirectory
 from crewboard.worktrees.repository import PACK_HEADER, TIMEOUT, GitFailedError, Repository
 
 PART = 4 << 20
-"""Bytes of a bundle in one record."""
+"""Most bytes of a part of a bundle."""
 
 LIMIT = 256 << 20
-"""Bytes of a bundle at most."""
+"""Most bytes of a bundle."""
 
 MOST_BUNDLES = 8
-"""Bundles that build on each other, after which one replaces them."""
+"""Most bundles that build on each other; then one with everything replaces them."""
 
 _ATTEMPTS = 5
-"""Readings of a list of bundles that its writer replaces meanwhile."""
+"""Attempts to read bundles that their writer replaces meanwhile."""
 
 _LONGEST_LINE = 4096
 
 
 class _GoneError(Exception):
-    """A part is gone: its bundle was replaced after its name was read."""
+    """A part of a bundle is gone, because the bundle was replaced after it was listed."""
 
 
 def is_complete(repository: Repository, commit: str, known: Iterable[str]) -> bool:
-    """Return True if a repository has a commit with its whole history and files. It has all of the `known` ones."""
+    """Return True if a repository has a commit with its whole history and files.
+
+    Commits in `known` are taken to be complete, and are not looked at again.
+    """
     if not repository.has(commit):
         return False
     without = [f"^{each}" for each in known]
@@ -50,7 +53,7 @@ def is_complete(repository: Repository, commit: str, known: Iterable[str]) -> bo
 
 
 def present(repository: Repository, commits: Iterable[str]) -> set[str]:
-    """Return those of some commits that a repository has, perhaps without their histories."""
+    """Return those of `commits` that a repository has, perhaps without their histories."""
     asked = list(commits)
     if not asked:
         return set()
@@ -63,11 +66,12 @@ def write(
 ) -> Bundle | None:
     """Put a bundle with the commits of `refs` into the store, except for what the commits `known` have.
 
-    Return None if they have all of it. No record names the bundle yet. `owner` is whose parts `sweep` removes.
+    Return the bundle, for the caller to write into the record that lists it; None if the commits `known` have it all.
+    `owner` begins the names of the parts, see `sweep`.
 
     Raises:
-        UsageError: It is too large.
-        StorageError: It could not be written. Nothing names its parts.
+        UsageError: The bundle is too large.
+        StorageError: A part could not be written.
         GitFailedError: git failed, for example because objects are missing.
     """
     commits = repository.git("rev-parse", *refs).split()
@@ -92,10 +96,10 @@ def write(
 
 
 def sweep(team: TeamDirectory, owner: str, kept: Iterable[Bundle]) -> None:
-    """Remove the parts of an owner's bundles that no record names any more. Only its single writer may do that.
+    """Remove the parts of all bundles of an owner except for the bundles `kept`. Only the owner's single writer may.
 
     Raises:
-        StorageError: One could not be removed.
+        StorageError: A part could not be removed.
     """
     known = {each.id for each in kept}
     for name in team.bundles.names():
@@ -110,11 +114,14 @@ def bring(
     listed: Callable[[], Sequence[Bundle]],
     has: Callable[[str], bool],
 ) -> None:
-    """Take in each bundle that is listed, in order, after the last one of which the repository has all commits.
+    """Add the objects of listed bundles to a repository, in order, after the last bundle that it has completely.
+
+    `listed` returns the bundles, and is called again if they were replaced meanwhile. `has` returns True for a commit
+    that the repository has completely.
 
     Raises:
-        BadDataError: One is damaged, or git refused its objects.
-        StorageError: The store failed.
+        BadDataError: A bundle is damaged, or git refused its objects.
+        StorageError: The store failed, or the bundles were replaced again and again.
     """
     for _ in range(_ATTEMPTS):
         bundles = listed()

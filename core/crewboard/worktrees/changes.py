@@ -1,4 +1,4 @@
-"""The work of agents with worktrees: its files, and whether it merges cleanly. Only objects are read.
+"""Compare the work of agents with worktrees: changed files, diffs, and whether it merges. Only git objects are read.
 
 File names need not be UTF-8: other bytes are surrogates, as in `os.fsdecode`.
 """
@@ -26,17 +26,17 @@ FileStatus = Literal["added", "modified", "deleted", "renamed", "type"]
 _STATUS: dict[str, FileStatus] = {"A": "added", "D": "deleted", "R": "renamed", "T": "type"}
 
 Entry = tuple[str, str]
-"""The mode and the object of a file in a tree; the mode is `ABSENT` where there is none."""
+"""The mode and the object id of a file in a tree, both as git writes them; the mode is `ABSENT` if there is no file."""
 
 ABSENT = "000000"
 SUBMODULE = "160000"
 LINK = "120000"
 
 _NAMED = 5
-"""Files that a refusal names."""
+"""Most files that an error text names."""
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-"""The head of a hunk: where it is in the old and in the new file, and how many lines it has there."""
+"""The head of a hunk: its first line in the old file and its number of lines there, and the same for the new file."""
 
 _ESCAPE = re.compile(rb'\\([0-7]{3}|[abtnvfr"\\])')
 _ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
@@ -49,15 +49,15 @@ FIXED_AUTHOR = {
     for role in ("AUTHOR", "COMMITTER")
     for field, value in (("NAME", "crewboard"), ("EMAIL", "crewboard@crewboard.invalid"), ("DATE", "@0 +0000"))
 }
-"""The same author and date each time, so that the same files make the same commit."""
+"""Environment for git with a fixed author and date, so that the same files always give the same commit."""
 
 
 @dataclass(frozen=True)
 class FileChange:
-    """One changed file. `type` is a change between file, symbolic link and submodule.
+    """One changed file. The status `type` is a change between file, symbolic link and submodule.
 
-    `added` and `removed` count lines; None for a binary file. `old_path` is the name before a renaming. `mode` and
-    `old_mode` are those of git, `000000` where there is no file. `target` is where a symbolic link leads now.
+    `added` and `removed` are numbers of lines; None for a binary file. `old_path` is the name before a renaming. `mode`
+    and `old_mode` are as git writes them, `000000` if there is no file. `target` is where a symbolic link leads now.
     """
 
     path: str
@@ -71,7 +71,7 @@ class FileChange:
 
     @property
     def new_mode(self) -> str | None:
-        """Return the mode if only the right to execute the file was given or taken; else None."""
+        """Return the mode if it differs in a modified or renamed file, as after `chmod +x`; else None."""
         is_file = self.status in ("modified", "renamed")
         return self.mode if is_file and self.mode != self.old_mode else None
 
@@ -80,7 +80,7 @@ class FileChange:
 class LastCheck:
     """The state of an agent's last check. It is `old` if it passed on another tree than the agent has now.
 
-    `checked` is the last run that ended, if there is one.
+    `checked` is the last check that has ended; None if there is none.
     """
 
     state: Literal["running", "passed", "failed", "old"]
@@ -89,10 +89,10 @@ class LastCheck:
 
 @dataclass(frozen=True)
 class LastReview:
-    """The last approval of an agent's work by a reviewer, for the task `task`, and what became of that work since.
+    """The last approval of an agent's work by a reviewer, for the task with the id `task`.
 
-    It is `old` if files changed since the reviewer was asked. It is about a `part` if the agent has other changes, from
-    before those that the reviewer was shown, which are neither merged nor reviewed.
+    The state is `old` if files changed since the reviewer was asked, and `same` if the approval is for all of the work
+    that is not merged. It is `part` if there are also earlier changes, which are neither merged nor reviewed.
     """
 
     state: Literal["same", "part", "old"]
@@ -104,13 +104,13 @@ class LastReview:
 class Changes:
     """The work of an agent from `base` to the snapshot `commit`.
 
-    `base` is the commit at which the agent and the user's branch `head` parted, or the last snapshot that was merged.
-    `behind` counts the commits of `head` that the agent does not have, apart from merges of its own work. `conflicts`
-    are the files in which the changes and `head` do not merge; `applies` is True if there are none. `is_merged`:
-    a merge would change nothing, because `head` has all of it, for example from a merge in another clone. `missing`
-    describes what the snapshot could not take in. `collides_with` are the other agents whose work does not
-    merge with this one's. `check` is the agent's last check, `review` the last approval of what is not merged.
-    `sha256` is that of the snapshot: a yes names it.
+    `head` is the commit of the user's branch that it is compared with, and `base` their common commit, or the last
+    snapshot that was merged. `behind` is the number of commits of `head` that the agent does not have, apart from
+    merges of its own work. `conflicts` are the files in which the changes and `head` do not merge; `applies` is True if
+    there are none. `is_merged` is True if a merge would change nothing, because `head` has all of the work, for example
+    from a merge in another clone. `missing` describes what the snapshot could not take in. `collides_with` are the
+    other agents whose work does not merge with this work. `check` is the agent's last check, `review` the last approval
+    of work that is not merged. `sha256` is that of the snapshot, by which a merge can be limited to what was shown.
     """
 
     agent: str
@@ -136,7 +136,7 @@ class Changes:
 
     @property
     def run_by_user(self) -> list[str]:
-        """Return the files that the user's own shell, editor, build or CI may run."""
+        """Return the paths of changed files that the user's own shell, editor, build or CI may run."""
         return [each.path for each in self.files if runs_on_your_machine(each.path)]
 
     @property
@@ -147,7 +147,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class MergedTree:
-    """The outcome of a merge without a working tree: its tree, with marks in the files of `conflicts`."""
+    """The outcome of a merge without a working tree: its tree, and the files that conflict, which have marks there."""
 
     tree: str
     conflicts: tuple[str, ...]
@@ -164,11 +164,11 @@ def changes_of(
     merges: tuple[tuple[str, str], ...],
     reviews: Sequence[tuple[int, Reviewed]],
 ) -> Changes:
-    """Return what an agent changed, compared with the commit `head`.
+    """Return what an agent changed, as of a snapshot, compared with the commit `head`.
 
-    `accepted` is the last snapshot that was merged: what it contained is no change any more. `merges` are the tips of a
-    branch before and after each merge of this agent's work. `reviews` are the approvals of work that is not merged,
-    oldest first, each with its task.
+    `accepted` is the last snapshot that was merged, if any: what it has does not count as changed. `merges` are the
+    commits of a branch before and after each merge of this agent's work. `reviews` are the approvals since the last
+    merge, oldest first, each with the id of its task.
 
     Raises:
         GitFailedError: An object is missing.
@@ -203,9 +203,10 @@ def changes_of(
 
 
 def _last_review(tree: str, begins: Sequence[str], reviews: Sequence[tuple[int, Reviewed]]) -> LastReview | None:
-    """Return the last of these reviews, oldest first, seen from the `tree` that an agent's checkout has now.
+    """Return the last review that is about the `tree` of an agent's checkout now, else the last one, as `old`.
 
-    The work that is not merged begins with one of the trees `begins`.
+    `reviews` are in the order of time. `begins` are the trees with which the work that is not merged may begin. Return
+    None if there are no reviews.
     """
     if not reviews:
         return None
@@ -222,20 +223,20 @@ def _last_review(tree: str, begins: Sequence[str], reviews: Sequence[tuple[int, 
 
 @lru_cache(maxsize=256)
 def trees_of(repository: Repository, *commits: str) -> tuple[str, ...]:
-    """Return the tree of each of these commits.
+    """Return the id of the tree of each of these commits.
 
     Raises:
-        GitFailedError: One is missing.
+        GitFailedError: A commit is missing.
     """
     return tuple(repository.git("rev-parse", *(f"{each}^{{tree}}" for each in commits)).split())
 
 
 def begin_of(repository: Repository, head: str, snapshot: Snapshot) -> str:
-    """Return the commit with which work that was never merged is compared: the one at which both parted.
+    """Return the commit to compare work with that was never merged, so that only changes of the agent show.
 
-    What the checkout began with is no change of the agent: neither its base, also where `head` does not have that any
-    more, for example after an undo, nor what the setup changed. Where these are no one commit, it is one with the files
-    of all.
+    That is the merge base of `head` and the snapshot. But the files that the checkout began with are no changes of the
+    agent, even if `head` does not have them any more, as after an undo, nor are those that its setup changed. If no
+    commit has all of these, one is made that has.
     """
     parted, base = merge_base(repository, head, snapshot.commit) or snapshot.base, snapshot.base
     common = base if not lacks_base(repository, snapshot, parted) else merge_base(repository, parted, base) or base
@@ -248,7 +249,7 @@ def begin_of(repository: Repository, head: str, snapshot: Snapshot) -> str:
 
 
 def lacks_base(repository: Repository, snapshot: Snapshot, commit: str) -> bool:
-    """Return True if the work of an agent still has the commit at which it began, and `commit` does not."""
+    """Return True if a snapshot has in its history the commit at which its worktree began, and `commit` does not."""
     base = snapshot.base
     return not is_ancestor(repository, base, commit) and is_ancestor(repository, base, snapshot.commit)
 
@@ -256,7 +257,7 @@ def lacks_base(repository: Repository, snapshot: Snapshot, commit: str) -> bool:
 def diff_of(repository: Repository, changes: Changes, path: str | None = None, *, binary: bool = False) -> str:
     """Return the changes, or those of one file, as a unified diff. No program of the user or an agent is run.
 
-    With `binary`, binary files have their contents, so that `git apply` can use it.
+    With `binary`, the diff has the contents of binary files, so that `git apply` can use it.
 
     Raises:
         GitFailedError: An object is missing.
@@ -267,7 +268,10 @@ def diff_of(repository: Repository, changes: Changes, path: str | None = None, *
 
 
 def diff_between(repository: Repository, old: str, new: str, names: Iterable[str], *, binary: bool = False) -> str:
-    """Return the differences of two commits or trees, in all files if no `names` are given, as a unified diff."""
+    """Return the differences of two commits or trees, in the files `names` or in all, as a unified diff.
+
+    `binary` is as in `diff_of`.
+    """
     options = ["--no-textconv", "--no-ext-diff", "--no-color", *(["--binary"] if binary else [])]
     return repository.git(
         "diff-tree", "-p", "-r", "-M", *options, old, new, "--", *names, environment={"GIT_LITERAL_PATHSPECS": "1"}
@@ -275,7 +279,7 @@ def diff_between(repository: Repository, old: str, new: str, names: Iterable[str
 
 
 def unquoted(name: str) -> str:
-    """Return a file name that git may have put in quotation marks."""
+    """Return a file name from a diff without git's quotation marks and escapes, if it has any."""
     if not (name.startswith('"') and name.endswith('"')):
         return name
 
@@ -288,7 +292,7 @@ def unquoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class KeyLine:
-    """A line that changes add and that holds what looks like a key: its file and number, as it is, and as redacted."""
+    """An added line that has what looks like a key: its file and number, its text, and the redacted text."""
 
     path: str
     line: int
@@ -297,7 +301,7 @@ class KeyLine:
 
 
 def added_keys(repository: Repository, changes: Changes) -> tuple[KeyLine, ...]:
-    """Return the lines that an agent added and that hold what looks like a key. Binary files are not read.
+    """Return the lines that an agent added and that have what looks like a key. Binary files are not read.
 
     Raises:
         GitFailedError: An object is missing.
@@ -318,7 +322,10 @@ def added_keys(repository: Repository, changes: Changes) -> tuple[KeyLine, ...]:
 
 
 def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
-    """Read a hunk; yield its lines that are in the file now, each behind its sign."""
+    """Yield the lines of a hunk that are in the new file, each after its sign, `+` or a space.
+
+    `lines` is an iterator after the hunk's head, which `head` matched; it is read to the hunk's end.
+    """
     old, new = (int(count or 1) for count in (head[2], head[4]))
     while old > 0 or new > 0:
         line = next(lines, None)
@@ -332,9 +339,9 @@ def _new_lines(lines: Iterator[str], head: re.Match[str]) -> Iterator[str]:
 
 
 def diff_since(team: TeamDirectory, name: str, spec: Spec, since: str | None) -> tuple[str, Shown]:
-    """Return what an agent changed in its checkout since a snapshot, or since its begin, as a unified diff.
+    """Take a snapshot, and return what an agent changed in its checkout since the commit `since`, as a unified diff.
 
-    With it come the trees between which it is.
+    Without `since`, it is compared with the base of the worktree. With the diff, the two trees are returned.
 
     Raises:
         CrewboardError: The checkout cannot be read.
@@ -347,7 +354,7 @@ def diff_since(team: TeamDirectory, name: str, spec: Spec, since: str | None) ->
 
 
 def tree_of(team: TeamDirectory, name: str, spec: Spec) -> str:
-    """Return the tree of an agent's checkout as it is now; empty if it has none, or if it cannot be read."""
+    """Return the id of the tree of an agent's checkout as it is now; empty if there is none, or it cannot be read."""
     if spec.worktree is None:
         return ""
     try:
@@ -357,7 +364,7 @@ def tree_of(team: TeamDirectory, name: str, spec: Spec) -> str:
 
 
 def entries_between(repository: Repository, old: str, new: str) -> dict[str, tuple[Entry, Entry]]:
-    """Return each file that differs between two trees, with what it is in both."""
+    """Return the files that differ between two trees or commits: by path, the entries in the old and the new one."""
     fields = iter(repository.git("diff-tree", "-r", "-z", "--no-renames", "--raw", old, new).split("\0"))
     found = {}
     for about in fields:
@@ -368,19 +375,19 @@ def entries_between(repository: Repository, old: str, new: str) -> dict[str, tup
 
 
 def index_lines(entries: dict[str, Entry]) -> str:
-    """Return entries as `update-index --index-info` reads them; the mode 0 removes one."""
+    """Return entries as the input of `git update-index -z --index-info`; those that are `ABSENT` are removed."""
     return "".join(f"{'0' if mode == ABSENT else mode} {ident}\t{path}\0" for path, (mode, ident) in entries.items())
 
 
 def name_some(paths: Sequence[str]) -> str:
-    """Return the first of these paths, and how many more there are."""
+    """Return the first of these paths as text, and how many more there are."""
     more = len(paths) - _NAMED
     return as_run(", ".join(paths[:_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 @lru_cache(maxsize=256)
 def merge_base(repository: Repository, ours: str, theirs: str) -> str | None:
-    """Return the commit at which two commits parted; None if they have no history in common."""
+    """Return the merge base of two commits; None if they have no history in common, or a commit is missing."""
     try:
         return repository.git("merge-base", ours, theirs)
     except GitFailedError:
@@ -389,7 +396,7 @@ def merge_base(repository: Repository, ours: str, theirs: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
-    """Return True if the commit `newer` is `older` or has it in its history. False also if one is gone."""
+    """Return True if the commit `newer` is `older` or has it in its history; False also if one of them is missing."""
     try:
         repository.git("merge-base", "--is-ancestor", older, newer)
     except GitFailedError:
@@ -399,7 +406,7 @@ def is_ancestor(repository: Repository, older: str, newer: str) -> bool:
 
 @lru_cache(maxsize=256)
 def merged(repository: Repository, ours: str, theirs: str, base: str) -> MergedTree:
-    """Merge two commits as if they had parted at the commit `base`. The result does not depend on anything else.
+    """Merge the commits `ours` and `theirs` as if their merge base were `base`; return the outcome. No ref is changed.
 
     Raises:
         GitFailedError: An object is missing.
@@ -420,7 +427,10 @@ def merged(repository: Repository, ours: str, theirs: str, base: str) -> MergedT
 
 
 def synthetic_commit(repository: Repository, commit: str, *options: str) -> str:
-    """Return a commit with a tree, or that of a commit, and with nothing else from it."""
+    """Make a commit with the tree that `commit` is or has, and with a fixed author and date; return it.
+
+    `options` are those of `git commit-tree`, such as the parents.
+    """
     return repository.git("commit-tree", f"{commit}^{{tree}}", *options, environment=FIXED_AUTHOR)
 
 
@@ -431,7 +441,7 @@ def _commits(repository: Repository, without: str, of: str) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def files_between(repository: Repository, base: str, commit: str) -> tuple[FileChange, ...]:
-    """Return the files that differ between two commits, with renamed ones as one file."""
+    """Return the files that differ between two commits or trees; a renamed file is one change."""
     # First comes a record for each file about its kind of change, then one about its lines.
     answer = repository.git("diff-tree", "-r", "-z", "-M", "--raw", "--numstat", base, commit)
     found, about = list[FileChange](), dict[str, list[str]]()

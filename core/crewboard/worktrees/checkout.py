@@ -1,7 +1,7 @@
-"""The checkout of one agent: a repository of its own, on the agent's branch, that borrows the user's objects.
+"""Make and remove the checkout of an agent: a repository of its own, on the agent's branch, that borrows objects.
 
-It is no linked worktree of git: in one of those, an agent could change hooks, settings and refs of the user's
-repository. Here it finds only its own, and the user's objects are readable alone.
+It is no linked worktree of git: there, an agent could change hooks, settings and refs of the user's repository. In its
+own repository it has only its own ones, and can only read the user's objects.
 """
 
 import contextlib
@@ -29,22 +29,24 @@ from crewboard.worktrees.repository import (
 from crewboard.worktrees.snapshot import Snapshot, beginning, branch_of, exclude_of, index_of, kept, missing_of, ref_of
 
 REMOVAL_TIMEOUT = 120.0
-"""Seconds for removing a checkout. Of a huge one, the rest is removed with the next."""
+"""Seconds for removing a checkout. What is left of a huge one is removed when the next one is made or removed."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The worktree that a hired agent gets, or None; `note` says what its user should know of that."""
+    """The worktree that a hired agent gets, None for the shared tree; `note` says what the hirer should know of it."""
 
     worktree: Worktree | None
     note: str = ""
 
 
 def require_repository(root: Path, name: str, otherwise: str) -> None:
-    """Check that an agent that must have a worktree can have one; `otherwise` says what to do where it cannot.
+    """Check that there is a repository for the worktree of an agent that must have one.
+
+    `otherwise` is the part of the message that says how to hire it without.
 
     Raises:
-        UsageError: There is no repository that it can be made of; the message says what to do.
+        UsageError: There is none; the message says what to do.
     """
     try:
         open_repository(root)
@@ -58,14 +60,14 @@ def require_repository(root: Path, name: str, otherwise: str) -> None:
 def prepare(
     team: TeamDirectory, name: str, before: Worktree | None, base: str | None, copy: Sequence[str] = ()
 ) -> Prepared:
-    """Return the worktree of an agent that was hired with one; make it unless it is there from `before`.
+    """Return the worktree of an agent; make it, unless the one from `before`, of its earlier hire, is still there.
 
-    Without a repository there is none, and the note says so: a team's or a type's default is no demand for one.
-    The files and folders `copy` of the root are copied into a new one.
+    A new one begins at the commit `base`, or HEAD, and has copies of the files and folders `copy` of the root. If there
+    is no repository, the worktree is None, and the note says why.
 
     Raises:
-        UsageError: There is no such commit, or its worktree began at another one.
-        StorageError: It cannot be written.
+        UsageError: There is no such commit, or the existing worktree began at another one.
+        StorageError: The worktree cannot be written.
     """
     try:
         repository = open_repository(team.root)
@@ -95,16 +97,16 @@ def make(
     saved: Snapshot | None = None,
     copy: Sequence[str] = (),
 ) -> Worktree:
-    """Make the checkout of an agent at the commit that `base` means, or at HEAD. What is uncommitted stays behind.
+    """Make the checkout of an agent at the commit that `base` means, or at HEAD, and return its worktree.
 
-    With a `saved` snapshot, the checkout is as it was then. The files and folders `copy` of the root that
-    are there are copied, too; git ignores the copies.
-
-    If this is killed, the checkout is not there, and making it again works.
+    It does not have the user's uncommitted changes. With a `saved` snapshot, the checkout is as it was then. Those
+    files and folders in `copy` that the root has are copied, too; git ignores the copies. If this is killed, there is
+    no checkout, and it can be called again.
 
     Raises:
-        UsageError: There is no repository, no such commit, or there is a checkout of that name.
-        StorageError: It cannot be written.
+        NoRepositoryError: The root is in no repository.
+        UsageError: There is no such commit, or there is a checkout of that name.
+        StorageError: The checkout cannot be written.
     """
     repository = open_repository(team.root)
     begin = saved or beginning(repository, repository.commit(base or "HEAD"))
@@ -121,10 +123,14 @@ def make_of(
     team: TeamDirectory, repository: Repository, name: str, begin: Snapshot, below: Path, copy: Sequence[str], *,
     first: bool,
 ) -> Path | None:  # fmt: skip
-    """Make a checkout of a repository's objects; return the folder of objects that it borrows, as `make` does.
+    """Make a checkout from a repository's objects; return the folder of objects that it borrows, None if it has copies.
 
-    Its branch and files are those of `begin`, and its agent works in the folder `below` of it. The `first` one of an
-    agent begins at its base, which a ref then keeps.
+    Its branch is at `begin.head`, and its files are those of `begin`. The agent works in the folder `below` of it, to
+    which `copy` is copied as in `make`. If it is the `first` one of an agent, the ref `base` is set.
+
+    Raises:
+        UsageError: There is a checkout of that name.
+        StorageError: The checkout cannot be written.
     """
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     with store_files.storage_errors(f"cannot make the worktree {target}"):
@@ -165,7 +171,7 @@ def make_of(
 
 
 def remove(team: TeamDirectory, name: str) -> None:
-    """Remove the checkout of an agent that is not running, whatever is in it. Its snapshots stay.
+    """Remove the checkout of an agent that is not running, with everything in it. Its snapshots stay.
 
     Raises:
         StorageError: A part of it cannot be removed.
@@ -183,7 +189,7 @@ def remove(team: TeamDirectory, name: str) -> None:
 
 
 def remove_unfinished(target: Path) -> None:
-    """Remove what an earlier process left when it was killed while it made the checkout `target`."""
+    """Remove the folders that were left of the checkout `target` when a process was killed or had too little time."""
     for path in target.parent.glob(f".{target.name}.*"):
         if path.is_symlink():
             # The user moved the checkout and left a link: what that names is not removed.
@@ -193,10 +199,10 @@ def remove_unfinished(target: Path) -> None:
 
 
 def _copy(root: Path, new: Path, below: Path, paths: Sequence[str]) -> None:
-    """Copy files and folders of the root that git does not know to the folder `below` of `new`; let git ignore them.
+    """Copy files and folders of the root to the folder `below` of `new`, if missing there, and make git ignore them.
 
-    Links are copied as links, and none is followed on the way: an agent in the root could have made one to a file that
-    agents must not see, or the snapshot from which the checkout is made again could contain one.
+    Links are copied as links, and none is followed: an agent could have made one to a file that agents must not see, in
+    the root or in the snapshot from which the checkout is made again.
     """
     ignored = ""
     for path in paths:

@@ -1,8 +1,8 @@
-"""Collisions of agents with worktrees, which changed the same lines: `collisions.json`, for needs and permissions.
+"""Keep `collisions.json`: which agents with worktrees changed the same lines, for needs and permissions.
 
-It is brought up to date after each snapshot, merge, undo and discard, by the process that did that; readers run no git.
-The changed files of an agent are listed again only if its snapshot, your branch or its acceptances changed, and two
-agents are merged again only if the snapshot of one of them did.
+It is updated after each snapshot, merge, undo and discard, by the process that did that; readers run no git. The
+changed files of an agent are listed again only if its snapshot, the user's branch or the agent's merges changed, and
+the work of two agents is merged again, as a trial, only if the snapshot of one of them changed.
 """
 
 import contextlib
@@ -19,11 +19,13 @@ from crewboard.worktrees.changes import begin_of, merge_base, merged
 from crewboard.worktrees.repository import Repository, open_repository
 
 MAX_FILES = 2000
-"""Files of one agent that are recorded. One that changed more is compared with all others."""
+"""Most files of one agent that are recorded. An agent that changed more is compared with all others."""
 
 
 def update(team: TeamDirectory, now: float) -> Collisions:
-    """Bring `collisions.json` up to date, and return its content. A team that cannot be written to is only read.
+    """Bring `collisions.json` up to date, and return its content. Of a foreign team, the file is not written.
+
+    `now` becomes the time of new collisions.
 
     Raises:
         NoRepositoryError: The root is in no repository.
@@ -97,14 +99,17 @@ def _unmerged(
 
 
 def _text(name: str) -> str:
-    """Return a file name that a record can hold."""
+    """Return a file name with bytes that are not UTF-8 replaced, because a record cannot have them."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _merge(
     repository: Repository, names: tuple[str, str], unmerged: dict[str, Unmerged], known: Collisions, now: float
 ) -> ComparedPair | None:
-    """Return the merge of two agents, the known one if both snapshots are the same; None if they share no file."""
+    """Return the result of a trial merge of two agents' work; None if they have changed no file in common.
+
+    The result in `known` is used again if both snapshots are the same.
+    """
     one, other = (unmerged[name] for name in names)
     both = sorted(set(one.files) & set(other.files))
     if not (one.files and other.files and (one.more or other.more or both)):

@@ -1,15 +1,15 @@
-"""Merges: the work of an agent comes into a branch of the user's repository, and goes back.
+"""Merge the work of an agent into a branch of the user's repository, and revert such merges.
 
-The new commit is made first, of objects alone. Then the branch is moved to it; if it is checked out, the working tree
-and the index follow. What is about to be moved is on the disk before (`acceptances.json`), so that after a kill the
-next merge or undo finishes the move or takes it back:
+The new commit is made first, from objects alone. Then a `Mover` moves the branch to it; if the branch is checked out,
+the working tree and the index follow. The move is recorded on the disk before it begins (`acceptances.json`), so that
+after a kill the next merge or undo finishes it or takes it back:
 
-- `index.lock` is held meanwhile, so that no other git changes the index. It is a hard link to a file of ours, by which
-  it is known to be ours later. git works on a copy of the index, which then replaces it in one step.
-- No file of the working tree is ever half-written: git writes each new content into a folder of ours, from where it is
-  renamed. So any other content than the old or the new one is the user's.
+- `index.lock` is held meanwhile, so that no other git changes the index. It is a hard link to a file of crewboard, by
+  which a later process knows whose lock it is. git works on a copy of the index, which then replaces it in one step.
+- No file of the working tree is ever half-written: git writes each new content into a folder of crewboard, from where
+  it is renamed. So any content other than the old and the new one is the user's.
 - The branch moves last. While it has not moved, the move is taken back.
-- git inherits the lease of this process. Where the lease is free, no git of ours is left.
+- git inherits the lease of this process. If the lease is free, no git that crewboard started is left.
 """
 
 import contextlib
@@ -51,10 +51,10 @@ _UNDER_WAY = {
     "MERGE_HEAD": "a merge", "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert",
     "BISECT_LOG": "a bisection", "rebase-merge": "a rebase", "rebase-apply": "a rebase",
 }  # fmt: skip
-"""Files of a repository in which git itself is in the middle of something."""
+"""Files in a git directory that show that git is in the middle of something, and what it is."""
 
 _MOMENT = 0.1
-"""Seconds after which the lock of HEAD that another git holds is gone."""
+"""Seconds after which a lock of HEAD that another, running git holds is gone."""
 
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
@@ -68,12 +68,12 @@ _ACTS = re.compile(
     r"|(?P<word>\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[ \t:]+)(?P<issue>[\w./-]*#\d+|https?://\S+/issues/\d+)",
     re.IGNORECASE,
 )
-"""Texts on which GitHub and others act: a mention, the mark of a comment, an issue behind a word that closes it."""
+"""Texts on which GitHub and others act: a mention, the mark of a comment, an issue after a word that closes it."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The branch that work comes into. `ref` is its full name, or `HEAD` where no branch is checked out."""
+    """The branch to merge into. `ref` is its full name, or `HEAD` if no branch is checked out; `tip` is its commit."""
 
     ref: str
     tip: str
@@ -81,16 +81,16 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Return the branch as the user calls it."""
+        """Return the name of the branch without `refs/heads/`."""
         return self.ref.removeprefix("refs/heads/")
 
 
 def load(team: TeamDirectory) -> Acceptances:
-    """Return what was accepted.
+    """Return the record of merges, and of the move that is under way on this machine, if there is one.
 
     Raises:
-        BadDataError: The file is damaged.
-        StorageError: It cannot be read.
+        BadDataError: The record is damaged.
+        StorageError: The record cannot be read.
     """
     record = team.acceptances.load() or Acceptances()
     if team.store == team.local:
@@ -101,9 +101,10 @@ def load(team: TeamDirectory) -> Acceptances:
 
 
 def accepted_base(team: TeamDirectory, repository: Repository, name: str, tip: str, snapshot: Snapshot) -> str | None:
-    """Return the commit that the agent's work is compared with after a merge into a branch with this `tip`.
+    """Return the commit to compare an agent's work with, if work of it was merged into a branch with this `tip`.
 
-    None if nothing of it is in the branch, or if the agent merged the result, so that git's own answer is right.
+    That is usually the last snapshot that was merged. Return None if none was, or if the agent has merged the result
+    into its own branch: then git's own merge base is right.
     """
     known = _merges_in(team, repository, name, tip)
     for each in reversed(known):
@@ -130,13 +131,16 @@ def _merges_in(team: TeamDirectory, repository: Repository, name: str, tip: str)
 
 
 def last_merge_at(team: TeamDirectory, repository: Repository, name: str, tip: str) -> float:
-    """Return when work of an agent was last merged into a branch with this `tip`; 0 if it never was."""
+    """Return when an agent's work was last merged into a branch with this `tip`, in epoch seconds; 0 for never."""
     merges = (each.at for each in _merges_in(team, repository, name, tip) if each.undone is None)
     return max(merges, default=0)
 
 
 def _merged_elsewhere(repository: Repository, begin: str, known: list[Acceptance]) -> str | None:
-    """Return a commit like the last merged snapshot, which is in another clone: what merges changed, upon the begin."""
+    """Return a commit in place of the last merged snapshot, which only another clone has; None if it cannot be made.
+
+    It is the commit `begin` with the changes of the merges in `known`.
+    """
     commit = begin
     for each in known:
         if each.undone is None:
@@ -148,14 +152,14 @@ def _merged_elsewhere(repository: Repository, begin: str, known: list[Acceptance
 
 
 def merges_of(team: TeamDirectory, name: str) -> tuple[tuple[str, str], ...]:
-    """Return the tips of the branch before and after each merge of an agent's work that was not undone."""
+    """Return the commits of the branch before and after each merge of an agent's work that was not undone."""
     return tuple(
         (each.before, each.result) for each in load(team).acceptances if each.agent == name and not each.undone
     )
 
 
 def full_name(repository: Repository, branch: str) -> str:
-    """Return the full name of a branch; where it is a symbolic ref, that of the ref which it stands for."""
+    """Return the full name of a branch; if it is a symbolic ref, the full name of its target."""
     ref = f"refs/heads/{branch}"
     try:
         return repository.git("symbolic-ref", "--quiet", ref)
@@ -164,7 +168,7 @@ def full_name(repository: Repository, branch: str) -> str:
 
 
 def find_target(repository: Repository, into: str | None) -> Target:
-    """Return the branch called `into`, or what is checked out.
+    """Return the branch called `into`, or the branch or commit that is checked out.
 
     Raises:
         UsageError: There is no such branch, or it is checked out in another worktree of the user.
@@ -196,12 +200,13 @@ def make_commit(
     how: How,
     message: str | None = None,
 ) -> str | None:
-    """Return the commit that brings the changes into a branch; None if they are all in it. Nothing else is changed.
+    """Make the commit that brings the changes into a branch, and return it; None if they are all in it already.
 
-    The user is the author of what is committed here.
+    No branch and no file is changed. The user is the author of all new commits, and the agent their co-author.
 
     Raises:
-        BadDataError: They do not apply, or a merge commit would bring in more than them.
+        BadDataError: The changes conflict, a merge commit would bring in commits of others, they are in the folder of
+            teams, or git cannot commit.
     """
     by = changes.agent
     merge = merged(repository, target.tip, snapshot.commit, changes.base)
@@ -238,7 +243,7 @@ def make_commit(
 
 
 def is_elsewhere(team: TeamDirectory, repository: Repository, name: str, snapshot: Snapshot) -> bool:
-    """Return True if exactly this work was merged into a branch that still has it, checked out or not."""
+    """Return True if exactly the work in a snapshot was merged into a branch or tag that still has the merge."""
     if repository.ref(ref_of(team, name, "merged")) is None:
         return False
     for each in load(team).acceptances:
@@ -256,7 +261,13 @@ def _replayed(
     repository: Repository, target: Target, changes: Changes, snapshot: Snapshot, commits: list[str], tree: str,
     message: str | None,
 ) -> str:  # fmt: skip
-    """Return the agent's commits, one by one on the branch; what is left to reach `tree` is a last commit."""
+    """Make the agent's `commits` again on top of the branch, and one more for what is left to reach `tree`.
+
+    Return the last one. With `message`, it is the message of all.
+
+    Raises:
+        BadDataError: One of the commits conflicts.
+    """
     by, tip = changes.agent, target.tip
     # Of an earlier merge, `base` is a snapshot, and its parent the last commit of the agent that it contained.
     for commit in commits:
@@ -278,10 +289,12 @@ def _replayed(
 
 
 def make_revert(repository: Repository, target: Target, old: Acceptance) -> str | None:
-    """Return a commit on the branch that takes a merge back; None if nothing of it is left.
+    """Make a commit on top of the branch that takes the merge `old` back, and return it.
+
+    Return None if the branch has nothing of that merge any more.
 
     Raises:
-        BadDataError: Later commits changed the same lines.
+        BadDataError: Later commits changed the same lines, or git cannot commit.
     """
     merge = merged(repository, target.tip, old.before, old.result)
     if merge.conflicts:
@@ -296,7 +309,7 @@ def make_revert(repository: Repository, target: Target, old: Acceptance) -> str 
 
 
 def _subject_of(repository: Repository, agent: str, commits: list[str]) -> str:
-    """Return the message of a squash or a merge: the agent's own if it made one commit, else a list of its commits."""
+    """Return the message for a squash or a merge: that of the agent's commit if it made one, else a list of them."""
     if len(commits) == 1:
         return quoted(repository.git("log", "-1", "--format=%B", commits[0]))
     subjects = [quoted(repository.git("log", "-1", "--format=%s", commit)) for commit in commits]
@@ -304,7 +317,11 @@ def _subject_of(repository: Repository, agent: str, commits: list[str]) -> str:
 
 
 def _commit(repository: Repository, tree: str, parents: list[str], message: str, by: str | None = None) -> str:
-    """Commit as the user, together with the agent `by` if there is one."""
+    """Make a commit as the user, with the agent `by` as a co-author if it is given, and return it.
+
+    Raises:
+        BadDataError: git cannot commit.
+    """
     trailer = f"\nCo-authored-by: {by} (crewboard) <{by}@crewboard.invalid>\n" if by else ""
     ours = [word for parent in parents for word in ("-p", parent)]
     try:
@@ -314,7 +331,10 @@ def _commit(repository: Repository, tree: str, parents: list[str], message: str,
 
 
 def quoted(text: str) -> str:
-    """Return a message of an agent without what git or a forge would take for the user's word: that is quoted."""
+    """Return a message of an agent with trailers, mentions and words that close issues quoted, and cleaned.
+
+    So neither git nor a site such as GitHub acts on them as if the user had written them.
+    """
 
     def quote(found: re.Match[str]) -> str:
         return f"{found['word'] or ''}`{found['issue'] or found['mention']}`"
@@ -323,17 +343,17 @@ def quoted(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a message without control characters and invisible ones."""
+    """Return a message with control and invisible characters replaced by `?`; `No message` if it is empty."""
     return _CONTROL.sub("?", text.replace("\r\n", "\n")).strip() or "No message"
 
 
 def _locked(repository: Repository, lock: Path) -> str:
-    """Describe an index or a branch that another git has locked, and what to do."""
+    """Return the error text for an index or a branch that another git has locked."""
     return f"git is at work in {repository.top}; try again when it has ended, or remove {lock} if no git runs there"
 
 
 def _require_allowed(agent: str, paths: Iterable[str]) -> None:
-    """Refuse changes in the folder of teams, which no agent may write to."""
+    """Raise BadDataError if one of the paths is in the folder of teams, which no agent may change."""
     bad = list(dict.fromkeys(path for path in paths if HOME in path.lower().split("/")))
     if bad:
         raise BadDataError(f"{agent} changed {name_some(bad)}; agents may not change {HOME}")
@@ -341,10 +361,12 @@ def _require_allowed(agent: str, paths: Iterable[str]) -> None:
 
 @contextmanager
 def open_mover(team: TeamDirectory, repository: Repository) -> Iterator["Mover"]:
-    """Let this process move branches, as the only one of the team, after an interrupted move was ended.
+    """Yield a mover while this process holds the team's lease for moving branches.
+
+    A move that was interrupted is finished or taken back first.
 
     Raises:
-        TryLaterError: Another process does so at the moment.
+        TryLaterError: Another process has the lease, or the index is locked by another git.
         BadDataError: The record of acceptances is damaged.
     """
     lease = leases.take(team.lease("acceptance"))
@@ -368,21 +390,21 @@ class Mover:
         self.record = load(team)
 
     def discard(self, name: str) -> None:
-        """Note that the worktree of an agent is gone: work of a later one is not compared with what it gave.
+        """Record that the worktree of an agent is gone, so that later work is not compared with its merges.
 
         Raises:
-            StorageError: That could not be recorded.
+            StorageError: The record could not be written.
         """
         for each in self.record.acceptances:
             if each.agent == name and not each.discarded:
                 self._record(each.replace(discarded=True))
 
     def require_clean(self, target: Target, new: str) -> None:
-        """Refuse a move that would overwrite something that the user did not commit.
+        """Check that a move to the commit `new` overwrites nothing that the user did not commit.
 
         Raises:
             BadDataError: It would; the message names the files.
-            TryLaterError: git is in the middle of something.
+            TryLaterError: git is in the middle of something, or has the index locked.
         """
         if not target.checked_out:
             return
@@ -407,7 +429,7 @@ class Mover:
             )
 
     def _hidden_edits(self, entries: dict[str, tuple[Entry, Entry]]) -> set[str]:
-        """Return the edited files that git does not report, because the user told it to assume that there are none."""
+        """Return the edited files that `git status` leaves out, because the user marked them as unchanged."""
         listed = self._repository.in_working_tree("ls-files", "-v", "-z").split("\0")
         marked = {line[2:] for line in listed if line[:1].islower() or line.startswith("S")}
         top = self._repository.top
@@ -418,7 +440,7 @@ class Mover:
             return set(there) - self._unchanged(Path(folder, "index"), there, 0)
 
     def _in_the_way(self, path: str, entries: dict[str, tuple[Entry, Entry]]) -> Iterator[str]:
-        """Yield the untracked files where a new file has to go."""
+        """Yield the untracked files that are in the place of the file `path`, which a move makes."""
         (old_mode, _), (new_mode, _) = entries[path]
         top = self._repository.top
         if new_mode == ABSENT:
@@ -486,14 +508,17 @@ class Mover:
         self._finish(move)
 
     def _staging(self, move: Move) -> Path:
-        """Return a new folder next to the index, for files that are complete before they get to their places."""
+        """Make a folder next to the index, in which git writes files before they are moved, and return it."""
         staging = self._path(move, "files")
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         return staging
 
     def _put(self, staging: Path, wanted: dict[str, Entry]) -> None:
-        """Move the files from the folder to their places. What is not there stays, as in a sparse working tree."""
+        """Move the wanted files from the folder `staging` to the working tree.
+
+        Files that git did not write there, as in a sparse working tree, are left as they are.
+        """
         top = self._repository.top
         with store_files.storage_errors(f"cannot write the files of {top}"), Tree(top) as files:
             for path, (mode, _) in wanted.items():
@@ -503,10 +528,10 @@ class Mover:
                     files.put(path, staging / path)
 
     def recover(self, *, failed: bool = False) -> None:
-        """Finish or take back a move that was interrupted, if there is one. This may be interrupted, too.
+        """Finish a move that was interrupted if its branch has moved, else take it back. This may be interrupted, too.
 
-        If the branch is neither where it was nor where it was to be, the user has changed it since, and everything is
-        left as it is. If the move has just `failed`, another program changed it meanwhile, and the move is taken back.
+        If the branch is neither where it was nor where it was to be, the user has changed it since, and the working
+        tree is left as it is; but if the move has just `failed` in this process, it is taken back.
 
         Raises:
             TryLaterError: The index is locked by another git.
@@ -562,7 +587,7 @@ class Mover:
         self._save(move=None)
 
     def _ref_locks(self, move: Move) -> tuple[Path, Path]:
-        """Return the locks that git holds while it moves the branch: that of the branch and that of HEAD."""
+        """Return the paths of the locks that git holds while it moves the branch: of the branch and of HEAD."""
         place = self._repository.directory if move.ref == "HEAD" else self._repository.common
         return place / f"{move.ref}.lock", self._repository.directory / "HEAD.lock"
 
@@ -580,7 +605,7 @@ class Mover:
         self._save(move=None)
 
     def _record(self, acceptance: Acceptance) -> None:
-        """Record a merge or what became of it. Users on other machines may do so at the same time."""
+        """Add a merge to the record, or replace its entry. Users on other machines may do so at the same time."""
         changed = self._team.acceptances.edit(lambda old: (old or Acceptances()).replace(
                 acceptances=_with(old.acceptances if old is not None else [], acceptance)
             ), durable=True)  # fmt: skip
@@ -604,7 +629,11 @@ class Mover:
             path.unlink(missing_ok=True)
 
     def _lock_index(self, move: Move) -> None:
-        """Hold the lock by which every git knows that the index is being changed."""
+        """Make the `index.lock` that keeps every other git from changing the index.
+
+        Raises:
+            TryLaterError: Another git has the lock.
+        """
         lock, ours = self._repository.directory / "index.lock", self._path(move, "mark")
         with store_files.storage_errors(f"cannot lock the index of {self._repository.top}"):
             ours.touch()
@@ -616,14 +645,17 @@ class Mover:
                 raise TryLaterError(_locked(self._repository, lock)) from None
 
     def _git(self, *arguments: str, index: Path, stdin: str = "", instead: Path | None = None) -> str:
-        """Run git on the working tree with an index of its own; it holds the lease as long as it runs."""
+        """Run git on the working tree, or the folder `instead`, with another `index`; return its output.
+
+        The process inherits the lease, so that the lease is held as long as it runs.
+        """
         return self._repository.in_working_tree(
             *arguments, environment={"GIT_INDEX_FILE": str(index)}, stdin=stdin, keep=(self._lease.descriptor,),
             instead=instead,
         )  # fmt: skip
 
     def _refresh(self, index: Path) -> None:
-        """Let an index know the files as they are now."""
+        """Update the file times and sizes in an index, by which git sees which files are unchanged."""
         # It reports files that the user changed.
         with contextlib.suppress(CrewboardError):
             self._git("update-index", "-q", "--refresh", index=index)
@@ -666,9 +698,9 @@ class Mover:
             copy.replace(self._repository.directory / "index")
 
     def _unchanged(self, index: Path, entries: dict[str, tuple[Entry, Entry]], side: int) -> set[str]:
-        """Return the files that are in the working tree as before (0) or after (1) the move, or missing in both.
+        """Return the files that are in the working tree as they are on one `side` of the move: before (0) or after (1).
 
-        Git makes an `index` of these files alone, to compare with.
+        A file that does not exist on that side must be missing. `index` is the path of a temporary index.
         """
         for left in (index, index.with_name(f"{index.name}.lock")):
             left.unlink(missing_ok=True)
@@ -691,7 +723,7 @@ class Mover:
         )
 
     def _unlink(self, paths: Iterable[str]) -> None:
-        """Remove files, and the folders that are empty then."""
+        """Remove files of the working tree, and the folders that are empty after that."""
         top = self._repository.top
         with store_files.storage_errors(f"cannot write the files of {top}"), Tree(top) as files:
             for path in paths:
@@ -702,7 +734,7 @@ class Mover:
 
 
 def _with(known: list[Acceptance], each: Acceptance) -> list[Acceptance]:
-    """Return the list with an acceptance, in place of what was known of it."""
+    """Return the list with an acceptance in place of the entry with its id, or at the end."""
     changed = [each if other.id == each.id else other for other in known]
     return changed if each in changed else [*changed, each]
 

@@ -1,7 +1,7 @@
-"""Files of an agent's checkout put back as they were, by a three-way merge of trees of the user's repository.
+"""Put files of an agent's checkout back as they were: find the new tree by a three-way merge, and change the files.
 
-No git runs in the checkout. git writes the files into a folder of crewboard's own, as for a new checkout, and they are
-moved to their places from there by a `Tree`, with no link followed on the way.
+No git runs in the checkout. git writes the files into a folder of crewboard, as for a new checkout, and a `Tree` moves
+them from there to their places, without following a link.
 """
 
 import contextlib
@@ -41,13 +41,14 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _ALL = 1 << 16
-"""More folders than a path has: all that are empty are removed."""
+"""More folders than a path can have, for a removal of all empty ones."""
 
 
 class Tree:
-    """The files below the folder `top`, each opened from there, folder by folder. Paths are relative to it.
+    """Reads and changes the files below the folder `top`; a context manager. Paths are relative to `top`.
 
-    An agent may replace a folder with a link at any time: then nothing behind that link is read or changed.
+    Each file is opened folder by folder from `top`, without following links. So even if an agent replaces a folder with
+    a link, nothing outside of `top` is read or changed.
     """
 
     def __init__(self, top: Path) -> None:
@@ -62,10 +63,10 @@ class Tree:
         os.close(self._fd)
 
     def stat(self, path: str) -> os.stat_result | None:
-        """Return what is at a path itself; None if there is nothing.
+        """Return the status of the file, link or folder at a path; None if there is nothing.
 
         Raises:
-            BadDataError: Something on the way is no folder, but a link for example.
+            BadDataError: The path is not valid, or a part of it is no folder, but a link, for example.
         """
         try:
             with self._folder(path) as folder:
@@ -77,7 +78,7 @@ class Tree:
         """Return the content of a file; None if there is nothing.
 
         Raises:
-            BadDataError: It is no regular file, or something on the way is no folder.
+            BadDataError: It is no regular file, the path is not valid, or a part of it is no folder.
         """
         found = self.stat(path)
         if found is None:
@@ -88,7 +89,7 @@ class Tree:
             return file.read()
 
     def is_folder_with(self, path: str, allowed: set[str]) -> bool:
-        """Return True if a folder and those in it have files, and no others than `allowed`."""
+        """Return True if a folder has files, in it or below, and all of them are in `allowed`, a set of paths."""
         with self._opened(path.split("/"), path, make=False) as folder, os.scandir(folder) as entries:
             names = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         return bool(names) and all(
@@ -100,7 +101,7 @@ class Tree:
         """Move the file or link `source` to a path, in place of what is there. Make missing folders.
 
         Raises:
-            BadDataError: Something on the way is no folder.
+            BadDataError: The path is not valid, or a part of it is no folder.
         """
         with self._folder(path, make=True) as folder:
             try:
@@ -125,10 +126,12 @@ class Tree:
                 source.unlink()
 
     def remove(self, path: str, folders: int = _ALL, keep: str = "") -> None:
-        """Remove a file, a link or an empty folder, and this many of the folders above that are empty then, but `keep`.
+        """Remove a file, a link or an empty folder, if it exists, and folders above it that are empty after that.
+
+        At most `folders` of these are removed, and not the folder `keep`.
 
         Raises:
-            BadDataError: Something on the way is no folder.
+            BadDataError: The path is not valid, or a part of it is no folder.
         """
         with contextlib.suppress(FileNotFoundError), self._folder(path) as folder:
             found = os.stat(_name(path), dir_fd=folder, follow_symlinks=False)
@@ -178,7 +181,7 @@ def _name(path: str) -> str:
 
 @dataclass(frozen=True)
 class PutBackFile:
-    """A file that is put back as it was; `removed` says that there was none."""
+    """A file that is put back as it was; `removed` is True if it did not exist then."""
 
     path: str
     removed: bool = False
@@ -186,21 +189,23 @@ class PutBackFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """The changes that give a checkout `tree`: each file, with what it is before and after."""
+    """The changes that make a checkout have the tree `tree`: by path, what is there before and after."""
 
     tree: str
     entries: dict[str, tuple[Entry, Entry]]
 
     @property
     def files(self) -> tuple[PutBackFile, ...]:
-        """Return the files in words of the user."""
+        """Return the files that change, in the form that is shown to the user."""
         return tuple(PutBackFile(path, removed=new[0] == ABSENT) for path, (_, new) in self.entries.items())
 
 
 def reverse(
     repository: Repository, present: str, old: str, new: str, path: str | None = None, hunk: int | None = None
 ) -> str:
-    """Return the tree of the commit `present` without the change from `old` to `new`: the whole, of a file or a hunk.
+    """Return the tree of the commit `present` with the change from the commit `old` to `new` taken back.
+
+    With `path`, only the change of that file is taken back, and with `hunk`, numbered from 1, only that hunk of it.
 
     Raises:
         UsageError: There is no such file or hunk in that change.
@@ -216,7 +221,11 @@ def reverse(
 
 
 def _without(repository: Repository, old: str, new: str, path: str, hunk: int | None) -> str:
-    """Return the tree of `new` with one file, or one hunk of it, as in `old`."""
+    """Return the tree of `new` with the file `path`, or one hunk of it, as it is in `old`.
+
+    Raises:
+        UsageError: There is no such file or hunk in the change.
+    """
     change = next((each for each in files_between(repository, old, new) if each.path == path), None)
     if change is None:
         raise UsageError(f"{path} is not among the changed files; `crewboard changes` lists them")
@@ -237,7 +246,11 @@ def _without(repository: Repository, old: str, new: str, path: str, hunk: int | 
 def _without_hunk(
     repository: Repository, old: str, new: str, path: str, old_path: str, hunk: int
 ) -> dict[str, Entry] | None:
-    """Return the file with one hunk as it was before; None if that is the whole file, which is new or deleted."""
+    """Return the file `path` of `new` with one hunk as in `old`; None if the file is new or deleted, so has only one.
+
+    Raises:
+        UsageError: There is no such hunk.
+    """
     diff = diff_between(repository, old, new, {path, old_path}).split("\n")
     hunks = [found for line in diff if (found := HUNK.match(line))]
     if not 1 <= hunk <= len(hunks):
@@ -266,7 +279,7 @@ def _entry(repository: Repository, commit: str, path: str) -> Entry:
 
 
 def _lines(repository: Repository, ident: str) -> list[bytes]:
-    """Return the lines of a file as git counts them: only a newline ends one."""
+    """Return the lines of the file with the object id `ident`, split at newlines only, as git does."""
     # `--batch` adds a newline of its own, so that the last one of the file is kept.
     content = os.fsencode(repository.git("cat-file", "--batch", stdin=f"{ident}\n")).partition(b"\n")[2]
     *whole, rest = content.split(b"\n")
@@ -274,10 +287,10 @@ def _lines(repository: Repository, ident: str) -> list[bytes]:
 
 
 def plan(repository: Repository, checkout: Path, present: str, tree: str) -> Plan:
-    """Return what has to change in a checkout, of which `present` is a snapshot taken just now, so that it has `tree`.
+    """Return the changes that make a checkout have the tree `tree`; `present` is a snapshot of it taken just now.
 
     Raises:
-        BadDataError: Files that no snapshot has are in the way, or repositories would have to change.
+        BadDataError: Files that git ignores are in the way, or a nested repository would have to change.
     """
     entries = entries_between(repository, present, tree)
     gone = {path for path, (_, new) in entries.items() if new[0] == ABSENT}
@@ -296,7 +309,10 @@ def plan(repository: Repository, checkout: Path, present: str, tree: str) -> Pla
 
 
 def _is_in_the_way(files: Tree, path: str, gone: set[str]) -> bool:
-    """Return True if something that no snapshot has is where a file has to go."""
+    """Return True if something that no snapshot contains is where the file `path` has to go.
+
+    `gone` are the files that the same plan removes.
+    """
     parts = path.split("/")
     if not gone.isdisjoint("/".join(parts[:count]) for count in range(1, len(parts))):
         return False
@@ -308,7 +324,9 @@ def _is_in_the_way(files: Tree, path: str, gone: set[str]) -> bool:
 
 
 def write(team: TeamDirectory, repository: Repository, name: str, planned: Plan, folder: str = "") -> None:
-    """Change files of a checkout as planned. Call it under the lock of the worktree. The agent works in its `folder`.
+    """Change the files of an agent's checkout as planned. Call it under the lock of the worktree.
+
+    `folder`, in which the agent works, is not removed even if it is empty.
 
     Raises:
         BadDataError: A folder of the checkout became something else meanwhile.
@@ -330,7 +348,7 @@ def write(team: TeamDirectory, repository: Repository, name: str, planned: Plan,
 
 
 def _stage(team: TeamDirectory, repository: Repository, name: str, planned: Plan) -> Path:
-    """Return a new folder with the files that go into the checkout, as git writes them into a new one."""
+    """Return a new folder in which git has written the planned files, as in a new checkout."""
     target = Path(os.path.realpath(team.path)) / team.worktrees.name / name
     remove_unfinished(target)
     staging = target.with_name(f".{name}.{secrets.token_hex(4)}")

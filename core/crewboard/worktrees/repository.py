@@ -1,4 +1,7 @@
-"""The user's repository around a team's root, used outside every sandbox: with the user's settings, without hooks."""
+"""Run git on the user's repository, outside every sandbox: with the user's settings, but without hooks.
+
+Also make the repositories that borrow its objects: those of checkouts, and crewboard's own on a host.
+"""
 
 import contextlib
 import os
@@ -25,14 +28,14 @@ TIMEOUT = 600.0
 """Seconds that one call of git may take. A checkout of a huge repository takes minutes."""
 
 MAX_MEMORY = 2 << 30
-"""Bytes of memory that git may use to check and unpack what an agent made. It reads files over 512 MiB in parts."""
+"""Bytes of memory that git may use to check and unpack objects of an agent. It reads files over 512 MiB in parts."""
 
 _OPTIONS = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
     "-c", "submodule.recurse=false", "-c", "protocol.allow=never", "-c", "core.quotePath=false",
     "-c", "commit.gpgSign=false", "-c", "log.showSignature=false", "-c", "advice.detachedHead=false", "--no-pager",
 )  # fmt: skip
-"""Settings of each call: git runs no program, asks no other machine, and changes nothing that it was not told to."""
+"""Options of each call, with which git runs no program, asks no other machine, and cleans up nothing by itself."""
 
 _VARIABLES = (
     "XDG_CONFIG_HOME", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "EMAIL",
@@ -42,27 +45,27 @@ _VARIABLES = (
 
 
 COPIED_SETTINGS = ("core.autocrlf", "core.eol", "core.ignorecase", "core.sparseCheckout", "core.sparseCheckoutCone")
-"""Settings of the user's repository by which the content of a checkout differs."""
+"""Settings of the user's repository that decide about the files of a checkout, and are copied to it."""
 
 UNTOUCHED = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_LFS_SKIP_SMUDGE": "1"}
 """Variables that switch off the filters of the user: files are checked out as they are stored."""
 
 
 PACK_HEADER = 12
-"""Bytes with which a pack begins."""
+"""Bytes of the header at the beginning of a pack: `PACK`, version, number of objects."""
 
 _LOOSE = 100
-"""Objects up to which they are stored one by one, and not as one more pack; as git's own `fetch.unpackLimit`."""
+"""Most objects of a pack that are stored one by one instead of as a pack; like git's `fetch.unpackLimit`."""
 
 _PLACES = 4
-"""Lines that git prints about a repository, before the commit that is checked out."""
+"""Number of lines that `open_repository` asks git for, before the one with the commit."""
 
 _OF_GIT = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"})
-"""Variables by which git would take another repository."""
+"""Variables that would make git use another repository."""
 
 
 class GitFailedError(CrewboardError):
-    """git refused or failed. `code` is its exit code, `output` what it printed before."""
+    """git refused or failed. `code` is its exit code, -1 if it did not run to its end; `output` its standard output."""
 
     exit_code = ExitCode.BAD_DATA
 
@@ -73,7 +76,10 @@ class GitFailedError(CrewboardError):
 
 
 class NoRepositoryError(CrewboardError):
-    """There is no repository that agents can have worktrees of. If `missing`, there is none, or it has no commit."""
+    """There is no repository that agents can have worktrees of.
+
+    `missing` is True if there is no repository or no commit in it, False if git is missing or cannot use it.
+    """
 
     exit_code = ExitCode.USAGE
 
@@ -84,7 +90,7 @@ class NoRepositoryError(CrewboardError):
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository with a working tree. All paths are real."""
+    """A git repository. All paths are real paths. That of a host (`open_workspace`) is bare: it has no working tree."""
 
     top: Path
     """The folder of the working tree, which contains the team's root."""
@@ -116,9 +122,9 @@ class Repository:
         keep: tuple[int, ...] = (),
         instead: Path | None = None,
     ) -> str:
-        """Run git on the user's working tree, or on a folder `instead`; return its output without the last newline.
+        """Run git on the working tree, or on the folder `instead`; return its output without the last newline.
 
-        It inherits `keep`.
+        The process inherits the descriptors `keep`.
 
         Raises:
             GitFailedError: git ended with another code than 0.
@@ -126,10 +132,10 @@ class Repository:
         return self._text((f"--work-tree={instead or self.top}", *arguments), environment, stdin, keep)
 
     def commit(self, name: str) -> str:
-        """Return the id of the commit that `name` means: a branch, a tag, an id.
+        """Return the id of the commit that `name` means, such as a branch, a tag or an id.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is no such commit.
         """
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
@@ -137,10 +143,10 @@ class Repository:
             raise UsageError(f"{name!r} is no commit of the repository {self.top}") from None
 
     def tree(self, commit: str) -> str:
-        """Return the tree of a commit.
+        """Return the id of the tree of a commit.
 
         Raises:
-            GitFailedError: It is missing.
+            GitFailedError: The commit is missing.
         """
         return self.git("rev-parse", f"{commit}^{{tree}}")
 
@@ -152,33 +158,33 @@ class Repository:
             return None
 
     def ref(self, name: str) -> str | None:
-        """Return the id of the object that the full name of a ref leads to, or None."""
+        """Return the id of the object that a ref or another name of git means; None if there is none."""
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", name)
         except GitFailedError:
             return None
 
     def has(self, commit: str) -> bool:
-        """Return True if it has a commit, perhaps without its history."""
+        """Return True if the repository has a commit, perhaps without its history."""
         return self.ref(f"{commit}^{{commit}}") is not None
 
     def keep(self, ref: str, commit: str, before: str = "") -> None:
-        """Let a ref of crewboard's own, below `refs/crew/`, name a commit. Call this under a lock for that ref.
+        """Set a ref of crewboard, below `refs/crew/`, to a commit. Call this under a lock for that ref.
 
-        `before` is what it names now, all zeros if nothing.
+        With `before`, do it only if the ref is that commit now; all zeros mean that it must not exist.
 
         Raises:
-            GitFailedError: It names another commit now, or cannot be written.
+            GitFailedError: The ref is not `before`, or cannot be written.
         """
         # Left by a git that was killed. No other git writes these refs.
         (self.common / f"{ref}.lock").unlink(missing_ok=True)
         self.git("update-ref", "--create-reflog", "-m", "snapshot", ref, commit, *([before] if before else []))
 
     def remote_of(self, branch: str) -> str:
-        """Return the remote that a branch is pushed to: its own, else the only one, else origin.
+        """Return the remote that a branch is pushed to: its own, else the only one, else `origin`.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is no such remote.
         """
         with contextlib.suppress(GitFailedError):
             own = self.git("config", "--get", f"branch.{branch}.remote")
@@ -191,10 +197,10 @@ class Repository:
         raise UsageError(f"{self.top} has {why}; `git push -u REMOTE {branch}` sets one")
 
     def as_user(self, environment: Mapping[str, str], program: Path, *arguments: str) -> str:
-        """Run git or gh as the user does by hand: with the user's `environment`, settings and hooks; return its output.
+        """Run git or gh with the user's `environment`, settings and hooks, as the user does; return its output.
 
         Raises:
-            BadDataError: It failed; the message has the end of what it said.
+            BadDataError: The program failed; the message has the last lines of its error output.
         """
         kept = {name: value for name, value in environment.items() if name not in _OF_GIT}
         # Programs that it starts, such as ssh, must not come from a place where agents write.
@@ -214,21 +220,21 @@ class Repository:
 
     @property
     def objects(self) -> Path:
-        """The folder of its objects."""
+        """Return the folder of the repository's objects."""
         return self.common / "objects"
 
     @property
     def borrows(self) -> bool:
-        """Return True if it borrows objects of another repository."""
+        """Return True if the repository borrows objects of another one."""
         return (self.objects / "info/alternates").exists()
 
     def take_in(self, pack: int, header: bytes, limit: int, *, seconds: float) -> None:
-        """Take in a pack from a descriptor, after all of its objects were checked as those of a stranger.
+        """Add the objects of a pack, which is read from the descriptor `pack`, after git has strictly checked them.
 
-        The `header`, of `PACK_HEADER` bytes, was read already. The pack may have as many bytes as the `limit`.
+        `header` are the first `PACK_HEADER` bytes of it, which were read already. The pack may have `limit` bytes.
 
         Raises:
-            GitFailedError: git refused it, or it took longer.
+            GitFailedError: git refused the pack, or took longer than `seconds`.
         """
         deadline = time.monotonic() + seconds
         version, count = int.from_bytes(header[4:8], "big"), int.from_bytes(header[8:], "big")
@@ -277,10 +283,10 @@ class Repository:
 
 
 def find_gh(root: Path) -> Path:
-    """Return the program gh.
+    """Return the path of the program gh.
 
     Raises:
-        UsageError: It is not installed, or other users or agents can change it.
+        UsageError: gh is not installed, or other users or agents can change it.
     """
     found = programs.find_program("gh", root)
     if found is None:
@@ -289,7 +295,7 @@ def find_gh(root: Path) -> Path:
 
 
 def git_environment() -> dict[str, str]:
-    """Return the environment of git outside every sandbox."""
+    """Return the environment for git outside every sandbox, without credentials and most variables of the user."""
     return {**programs.clean_environment(*_VARIABLES), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -309,7 +315,7 @@ def open_repository(root: Path) -> Repository:
     """Return the repository whose working tree contains the folder `root`.
 
     Raises:
-        NoRepositoryError: There is none, it has no commit yet, or git is missing or too old.
+        NoRepositoryError: There is no such repository, it has no commit yet, or git is missing or too old.
     """
     program = _find_git(root)
     # If there is no commit, the rest is printed, and the exit code is 1.
@@ -333,10 +339,10 @@ def open_repository(root: Path) -> Repository:
 
 
 def open_workspace(team: TeamDirectory) -> Repository:
-    """Return the repository of this machine that checkouts of a team with hosts borrow from.
+    """Return crewboard's repository on a host, whose objects the checkouts of the host's agents borrow.
 
     Raises:
-        NoRepositoryError: It was not made yet, or git is missing or too old.
+        NoRepositoryError: The repository was not made yet, or git is missing or too old.
     """
     path = Path(os.path.realpath(team.path)) / team.workspace_repository.name
     if not path.is_dir():
@@ -351,11 +357,13 @@ def _workspace_at(path: Path, _inode: int, program: Path) -> Repository:
 
 
 def make_workspace(team: TeamDirectory, hash_name: str) -> Repository:
-    """Make that repository, which is missing, and return it. Call this under a lock.
+    """Make the repository that `open_workspace` returns, which is missing, and return it. Call this under a lock.
+
+    `hash_name` is `sha1` or `sha256`.
 
     Raises:
         NoRepositoryError: git is missing or too old.
-        GitFailedError: It cannot be made.
+        GitFailedError: The repository cannot be made.
     """
     path = Path(os.path.realpath(team.path)) / team.workspace_repository.name
     new = path.with_name(f".{path.name}.new")
@@ -366,10 +374,10 @@ def make_workspace(team: TeamDirectory, hash_name: str) -> Repository:
 
 
 def repository_of(team: TeamDirectory, worktree: Worktree) -> Repository:
-    """Return the repository that a checkout on this machine borrows from, and that keeps its snapshots here.
+    """Return the repository whose objects a checkout on this machine borrows, and that has its snapshots.
 
     Raises:
-        NoRepositoryError: There is none.
+        NoRepositoryError: There is no such repository.
     """
     return open_workspace(team) if worktree.carried else open_repository(team.root)
 
@@ -406,7 +414,7 @@ def _version(program: Path) -> tuple[int, ...]:
 
 
 def _initialize(program: Path, hash_name: str, folder: Path, *options: str) -> Repository:
-    """Make an empty repository, without templates of the user."""
+    """Make an empty repository in `folder`, without templates of the user, and return it."""
     command = ("init", "--quiet", "--template=", f"--object-format={hash_name}", *options, str(folder))
     _run(program, command, folder.parent, UNTOUCHED)
     directory = folder if "--bare" in options else folder / ".git"
@@ -417,9 +425,10 @@ def _initialize(program: Path, hash_name: str, folder: Path, *options: str) -> R
 def make_borrower(
     repository: Repository, folder: Path, borrowed: Iterable[str | os.PathLike[str]], *options: str
 ) -> Repository:
-    """Make an empty repository for the files of `repository`, which borrows the objects in the folders `borrowed`.
+    """Make an empty repository in `folder` that borrows the objects in the folders `borrowed`, and return it.
 
-    What decides about the files of a checkout is copied: line endings, the sparse patterns, where history ends.
+    Settings and files of `repository` that decide about a checkout are copied: line endings, ignored files, sparse
+    patterns, where a shallow history ends. `options` are those of `git init`.
     """
     own = _initialize(repository.program, repository.hash_name, folder, *options)
     if lines := b"".join(os.fsencode(path) + b"\n" for path in borrowed):

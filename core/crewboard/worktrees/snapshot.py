@@ -1,8 +1,8 @@
-"""Snapshots of worktrees: an agent's whole checkout as a commit of the user's repository, kept by a ref.
+"""Take snapshots of worktrees: an agent's whole checkout as a commit of the user's repository, kept by a ref.
 
-A git in a sandbox that can read the checkout, and write only in a scratch folder, makes the commit. It uses settings,
-index and ignore patterns of crewboard's own, so nothing that the agent put into its `.git` has an effect. The objects
-come out as a pack, which the user's git checks as it would those of a foreign host.
+A git in a sandbox, which can read the checkout and write only in a scratch folder, makes the commit. It uses settings,
+index and ignore patterns of crewboard, so nothing that the agent put into its `.git` has an effect. The objects come
+out of the sandbox as a pack, which a git outside checks strictly.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ TIMEOUT = 600.0
 """Seconds that a snapshot may take. The first one of a huge checkout reads all of its files."""
 
 MAX_PACK = 4 << 30
-"""Bytes of new objects in one snapshot."""
+"""Most bytes of new objects in one snapshot."""
 
 _LONGEST_LINE = 300
 _MAX_INDEX = 256 << 20
@@ -64,11 +64,11 @@ printf '%s\\n' "$commit" "^$base" "^$before" | git pack-objects --quiet --revs -
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkout at one moment. `commit` has its whole tree, committed or not, and the one parent `head`.
+    """A checkout at one moment. `commit` has its whole `tree`, committed or not, and the one parent `head`.
 
     `head` is the commit that the agent itself has checked out, `base` the one at which its worktree began. `setup` is
-    the snapshot after the setup of the checkout, empty if it had none. `missing` describes what could not be taken in,
-    such as files that cannot be read.
+    the snapshot after the setup of the checkout, empty if there was no setup. `missing` describes what could not be
+    taken in, such as files that cannot be read.
     """
 
     commit: str
@@ -80,12 +80,12 @@ class Snapshot:
 
     @property
     def begin(self) -> str:
-        """Return the commit with the files that the agent began with."""
+        """Return the commit with the files that the agent began with: after the setup, if there was one."""
         return self.setup or self.base
 
     @property
     def sha256(self) -> str:
-        """Return the SHA-256 that a yes to this work names: of all files, and of the agent's commits."""
+        """Return the SHA-256 of `head` and `tree`, by which a merge can be limited to exactly this work."""
         return hashlib.sha256(f"{self.head} {self.tree}".encode()).hexdigest()
 
 
@@ -95,11 +95,11 @@ def branch_of(team: TeamDirectory, name: str) -> str:
 
 
 def ref_of(team: TeamDirectory, name: str, kind: str = "") -> str:
-    """Return the full name of a ref of an agent: the one that keeps its newest snapshot, or the one of a `kind`.
+    """Return the full name of the ref of an agent for its newest snapshot, or for another commit of it by `kind`.
 
     - `base`: the commit at which its worktree began.
     - `setup`: the snapshot of a new checkout after its setup.
-    - `merged`: the last accepted snapshot.
+    - `merged`: the last snapshot that was merged.
     - `carried`: the snapshot that its worker puts into the store.
     - `fetched`: the commit at which `crewboard worktree fetch` left the user's branch of its work.
     """
@@ -108,17 +108,17 @@ def ref_of(team: TeamDirectory, name: str, kind: str = "") -> str:
 
 
 def index_of(team: TeamDirectory, name: str) -> Path:
-    """Return the file that remembers which files of a checkout the last snapshot found, so that few are read again."""
+    """Return the path of the git index of an agent's last snapshot, by which the next one reads only changed files."""
     return team.worktrees / f"{name}.index"
 
 
 def exclude_of(team: TeamDirectory, name: str) -> Path:
-    """Return the file with the patterns of files that git ignores in a checkout, in addition to those in it."""
+    """Return the path of the file with patterns that snapshots ignore, in addition to those in the checkout's files."""
     return team.worktrees / f"{name}.exclude"
 
 
 def missing_of(team: TeamDirectory, name: str) -> Path:
-    """Return the file with descriptions of what the last snapshot could not take in, each ended by a NUL."""
+    """Return the path of the file that describes what the last snapshot could not take in, separated by NULs."""
     return team.worktrees / f"{name}.missing"
 
 
@@ -128,7 +128,7 @@ def exists(team: TeamDirectory, repository: Repository, name: str) -> bool:
 
 
 def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> Snapshot | None:
-    """Return the newest snapshot of an agent, or None if there is none yet."""
+    """Return the newest snapshot of an agent, whose worktree began at `base`; None if there is none yet."""
     ref = ref_of(team, name)
     asked = (f"{ref}^{{commit}}", f"{ref}^1", f"{ref}^{{tree}}", ref_of(team, name, "setup"))
     # At once, because a worker asks this after each tool.
@@ -145,12 +145,12 @@ def kept(team: TeamDirectory, repository: Repository, name: str, base: str) -> S
 
 
 def beginning(repository: Repository, commit: str, base: str = "") -> Snapshot:
-    """Return what a checkout is like that begins with the files of a commit, and its work at `base` or there too."""
+    """Return a commit as the snapshot of a new checkout. Its `base` is the given one, or the commit itself."""
     return Snapshot(commit, commit, repository.tree(commit), base or commit)
 
 
 def note_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None:
-    """Keep for later what the newest snapshot of an agent could not take in."""
+    """Write what the newest snapshot of an agent could not take in to its file (`missing_of`)."""
     path = missing_of(team, name)
     if missing:
         files.make_folder(path.parent)
@@ -160,12 +160,13 @@ def note_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None
 
 
 def take(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
-    """Bring what is in an agent's checkout now into the user's repository.
+    """Take a snapshot of what is in an agent's checkout now, and return it.
 
-    If nothing changed since the snapshot before, return that one.
+    If nothing changed since the last snapshot, return that one.
 
     Raises:
-        UsageError: The agent has no worktree, or there is no repository.
+        UsageError: The agent has no worktree.
+        NoRepositoryError: There is no repository for the snapshot.
         BadDataError: git refused the checkout or its objects.
         StorageError: The checkout is gone, or there is no room.
     """
@@ -185,10 +186,12 @@ def take_locked(team: TeamDirectory, name: str, spec: Spec) -> Snapshot:
 
 
 def take_after_setup(team: TeamDirectory, name: str, spec: Spec) -> None:
-    """Keep what is in a new checkout after its setup, if the agent has not worked yet: that is no work of the agent.
+    """Take a snapshot of a new checkout after its setup, and set the ref `setup`, if the agent has no snapshot yet.
+
+    What the setup changed then does not count as work of the agent.
 
     Raises:
-        CrewboardError: As of `take`.
+        CrewboardError: The errors of `take`.
     """
     if spec.worktree is None:
         return
@@ -198,7 +201,7 @@ def take_after_setup(team: TeamDirectory, name: str, spec: Spec) -> None:
 
 
 class _Taking:
-    """One snapshot while it is taken."""
+    """Takes one snapshot: runs git in the sandbox, and brings the objects into the repository."""
 
     def __init__(
         self, team: TeamDirectory, name: str, worktree: Worktree, repository: Repository, sandbox: Sandbox
@@ -244,7 +247,7 @@ class _Taking:
 
     @contextmanager
     def _reading(self, complaints: IO[bytes]) -> Iterator[int]:
-        """Run the script; its output can be read from the descriptor. End it at last."""
+        """Run the script in the sandbox, and yield a descriptor to read its output from; end the script after that."""
         # Imported here because most hires make no checkout.
         import asyncio
 
@@ -288,7 +291,13 @@ class _Taking:
         return data
 
     def _receive(self, header: list[str], output: int) -> Snapshot:
-        """Take in the objects of a snapshot, check them, and let the ref keep it."""
+        """Check the objects of a snapshot, add them to the repository, set the agent's ref, and return the snapshot.
+
+        `header` are the words of the script's first line. `output` is the descriptor with the rest, a pack.
+
+        Raises:
+            BadDataError: The objects are not complete, or git refused them.
+        """
         if header == ["same"] and self._before is not None:
             return self._before
         if len(header) != 3 or not all(map(_ID.fullmatch, header)):  # noqa: PLR2004  commit, head, tree
@@ -315,7 +324,7 @@ class _Taking:
 
 @lru_cache(maxsize=64)
 def _nested(repository: Repository, base: str, tree: str) -> tuple[str, ...]:
-    """Describe repositories in a checkout with this tree: a commit has only their name."""
+    """Return a sentence for each nested repository in a tree that `base` does not have: a snapshot lacks its files."""
     listed = repository.git("diff-tree", "-r", "-z", "--no-renames", base, tree)
     parts = iter(listed.split("\0"))
     found = [(about.split()[1:2], next(parts, "")) for about in parts]
@@ -327,7 +336,7 @@ def _nested(repository: Repository, base: str, tree: str) -> tuple[str, ...]:
 
 
 def _copy_index(source: Path, target: Path) -> None:
-    """Copy an index, which speeds up the next snapshot. One that an agent exchanged for something else is left."""
+    """Copy a git index. If it is missing, too large or, because of an agent, something else than a file, do nothing."""
     try:
         folder = os.open(
             source.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,12 +1,12 @@
-"""Workspaces of a team with hosts: how the user's files get to the agents on other machines, and their work back.
+"""Workspaces of a team with hosts: bring the user's files to agents on other machines, and their work back.
 
-- `push` puts what the user has, uncommitted files too, into the store: there agents begin.
+- `push`, at the user, puts HEAD and the uncommitted files into the store. Agents begin with these.
 - `prepare`, on a host, makes the checkout of an agent from that, or from the newest snapshot of its work.
-- `carry`, in a worker, puts a snapshot of the checkout into the store, before the result of the tool that changed it is
-  in the journal. So a run on another host finds at least what its conversation believes.
-- `fetch` brings the newest snapshot into the user's repository, as the refs that merging and all else works with.
+- `Carrier.carry`, in a worker, puts a snapshot of the checkout into the store, before the result of the tool that
+  changed it is in the journal. So a run on another host finds at least the files that its conversation knows of.
+- `fetch`, at the user, brings the newest snapshot into the user's repository, as the refs that merging works with.
 
-On a host, all of this is in a repository of crewboard's own. One of the user that is there is not touched.
+On a host, all of this uses a repository of crewboard's own. A repository of the user there is not touched.
 """
 
 import contextlib
@@ -43,19 +43,19 @@ from crewboard.worktrees.snapshot import (
 )
 
 _OWNER = "+base"
-"""The owner of the bundles of the beginning; no agent has this name."""
+"""The owner of the bundles that `push` writes; no agent can have this name."""
 
 _BASES = "refs/crew/+bases/"
-"""Refs of commits at which agents begin, whose whole history is in a repository."""
+"""The folder of refs for commits with which agents begin; a ref says that the commit's whole history is there."""
 
 _MOST_LOOSE = 6700
-"""Objects in files of their own, in the repository of a host, after which they are packed; as git's `gc.auto`."""
+"""Objects in single files, in the repository of a host, above which they are packed; like git's `gc.auto`."""
 
 _REMOTE = "refs/crew/+remote/*"
 
 
 def worktree_on_hosts(team: TeamDirectory, name: str, pushed: Workspace) -> Worktree:
-    """Return the worktree of an agent that begins, on any host, with what was pushed."""
+    """Return the worktree of a new agent that begins, on any host, with the workspace `pushed`."""
     objects = f"{HOME}/{team.path.name}/{team.workspace_repository.name}/objects"
     return Worktree(
         branch=branch_of(team, name), base=pushed.commit, objects=objects, folder=pushed.folder, carried=True
@@ -66,10 +66,10 @@ def worktree_on_hosts(team: TeamDirectory, name: str, pushed: Workspace) -> Work
 
 
 def open_home(team: TeamDirectory) -> Repository:
-    """Return the user's repository.
+    """Return the user's repository around the root.
 
     Raises:
-        NoRepositoryError: The root is in none. On a team with hosts, the text says where the project is.
+        NoRepositoryError: The root is in no repository. On a team with hosts, the text says where to go.
     """
     try:
         return open_repository(team.root)
@@ -82,9 +82,9 @@ def open_home(team: TeamDirectory) -> Repository:
 
 
 def why_unrelated(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree, tip: str = "HEAD") -> str:
-    """Return why the work of an agent on a host does not belong into a branch; an empty text if it does.
+    """Return why the work of an agent on a host cannot be of the same project as the commit `tip`; empty if it can.
 
-    With a part of the history, as in a shallow clone, that is unknown.
+    It cannot if they have no history in common. In a shallow clone that is not known, and the result is empty.
     """
     known = worktree.carried and repository.has(worktree.base)
     if not known or merge_base(repository, repository.commit(tip), worktree.base) is not None:
@@ -105,14 +105,15 @@ def _where_the_project_is(team: TeamDirectory) -> str:
 
 
 def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, force: bool = False) -> Workspace:
-    """Put HEAD and the uncommitted files into the store: new agents on hosts begin with them.
+    """Put HEAD and the uncommitted files into the store, for new agents on hosts to begin with; return the record.
 
-    With `url`, hosts fetch what is committed from there. Nothing of the user changes, except for refs of crewboard.
-    Only with `force`, the history may be another one than that of what was pushed before.
+    With `url`, hosts fetch the commits from that remote. `by` and `now` say who pushes, and when. In the user's
+    repository only refs of crewboard change. Without `force`, a repository that has no history in common with the last
+    push is refused.
 
     Raises:
-        UsageError: The root is in no repository, or it is too large or shallow, or the remote lacks the commit, or the
-            history is another one.
+        UsageError: The root is in no repository; it is too large, or shallow without `url`; the remote lacks the
+            commit; or the history has nothing in common with the last push.
         TryLaterError: Another process pushes.
         StorageError: The store failed.
     """
@@ -134,7 +135,7 @@ def push(team: TeamDirectory, by: str, now: float, url: str | None = None, *, fo
 
 
 def _require_related(team: TeamDirectory, repository: Repository) -> None:
-    """Refuse to replace what was pushed by another project."""
+    """Raise UsageError if the repository has no history in common with the workspace that was pushed last."""
     before = team.workspace.load()
     if before is None:
         return
@@ -206,7 +207,7 @@ def _require_at(repository: Repository, url: str, head: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of a git that asks a remote: that of this process, without the key of the API."""
+    """Return the environment for a git that talks to a remote: that of this process, without the API's key."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith(env.API_PREFIX)}
     # Who can write to the store names the remote. Other protocols start programs.
     return {**mine, "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
@@ -214,7 +215,10 @@ def _environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Fetched:
-    """The work of an agent that was brought home: the snapshot `commit`, and what it could not take in."""
+    """The newest work of an agent in the user's repository: the snapshot `commit`, taken `at`.
+
+    `missing` describes what the snapshot could not take in; `changed` is True if it was not here before.
+    """
 
     commit: str
     missing: tuple[str, ...]
@@ -223,12 +227,13 @@ class Fetched:
 
 
 def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Worktree) -> Fetched | None:
-    """Bring the newest snapshot of an agent into the user's repository; None if there is none in the store.
+    """Bring the newest snapshot of an agent from the store into a repository; return None if there is none.
 
-    For a lead on a host, the repository is that of the host, which has the newest one of agents that run there.
+    The repository is the user's, or for a lead on a host, crewboard's there. That one may have the newest snapshot
+    already: of an agent that ran on this host last.
 
     Raises:
-        BadDataError: Its objects were refused.
+        BadDataError: git refused the objects, or they are not complete.
         StorageError: The store failed.
     """
     found = team.carried(name).load()
@@ -247,13 +252,16 @@ def fetch(team: TeamDirectory, repository: Repository, name: str, worktree: Work
 
 
 def branch_at_home(team: TeamDirectory, name: str) -> str:
-    """Return the branch that `fetch` makes of the work of an agent in the user's repository."""
+    """Return the name of the branch with the fetched work of an agent in the user's repository."""
     # Not `crew/NAME`: git would find the snapshot `refs/crew/NAME` under that name, and call it ambiguous.
     return f"crewboard/{branch_of(team, name).removeprefix('crew/')}"
 
 
 def move_branch(team: TeamDirectory, repository: Repository, name: str, commit: str) -> str:
-    """Let the branch of an agent name a commit; return why it does not. What the user did in it is never lost."""
+    """Move the branch of an agent's fetched work to a commit; return why it was not moved, empty if it was.
+
+    It is not moved if the user has committed to it, or has it checked out.
+    """
     branch, ours = branch_at_home(team, name), ref_of(team, name, "fetched")
     tip = repository.ref(f"refs/heads/{branch}")
     if tip == commit:
@@ -270,13 +278,13 @@ def move_branch(team: TeamDirectory, repository: Repository, name: str, commit: 
 
 
 def has_branch(team: TeamDirectory, repository: Repository, name: str) -> bool:
-    """Return True if the branch that `fetch` made of the work of an agent is still there."""
+    """Return True if there is a branch with the fetched work of an agent."""
     is_ours = repository.ref(ref_of(team, name, "fetched")) is not None
     return is_ours and repository.ref(f"refs/heads/{branch_at_home(team, name)}") is not None
 
 
 def remove_branch(team: TeamDirectory, repository: Repository, name: str) -> None:
-    """Remove the branch that `fetch` made of the work of an agent, unless commits of the user are in it alone."""
+    """Remove the branch with an agent's fetched work, unless it is checked out or alone has commits of the user."""
     branch, ours = branch_at_home(team, name), ref_of(team, name, "fetched")
     fetched, tip = repository.ref(ours), repository.ref(f"refs/heads/{branch}")
     if fetched is None:
@@ -295,7 +303,7 @@ def remove_branch(team: TeamDirectory, repository: Repository, name: str) -> Non
 
 
 def forget(team: TeamDirectory, name: str) -> None:
-    """Remove the snapshots of an agent from the store.
+    """Remove the snapshots of an agent from the store, if there are any.
 
     Raises:
         StorageError: They could not be removed.
@@ -309,7 +317,10 @@ def forget(team: TeamDirectory, name: str) -> None:
 
 
 def _bring_work(team: TeamDirectory, repository: Repository, name: str, found: Carried) -> Carried:
-    """Take in the work of an agent, and let the refs of its snapshots keep it. Return what was the newest then."""
+    """Add the objects of an agent's newest snapshot to a repository, and set its refs; return the record of it.
+
+    `found` is the record as it was read before; the returned one may be newer.
+    """
     has_setup = repository.ref(ref_of(team, name, "setup")) == (found.setup or None)
     if has_setup and repository.ref(ref_of(team, name)) == found.commit:
         return found
@@ -323,7 +334,11 @@ def _bring_work(team: TeamDirectory, repository: Repository, name: str, found: C
 
 
 def _bring_objects(team: TeamDirectory, repository: Repository, name: str, found: Carried) -> Carried:
-    """Take in the work of an agent, without its refs, which on its own host are newer."""
+    """Do what `_bring_work` does, but set no refs.
+
+    Raises:
+        BadDataError: git refused the objects, or they are not complete.
+    """
     _bring_base(team, repository, found.base)
     latest = found
 
@@ -343,10 +358,10 @@ def _bring_objects(team: TeamDirectory, repository: Repository, name: str, found
 
 
 def _bring_base(team: TeamDirectory, repository: Repository, base: str) -> None:
-    """Take in the commit at which an agent began, with its history.
+    """Add the commit `base`, with which an agent began, and its history to a repository, from remote and store.
 
     Raises:
-        UsageError: It is not in the store.
+        UsageError: The commit is not in the store, or nothing was pushed, or it has other hashes than the repository.
     """
     if repository.ref(f"{_BASES}{base}") is not None:
         return
@@ -381,12 +396,14 @@ def _bring_base(team: TeamDirectory, repository: Repository, base: str) -> None:
 
 
 def prepare(team: TeamDirectory, name: str, spec: Spec, before: int) -> None:
-    """Make the checkout of an agent for a run on this host: its newest snapshot, else what its work begins with.
+    """Make the checkout of an agent for a run on this host.
 
-    A checkout of this host stays as it is, with all files that git ignores, if the agent's run `before` was here.
+    It is made from the newest snapshot of its work, else from what its work begins with. If the agent's last run,
+    number `before`, was here, the checkout stays as it is, with the files that git ignores.
+    Checkouts of removed agents are removed.
 
     Raises:
-        CrewboardError: It cannot be made; the text says why.
+        CrewboardError: The checkout cannot be made; the text says why.
     """
     worktree = spec.worktree
     if worktree is None or not worktree.carried:
@@ -443,7 +460,7 @@ def _check_out(team: TeamDirectory, repository: Repository, name: str, worktree:
 def _beginning(
     team: TeamDirectory, repository: Repository, name: str, worktree: Worktree, source: str | None
 ) -> Snapshot:
-    """Return the beginning of an agent's work: the newest snapshot of the agent `source`, or what was pushed."""
+    """Return what an agent's checkout begins with: the newest snapshot of the agent `source`, or what was pushed."""
     begin = worktree.base
     if source is not None and (found := team.carried(source).load()) is not None:
         begin = _bring_objects(team, repository, source, found).commit
@@ -452,7 +469,7 @@ def _beginning(
 
 
 def bring_newest_base(team: TeamDirectory) -> None:
-    """Take in what was pushed last: an agent may be asked to merge it.
+    """Bring the workspace that was pushed last to this host, because an agent may be asked to merge it.
 
     Raises:
         CrewboardError: It cannot be brought.
@@ -464,13 +481,13 @@ def bring_newest_base(team: TeamDirectory) -> None:
 
 
 def has_pushed(team: TeamDirectory, repository: Repository, commit: str) -> bool:
-    """Return True if hosts can have a commit of the user's repository."""
+    """Return True if hosts can get a commit of the user's repository: the last push contains it."""
     pushed = team.workspace.load()
     return pushed is not None and is_ancestor(repository, commit, pushed.commit)
 
 
 def unpushed(team: TeamDirectory, pushed: Workspace) -> int:
-    """Return how many commits of the user's repository are newer than what was pushed; 0 if that is unknown here."""
+    """Return how many commits of HEAD the workspace `pushed` does not have; 0 if that is not known here."""
     try:
         return int(open_repository(team.root).git("rev-list", "--count", "HEAD", f"^{pushed.head}"))
     # Another project's repository does not know the commit.
@@ -479,12 +496,13 @@ def unpushed(team: TeamDirectory, pushed: Workspace) -> int:
 
 
 def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
-    """Let the checkout of an agent begin with the newest snapshot of the agent that it starts from.
+    """Replace the checkout of an agent that was hired to start from another agent's work by the newest state of that.
 
-    Work of its own is never overwritten: then it stays as it is. Return what its agent should know, if anything.
+    A checkout with work of its own stays as it is. Return a sentence for the agent about what was done; empty if the
+    checkout is of the newest state already, or the agent does not start from another one.
 
     Raises:
-        CrewboardError: It cannot be made.
+        CrewboardError: The new checkout cannot be made.
     """
     worktree, source = spec.worktree, spec.flags.start_from
     if worktree is None or not worktree.carried or source is None:
@@ -514,7 +532,7 @@ def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
 
 
 class Carrier:
-    """Puts the snapshots of one agent into the store, as the only process that does."""
+    """Puts the snapshots of one agent into the store. Only the agent's worker may use it."""
 
     def __init__(self, team: TeamDirectory, name: str, worktree: Worktree) -> None:
         self._team = team
@@ -524,11 +542,11 @@ class Carrier:
         self._is_known = False
 
     def carry(self, taken: Snapshot, run: int, now: float) -> None:
-        """Put a snapshot into the store, unless it is there. When this returns, it survives this host.
+        """Put a snapshot into the store, unless it is there already; `run` and `now` are recorded with it.
 
         Raises:
-            UsageError: It is too large.
-            StorageError: It could not be written.
+            UsageError: The snapshot is too large.
+            StorageError: The snapshot could not be written.
             LostLeaseError: Another run has begun.
         """
         if not self._is_known:
