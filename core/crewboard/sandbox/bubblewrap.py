@@ -1,7 +1,7 @@
-"""The command line of bubblewrap for one policy, rule by rule.
+"""The sandbox by bubblewrap: make its command line from a policy, start processes in it, and find out if it works.
 
-Later mounts lie over earlier ones: the host read-only, what is private hidden, tools and the workspace put back, and
-within the workspace what is not the agent's hidden again. A worktree is a workspace within the hidden root of its team.
+Later mounts lie over earlier ones: the host read-only, private folders hidden, tools and the workspace shown again, and
+within the workspace what is not for the agent hidden again. A worktree lies within the hidden root of its team.
 """
 
 import errno
@@ -21,13 +21,13 @@ from crewboard.sandbox.process import Child, Start
 from crewboard.unix import programs
 
 PROBE_TIMEOUT = 10.0
-"""Seconds that the probe may take."""
+"""Seconds that a trial run of bubblewrap may take."""
 
 TRIED_FOR = 60.0
-"""Seconds for which a probe that succeeded is not run again: an open dashboard asks at each hire, and for days."""
+"""Seconds for which a successful trial run counts, because an open dashboard asks at each hire, for days."""
 
 FOUND = '[[ $(type -P -- "$1") ]] || { printf "%s\\n" "$1: not found in the sandbox" >&2; exit 127; }; '
-"""The beginning of what becomes the program `$1`: bash itself would call the missing one by its own name and line."""
+"""A piece of bash that ends with an error text if there is no program `$1`, in place of bash's own, less clear one."""
 
 UNLESS_LEFT = (
     ': crewboard starts the program behind this script; of() { local line; filters=; mapfile lines <"/proc/$1/status"; '
@@ -35,21 +35,21 @@ UNLESS_LEFT = (
     'for ((n = 0; n < 9999; n++)); do of 1; [[ $filters == "$own" ]] && break; done; '
     'read -t 0 -u "$0" && exit 1; eval "exec $0<&- $1<&-"; shift; ' + FOUND + 'exec "$@"'
 )
-"""A script of bash that becomes the program behind it, unless the process that started it is dead.
+"""The start script: bash that replaces itself by the program in its arguments, unless crewboard's process has died.
 
-bubblewrap asks the kernel to end it with its parent only after its own start, and its first process in the namespace
-only after all mounts: a parent that dies before would leave a program that nothing ends. So this waits until the first
-process has asked, of which its filter, set next, is the sign, and then looks whether a pipe is closed that the parent
-keeps open. In a container or a service, all have a filter from outside; so the filters are compared with those of this
-process.
+bubblewrap asks the kernel to end it with its parent only after its own start, and to end its first process in the
+namespace only after all mounts: if the parent dies before, nothing would end the program. So the script waits until the
+first process has asked for that. The sign of it is the seccomp filter, which is set next; it is compared with the
+filters of the script itself, because in a container all processes have one from outside. Then the script checks whether
+a pipe is closed that the parent keeps open (`Child.held`).
 """
 
 _tried: dict[tuple[str, ...], float] = {}
-"""Until when probes need not run again that succeeded in this process, or in the one from which it was forked."""
+"""By command line, the monotonic time until which a successful trial run counts; forks of this process inherit it."""
 
 
 def rules(policy: Policy) -> dict[str, list[str]]:
-    """Return the arguments by purpose, in the order that bubblewrap needs."""
+    """Return the arguments of bubblewrap for a policy, by purpose, in the order that it needs."""
     private = policy.host.private_entries(policy.root)
     tools = [path for path in policy.host.tools if path in private or is_below(path, private)]
     # The team's files are hidden, except for the results that the file tools read, and the home of an engine. Others
@@ -76,7 +76,7 @@ def rules(policy: Policy) -> dict[str, list[str]]:
 
 @lru_cache(maxsize=8)
 def _permanent(policy: Policy) -> dict[str, list[str]]:
-    """Return the arguments that are the same for every command of a worker."""
+    """Return the first of these arguments, which are the same for every command of a worker."""
     root, hidden = policy.root, [*policy.host.hidden, *([policy.concealed] if policy.concealed else [])]
     return {
         "user": ["--unshare-user"],
@@ -104,7 +104,7 @@ def start(policy: Policy, start: Start) -> Child:
     """Start a process in the sandbox.
 
     Raises:
-        OSError: bubblewrap is gone, or cannot be run.
+        OSError: bubblewrap is missing, or cannot be run.
     """
     # On a machine without a filter of system calls, the namespaces alone must do.
     allowed = seccomp.ALLOW_ALL
@@ -142,18 +142,18 @@ def _command(policy: Policy, inner: list[str], more: list[str]) -> list[str]:
 
 
 def try_for_forks(root: Path) -> None:
-    """Try what agents in a workspace usually get, so that forks of this process need not try the same again.
+    """Run bubblewrap with the usual policies for a workspace, so that forks of this process need not try them again.
 
-    If bubblewrap stops working later, their commands fail: nothing runs outside of it.
+    If bubblewrap stops working later, their commands fail; none runs without it.
     """
     for writes in (False, True):
         unavailable_reason(Policy(root, writes=writes), holds_for=float("inf"))
 
 
 def _trial(policy: Policy) -> list[str]:
-    """Return the command line of a probe, with bash, which each start needs.
+    """Return the command line of a trial run: bash, which each start needs, in the sandbox of this policy.
 
-    As process 1 of its namespace, it leaves no process that we must reap.
+    bash is the first process of its namespace, so that none is left to reap.
     """
     command = _command(policy, [programs.system_program("bash", policy.root), "-c", ":"], ["--as-pid-1"])
     # It ends by itself. Killed with this process, bubblewrap could leave a process that waits for it forever.
@@ -172,7 +172,10 @@ def _run(trial: list[str]) -> subprocess.CompletedProcess[bytes]:
 
 
 def unavailable_reason(policy: Policy, holds_for: float = TRIED_FOR) -> str | None:
-    """Run bubblewrap with this policy, unless it worked just now; return why it does not work, None if it works."""
+    """Run bubblewrap with this policy; return why it does not work, None if it works.
+
+    A success counts for `holds_for` seconds, in which the next calls run nothing.
+    """
     try:
         trial = _trial(policy)
         if time.monotonic() < _tried.get(tuple(trial), 0):
@@ -205,7 +208,7 @@ def _put_back(paths: Iterable[Path]) -> list[str]:
 
 
 def _cover(paths: Iterable[Path]) -> list[str]:
-    """Hide folders behind empty ones, and files behind /dev/null."""
+    """Return arguments that hide folders behind empty ones, and files behind /dev/null."""
     return [
         part
         for path in paths
@@ -214,7 +217,10 @@ def _cover(paths: Iterable[Path]) -> list[str]:
 
 
 def _kept(policy: Policy, private: list[Path]) -> list[str]:
-    """Let an agent write and commit, but not choose what git runs, nor change crewboard's own code."""
+    """Return arguments that make parts of a writable workspace read-only: protected git files, and crewboard's code.
+
+    Git directories stay writable for a command that commits. `private` are the paths to be hidden.
+    """
     root = policy.root
     found = policy.git_files()
     writable = found.directories if policy.commits else ()

@@ -1,4 +1,4 @@
-"""Files of credentials: of the machine, and in homes and workspaces."""
+"""Find files with credentials, which sandboxes hide: those of the machine, and in homes and workspaces."""
 
 import os
 import re
@@ -32,7 +32,7 @@ _CREDENTIALS = (
 _WITH_PASSWORDS = (
     ".npmrc", ".yarnrc.yml", ".yarnrc", "pip.conf", ".venv/pip.conf", "venv/pip.conf", "uv.toml", ".venv/uv.toml",
 )  # fmt: skip
-"""Settings that projects share, so they are hidden only if they hold a password."""
+"""Files of settings that projects share, so that they are hidden only if they contain a password."""
 
 _PASSWORD = re.compile(
     rb"(?i)(?:_auth(?:Token)?|_password|npmAuth(?:Token|Ident))[\"']?\s*[:=]\s*[\"']?[^\s$\"']"
@@ -40,17 +40,20 @@ _PASSWORD = re.compile(
 )
 
 _MOST_SEARCHED = 64 * 1024
-"""Bytes that are searched for a password. A larger file may hold one at its end."""
+"""Bytes of a file that are searched for a password. A larger file counts as if it contained one."""
 
 
 def of_this_machine() -> tuple[Path, ...]:
-    """Return the files and folders with secrets outside of homes that this process, usually root's, may read."""
+    """Return the files and folders with secrets, apart from those in homes, that this process can read.
+
+    Most of them only root can read.
+    """
     named = (*_SECRETS_OF_THE_SYSTEM, team_marks.secret_file(), *endpoint.credential_files(os.environ))
     return tuple(path for path in named if os.access(path, os.R_OK))
 
 
 def below(folders: Collection[Path]) -> list[str]:
-    """Return the paths at which folders may have credentials, and those of shared settings that hold a password."""
+    """Return the paths below `folders` of credentials, whether or not they exist, and of settings with a password."""
     # Text, not Path: this is done before each command.
     known = [f"{folder}/{name}" for folder in folders for name in _CREDENTIALS]
     shared = (f"{folder}/{name}" for folder in folders for name in _WITH_PASSWORDS)
@@ -58,7 +61,7 @@ def below(folders: Collection[Path]) -> list[str]:
 
 
 def _has_password(path: str) -> bool:
-    """Return True if a settings file, which may be shared, holds a password, or cannot be searched for one."""
+    """Return True if a file of settings contains what looks like a password, or cannot be searched for one."""
     # Programs that log in write through a link, which an agent may have made before.
     real = os.path.realpath(path)
     try:

@@ -1,9 +1,10 @@
-"""Protect files that are used outside the sandbox: what git runs, and the project's file. Set git options of commands.
+"""Protect files that decide what git runs outside the sandbox, and the project's file; write git settings for commands.
 
-The user runs git in the same folder as the agents, outside every sandbox. Git then runs what its directory and its
-settings name: hooks, filters, monitors. The project's file (CLAUDE.md) enters the conversation of every agent.
-`git_files` lists these files for the mounts, for Landlock and for the file tools. `GitGuard` handles what no mount can
-prevent: new files in folders that agents must be able to write.
+The user runs git in the same folder as the agents, outside every sandbox. git then runs programs that its directory and
+its settings name: hooks, filters, monitors. The project's file (CLAUDE.md) enters the conversation of every agent.
+`git_files` finds all of these, for the mounts, for Landlock and for the file tools. `GitGuard` handles what no mount
+can prevent: new files in folders that agents must be able to write. `write_git_settings` writes the settings for git in
+commands.
 """
 
 import contextlib
@@ -28,33 +29,36 @@ from crewboard.store.layout import HOME as TEAMS
 from crewboard.unix import programs as linux_programs
 
 _HARMLESS = ("user.name", "user.email", "init.defaultbranch", "core.autocrlf", "core.eol")
-"""Settings of the user that commands see."""
+"""Settings of the user's git that git in commands gets as well."""
 
 _DATA = ("objects", "refs", "logs", "reftable", "lfs", "index", "HEAD", "packed-refs", "shallow", "AUTO_MERGE",
          "info", "description")  # fmt: skip
 _DATA_PREFIXES = ("MERGE_", "BISECT_", "NOTES_", "gc.", "sharedindex.")
 _DATA_SUFFIXES = ("_HEAD", "_MSG", "_EDITMSG", ".lock")
-"""The entries of a git directory from which git runs nothing: what a commit writes, and lists. Others are read-only.
+"""Entries of a git directory that commands may write, because git runs nothing from them. All others are read-only.
 
-Each read-only entry is a mount, and each mount costs bubblewrap about 0.1 ms for each command.
+Each read-only entry is a mount, which costs bubblewrap about 0.1 ms for each command.
 """
 
 _EMPTY_FILES = ("config", "config.worktree")
 _EMPTY_FOLDERS = ("hooks", "branches", "remotes", "modules", "worktrees")
-"""Missing entries of a git directory that an agent could create. Empty ones mean the same to git."""
+"""Entries of a git directory that are made empty if they are missing, so that an agent cannot create them.
+
+To git, empty ones mean the same as missing ones.
+"""
 
 _STATE = ("rebase-merge", "rebase-apply", "sequencer")
-"""State of an unfinished rebase, which can hold commands for `git rebase --continue`."""
+"""Folders with the state of an unfinished rebase, which can contain commands that `git rebase --continue` runs."""
 
 _REDIRECT = "commondir"
 _NO_REDIRECT = b".\n"
-"""The content of a `commondir` that makes git use the directory that it is in, as it would without the file."""
+"""The content of a harmless `commondir`: git uses the directory that the file is in, as it would without the file."""
 
 _PUT_ASIDE = ".crewboard-removed"
 
 _MAX_INDEX = 256 * 1024 * 1024
 _MAX_SETTINGS = 500
-"""Files of settings that are followed for one repository."""
+"""Most files of settings that are read for one repository, with those that they include."""
 
 _RUNS = re.compile(
     r"alias\..*|core\.(?:fsmonitor|pager|editor|sshcommand|askpass|gitproxy|alternaterefscommand)|sequence\.editor"
@@ -69,31 +73,31 @@ _GITLINK = 0o160000
 
 @dataclass(frozen=True)
 class GitFiles:
-    """The files that git executes or includes in a workspace. All paths are real and below the root."""
+    """The files in a workspace that git executes or reads settings from, and the project's file. All paths are real."""
 
     directories: tuple[Path, ...] = ()
-    """Git directories in which agents may write what a commit writes."""
+    """Git directories in which agents may write the entries that a commit writes."""
     kept: tuple[Path, ...] = ()
     """Files and folders that agents must not change."""
     missing: tuple[tuple[Path, bool], ...] = ()
-    """Paths that agents must not create, and whether each is a folder."""
+    """Paths that do not exist and that agents must not create, each with True if it is for a folder."""
     programs: tuple[Path, ...] = ()
-    """Programs that settings name and that are not there. No empty file is made for them either."""
+    """Programs that settings name and that do not exist. Agents must not create them; no empty ones are made."""
     reserved: tuple[Path, ...] = ()
-    """Names of the project's file that are not there. No empty file is made for them, because others would see it."""
+    """Possible project's files that do not exist. No empty ones are made, because other programs would see them."""
     unprotected: tuple[str, ...] = ()
-    """Descriptions of what cannot be protected."""
+    """Sentences about what cannot be protected."""
     teams: tuple[Path, ...] = ()
-    """Folders of this user's teams below the root, which the same search finds."""
+    """Folders of this user's own teams below the root, which are found on the way."""
 
     @property
     def protected(self) -> list[Path]:
-        """Return what file tools and Landlock must not let an agent change or create."""
+        """Return the paths that file tools and Landlock must not let an agent change or create."""
         missing = (path for path, _ in self.missing)
         return [*self.directories, *self.kept, *missing, *self.programs, *self.reserved]
 
     def make_missing(self, root: Path) -> None:
-        """Create missing files and folders, empty, so that a mount can cover them."""
+        """Create the `missing` files and folders, empty, so that a mount can cover them."""
         for path, is_folder in self.missing:
             # Where this user cannot create it, neither can an agent.
             with contextlib.suppress(OSError):
@@ -118,7 +122,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _Search:
-    """Collects the git files of one workspace."""
+    """Finds the git files of one workspace."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -164,7 +168,10 @@ class _Search:
         )
 
     def _worktree(self, tree: Path) -> list[Path]:
-        """Keep what belongs to the repository in the folder `tree`; return its submodules and linked worktrees."""
+        """Protect the git files of the repository in the folder `tree`, if there is one.
+
+        Return the working trees of its submodules and linked worktrees in the workspace.
+        """
         git = tree / ".git"
         mode = _mode(git)
         if stat.S_ISLNK(mode):
@@ -228,7 +235,10 @@ class _Search:
         self.unprotected["the root itself is a bare repository: agents can change its state"] = None
 
     def _settings(self, files: list[Path], tree: Path) -> None:
-        """Keep what the settings in `files`, and those of the user, name in the workspace."""
+        """Protect the files in the workspace that settings name: those in `files`, in included files, and the user's.
+
+        `tree` is the working tree that relative paths begin at.
+        """
         waiting = [*self._common, *dict.fromkeys(files)]
         seen: set[Path] = set()
         while waiting and len(seen) < _MAX_SETTINGS:
@@ -247,7 +257,7 @@ class _Search:
                     self._programs(name, value, tree)
 
     def _programs(self, name: str, value: str, tree: Path) -> None:
-        """Keep the files that the words of a setting name: filters, monitors, aliases with their scripts."""
+        """Protect the files that the words of a setting's value name, such as filters, or scripts of aliases."""
         for word in _words(value):
             # Text, not Path: this is done for each setting before each command.
             path = os.path.join(tree, os.path.expanduser(word.lstrip("!")))  # noqa: PTH111, PTH118
@@ -258,7 +268,7 @@ class _Search:
                 self.programs |= {real: None} if self._is_inside(real) else {}
 
     def _keep(self, path: Path, *, is_folder: bool) -> None:
-        """Keep a file or folder that may be missing or outside the workspace, which is not the agents' to write."""
+        """Protect a file or folder, if it is in the workspace, whether or not it exists."""
         lexical = Path(os.path.normpath(path))
         real = Path(os.path.realpath(path))
         if self.root == real or self.root.is_relative_to(real):
@@ -282,12 +292,12 @@ class _Search:
 
 
 def git_files(root: Path) -> GitFiles:
-    """Return what git executes or includes in the workspace `root`. Change nothing."""
+    """Return the files of the workspace `root` that must be protected because of git. Nothing is changed."""
     return _Search(root).run()
 
 
 def held_folders(paths: list[Path], root: Path) -> list[Path]:
-    """Return the folders between `root` and `paths`: one that is moved away takes a protected file with it."""
+    """Return the folders between `root` and `paths`, which must not be moved away together with a protected file."""
     found: set[str] = set()
     for path in paths:
         folder = os.path.dirname(path)  # noqa: PTH120  Path.parents costs more than all else here
@@ -298,7 +308,7 @@ def held_folders(paths: list[Path], root: Path) -> list[Path]:
 
 
 def _mode(path: str | Path) -> int:
-    """Return the mode of a file, not following a link; 0 if there is none."""
+    """Return the mode of a file, of a link itself; 0 if there is nothing."""
     try:
         return os.lstat(path).st_mode
     except OSError:
@@ -314,7 +324,10 @@ def _listed(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def folders_below(root: Path) -> list[str]:
-    """Return the folders up to two levels below the workspace, in which repositories and teams are searched."""
+    """Return the folders up to two levels below the workspace, in which repositories and teams are looked for.
+
+    Links, and the contents of `.git`, `.crewboard` and `node_modules`, are left out.
+    """
     found: list[str] = []
     level = [str(root)]
     for _ in range(2):
@@ -326,7 +339,7 @@ def folders_below(root: Path) -> list[str]:
 
 
 def own_teams(folders: list[str]) -> list[Path]:
-    """Return the team folders in `folders` that contain a team of this user's own. Links are left out."""
+    """Return the `.crewboard` folders directly in `folders` that contain a team of this user. Links are left out."""
     found = [Path(folder, TEAMS) for folder in folders if stat.S_ISDIR(_mode(f"{folder}/{TEAMS}"))]
     return [path for path in found if any(_is_own(entry.path) for entry in _listed(path))]
 
@@ -343,7 +356,7 @@ def _is_bare(root: Path) -> bool:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Return the content of a regular file, and nothing for any other."""
+    """Return the content of a regular file of at most `most` bytes; empty for any other, or if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -354,7 +367,7 @@ def _read(path: Path, most: int) -> bytes:
 
 
 def _common(directory: Path) -> Path:
-    """Return the directory with the settings of a linked worktree, else `directory`."""
+    """Return the common directory of a git directory: its own, or for a linked worktree, that of the repository."""
     name = _read(directory / _REDIRECT, 4096).decode("utf-8", "surrogateescape").strip()
     return Path(os.path.realpath(directory / name)) if name and "\0" not in name else directory
 
@@ -369,7 +382,7 @@ def _user_files() -> list[Path]:
 
 
 def _settings(file: Path, workspace: Path) -> tuple[tuple[str, str], ...]:
-    """Return the settings in one file, those of included files left out."""
+    """Return names and values of the settings in one file, without those of included files."""
     try:
         found = file.stat()
     except OSError:
@@ -394,7 +407,7 @@ def _words(value: str) -> tuple[str, ...]:
 
 
 def gitlinks(directory: Path) -> set[str]:
-    """Return the paths that the index of a git directory says are repositories of their own."""
+    """Return the paths in the index of a git directory that are repositories of their own: submodules."""
     found = set[str]()
     for index in _indexes(directory):
         with contextlib.suppress(OSError):
@@ -418,7 +431,7 @@ def _gitlinks_of(index: Path, _state: tuple[int, ...]) -> frozenset[str]:
 
 
 def _parse_index(data: bytes, hash_length: int) -> Iterator[str]:
-    """Yield the gitlinks of an index file (gitformat-index)."""
+    """Yield the paths of the gitlinks, entries for repositories, in an index file (gitformat-index)."""
     with contextlib.suppress(struct.error, IndexError, ValueError):
         _, version, count = struct.unpack_from(">4sII", data)
         at, name = 12, b""
@@ -447,14 +460,14 @@ def _parse_index(data: bytes, hash_length: int) -> Iterator[str]:
 
 
 class GitGuard:
-    """Keeps new files that would make git run programs out of a workspace while a command runs, and after it.
+    """Finds and renames new files in a workspace that would make git run programs; a context manager around a command.
 
-    A mount cannot forbid a new name in a writable folder. In a git directory, `commondir` is therefore present while
-    any command runs, with the content that changes nothing, and locked, so that the last of several commands removes
-    it. Other new names are looked for while the command runs, and moved aside.
+    A mount cannot forbid a new name in a writable folder. In each git directory a harmless `commondir` is therefore
+    present while any command runs, and locked, so that the last of several commands removes it. For other new names
+    the caller looks while the command runs (`planted`), and renames them at the end (`put_aside`).
 
-    A command that does not commit cannot write in a git directory. So none is looked at while it runs, perhaps for
-    hours: what is new there is the user's.
+    A command that does not commit (`commits` is False) cannot write in git directories, so these are not looked at:
+    what is new there is the user's.
     """
 
     def __init__(self, root: Path, *, commits: bool = True) -> None:
@@ -486,7 +499,7 @@ class GitGuard:
             self.put_aside()
 
     def planted(self) -> list[Path]:
-        """Return the new files and folders that make git run programs that an agent chose."""
+        """Return the files and folders that are new since the guard was made and could make git run programs."""
         found = [path / ".git" for path in self._linked() if path not in self._known]
         found += [path for path in self._hidden_indexes() if path not in self._known]
         found += [path for path in self.files.programs if os.path.lexists(path)]
@@ -499,7 +512,10 @@ class GitGuard:
         return found
 
     def put_aside(self) -> list[str]:
-        """Rename planted files, a new project's file, and the state of an unfinished rebase; return the names."""
+        """Rename planted files, a new project's file, and the state of an unfinished rebase; return their old paths.
+
+        The paths are relative to the root.
+        """
         kept = set(self.files.kept)
         state = [git / name for git in self._writable for name in _STATE if os.path.lexists(git / name)]
         new = [path for path in self.files.reserved if os.path.lexists(path)]
@@ -507,13 +523,13 @@ class GitGuard:
         return [str(path.relative_to(self._root)) for path in found if _put_aside(path)]
 
     def _linked(self) -> list[Path]:
-        """Return the repositories that git enters on its own, from one that is no submodule itself."""
+        """Return the folders of submodules, which git enters on its own, of repositories that agents may write in."""
         trees = [(git.parent, git) for git in self.files.directories]
         found = [tree / link for tree, git in trees for link in gitlinks(git)]
         return [path for path in found if os.path.lexists(path / ".git")]
 
     def _hidden_indexes(self) -> list[Path]:
-        """Return the indexes that git reads and in which `gitlinks` does not look: behind a link, or too large."""
+        """Return the index files that git reads and `gitlinks` does not: links, and those that are too large."""
         found = []
         for path in [path for git in self._writable for path in _indexes(git)]:
             with contextlib.suppress(OSError):
@@ -524,10 +540,12 @@ class GitGuard:
 
 
 def _placed(path: Path) -> int:
-    """Make a harmless `commondir`, and return its descriptor, locked against removal.
+    """Make the harmless `commondir` file `path`, and return its descriptor, locked against removal.
+
+    Another file of that name is renamed.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The file cannot be made.
     """
     while True:
         if _mode(path) and _read(path, 4096) != _NO_REDIRECT:
@@ -560,7 +578,10 @@ def _put_aside(path: Path) -> bool:
 
 
 def write_git_settings(path: Path, agent: str, workspace: Path) -> None:
-    """Write the settings that git uses in commands: harmless ones of the user, and a name for commits."""
+    """Write the file of settings for git in commands: harmless ones of the user, ignore patterns, a name for commits.
+
+    The agent's name is used if the user's git has none.
+    """
     every = dict(_list_settings(workspace, "--global", "--no-includes"))
     own = {name: value for name, value in every.items() if name in _HARMLESS}
     own.setdefault("user.name", agent)

@@ -1,4 +1,4 @@
-"""Paths of this machine that matter to a sandbox: homes, tools, sockets, and what is private in a workspace."""
+"""Find the paths of this machine that a sandbox hides or shows: homes, tools, sockets, private files in a workspace."""
 
 import os
 import pwd
@@ -34,7 +34,7 @@ _SHARED = frozenset({
     TEAMS, ".venv", ".github", ".editorconfig", ".git", ".gitignore", ".gitattributes", ".gitmodules", ".gitkeep",
     ".gitlab", ".gitlab-ci.yml", ".git-blame-ignore-revs",
 })  # fmt: skip
-"""Names with a dot that are for projects, not for users."""
+"""Names that begin with a dot and are for projects, so that they are not hidden in a home."""
 
 _BESIDE_BIN = ("lib", "lib64", "libexec")
 
@@ -48,19 +48,18 @@ def _real(names: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 @dataclass(frozen=True)
 class HostPaths:
-    """The folders that a sandbox hides or shows, read when the worker starts: real paths without duplicates."""
+    """The folders of this machine that a sandbox hides or shows, as real paths without duplicates."""
 
     homes: tuple[Path, ...]
     """The homes of users."""
     hidden: tuple[Path, ...]
-    """Homes, and the folders of sockets, locks and temporary files of the host; none is in another."""
+    """Homes, and the folders of sockets, locks and temporary files; none of them is in another one."""
     tools: tuple[Path, ...]
-    """Folders of tools in alphabetical order; none of them is, or holds, a home or a usual place of sockets and
-    temporary files, whatever names it."""
+    """Folders of tools in alphabetical order. None of them is or contains a home, or `/run`, `/tmp` or `/var/tmp`."""
     own: tuple[Path, ...]
-    """Folders of the interpreter and the packages that this program runs from."""
+    """Folders of the Python installation and of the packages that crewboard runs from."""
     secrets: tuple[Path, ...]
-    """Secrets of the machine that this user, usually root, could read."""
+    """Files and folders with secrets of the machine that this user can read."""
 
     @classmethod
     def of_this_machine(cls) -> "HostPaths":
@@ -95,7 +94,10 @@ class HostPaths:
         )
 
     def private_entries(self, root: Path) -> list[Path]:
-        """Return the credentials in the workspace, and the hidden entries of homes that it is or contains."""
+        """Return the paths in the workspace `root` to hide from agents.
+
+        These are credentials, and if the workspace is or contains homes, their entries that begin with a dot.
+        """
         inside = {home for home in self.homes if home.is_relative_to(root)}
         inside |= {root} if str(root.parent) in _HOMES else set()
         inside |= {Path(entry.path) for home in inside if str(home) in _HOMES for entry in _listed(home)}
@@ -115,7 +117,10 @@ class HostPaths:
 
 
 def _is_of_the_system(path: Path) -> bool:
-    """Return True if hiding `path` would hide programs: the home of a service user may be `/` or `/usr/sbin`."""
+    """Return True if `path` is, is in or contains a folder of the system, as the home of a service user may be.
+
+    To hide it would hide programs.
+    """
     return any(_is_within(path, folder) or _is_within(folder, path) for folder in _SYSTEM)
 
 
@@ -132,21 +137,21 @@ def _outermost(folders: Iterable[Path]) -> list[Path]:
 
 
 def is_below(path: str | Path, folders: Iterable[Path]) -> bool:
-    """Return True if `path` is in one of `folders`, and is none of them."""
+    """Return True if `path` is below one of `folders`, compared as text."""
     text = str(path)
     return any(text.startswith(f"{folder}/") for folder in folders)
 
 
 def team_folders(root: Path) -> list[Path]:
-    """Return the team directories of the workspace and of the folders above it."""
+    """Return the `.crewboard` folders of the workspace and of the folders above it, as real paths."""
     return _real(folder / TEAMS for folder in (root, *root.parents))
 
 
 def _there(path: str) -> str:
-    """Return `path` if it exists, the folder above it that cannot be entered, else an empty text.
+    """Return `path` if it exists; if a folder above it cannot be entered, that folder; else an empty text.
 
-    An agent can close a folder in one command and open it in a later one. A link to nothing hides nothing, and would
-    only let bubblewrap fail.
+    A closed folder counts, because an agent can close it in one command and open it in a later one. A link to nothing
+    does not count: bubblewrap would fail on it.
     """
     while True:
         try:
@@ -168,5 +173,5 @@ def _listed(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def host_names() -> list[Path]:
-    """Return the files that say how hosts are found; on many machines they are links into /run."""
+    """Return the files for the resolution of host names, as real paths; on many machines they are links into /run."""
     return [Path(os.path.realpath(name)) for name in ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf")]

@@ -1,7 +1,8 @@
-"""The sandbox where bubblewrap does not work: the thread that starts a command restricts itself, and so the command.
+"""The sandbox by Landlock and seccomp, for machines where bubblewrap does not work.
 
-Why not a library or a wrapper: bindings to Landlock for Python cover neither the network rules nor the scopes, and a
-wrapper program costs 30 to 350 ms for each command (docs/decisions/0003-sandbox-per-command.md).
+The thread that starts a command restricts itself first, and the command inherits that. Why not a library or a wrapper:
+bindings to Landlock for Python cover neither the network rules nor the scopes, and a wrapper program costs 30 to 350 ms
+for each command (docs/decisions/0003-sandbox-per-command.md).
 
 It is weaker than bubblewrap. Rights to a folder are rights to everything below it, so the workspace is granted entry
 by entry, without the team's files: an agent cannot make new entries in the root itself, nor write in `.git`.
@@ -24,7 +25,7 @@ from crewboard.unix import programs, syscalls
 T = TypeVar("T")
 
 OLDEST = 3
-"""The first ABI that can forbid truncating files."""
+"""The lowest version of Landlock's ABI that is used: the first that can forbid truncating files."""
 
 _READABLE = (
     "/bin", "/sbin", "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc", "/proc", "/sys",
@@ -37,7 +38,7 @@ Grant = tuple[Path, int]
 
 
 def unavailable_reason(policy: Policy) -> str | None:
-    """Return why Landlock does not work for this policy here, None if it does. Try it once."""
+    """Run a program under Landlock with this policy; return why that does not work here, None if it works."""
     abi = syscalls.landlock_abi()
     if abi < OLDEST:
         return f"Landlock is {f'of ABI {abi}, which is older than {OLDEST}' if abi else 'not available'}"
@@ -57,7 +58,7 @@ def start(policy: Policy, start: Start) -> Child:
     """Start a process in the sandbox.
 
     Raises:
-        OSError: The kernel refused a restriction, and nothing was started; or it cannot be started.
+        OSError: The kernel refused a restriction, or the process cannot be started. Nothing was started.
     """
     return Child(_restricted(policy, start))
 
@@ -77,7 +78,7 @@ def _restricted(policy: Policy, start: Start) -> "subprocess.Popen[bytes]":
 
 
 def _in_thread(work: Callable[[], T]) -> T:
-    """Return the result of `work`, run in a thread of its own, so that nothing else inherits its restrictions."""
+    """Run `work` in a thread of its own, which alone it may restrict, and return its result."""
     # Imported here because it loads much, and where bubblewrap works nothing needs it.
     from concurrent.futures import ThreadPoolExecutor
 
@@ -86,13 +87,13 @@ def _in_thread(work: Callable[[], T]) -> T:
 
 
 def filters(policy: Policy) -> dict[str, list[seccomp.Rule]]:
-    """Return the rules for system calls, by name."""
+    """Return the rules for system calls under this policy, by name."""
     scoped = syscalls.landlock_abi() >= syscalls.SCOPES_SIGNALS
     return seccomp.with_landlock(network=policy.network, writes=policy.writes, scoped=scoped)
 
 
 def grants(policy: Policy) -> list[Grant]:
-    """Return which files may be read, and which written."""
+    """Return files and folders, each with the rights to it and to everything below it that the policy gives."""
     outside = policy.concealed or policy.root
     tools = [path for path in policy.host.tools if outside in path.parents]
     found = [*_of_the_system(outside, policy.host), *((path, syscalls.READ) for path in tools)]
@@ -114,7 +115,7 @@ def grants(policy: Policy) -> list[Grant]:
 
 @lru_cache
 def _of_the_system(root: Path, places: HostPaths) -> list[Grant]:
-    """Return the grants that do not change while a worker runs: programs and devices."""
+    """Return the rights that do not change while a worker runs: to programs and devices, but not to `root`."""
     kept_out = [root, *places.secrets]
     readable = [*map(Path, _READABLE), *places.tools]
     found = [grant for path in readable for grant in _all_but(kept_out, path, syscalls.READ)]
@@ -122,7 +123,10 @@ def _of_the_system(root: Path, places: HostPaths) -> list[Grant]:
 
 
 def _all_but(kept_out: list[Path], folder: Path, rights: int) -> list[Grant]:
-    """Return rights to everything in a folder except `kept_out`; the folders above those can be listed."""
+    """Return `rights` to everything in a folder except for the paths `kept_out`.
+
+    The folders that contain such paths can be listed.
+    """
     if folder in kept_out or is_below(folder, kept_out):
         return []
     # Text, not Path.parents: there may be thousands of paths.

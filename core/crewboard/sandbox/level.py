@@ -1,4 +1,4 @@
-"""The sandbox that works here: bubblewrap, else Landlock with seccomp, else none, which needs `--unsafe-no-sandbox`."""
+"""Find out which sandbox works here: bubblewrap, else Landlock with seccomp, else none; check that it is allowed."""
 
 import os
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ MEANING: dict[Level, str] = {
     "they see names of processes and files, cannot commit, nor make new entries in the root itself",
     "none": "commands run unconfined, with your rights; only path checks confine the file tools",
 }
-"""The meaning of each level, in words."""
+"""What each level means for commands, in words for the user."""
 
 REMEDY = (
     "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`); where it is installed, allow user "
@@ -34,14 +34,14 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Found:
-    """The level that works here, and why better ones do not."""
+    """The level that works here, and the reasons why better ones do not, one for each."""
 
     level: Level
     reasons: tuple[str, ...] = ()
 
 
 def find(policy: Policy, environment: Mapping[str, str]) -> Found:
-    """Return the best level that works for a policy here; try each once.
+    """Return the best level that works for a policy here. Each is tried by running a program in it.
 
     Raises:
         UsageError: `CREWBOARD_SANDBOX` is neither `auto` nor `none`.
@@ -63,10 +63,10 @@ def find(policy: Policy, environment: Mapping[str, str]) -> Found:
 def check(
     root: Path, kind: AgentType, flags: HireOptions, environment: Mapping[str, str], *, has_engine: bool = False
 ) -> None:
-    """Check that a worker of this type, with this environment, would be allowed to start.
+    """Check that a worker for an agent of this type would find the sandbox that it needs, in this environment.
 
     Raises:
-        NoSandboxError: It would not; the message says what helps.
+        NoSandboxError: It would not, so it would not start; the message says what helps.
         UsageError: The environment asks for a level that does not exist.
     """
     if kind.executes or has_engine:
@@ -75,12 +75,13 @@ def check(
 
 
 def require_allowed(kind: AgentType, flags: HireOptions, found: Found, *, has_engine: bool = False) -> str:
-    """Return how `status.json` names the sandbox of an agent of this type at that level.
+    """Check that an agent of this type may work at the found level; return the text for it in `status.json`.
 
-    An engine is one program that does all the work of its agent, so its sandbox is bubblewrap, or none.
+    With an engine, which does all the work of its agent, the level must be bubblewrap.
 
     Raises:
-        NoSandboxError: It executes commands, no sandbox works, and it was not hired for that.
+        NoSandboxError: The agent executes commands or has an engine, no sandbox for that works, and it was not hired
+            with `--unsafe-no-sandbox`.
     """
     if has_engine and found.level != "bubblewrap":
         if flags.unsafe_no_sandbox:

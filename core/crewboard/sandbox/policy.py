@@ -1,4 +1,4 @@
-"""The paths and the network that the tools of one agent may reach: `policy_of` decides it."""
+"""The policy of a sandbox: which paths the tools of an agent may reach, and whether they may use the network."""
 
 import os
 import stat
@@ -14,10 +14,10 @@ from crewboard.store.layout import TeamDirectory
 
 @dataclass(frozen=True)
 class Policy:
-    """One agent's limits. `root` and `scratch` are real paths.
+    """What a sandbox of one agent may reach. `root`, its workspace or checkout, and `scratch` are real paths.
 
-    `scratch` is a private folder that lasts as long as the run. `results` are the team's results, which the file tools
-    may read; a policy without them is for commands.
+    `scratch` is a private folder that lasts as long as the run. `results` is the folder of the team's results; a policy
+    with it is for the file tools, one without it for commands.
     """
 
     root: Path
@@ -27,30 +27,30 @@ class Policy:
     results: Path | None = None
     host: HostPaths = field(default_factory=HostPaths.of_this_machine)
     git: GitFiles | None = None
-    """The files that git executes in the workspace, if they were looked for just now."""
+    """The result of `git.git_files` for the workspace, if it was called just now."""
     concealed: Path | None = None
-    """The team's root, if `root` is a worktree in it: another checkout, which is not this agent's."""
+    """The team's root, which is hidden, if `root` is a worktree in it."""
     borrowed: tuple[Path, ...] = ()
-    """Folders of objects that the repository in `root` borrows. They can be read."""
+    """Folders of objects that the repository in `root` borrows, which can be read."""
     commits: bool = True
-    """Commands may write in git directories what a commit writes; those in the background may not."""
+    """True if commands may write in git directories what a commit writes; those in the background may not."""
     home: Path | None = None
-    """A private folder that lasts as long as the agent: the home of its engine."""
+    """The home of the agent's engine: a private folder that lasts as long as the agent."""
     login: tuple[Path, Path] | None = None
-    """The file with the user's login for that engine, which it can read, and where in its home it is."""
+    """The file with the user's login for the engine, which can be read, and the path at which the engine finds it."""
     folder: str = ""
     """The folder in `root` where commands begin and that file tools may reach; empty for all."""
 
     def for_file_tools(self, results: Path) -> "Policy":
-        """Return the limits of the file tools, which need the team's results, but no network and no scratch folder."""
+        """Return the policy for the file tools: with the team's results, without network and scratch folder."""
         return replace(self, network=False, scratch=None, results=results)
 
     def git_files(self) -> GitFiles:
-        """Return what git executes in the workspace, of which an agent that writes must change nothing."""
+        """Return the files in the workspace that must be protected because of git; they are looked for if need be."""
         return self.git or git_files(self.root)
 
     def team_folders(self) -> list[Path]:
-        """Return the folders of teams of the workspace, above it and below it."""
+        """Return the `.crewboard` folders of the workspace, above it and below it, which must be hidden."""
         below = list(self.git_files().teams) if self.writes else own_teams(folders_below(self.root))
         found = [*team_folders(self.root), *below]
         if self.concealed is None:
@@ -60,12 +60,12 @@ class Policy:
 
     @property
     def umask(self) -> int:
-        """The umask that gives other users the same rights to new files as to the workspace."""
+        """Return the umask with which new files give other users no more rights than the workspace does."""
         return 0o077 & ~stat.S_IMODE(self.root.stat().st_mode)
 
 
 def policy_of(team: TeamDirectory, name: str, spec: Spec) -> Policy:
-    """Return what an agent may reach: in the team's root, or in its own worktree and the objects that this borrows."""
+    """Return the policy for the tools of an agent: in the team's root, or in the worktree that it works in."""
     kind, root = type_of(spec.type, spec.definition), Path(os.path.realpath(team.root))
     owner, worktree = spec.checkout(name)
     if worktree is None:

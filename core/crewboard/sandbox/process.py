@@ -1,4 +1,4 @@
-"""A process in a sandbox: start it, wait for it in the event loop, end it with all that it started."""
+"""Start a process in a sandbox, wait for it in the event loop, and end it with all that it started."""
 
 import contextlib
 import json
@@ -12,16 +12,19 @@ from pathlib import Path
 from crewboard.unix import process as unix_process
 
 REAP_TIMEOUT = 5.0
-"""Seconds that the kernel may take to end a killed process."""
+"""Seconds to wait until the kernel has ended a killed process."""
 
 
 living: set[int] = set()
-"""Processes of this worker that were started in its sandbox and not ended: a cleanup after another one spares them."""
+"""Pids of the processes that this worker started in its sandbox and has not ended (`Child.end`).
+
+What is cleaned up after one of them leaves the others alone.
+"""
 
 
 @dataclass(frozen=True)
 class Start:
-    """Arguments for the start of a process in a session of its own."""
+    """Arguments for the start of a process in a session of its own; the last three are descriptors."""
 
     arguments: list[str]
     cwd: Path
@@ -32,11 +35,11 @@ class Start:
     stderr: int | None
 
     def now(self, *descriptors: int) -> "subprocess.Popen[bytes]":
-        """Start it, with `descriptors` passed on in addition to the standard three.
+        """Start the process, with `descriptors` passed on in addition to the standard three.
 
         Raises:
-            OSError: It cannot be started.
-            ValueError: An argument holds a NUL.
+            OSError: The process cannot be started.
+            ValueError: An argument contains a NUL.
         """
         return subprocess.Popen(
             self.arguments,
@@ -52,9 +55,11 @@ class Start:
 
 
 class Child:
-    """A started process. From `about`, bubblewrap's report on what it started can be read (`--json-status-fd`).
+    """A started process, with bubblewrap around the program or without.
 
-    `held` is closed at its end: while the program in the sandbox starts, it is a sign that this process lives.
+    With bubblewrap, `about` is a descriptor to read its report from, on the process that it started
+    (`--json-status-fd`). `held` is the end of a pipe, closed by `end` or the death of this process, by which the start
+    script in the sandbox knows that this process lives (`bubblewrap.UNLESS_LEFT`).
     """
 
     def __init__(self, popen: "subprocess.Popen[bytes]", about: int | None = None, held: int | None = None) -> None:
@@ -67,26 +72,29 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Return the process id."""
         return self._popen.pid
 
     @property
     def alive(self) -> bool:
-        """Return True if it runs."""
+        """Return True if the process is running."""
         return self._popen.poll() is None
 
     @property
     def code(self) -> int | None:
-        """The exit code, or minus the number of the signal that ended it; None while it runs."""
+        """Return the exit code, or minus the number of the signal that ended the process; None while it runs."""
         return self._popen.poll()
 
     async def wait(self) -> None:
-        """Wait for its end."""
+        """Wait for the end of the process."""
         while self.alive:
             await _ended(self.pid)
 
     async def end(self) -> None:
-        """End it if it runs, with all processes of its namespace."""
+        """Kill the process if it is running, with its process group and all processes in its namespace; clean up.
+
+        Call this also after the process has ended by itself.
+        """
         if self.alive:
             try:
                 if self._about is not None:
@@ -108,7 +116,10 @@ class Child:
                 await _reap(first)
 
     def _unreported(self) -> list[int]:
-        """Return what became our child when bubblewrap was killed by another process before its report."""
+        """Return the pids of processes of bubblewrap that became children of this one when it was killed early.
+
+        That is, by another process, before its report. They are found by their process group.
+        """
         found = []
         for pid, parent in unix_process.parents().items() if self.code == -signal.SIGKILL else ():
             # Only one that waits for bubblewrap is still in its process group.
@@ -119,12 +130,12 @@ class Child:
 
     @property
     def never_ran(self) -> bool:
-        """Return True if bubblewrap failed before it started anything. Known after `end`."""
+        """Return True if bubblewrap failed before it ran the program. This is known after `end`."""
         return "child-pid" in self._report and "exit-code" not in self._report and (self.code or 0) > 0
 
 
 async def _first_line(about: int) -> bytes:
-    """Return what bubblewrap has reported once that is a whole line, or all if it has ended."""
+    """Wait for the first line of bubblewrap's report, or its end; return what was read from the descriptor `about`."""
     # Imported here, and below, because a command that only looks which sandbox works here runs no loop.
     import asyncio
 
@@ -148,7 +159,10 @@ async def _first_line(about: int) -> bytes:
 
 
 def _read_report(about: int, said: bytes) -> dict[str, int]:
-    """Return what bubblewrap reported, as JSON lines, of which `said` is what was read before."""
+    """Read the rest of bubblewrap's report from `about`, close it, and return all fields of its JSON lines.
+
+    `said` is what was read before. Return nothing if the report cannot be parsed.
+    """
     os.set_blocking(about, False)
     told: dict[str, int] = {}
     try:
@@ -161,7 +175,7 @@ def _read_report(about: int, said: bytes) -> dict[str, int]:
 
 
 async def _reap(pid: int) -> None:
-    """End and reap a process that became our child when bubblewrap ended."""
+    """Kill and reap the process `pid` if it became a child of this process when bubblewrap ended."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # noqa: ASYNC222  it does not wait
     except ChildProcessError:
@@ -178,13 +192,13 @@ async def _reap(pid: int) -> None:
 
 
 def reap(pid: int) -> None:
-    """Reap a process if it is our child and has ended."""
+    """Reap a process if it is a child of this one and has ended."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 async def _ended(pid: int) -> None:
-    """Wait for the end of a child of ours, without reaping it."""
+    """Wait until a child of this process has ended, without reaping it; it may return before, so check again."""
     import asyncio
 
     try:

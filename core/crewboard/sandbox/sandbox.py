@@ -1,4 +1,4 @@
-"""The sandbox of one agent, in which every command and the file-tool server start."""
+"""Open the sandbox of an agent, start programs in it, and make the environment of its commands."""
 
 import os
 import re
@@ -35,22 +35,24 @@ LARGEST_FILE = 8 << 30
 
 @dataclass(frozen=True)
 class Sandbox:
-    """One agent's sandbox: its level, what commands may reach, and the team's results for the file tools."""
+    """One agent's sandbox: its level, what it may reach, and the folder of results, which only file tools may read."""
 
     level: Level
     policy: Policy
     results: Path
     description: str = ""
-    """The level as `status.json` names it."""
+    """The text for the level in `status.json`."""
     allow_hardlinks: bool = False
-    """File tools may read files that also have a name outside the workspace."""
+    """True if file tools may read files with hard links, which may also have a name outside the workspace."""
 
     def command(self, text: str, stdout: int, guard: GitGuard | None = None, handle: str = "") -> Child:
-        """Start a command, its output into the descriptor `stdout`, while `guard` is open. `command_of` shows `handle`.
+        """Start a command with bash, with its output and errors going into the descriptor `stdout`.
+
+        `guard` is open as long as it runs. `handle` is a name for it, which `command_of` returns with the command.
 
         Raises:
-            OSError: It cannot be started: the kernel refused, or it is too long.
-            ValueError: It holds a NUL or half of a surrogate pair.
+            OSError: The command cannot be started: the kernel refused, or it is too long.
+            ValueError: The command contains a NUL or half of a surrogate pair.
         """
         bash = programs.system_program("bash", self.policy.root)
         inner = [bash, "-c", f"{self._beginning()}{text}"]
@@ -62,10 +64,10 @@ class Sandbox:
         return replace(self.policy, git=guard.files, commits=guard.commits) if guard else self.policy
 
     def start_program(self, arguments: list[str], stdout: int, stderr: int) -> Child:
-        """Start a program of crewboard's own choice, its output into the descriptors `stdout` and `stderr`.
+        """Start a program that crewboard itself chooses; its output goes into the descriptors `stdout` and `stderr`.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The program cannot be started.
         """
         return self._start(arguments, self.policy, subprocess.DEVNULL, stdout, stderr)
 
@@ -78,13 +80,14 @@ class Sandbox:
         log: int,
         guard: GitGuard | None,
     ) -> Child:
-        """Start a program that answers on the descriptor `stdio`, what it logs into `log`, while `guard` is open.
+        """Start a program whose standard input and output are the descriptor `stdio`, and whose errors go into `log`.
 
-        `command_of` shows the `label`. The values of `variables` are on no command line.
+        `variables` are added to its environment, and are on no command line. `label` is a name for it, which
+        `command_of` returns with the program. `guard` is open as long as it runs.
 
         Raises:
-            OSError: It cannot be started.
-            ValueError: An argument or a value holds a NUL or half of a surrogate pair.
+            OSError: The program cannot be started.
+            ValueError: An argument or a value contains a NUL or half of a surrogate pair.
         """
         # Under their own names, variables such as LD_PRELOAD would be read by bubblewrap, outside of the sandbox.
         carriers = {f"{env.PREFIX}PASSED_{number}": key for number, key in enumerate(variables)}
@@ -95,21 +98,24 @@ class Sandbox:
         return self._start([bash, "-c", text, label, *arguments], self._guarded(guard), stdio, stdio, log, passed)
 
     def start_file_server(self, arguments: list[str], stdin: int) -> Child:
-        """Start a file-tool server that is connected to the descriptor `stdin`.
+        """Start the file-tool server by its command line, with the descriptor `stdin` as its input and output.
 
         Raises:
-            OSError: It cannot be started.
+            OSError: The server cannot be started.
         """
         return self._start(arguments, self.policy.for_file_tools(self.results), stdin, stdin, None)
 
     def git_guard(self, *, commits: bool = True) -> GitGuard | None:
-        """Return the guard that prevents new files from making git run programs; keep it open while a command runs."""
+        """Return a guard against new files that make git run programs, to keep open while a command runs.
+
+        Return None if the agent cannot write, or without a sandbox.
+        """
         return GitGuard(self.policy.root, commits=commits) if self.policy.writes and self.level != "none" else None
 
     def covered(self, guard: GitGuard | None) -> dict[Path, tuple[int, int]]:
-        """Return the files that mounts protect or hide, with the state of each.
+        """Return the files that mounts protect or hide, each with its state (`state_of`); none without bubblewrap.
 
-        If another process replaces one, as git does with its settings, the kernel removes the mount over it.
+        If a process outside replaces one of them, as git does with its settings, the kernel removes the mount over it.
         """
         if self.level != "bubblewrap":
             return {}
@@ -120,7 +126,7 @@ class Sandbox:
         return {path: state_of(path) for path in paths if not is_below(path, paths)}
 
     def file_limits(self, *, writing: bool) -> dict[str, Any]:
-        """Return what the file tools refuse (`workspace.Limits`), as it is at this moment."""
+        """Return the fields of `workspace.Limits`: what the file tools must refuse at this moment."""
         protected = self.policy.git_files().protected if writing and self.policy.writes else []
         return {
             "protected": [str(path) for path in protected],
@@ -134,7 +140,7 @@ class Sandbox:
         return self.level == "bubblewrap"
 
     def _beginning(self) -> str:
-        """Return the beginning of a script: it sets limits, and enters the agent's folder. `command_of` cuts it off."""
+        """Return the text before each command, which sets limits and enters the agent's folder (see `_PREFIX`)."""
         limits = ["-c 0", f"-f {_at_most(resource.RLIMIT_FSIZE, LARGEST_FILE) // 1024}"]
         if self.level == "bubblewrap":
             limits.append(f"-u {_at_most(resource.RLIMIT_NPROC, MOST_PROCESSES)}")
@@ -160,19 +166,22 @@ class Sandbox:
 
 
 _PREFIX = re.compile(r"ulimit [-\w ]+; (?:cd -- \S+; )?")
-"""The text that the sandbox puts before a command of an agent."""
+"""Matches the text that the sandbox puts before a command of an agent (`Sandbox._beginning`)."""
 
 _HANDLE = 3
 
 
 def without_sandbox(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the command line of a process without bubblewrap, and the script that waits for it, before its program."""
+    """Return the command line of a process without the words of bubblewrap and its script before the program."""
     inner = arguments[arguments.index("--") + 1 :] if "--" in arguments else arguments
     return inner[inner.index(bubblewrap.UNLESS_LEFT) + 3 :] if bubblewrap.UNLESS_LEFT in inner else inner
 
 
 def command_of(arguments: Sequence[str]) -> str | None:
-    """Return an agent's command that a process of the sandbox runs, behind its handle; None for another process."""
+    """Return the agent's command in the command line of a process of the sandbox, after its handle and a colon.
+
+    Return None for a process that runs no command of an agent.
+    """
     inner = without_sandbox(arguments)
     found = _PREFIX.match(inner[2]) if len(inner) >= _HANDLE and inner[1] == "-c" else None
     if found is None:
@@ -184,9 +193,10 @@ def command_of(arguments: Sequence[str]) -> str | None:
 
 
 def running_below(pid: int, boot: str, ticks: int) -> tuple[str, ...]:
-    """Return the commands of an agent that run below this worker, each behind its handle; none if it is gone.
+    """Return the commands of an agent that are running below its worker, as `command_of` returns them.
 
-    Its MCP servers and its engine are left out: they run as long as the worker.
+    `pid`, `boot` and `ticks` identify the worker; if it is gone, there are none. MCP servers and the engine, which run
+    as long as the worker, are left out.
     """
     if not process.is_same(pid, boot, ticks):
         return ()
@@ -198,7 +208,10 @@ def running_below(pid: int, boot: str, ticks: int) -> tuple[str, ...]:
 
 
 def state_of(path: Path) -> tuple[int, int]:
-    """Return what differs after a file was replaced: inode and time of change; zeros if there is none."""
+    """Return inode and modification time of a file, by which a replacement shows; zeros if there is none.
+
+    The time is 0 for a folder, whose entries may change.
+    """
     try:
         found = path.lstat()
     except OSError:
@@ -208,21 +221,21 @@ def state_of(path: Path) -> tuple[int, int]:
 
 
 def _at_most(which: int, most: int) -> int:
-    """Return `most`, or the present limit if that is lower."""
+    """Return `most`, or the hard limit of the resource `which` if that is lower."""
     hard = resource.getrlimit(which)[1]
     return most if hard == resource.RLIM_INFINITY else min(hard, most)
 
 
 _levels: dict[tuple[Path, str | None], Level] = {}
-"""The sandbox that worked for a reader of a folder, so that a worker does not try it after each tool."""
+"""The level that worked in `open_reader`, by folder and `CREWBOARD_SANDBOX`, so that it is not tried each time."""
 
 
 @contextmanager
 def open_reader(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]:
-    """Open a sandbox in which programs of crewboard read what an agent wrote. It can write in its scratch folder alone.
+    """Open a sandbox for programs of crewboard that read an agent's files. It can write only in a scratch folder.
 
     Raises:
-        StorageError: There is no room for its scratch folder.
+        StorageError: The scratch folder cannot be made.
         UsageError: The environment asks for a level that does not exist.
     """
     policy = replace(policy_of(team, name, spec), writes=False, network=False)
@@ -236,9 +249,9 @@ def open_reader(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox]
 
 
 def harden() -> None:
-    """Prepare this process to start commands of agents.
+    """Restrict this process, for good, before it starts commands of agents.
 
-    It and its children get no new privileges, its new files are closed to other users, its memory is private, it leaves
+    It and its children get no new privileges, other users cannot open its new files, its memory is private, it leaves
     no core dump, and orphans of a command become its children.
     """
     os.umask(0o077)
@@ -254,9 +267,9 @@ def open_sandbox(team: TeamDirectory, name: str, spec: Spec) -> Iterator[Sandbox
     """Open the sandbox of one run, with a scratch folder if the agent executes commands; remove the folder at the end.
 
     Raises:
-        NoSandboxError: No sandbox works here.
-        UntrustedError: The team, of which it sees a folder, is not this user's own.
-        StorageError: There is no room for its scratch folder.
+        NoSandboxError: No sandbox works here, and the agent needs one.
+        UntrustedError: The team is foreign.
+        StorageError: The scratch folder cannot be made.
         UsageError: The environment asks for a level that does not exist.
     """
     kind = type_of(spec.type, spec.definition)
@@ -288,7 +301,7 @@ def _scratch_folder(name: str, workspace: Path) -> Iterator[Path]:
 # ----------------------------------------------------------------------------------------- environment of commands
 
 GIT_SETTINGS = ".gitconfig"
-"""The file of git settings in a scratch folder."""
+"""The name of the file of git settings in a scratch folder."""
 
 _ALLOWED = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "VIRTUAL_ENV", "NVM_DIR",
@@ -319,9 +332,10 @@ _TOOLS = {"RUSTUP_HOME": ".rustup", "PYENV_ROOT": ".pyenv", "NVM_DIR": ".nvm"}
 
 
 def tool_environment(scratch: Path | None = None, *, network: bool = False, own_home: bool = True) -> dict[str, str]:
-    """Return the environment of commands: an allow-list, and the mark by which the worker's processes are found.
+    """Return the environment of commands: allowed variables of this process, and a mark of this worker's processes.
 
-    Temporary files and caches go to `scratch`, and so do files of the home unless commands have `own_home`.
+    Variables for temporary files and caches name folders in `scratch`, if it is given; so does `HOME`, unless commands
+    have a home of their own (`own_home`). With `network`, variables for certificates and proxies are allowed as well.
     """
     me = os.getpid()
     found = {key: value for key, value in os.environ.items() if _is_allowed(key, value, network=network)}

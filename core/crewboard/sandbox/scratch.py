@@ -1,7 +1,7 @@
-"""Private folders for runs: temporary files and caches of an agent's commands, gone with the run.
+"""Make and remove the scratch folders of runs, for temporary files and caches of an agent's commands.
 
-A folder is locked while its worker runs. The supervisor or the next worker removes those of killed workers, and ends
-the processes that these left.
+A folder is locked while its worker runs. The supervisor or the next worker removes the folders of killed workers, and
+ends the processes that these left.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from crewboard.unix import process
 _PREFIX = "crewboard-run-"
 _NAME = re.compile(_PREFIX + r"(\d+)-(\d+)-")
 _MOVED = "crewboard-moved-"
-"""Before a name that no other folder has."""
+"""The beginning of the names of folders that are moved while a folder is removed."""
 
 REMOVAL_TIMEOUT = 5.0
-"""Seconds for removing one folder. What is left then is removed by a later sweep: no start waits for it for long."""
+"""Seconds for removing one folder, so that no start waits long. A later `sweep` removes what is left."""
 
 
 class Scratch:
-    """The folder of one run."""
+    """The scratch folder of one run, locked by an open descriptor."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -35,7 +35,7 @@ class Scratch:
 
     @classmethod
     def make(cls) -> "Scratch":
-        """Make a folder for this process."""
+        """Make a scratch folder for this process, after a `sweep`."""
         sweep()
         me = os.getpid()
         path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{me}-{process.start_ticks(me)}-", dir=_place()))
@@ -44,7 +44,7 @@ class Scratch:
         return cls(path, lock)
 
     def remove(self) -> None:
-        """Remove the folder, whatever commands left in it."""
+        """Remove the folder with everything in it, and the lock. What cannot be removed is left to a later `sweep`."""
         # What cannot be removed now is left to the next sweep; it must not turn an orderly end into a crash.
         with contextlib.suppress(OSError):
             remove_tree(self.path)
@@ -52,7 +52,7 @@ class Scratch:
 
 
 def sweep() -> None:
-    """Remove the folders of this user's workers that were killed, and end what these left."""
+    """Kill the processes that killed workers of this user left, and remove the scratch folders of these workers."""
     for path in _place().glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             named, found = _NAME.match(path.name), path.lstat()
@@ -75,10 +75,10 @@ def _place() -> Path:
 
 
 def remove_tree(path: Path, timeout: float | None = None) -> None:
-    """Remove the folder `path`, however deep it is, or as much of it as fits in the time limit.
+    """Remove the folder `path`, however deep it is, or as much of it as fits in `timeout` seconds.
 
-    A command may leave folders nested deeper than a recursion or a path of 4,096 bytes can reach, so each folder is
-    moved up to `path` before its entries are looked at: nothing here recurses or needs a path of two parts.
+    Without `timeout`, it has `REMOVAL_TIMEOUT`. A command may leave folders nested deeper than a recursion or a path of
+    4,096 bytes can reach, so each folder is moved up to `path` before its entries are removed.
     """
     deadline = time.monotonic() + (REMOVAL_TIMEOUT if timeout is None else timeout)
     top = _open(path)
@@ -99,7 +99,11 @@ def remove_tree(path: Path, timeout: float | None = None) -> None:
 
 
 def _open(path: Path) -> int:
-    """Open a folder of a run, not through a link, also if a command took away its owner's permissions."""
+    """Return a descriptor of a folder, which is no link, also if a command took away its owner's permissions.
+
+    Raises:
+        OSError: There is no such folder, or it is a link.
+    """
     if env.is_posix():
         # No descriptor of a folder without permissions can be had there, so its name is used.
         if not stat.S_ISDIR(path.lstat().st_mode):
@@ -117,7 +121,7 @@ def _open(path: Path) -> int:
 
 
 def _folders_left(folder: int, top: int) -> list[str]:
-    """Remove what is in the open `folder` but its folders; move those to `top`, and return their names there."""
+    """Remove the files in the open `folder`, and move its folders to the open folder `top`; return the names there."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:

@@ -3,8 +3,8 @@
 Why not libseccomp: its Python binding is not on the package index and needs a system package, while these filters are
 flat lists of refused calls whose numbers never change. The tests run each rule against the kernel.
 
-bubblewrap's namespaces hide most of the machine already; there the filter refuses new namespaces and rarely used parts
-of the kernel. With Landlock it must refuse more: sockets, shared memory, metadata of files.
+With bubblewrap, whose namespaces hide most of the machine already, the filter refuses new namespaces, rarely used parts
+of the kernel, and unix sockets. With Landlock it must refuse more: other processes, shared memory, metadata of files.
 """
 
 import errno
@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-"""linux/bpf_common.h: load a word of the call, and it with a value, jump if equal or not less, end."""
+"""Instructions of linux/bpf_common.h: load a word, AND it with a value, jump if equal, jump if not less, return."""
 
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
-"""linux/seccomp.h: struct seccomp_data."""
+"""Offsets in struct seccomp_data of linux/seccomp.h."""
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Column of `_NUMBERS`, and AUDIT_ARCH_*."""
+"""For each machine, the index in the values of `_NUMBERS`, and the AUDIT_ARCH_* number of the kernel."""
 
 ALLOW_ALL = struct.pack("=HBBI", _RETURN, 0, 0, _ALLOW)
 """The program that allows every call."""
 
 _X32 = 0x40000000
-"""Calls of the x32 ABI, a second number for every call of x86_64."""
+"""The lowest number of calls of the x32 ABI, a second set of numbers on x86_64."""
 
 _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "unshare": (272, 97), "setns": (308, 268),
@@ -60,7 +60,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424), "fcntl": (72, 25),
 }  # fmt: skip
-"""The numbers of each call on x86_64 and on aarch64."""
+"""The numbers of each call on x86_64 and on aarch64; None if there is no such call."""
 
 _NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
@@ -75,7 +75,11 @@ _WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that refuses a system call: always, or if `argument & mask` is (with `unless`: is not) in `values`."""
+    """A rule that refuses a system call: always, or if an argument has certain values.
+
+    `argument` is its index. The call is refused if the argument's low 32 bits, AND `mask`, are in `values`, or with
+    `unless`, if they are not. It then fails with `error`; if that is 0, it does nothing and reports success.
+    """
 
     call: str
     error: int = errno.EPERM
@@ -90,7 +94,7 @@ def _all(*calls: str, error: int = errno.EPERM) -> list[Rule]:
 
 
 def _others(argument: int, *calls: str) -> list[Rule]:
-    """Calls on a process: allowed on oneself (0) alone."""
+    """Return rules that allow calls only if the argument that names a process is 0, the caller itself."""
     return [Rule(call, argument=argument, values=(0,), unless=True) for call in calls]
 
 
@@ -122,12 +126,12 @@ _METADATA = _all(
     "setxattrat", "removexattrat", "file_setattr",
     error=0,
 )  # fmt: skip
-"""Calls without effect and without error: copying a file sets its mode, which must not fail."""
+"""Calls that do nothing and report success, because copying a file, which sets its mode, must not fail."""
 
 _MODES_AT = {
     "open": 2, "creat": 1, "openat": 3, "mknod": 1, "mknodat": 2, "chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2
 }  # fmt: skip
-"""Calls that give a file a mode, and the argument that holds it."""
+"""Calls that give a file a mode, and the index of the argument with the mode."""
 
 _RUNS_AS_OWNER = 0o6000
 """S_ISUID and S_ISGID: other users could run such a file with the rights of its owner."""
@@ -138,7 +142,7 @@ _HARMLESS_TYPES = (0, 0o010000, 0o100000, 0o140000)
 
 
 def _modes() -> list[Rule]:
-    """Refuse files that run with the rights of their owner, and devices."""
+    """Return rules against making files that run with the rights of their owner, and devices."""
     rules = [
         Rule(call, argument=at, mask=_RUNS_AS_OWNER | (_TYPE if call.startswith("mknod") else 0),
              values=_HARMLESS_TYPES if call.startswith("mknod") else (0,), unless=True)
@@ -159,7 +163,10 @@ def _terminals(*more: int) -> list[Rule]:
 
 
 def _sockets(families: tuple[int, ...]) -> list[Rule]:
-    """Allow only sockets of `families`. Without unix sockets, only pairs that stay connected to each other are left."""
+    """Return rules that allow only sockets of `families`.
+
+    If unix sockets are not among them, socket pairs are allowed only of kinds that stay connected to each other.
+    """
     rules = [Rule("socket", errno.EACCES, argument=0, values=families, unless=True)]
     if socket.AF_UNIX not in families:
         kinds = (int(socket.SOCK_STREAM), int(socket.SOCK_SEQPACKET))
@@ -171,9 +178,10 @@ _INTERNET = (int(socket.AF_INET), int(socket.AF_INET6), int(getattr(socket, "AF_
 
 
 def in_bubblewrap() -> dict[str, list[Rule]]:
-    """Return the rules, by name, for a command in namespaces.
+    """Return the rules, by name, for a command in bubblewrap.
 
-    No unix sockets: a process outside can open one anywhere and at any time, and a mount over it would come too late.
+    They allow no unix sockets, because a process outside can open one anywhere and at any time, and a mount to hide it
+    would come too late.
     """
     return {
         "namespaces": _NAMESPACES,
@@ -185,7 +193,10 @@ def in_bubblewrap() -> dict[str, list[Rule]]:
 
 
 def with_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, list[Rule]]:
-    """Return the rules, by name, for a command without namespaces; `scoped` says that Landlock limits signals."""
+    """Return the rules, by name, for a command under Landlock.
+
+    `network` and `writes` say what it may do; `scoped` is True if Landlock itself limits signals.
+    """
     flags = () if writes else (_FS_IOC_SETFLAGS, _FS_IOC_FSSETXATTR)
     return {
         "namespaces": _NAMESPACES,
@@ -203,13 +214,15 @@ def with_landlock(*, network: bool, writes: bool, scoped: bool) -> dict[str, lis
 
 @cache
 def architecture() -> tuple[int, int] | None:
-    """Return the column of `_NUMBERS` and the AUDIT_ARCH of this machine; None if no filter can be built."""
+    """Return the values of `_ARCHITECTURES` for this machine; None if no filter can be built for it."""
     return _ARCHITECTURES.get(os.uname().machine)
 
 
 @lru_cache(maxsize=8)
 def program(rules: tuple[Rule, ...]) -> bytes:
-    """Return the rules as a program for seccomp. It allows calls without a rule, and refuses other architectures.
+    """Return the rules as a program for seccomp. It allows calls that no rule is about.
+
+    Calls of another architecture fail. Of several rules about a call, the first counts.
 
     Raises:
         OSError: The numbers for this machine are not known.

@@ -1,4 +1,7 @@
-"""Run one command for an agent, and end everything that it started. A check is a command whose whole output is kept."""
+"""Run commands of agents in their sandbox: to their end, in the background, as services, or as checks.
+
+Whatever a command started is ended with it. Of a check, the whole output is kept.
+"""
 
 import asyncio
 import contextlib
@@ -28,7 +31,7 @@ TAIL = 22_000
 """Bytes kept from the beginning and the end of a command's output."""
 
 MAX_SECONDS = 3600.0
-"""Seconds that a command may ask for, unless it runs in the background."""
+"""The longest time limit, in seconds, of a command that does not run in the background."""
 
 BACKGROUND_SECONDS = 24 * 3600.0
 """Seconds that a command in the background may run."""
@@ -40,10 +43,13 @@ CHECK_SECONDS = 1800.0
 """Seconds that a check may take."""
 
 MOST_OF_CHECK = 8 << 20
-"""Characters of a check's output that are kept: `read_file` must be able to read them. Of more, the end is kept too."""
+"""Characters from the beginning of a check's output that are kept, so that `read_file` can read the file.
+
+If there are more, the end is kept as well.
+"""
 
 LINES_OF_CHECK = 40
-"""The last lines of a failed check that are shown."""
+"""Number of the last lines of a check's output that are shown."""
 
 MOST_PROCESSES = 1024
 """Processes that a command may have at a time. The kernel's limit does not apply to root."""
@@ -75,28 +81,31 @@ _OUTPUT_TIMEOUT = 1.0
 
 @dataclass(frozen=True)
 class CommandResult:
-    """The output of a command, whether it failed to run to its end, and its exit code if it did not."""
+    """The outcome of a command. `content` is its output, without the middle if that is long, and how it ended.
+
+    `is_error` is True if it could not be started or was ended early. `exit_code` is None then.
+    """
 
     content: str
     is_error: bool = False
     exit_code: int | None = None
-    """Minus the number of the signal that ended the command."""
+    """The exit code, or minus the number of the signal that ended the command."""
     ending: str = ""
-    """The words for its end, which are the end of `content`."""
+    """Words for how it ended, such as `[exit code 0]`; the last lines of `content`."""
     ran: bool = True
     """False if its sandbox could not be set up."""
 
 
 Show = Callable[[str], None]
-"""Takes the output of a command as plain text while it runs."""
+"""A function that gets the output of a command as plain text, piece by piece, while it runs."""
 
 
 Begin = Callable[[int, GitGuard | None], Child]
-"""Starts a program whose output goes into a descriptor, while a guard is open."""
+"""A function that starts a program. It gets a descriptor for the output, and the guard that is open meanwhile."""
 
 
 class Output:
-    """Keeps the head and the tail of what a command prints, and counts the rest; passes all of it on to `show`."""
+    """Keeps the beginning (`HEAD`) and the end (`TAIL`) of a command's output; passes all of it on to `show`."""
 
     def __init__(self, show: Show | None = None) -> None:
         self._head = b""
@@ -120,14 +129,14 @@ class Output:
         self._tail = (self._tail + (piece[room:] if room > 0 else piece))[-TAIL:]
 
     def end(self) -> None:
-        """Pass on a line that has no line break yet, and give it one."""
+        """Pass on the last line to `show`, with a line break, if it has none yet."""
         if self._show is not None and self._unshown:
             self._show(_plain(self._unshown) + "\n")
             self._unshown = b""
 
     @property
     def text(self) -> str:
-        """The output that was kept, without terminal sequences, and with a note of how much was left out."""
+        """Return the output that was kept, without terminal sequences, and with the number of bytes left out."""
         left_out = self._total - len(self._head) - len(self._tail)
         if not left_out:
             return _plain(self._head + self._tail)
@@ -135,7 +144,7 @@ class Output:
 
 
 def _plain(output: bytes) -> str:
-    """Return output as plain text: colours mean nothing to a model, and would be shown as marks."""
+    """Return output as text without terminal sequences, such as those for colours."""
     return _TERMINAL_SEQUENCE.sub(b"", output).decode("utf-8", "replace")
 
 
@@ -151,8 +160,8 @@ async def run(
 ) -> CommandResult:
     """Run `command` with bash in a sandbox for at most `seconds`, and end every process that it started.
 
-    `keep` are children of this worker that the command did not start. `show` gets the whole output. Only a command that
-    `commits` can write in git directories. `handle` names it in the list of processes.
+    `keep` are pids of children of this worker that must not be ended. `show` gets the whole output. If not `commits`,
+    the command cannot write in git directories. `handle` names it in the list of processes.
     """
     start: Begin = partial(sandbox.command, command, handle=handle)
     reason = ""
@@ -171,7 +180,7 @@ class BackgroundCommand:
         self.command = command
         self.has_network = sandbox.policy.network
         self.end_was_told = False
-        """True if the model knows that it has ended."""
+        """True once the model was told that the command has ended. Set by the user of this object."""
         self._began = time.monotonic()
         self._ended_by = ""
         self._unread = Output()
@@ -187,12 +196,12 @@ class BackgroundCommand:
 
     @property
     def seconds(self) -> float:
-        """Return how long ago it began."""
+        """Return how many seconds ago the command began."""
         return time.monotonic() - self._began
 
     @property
     def result(self) -> CommandResult | None:
-        """Return how it ended; None while it runs."""
+        """Return the outcome of the command; None while it runs."""
         if not self._task.done():
             return None
         if self._task.cancelled():
@@ -202,20 +211,20 @@ class BackgroundCommand:
         return self._task.result()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it prints a line that was not read, or ends; at most `seconds`."""
+        """Wait until there is output that was not read, or the command has ended, but at most `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
 
     def read(self) -> str:
-        """Return what it printed since the last call, without the middle if that is long."""
+        """Return the output since the last call, without the middle if that is long."""
         text, self._unread = self._unread.text, Output()
         if not self._task.done():
             self._news.clear()
         return text
 
     async def end(self, why: str = "") -> None:
-        """End it with all that it started; `why` is what its agent is told."""
+        """End the command with all that it started; `why` becomes part of the `ending` of its result."""
         self._ended_by = self._ended_by or why
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -223,7 +232,10 @@ class BackgroundCommand:
 
 
 class Service:
-    """A program of an agent that answers on its standard input and output, until it ends, is ended, or the run ends."""
+    """A program of an agent, such as an MCP server, that is talked to by its standard input and output.
+
+    It runs until it ends, is ended, or the run ends.
+    """
 
     def __init__(
         self, label: str, arguments: list[str], variables: Mapping[str, str], sandbox: Sandbox, keep: set[int]
@@ -241,10 +253,10 @@ class Service:
         self._task.add_done_callback(lambda _: theirs.close())
 
     async def receive(self) -> socket.socket:
-        """Return the socket that the program passes on before it says anything. Call this before `connect`.
+        """Return the socket that the program sends over its connection before any output. Call this before `connect`.
 
         Raises:
-            OSError: It ended before.
+            OSError: The program sent none, because it ended, for example.
         """
         ours = self._ours
         assert ours is not None  # noqa: S101  it is connected later
@@ -261,18 +273,18 @@ class Service:
         return socket.socket(fileno=passed[0])
 
     async def connect(self, longest_line: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Return the streams from and to the program. Call this once."""
+        """Return the streams from and to the program, with lines of at most `longest_line` bytes. Call this once."""
         ours, self._ours = self._ours, None
         return await asyncio.open_connection(sock=ours, limit=longest_line)
 
     @property
     def log(self) -> str:
-        """Return what the program printed on its standard error, without the middle if that is long."""
+        """Return the program's output on its standard error so far, without the middle if that is long."""
         return self._log.text
 
     @property
     def ending(self) -> str | None:
-        """Return how it ended; None while it runs."""
+        """Return in words how the program ended; None while it runs."""
         if not self._task.done():
             return None
         if self._task.cancelled():
@@ -283,15 +295,15 @@ class Service:
         return (result.ending or result.content) if result.ran else "its sandbox could not be set up"
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it ends by itself, at most `seconds`."""
+        """Wait until the program has ended by itself, but at most `seconds`."""
         await asyncio.wait({self._task}, timeout=seconds)
 
     def when_ended(self, notify: Callable[[], object]) -> None:
-        """Call a function when the program ends."""
+        """Call `notify` when the program has ended."""
         self._task.add_done_callback(lambda _: notify())
 
     async def end(self) -> None:
-        """End it with all that it started."""
+        """End the program with all that it started."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._task
@@ -301,7 +313,7 @@ class Service:
 
 @dataclass(frozen=True)
 class FinishedCheck:
-    """A check that ran, and the last lines of its output."""
+    """The record of a check that ran, and the last lines of its output, redacted."""
 
     checked: Checked
     tail: str
@@ -316,7 +328,9 @@ async def run_check(
     now: Callable[[], float],
     show: Show | None = None,
 ) -> FinishedCheck:
-    """Run the check of the agent `name` in its sandbox, and keep the whole output in `results/`.
+    """Run the check of the agent `name` in its sandbox, keep the output in `results/`, and return the outcome.
+
+    `keep` and `show` are as in `run`; `now` returns the time.
 
     Raises:
         StorageError: The output cannot be kept.
@@ -341,7 +355,9 @@ async def run_check(
 def run_check_alone(
     command: str, team: TeamDirectory, name: str, spec: Spec, now: Callable[[], float], show: Show
 ) -> Checked:
-    """Run the check of an agent in a sandbox as the agent's own, in a process that is no worker.
+    """Run the check of an agent in a sandbox like its worker's, in a process that is no worker; return the record.
+
+    This process stays restricted afterwards (`harden`).
 
     Raises:
         NoSandboxError: No sandbox works here.
@@ -371,7 +387,7 @@ class _CheckRecord:
         self._append(kept)
 
     def end(self, content: str) -> None:
-        """Write how the command ended; after output that was cut, also the end of it, which `content` contains."""
+        """Write how the command ended; if output was cut, write `content`, its beginning and end, again."""
         content = redaction.redact(content)
         ending = f"{content.rpartition(chr(10))[2]}\n"
         if self._show is not None:
@@ -393,7 +409,7 @@ class _CheckRecord:
 async def _try(
     start: Begin, sandbox: Sandbox, seconds: float, keep: set[int], output: Output, *, commits: bool
 ) -> CommandResult:
-    """Start a command, and return its result."""
+    """Start a command by `start`, watch it until its end, and return its outcome. It may not have run, see `ran`."""
     if not sandbox.contains_processes:
         # A lead may have started a supervisor, for example.
         keep = {*keep, *process.descendants(os.getpid())}
@@ -436,10 +452,10 @@ async def _watch(
     guard: GitGuard | None,
     covered: Mapping[Path, tuple[int, int]],
 ) -> str | None:
-    """Wait for the end of a command; return why it must be ended early, else None.
+    """Wait for the end of a command; return why it must be ended early, or None if it has ended.
 
-    `covered` are files that its sandbox protects or hides only while nothing replaces them. Its processes are those
-    below `child` if `keep` is None, else those below this process that are not in `keep`.
+    `covered` are files that its sandbox protects or hides only until another file replaces them, with their states. Its
+    processes are those below `child` if `keep` is None, else those below this process that are not in `keep`.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -473,7 +489,10 @@ async def _read(source: int, output: Output) -> None:
 
 
 async def end_leftovers(keep: set[int]) -> None:
-    """End every descendant of this process that is not in `keep` or `living`. A command's orphans are our children."""
+    """Kill every descendant of this process that is not in `keep` or `living`, or below one of these.
+
+    Among them are orphans of ended commands, which become children of this process.
+    """
     deadline = time.monotonic() + REAP_TIMEOUT
     while (left := _leftovers(keep)) and time.monotonic() < deadline:
         for pid in left:
@@ -484,7 +503,10 @@ async def end_leftovers(keep: set[int]) -> None:
 
 
 def _leftovers(keep: set[int], command: int = 0) -> list[int]:
-    """Return the descendants of this process that belong to none but the process `command`."""
+    """Return the descendants of this process that are not in `keep` or `living`, nor below one of these.
+
+    The process `command` and those below it are included.
+    """
     tree = process.parents()
     spared = (keep | living) - {command}
     known = {*spared, *(other for pid in spared for other in process.descendants(pid, tree))}
