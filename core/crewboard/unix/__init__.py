@@ -1,1 +1,1 @@
-"""The calls to the system itself, on Linux and elsewhere: processes, locks, programs, system calls."""
+"""Calls to the operating system, on Linux and elsewhere: processes, file locks, finding programs, system calls."""

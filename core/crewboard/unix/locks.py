@@ -1,12 +1,12 @@
-"""The locks of leases: held by an open file, until it is closed or its process ends.
+"""File locks, for leases: an open file holds its lock until it is closed or its process ends.
 
 They are open-file-description locks, called directly through `fcntl` (docs/decisions/0002-own-file-locks.md):
 
 - `F_OFD_GETLK` probes without taking anything; filelock and portalocker can only probe by taking the lock.
 - Closing another descriptor of the same file does not release it, as it would a POSIX `lockf` lock.
 
-Where there are none, `flock` does the same, but a probe takes the lock for a moment: with 2,000 concurrent takers, 743
-failed because of that. So a taker tries again for a while.
+On systems that have none, `flock` is used, with which a probe takes the lock for a moment: with 2,000 concurrent
+takers, 743 failed because of that. So `take` tries several times there.
 """
 
 import fcntl
@@ -17,12 +17,12 @@ import time
 _FLOCK_FORMAT = "hhqqi4x"
 
 _HAS_OWN = hasattr(fcntl, "F_OFD_SETLK")
-"""True on Linux, whatever is asked for: the two kinds do not exclude each other, and a team needs one."""
+"""True on Linux, whatever `CREWBOARD_PLATFORM` says: locks of the two kinds do not exclude each other."""
 
 _TRIES = 50
-"""Attempts after which a lock that is still taken is not one of a probe, which takes microseconds.
+"""Attempts to take a lock, after which it must be a real holder that has it, not a probe, which takes microseconds.
 
-Not a time: on a busy machine a process may be awake for two attempts in a tenth of a second.
+It is not a time, because on a busy machine a process may run for only two attempts in a tenth of a second.
 """
 
 _POLL = 0.002
@@ -30,7 +30,7 @@ _POLL = 0.002
 
 
 def take(fd: int) -> None:
-    """Lock the file of an open descriptor.
+    """Take the lock of the file of an open descriptor, without waiting for another holder.
 
     Raises:
         BlockingIOError: Another open file has the lock. Some systems raise PermissionError.
@@ -51,7 +51,7 @@ def take(fd: int) -> None:
 
 
 def is_taken(fd: int) -> bool:
-    """Return True if another open file has the lock of this one.
+    """Return True if another open file of the same file has the lock.
 
     Raises:
         OSError: The file system has no locks.

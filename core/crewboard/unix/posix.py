@@ -1,10 +1,10 @@
-"""The functions of `process` without the Linux kernel's own calls: by psutil, plain signals and polling.
+"""Functions of `process` without calls that only Linux has: with psutil, plain signals and polling.
 
-Each function stands for the one of the same name in `process`, with the same contract; the docstring here says only
-where it is weaker. It is used on other systems, and on Linux with `CREWBOARD_PLATFORM=posix`, which is how tests try
-it. It was never run on a Mac.
+Each function replaces the one of the same name in `process`, with the same contract; a docstring here says only where
+it is weaker. They are used on other systems than Linux, and on Linux with `CREWBOARD_PLATFORM=posix`, as tests do. They
+were never run on a Mac.
 
-psutil is loaded by the first call: it takes 15 ms, and Linux does without.
+psutil is imported by the first call that needs it, because that takes 15 ms, and Linux does without.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ REPLACES = (
     "adopt_orphans", "end_with_parent", "keep_memory_private", "count_threads", "rename", "environment", "watch_end",
     "exit_status", "cgroup", "find_memory_cgroup",
 )  # fmt: skip
-"""The functions of `process` that are those of this module here."""
+"""The names of the functions of `process` that are replaced by those of this module."""
 
 _POLL = 0.1
-"""Seconds between two looks at a process whose end is waited for."""
+"""Seconds between two checks whether a process has ended."""
 
 _TICKS = 100
-"""Of a second, in which the start of a process is counted, as Linux does."""
+"""Clock ticks per second, in which the start of a process is given, as on Linux."""
 
 _MARK = re.compile(rb"(?:^|\0)" + env.WORKER.encode() + rb"=([^\0]+)-(\d+)-(\d+)(?:\0|$)")
 
@@ -86,7 +86,7 @@ def started_at(ticks: int) -> float:
 
 
 def is_ending(pid: int) -> bool:
-    """Return False: nothing tells that a process has begun to end."""
+    """Return False, because the system does not tell that a process has begun to end."""
     return False
 
 
@@ -146,10 +146,10 @@ def available_memory() -> int:
 
 
 def parents(known: Mapping[int, int] | None = None) -> dict[int, int]:
-    """Return every process with its parent; for an orphan of a worker that lives, that worker.
+    """Return every process with its parent; for an orphan of a worker that is running, that worker.
 
-    The system gives orphans to its first process. What a worker starts is found by its mark in the environment, unless
-    it removed that.
+    The system itself makes its first process the parent of orphans. Those of a worker are found by its mark in their
+    environment, unless they have removed it.
     """
     import psutil
 
@@ -184,7 +184,7 @@ def has_job_control() -> bool:
 
 
 def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
-    """Signal a process. Between the look at its start and the signal, its pid could be given to another one."""
+    """Signal a process. If it ends between the check of its start and the signal, another one may have got its pid."""
     if pid <= 0 or (ticks and start_ticks(pid) != ticks):
         return False
     try:
@@ -199,7 +199,7 @@ def adopt_orphans() -> None:
 
 
 def end_with_parent() -> None:
-    """Do nothing: only the prefork server asks for it, and there is none."""
+    """Do nothing: only the prefork server needs it, which is not used here."""
 
 
 def keep_memory_private() -> None:
@@ -246,15 +246,15 @@ def watch_end(pid: int) -> int:
 
 
 def exit_status(pidfd: int) -> int | None:
-    """Return None: only a parent is told how a process ended."""
+    """Return None, because only the parent of a process is told how it ended."""
     return None
 
 
 def cgroup(pid: int) -> Path | None:
-    """Return None: there are no cgroups, and the supervisor watches memory itself."""
+    """Return None, because there are no cgroups here; the supervisor watches memory itself."""
     return None
 
 
 def find_memory_cgroup(proc: Path = Path("/proc")) -> Path | None:
-    """Return None, as above."""
+    """Return None, because there are no cgroups here."""
     return None

@@ -1,6 +1,7 @@
-"""Processes as the kernel knows them: identity, descent, how they ended.
+"""Processes as the kernel knows them: identity, parents and children, use of memory, signals, ends, cgroups.
 
-On a system that is not Linux, functions of `posix` stand in the place of those here, with the same contract.
+A process is identified by its pid, its start time in clock ticks, and the id of the boot. On a system that is not
+Linux, functions of `posix` replace those here, with the same contract.
 """
 
 import contextlib
@@ -23,22 +24,22 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
 
 _M_MMAP_THRESHOLD = -3
-"""A number of glibc's malloc.h; other libraries that have `mallopt` ignore numbers that they do not know."""
+"""An option of `mallopt` from glibc's malloc.h; other C libraries ignore options that they do not know."""
 
 _STATE, _PPID, _GROUP, _SESSION, _FLAGS, _START_TICKS = 0, 1, 2, 3, 6, 19
-"""Fields of /proc/<pid>/stat behind the name, counted from the state (proc_pid_stat(5), fields 3 to 6, 9 and 22)."""
+"""Indexes of the fields of /proc/<pid>/stat after the name, from the state (proc_pid_stat(5), fields 3 to 6, 9, 22)."""
 
 _EXITING = 0x4
 """The flag PF_EXITING of linux/sched.h."""
 
 _CPU = slice(11, 13)
-"""Time spent in user and in kernel mode (fields 14 and 15)."""
+"""The positions of the ticks spent in user and in kernel mode (fields 14 and 15)."""
 
 _ARGUMENTS = slice(45, 47)
 """The positions of fields 48 and 49: where the arguments of a process begin and end in its memory."""
 
 _RSS = 21
-"""Pages in RAM (field 24)."""
+"""The index of the number of pages in RAM (field 24)."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -47,17 +48,20 @@ _LONGEST_NAME = 15
 """Bytes of a process's name that the kernel keeps."""
 
 _LONGEST_STAT = 4096
-"""Bytes; its fields are fifty numbers and a name of at most 64."""
+"""Bytes to read of /proc/<pid>/stat, which has fifty numbers and a name of at most 64 bytes."""
 
 
 def runs_as_root() -> bool:
-    """Return True if this process runs as root, and so do agents: without root's powers, on files that root owns."""
+    """Return True if this process runs as root.
+
+    Agents then run as root as well: without root's special rights, but on files that root owns.
+    """
     return os.geteuid() == 0
 
 
 @cache
 def boot_id() -> str:
-    """Return the id of this boot of the machine."""
+    """Return the id of this boot of the machine; empty if it is not known."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -65,7 +69,10 @@ def boot_id() -> str:
 
 
 def _stat(pid: int, first: int = -1) -> list[str]:
-    """Return the fields behind the name, or the `first` ones and the rest; none if there is no such process."""
+    """Return the fields of /proc/<pid>/stat after the name; an empty list if there is no such process.
+
+    With `first`, only that many are split off, and the last item is the rest.
+    """
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -80,13 +87,13 @@ def _stat(pid: int, first: int = -1) -> list[str]:
 
 
 def start_ticks(pid: int) -> int:
-    """Return when the process started, in clock ticks since boot; 0 if there is no such process."""
+    """Return when the process started, in clock ticks since boot; 0 if there is none, or it has ended unreaped."""
     fields = _stat(pid)
     return int(fields[_START_TICKS]) if fields and fields[_STATE] not in "ZX" else 0
 
 
 def started_at(ticks: int) -> float:
-    """Return the time, in seconds since the epoch, at which a process started that has these `start_ticks`."""
+    """Return a start time from `start_ticks` in epoch seconds."""
     booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     return booted_at + ticks / _TICKS
 
@@ -104,7 +111,7 @@ def is_stopped(pid: int) -> bool:
 
 
 class Measurement(NamedTuple):
-    """The use of a process: seconds of processor time, and bytes in RAM now. Its pid and start identify it."""
+    """What a process uses: seconds of processor time so far, and bytes in RAM now. Pid and start identify it."""
 
     pid: int
     start_ticks: int
@@ -113,7 +120,7 @@ class Measurement(NamedTuple):
 
 
 def measure(pid: int) -> Measurement | None:
-    """Return what a process has used; None if there is no such process."""
+    """Return what a process uses; None if there is no such process."""
     found = usage(pid)
     return Measurement(pid, *found) if found is not None else None
 
@@ -128,9 +135,9 @@ def usage(pid: int) -> tuple[int, float, int] | None:
 
 
 def private_bytes() -> int:
-    """Return the memory in RAM that this process shares with no other one; 0 if the kernel does not say.
+    """Return how many bytes of memory in RAM this process shares with no other one; 0 if the kernel does not say.
 
-    A process may read its own, also if `keep_memory_private` keeps others from it.
+    It works for this process even after `keep_memory_private`.
     """
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
@@ -157,7 +164,7 @@ def arguments(pid: int) -> list[str]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory that a process and its descendants have in RAM; 0 if there is no such process.
+    """Return how many bytes of memory a process and its descendants have in RAM; 0 if there is no such process.
 
     Shared memory counts once for each process that uses it.
     """
@@ -178,14 +185,15 @@ def available_memory() -> int:
 
 
 def is_same(pid: int, boot: str, ticks: int) -> bool:
-    """Return True if `pid` is still the process that `boot` and `ticks` identify."""
+    """Return True if `pid` is still the process that started at `ticks` in the boot with the id `boot`."""
     return pid > 0 and ticks > 0 and boot == boot_id() and start_ticks(pid) == ticks
 
 
 def parents(known: Mapping[int, int] | None = None) -> dict[int, int]:
-    """Return every process with its parent.
+    """Return the pid of every process with the pid of its parent.
 
-    `known` is what was returned within the last seconds: a process gets another parent only if that ends.
+    `known` is an earlier answer, not older than some seconds, by which fewer files are read: a process gets another
+    parent only if its own one ends.
     """
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  a third of the time
     found = {}
@@ -208,12 +216,12 @@ def has_job_control() -> bool:
 
 
 def descendants(pid: int, among: dict[int, int] | None = None) -> list[int]:
-    """Return all descendants of `pid`."""
+    """Return the pids of all descendants of `pid`, by `among`, processes with their parents, or by `parents()`."""
     return below(pid, children_of(parents() if among is None else among))
 
 
 def children_of(among: dict[int, int]) -> dict[int, list[int]]:
-    """Return the children of each process, where `among` are processes with their parents."""
+    """Return the children of each process that has any, where `among` are processes with their parents."""
     children: dict[int, list[int]] = {}
     for child, parent in among.items():
         children.setdefault(parent, []).append(child)
@@ -221,7 +229,7 @@ def children_of(among: dict[int, int]) -> dict[int, list[int]]:
 
 
 def below(pid: int, children: dict[int, list[int]]) -> list[int]:
-    """Return all descendants of `pid`, where `children` are those of each process."""
+    """Return the pids of all descendants of `pid`, where `children` are those of each process."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -232,9 +240,9 @@ def below(pid: int, children: dict[int, list[int]]) -> list[int]:
 
 
 def send_signal(pid: int, number: int, ticks: int = 0) -> bool:
-    """Signal the process that started at `ticks` (any, if 0), never a later one with its pid.
+    """Send a signal to the process `pid` that started at `ticks` (whenever it started, if 0), never to a later one.
 
-    Return False if it is gone.
+    Return False if it is gone, or this user may not signal it.
     """
     try:
         fd = os.pidfd_open(pid)
@@ -274,10 +282,10 @@ def keep_memory_private() -> None:
 
 
 def give_back_large_buffers() -> None:
-    """Give each freed buffer of 128 KiB or more back to the system at once, in this process from now on.
+    """Make this process give each freed buffer of 128 KiB or more back to the system at once from now on.
 
-    glibc begins like that, and keeps more after each one that is freed, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD).
-    Where there is no such call, nothing happens.
+    By default, glibc raises this limit after each freed buffer, up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD). If the C
+    library has no `mallopt`, nothing happens.
     """
     import ctypes
 
@@ -286,14 +294,14 @@ def give_back_large_buffers() -> None:
 
 
 def count_threads() -> int:
-    """Return how many threads this process has, including those that Python does not know."""
+    """Return how many threads this process has, including those that were not started by Python."""
     return len(list(Path("/proc/self/task").iterdir()))
 
 
 def rename(name: str, arguments: list[str]) -> None:
-    """Show this process as `name` in `top`, and as started with `arguments` in `ps`, as far as there is room.
+    """Make `top` show this process as `name`, and `ps` as started with `arguments`.
 
-    The room is what its real arguments took; the kernel shows that stretch of memory as it stands.
+    `arguments` are cut to the length of the real ones, whose memory they overwrite.
     """
     _prctl(_PR_SET_NAME, name.encode()[:_LONGEST_NAME])
     first, end = (int(field) for field in _stat(os.getpid())[_ARGUMENTS])
@@ -305,7 +313,7 @@ def rename(name: str, arguments: list[str]) -> None:
 
 
 def mark(pid: int, ticks: int) -> str:
-    """Return the value of `CREWBOARD_WORKER` for the children of a worker: unique since the machine started."""
+    """Return the mark of a worker's children, the value of `CREWBOARD_WORKER`, from its pid and start: it is unique."""
     return f"{boot_id()}-{pid}-{ticks}"
 
 
@@ -319,7 +327,7 @@ def environment(pid: int) -> bytes:
 
 
 def kill_marked(marks: Sequence[str]) -> None:
-    """Kill each process with one of `marks` in its environment, which ended processes of crewboard left."""
+    """Kill each process that has one of `marks`, those of ended workers, in its environment."""
     entries = {f"{env.WORKER}={each}".encode() for each in marks}
     for pid in parents():
         with contextlib.suppress(OSError):
@@ -330,11 +338,11 @@ def kill_marked(marks: Sequence[str]) -> None:
 _PIDFD_GET_INFO = (3 << 30) | (64 << 16) | (0xFF << 8) | 11
 _PIDFD_INFO_EXIT = 1 << 3
 _EXIT_CODE_AT = 60
-"""linux/pidfd.h: the first version of struct pidfd_info has 64 bytes, exit_code last."""
+"""The offset of exit_code in struct pidfd_info of linux/pidfd.h, whose first version has 64 bytes."""
 
 
 def watch_end(pid: int) -> int:
-    """Return a descriptor that becomes readable when the process ends.
+    """Return a descriptor that becomes readable when the process ends; the caller closes it.
 
     Raises:
         OSError: There is no such process.
@@ -343,9 +351,9 @@ def watch_end(pid: int) -> int:
 
 
 def exit_status(pidfd: int) -> int | None:
-    """Return the wait status of an ended process that is not our child; None if the kernel cannot tell yet.
+    """Return the wait status of an ended process that need not be a child of this one; None if it is not known.
 
-    Linux 6.15 or newer, and only after its own parent reaped it.
+    It is known only on Linux 6.15 or newer, after the process's parent has reaped it.
     """
     buffer = bytearray(64)
     struct.pack_into("Q", buffer, 0, _PIDFD_INFO_EXIT)
@@ -365,7 +373,7 @@ _DELEGATED = ("user.delegate", "trusted.delegate")
 
 
 def cgroup(pid: int) -> Path | None:
-    """Return the folder of the cgroup (version 2) that a process is in; None if there is none to be seen."""
+    """Return the folder of the cgroup (version 2) that a process is in; None if it cannot be found."""
     return _cgroup_below(Path("/proc"), str(pid))
 
 
@@ -391,7 +399,7 @@ def has_memory_cgroup(pid: int) -> bool:
 def find_memory_cgroup(proc: Path = Path("/proc")) -> Path | None:
     """Return the nearest cgroup below which this user may make others with a memory limit; None if there is none.
 
-    It is this process's own one or one above it, and was delegated to this user. Version 2 only.
+    It is this process's own cgroup (version 2) or one above it. `proc` is the folder `/proc`.
     """
     own = _cgroup_below(proc, "self")
     return next((each for each in [own, *own.parents] if _can_limit_memory(each)), None) if own is not None else None
@@ -411,7 +419,7 @@ def _can_limit_memory(group: Path) -> bool:
 
 
 def _is_delegated(group: Path) -> bool:
-    """Return True if this user may make cgroups here. Root could anywhere, but is to use only what is marked."""
+    """Return True if this user may make cgroups below `group`; for root, only if systemd has marked it for that."""
     if not runs_as_root():
         return os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)
     for name in _DELEGATED:
@@ -424,7 +432,7 @@ def _is_delegated(group: Path) -> bool:
 def make_memory_cgroup(group: Path, limit: int, pid: int) -> None:
     """Make a cgroup with a memory limit in bytes, and move a process and its descendants into it.
 
-    Memory that they have by then is not counted. Above the limit the kernel kills all of them at once.
+    Memory that they have at that time does not count. If they exceed the limit, the kernel kills all of them at once.
 
     Raises:
         OSError: The kernel refuses it; the cgroup may exist.

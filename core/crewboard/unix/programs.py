@@ -1,7 +1,7 @@
-"""Trusted paths of the programs that crewboard itself starts, and the environment that they get.
+"""Find the programs that crewboard itself starts, in places that can be trusted, and make their environment.
 
-A workspace may come first on PATH (an activated `.venv` does that), and agents write there. A program is therefore
-taken only from a place where no agent and no other user can put or replace one.
+A workspace may come first on PATH, as with an activated `.venv`, and agents write there. A program is therefore taken
+only from a place where no agent and no other user can put or replace one.
 """
 
 import errno
@@ -15,15 +15,15 @@ from pathlib import Path
 from crewboard.names import TEAMS_FOLDER
 
 _MOST_LINKS = 40
-"""Links that the kernel follows in one path."""
+"""The most links that the kernel follows in one path."""
 
 _KEPT = ("HOME", "LANG", "LC_ALL", "LC_CTYPE")
 
 
 def find_program(name: str, workspace: Path, path: str | None = None) -> Path | None:
-    """Return the first program `name` on PATH that no agent and no other user can replace, or None.
+    """Return the first program `name` on PATH that no agent and no other user can replace; None if there is none.
 
-    `path` is searched in place of PATH.
+    With `path`, that is searched in place of PATH. `workspace` is a folder in which agents write.
     """
     return _find(name, Path(os.path.realpath(workspace)), _search_path() if path is None else path)
 
@@ -35,12 +35,12 @@ def _find(name: str, root: Path, path: str) -> Path | None:
 
 
 def system_program(name: str, workspace: Path) -> str:
-    """Return the program `name` for use in a sandbox, from the system's own folders if it is there.
+    """Return the path of the program `name` for use in a sandbox: in the system's folders, else on PATH.
 
-    A sandbox may hide the homes, where other programs of that name may be.
+    The system's folders come first, because a sandbox may hide the homes.
 
     Raises:
-        FileNotFoundError: There is none that can be trusted.
+        FileNotFoundError: There is no such program that can be trusted.
     """
     found = find_program(name, workspace, os.pathsep.join((os.defpath, _search_path())))
     if found is None:
@@ -66,7 +66,7 @@ def is_own(path: Path) -> bool:
 
 
 def passed_over(name: str) -> str | None:
-    """Return why the program `name` of PATH is not used, or None if PATH has none."""
+    """Return a sentence that says why the program `name` on PATH is not used; None if PATH has none."""
     found = shutil.which(name)
     if not found:
         return None
@@ -79,9 +79,9 @@ def passed_over(name: str) -> str | None:
 
 
 def clean_environment(*more: str) -> dict[str, str]:
-    """Return an environment without credentials, and without what makes programs load or run others.
+    """Return an environment without credentials, and without variables that make programs load or run others.
 
-    Of the present one it has the home, the language and the variables `more`.
+    It has a standard PATH, and of this process's environment the home, the language and the variables `more`.
     """
     return {"PATH": os.defpath, **{name: os.environ[name] for name in (*_KEPT, *more) if name in os.environ}}
 
@@ -97,7 +97,7 @@ def _search_path() -> str:
 
 
 def _candidates(name: str, path: str) -> list[Path]:
-    """Return where a program could be; a relative folder of PATH depends on where the user stands, and is left out."""
+    """Return the paths at which a program could be, by the folders of `path`; relative folders are left out."""
     return [Path(folder, name) for folder in path.split(os.pathsep) if folder.startswith("/")]
 
 
@@ -107,7 +107,7 @@ def _first(candidates: list[Path], is_refused: Callable[[Path], bool]) -> Path |
 
 
 def _is_clear(path: Path, is_refused: Callable[[Path], bool]) -> bool:
-    """Return True if `path` exists and no step on the way to it is refused."""
+    """Return True if `path` exists and `is_refused` is False for every step on the way to it (`_steps`)."""
     try:
         return not any(map(is_refused, _steps(path)))
     except OSError:
@@ -143,7 +143,7 @@ def _steps(path: Path) -> Iterator[Path]:
 
 
 def _is_workspace(step: Path) -> bool:
-    """Return True if a team works in the folder `step`, and so in all that is below."""
+    """Return True if `step` is the root of a team, so that agents may write in all that is below it."""
     return os.path.lexists(step / TEAMS_FOLDER)
 
 

@@ -1,9 +1,9 @@
-"""Landlock, seccomp, capabilities and prctl: system calls that neither Python nor libc offers, through ctypes.
+"""Landlock, seccomp, capabilities and prctl: system calls that Python does not offer, through ctypes.
 
 Why ctypes: it needs no compiler and no wheel for each platform, and the calls are a dozen with stable numbers. The
 bindings on the package index cover a part of Landlock, or need libseccomp installed.
 
-Each restriction holds for the thread that asks for it and for everything that this thread starts, and for ever.
+Each restriction holds for ever, for the thread that asks for it and for everything that this thread starts.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-"""landlock_*(2): the same numbers on every architecture."""
+"""Numbers of the system calls landlock_*(2), the same on every architecture."""
 
 _VERSION = 1
 _PATH_BENEATH = 1
@@ -24,7 +24,7 @@ _PATH_BENEATH = 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-"""linux/landlock.h: rights that a rule can allow."""
+"""Rights that a rule of Landlock can give, from linux/landlock.h."""
 
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE = (
@@ -64,7 +64,7 @@ def prctl(option: int, *values: int | bytes) -> None:
 
 
 def landlock_abi() -> int:
-    """Return the version of Landlock in the kernel; 0 if it has none or it is switched off."""
+    """Return the version of the kernel's Landlock ABI; 0 if it has none or it is switched off."""
     if sys.platform != "linux":
         return 0
     with suppress(OSError):
@@ -73,9 +73,10 @@ def landlock_abi() -> int:
 
 
 def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: bool) -> None:
-    """Restrict this thread and its children to `grants`: files and folders with all below, and rights to each.
+    """Restrict this thread and its children to `grants`: files and folders, with all below, and the rights to each.
 
-    A path that is a link or does not exist grants nothing.
+    `abi` is the version from `landlock_abi`. Without `network`, TCP is forbidden as well, if that version can do it. A
+    path that is a link or does not exist gives no rights.
 
     Raises:
         OSError: The kernel refused; nothing is restricted.
@@ -105,7 +106,11 @@ def restrict_files(grants: Iterable[tuple[Path, int]], abi: int, *, network: boo
 
 
 def no_new_privileges() -> None:
-    """Keep this thread, and every process that it starts, from gaining rights by exec."""
+    """Keep this thread, and all that it starts, from gaining rights by running a program, such as a setuid one.
+
+    Raises:
+        OSError: The kernel refused.
+    """
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -121,7 +126,7 @@ def filter_calls(program: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up the rights that root has beyond an ordinary user.
+    """Give up all capabilities of this thread, by which root has more rights than an ordinary user.
 
     Raises:
         OSError: The kernel refused.
