@@ -40,12 +40,12 @@ _STALE = 10.0
 _SOCKET_TIMEOUT = 5.0
 
 _END_TIMEOUT = 5.0
-"""Seconds in which a process ends after SIGTERM."""
+"""Seconds to wait for the end of a process after SIGTERM."""
 
 _POLL = 0.05
 
 _SAFE_NAME = re.compile(r"[\w@ -][\w@. -]*")
-"""Names that can be part of a path."""
+"""Matches names that can safely be part of a path."""
 
 
 def allow(team: TeamDirectory, *, letters: bool) -> None:

@@ -92,7 +92,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter from one agent to another. `mark` identifies it: an id, or made of author, time and text.
+    """A letter from one agent to another. `mark` identifies it: an id, or author, time and a hash of the text.
 
     A letter found in its recipient's transcript has neither time nor mark at first.
     """
@@ -209,9 +209,9 @@ def task(data: bytes) -> BoardTask | None:
 
 
 def frame(text: str) -> dict[str, Any] | None:
-    """Return a letter's frame: the JSON object, with a `type` such as `idle_notification`, that its whole text is.
+    """Return the frame in a letter: its whole text as a JSON object, with a `type` such as `idle_notification`.
 
-    Return None if it is plain text.
+    Return None if the text is plain.
     """
     if not text.lstrip().startswith("{"):
         return None

@@ -53,10 +53,10 @@ class Verdict(NamedTuple):
 
 
 def review_plan(path: Path, name: str, event: dict[str, Any], limit: float = PLAN_LIMIT) -> Verdict | None:
-    """Ask the operator to review a plan of the teammate `name`, and wait for the answer; return None to leave it alone.
+    """Ask the operator to review a plan of the teammate `name`, and wait for the answer.
 
     `path` is the team directory, `event` the input of the hook. A plan that is not reviewed within `limit` seconds is
-    denied. None means that Claude Code decides: the team is foreign, or its lead reviews plans.
+    denied. Return None if Claude Code is to decide: the team is foreign, or its lead reviews plans.
 
     Raises:
         CrewboardError: The team cannot be read or written.

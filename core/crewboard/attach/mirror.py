@@ -86,7 +86,7 @@ class AsksState(Record):
 
 
 class Asks:
-    """Requests of agents that only Claude Code's user or lead can answer, as requests of the team that are shown only.
+    """Shows what only Claude Code's user or lead can answer, plans and permissions, as requests of the team.
 
     Requests that the operator can answer are made by hooks (`gate`).
     """

@@ -95,7 +95,7 @@ class Tail(Record):
 
 @dataclass
 class Translated:
-    """The events of one record, and the letters that entered the conversation or were sent with it."""
+    """One record as events, letters that entered the conversation, and a letter sent, with its recipient."""
 
     events: list[Event] = field(default_factory=list)
     entered: list[formats.Letter] = field(default_factory=list)

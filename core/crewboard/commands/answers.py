@@ -23,7 +23,7 @@ from crewboard.records.requests import REQUEST_ID_RULE, NewNote, Request, Reques
 from crewboard.store import roster
 
 REQUEST_ID = re.compile(REQUEST_ID_RULE)
-"""Checked before an id becomes part of a path."""
+"""Matches valid ids of requests; checked before an id becomes part of a path."""
 
 
 _ACTS: dict[RequestStatus, str] = {"approved": "approve", "rejected": "reject", "answered": "answer"}

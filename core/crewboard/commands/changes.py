@@ -126,9 +126,9 @@ def note_collisions(team: Team) -> None:
 
 
 def last_check(team: Team, name: str, tree: str) -> LastCheck | None:
-    """Return the state of an agent's last check, seen from the `tree` that its checkout has now; None if there is none.
+    """Return the state of an agent's last check; None if there is none. `tree` is the id of its checkout's tree now.
 
-    A check that failed blocks a merge whatever was changed since: only a check that passes shows that it is repaired.
+    A failed check stays failed whatever was changed since: only a check that passes shows that it is fixed.
     """
     checked = last_checked(team, name)
     if is_checking(team, name):
@@ -336,7 +336,7 @@ def _warn_of_keys(
 
 
 def target_name(team: Team, into: str | None) -> str:
-    """Return the branch that a merge goes to, as the user calls it; `HEAD` where none is checked out.
+    """Return the name of the branch that a merge into `into` goes to; `HEAD` if that is None and none is checked out.
 
     Raises:
         UsageError: There is no branch `into`, or it is checked out elsewhere.
@@ -516,7 +516,7 @@ def merge_into_branch(
 
 
 _OF_GIT = re.compile(r"(?:refs|heads|tags|remotes)/|stash$|(?:.*_)?HEAD$")
-"""Names that git itself reads as another ref than the branch."""
+"""Matches names of branches that git would take for another ref."""
 
 
 def undo(team: Team, name: str | None = None, *, dry_run: bool = False) -> Acceptance:
@@ -758,7 +758,7 @@ def is_on_host(team: Team, name: str) -> bool:
 
 
 def works_in_shared_tree(team: Team, name: str) -> bool:
-    """Return True if there is such an agent, and it has no worktree."""
+    """Return True if an agent is on the roster and has no worktree."""
     return team.config.member(name) is not None and worktree_of(team, name) is None
 
 

@@ -61,7 +61,7 @@ POLL_INTERVAL = 0.02
 
 
 class Team(Struct, frozen=True):
-    """A team, who gives commands to it (`by`: the operator or an agent), and the environment variables that hold."""
+    """A team, who gives a command to it (`by`: the operator or an agent), and the environment of the command."""
 
     directory: TeamDirectory
     by: str = OPERATOR
@@ -159,7 +159,7 @@ class Team(Struct, frozen=True):
         return self.directory.agent(self.member(name).name)
 
     def own_agent(self, name: str) -> AgentDirectory:
-        """Return the files of the agent called `name`, for what only an agent of crewboard does.
+        """Return the files of the agent called `name`, on a team whose agents are crewboard's own.
 
         Raises:
             UsageError: There is no such agent.

@@ -64,7 +64,7 @@ class Hire:
     wait: bool = True
     """If False, the hire is refused if the agent could not start at once, because of a cap or for want of a host."""
     is_explorer: bool = False
-    """True for an explorer of the agent that gives the command."""
+    """True for an explorer, which `send_explorer` hires for the agent that gives the command."""
     engine: str | None = None
     """The engine: a known name, or `acp:COMMAND`. `none` means the model; None leaves it to the type and the team."""
 
@@ -279,7 +279,7 @@ def send_explorer(team: Team, question: str, prompt_id: str) -> Assignment:
 
 
 def stop_waiting(team: Team, name: str) -> None:
-    """Make an agent send its answer as mail, because its hirer no longer waits for it.
+    """Make an agent send its result as mail, because its hirer no longer waits for it.
 
     Raises:
         UsageError: The agent has no spec.

@@ -275,9 +275,9 @@ def queued(team: Team, name: str, run: int) -> str:
 
 
 def how_to_move(team: Team, name: str) -> str:
-    """Return the command that resumes an agent on another host that could run it; empty if it is bound to no host.
+    """Return the command that resumes an agent on another host, if the one that it is bound to takes no runs now.
 
-    Return an empty text, too, if there is no such other host.
+    Return an empty text if the agent is bound to no host, its host takes runs, or no other one could run it.
     """
     spec = team.agent(name).spec.load()
     if spec is None or not spec.flags.host:

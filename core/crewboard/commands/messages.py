@@ -86,7 +86,7 @@ def broadcast(team: Team, text: str, to: list[str] | None = None) -> list[Messag
     Each name is removed from `to` once its copy is sent, so that a retry sends nothing twice.
 
     Raises:
-        UsageError: The text is empty, there is no recipient, or a name is none.
+        UsageError: The text is empty, there is no recipient, or `to` has a name that is not on the team.
         StorageError: Some copies could not be sent; the message says which were.
     """
     if not text.strip():

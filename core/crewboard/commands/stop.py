@@ -120,7 +120,7 @@ def _end_attached(team: Team, attached: AttachedTeam, name: str, grace: float) -
 
 
 def _stop_ended(team: Team, name: str) -> Ending:
-    """Remove an agent that is not running from the queue; if it is not queued, acknowledge its end."""
+    """Take an agent that is not running out of the queue; if it is not queued, acknowledge its end. Return which."""
     agent = team.directory.agent(name)
     spec = agent.spec.load_or_none()
     # It waits here or is about to start, or in the queue for hosts, where one may have claimed it that has not begun.

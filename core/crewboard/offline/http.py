@@ -110,7 +110,7 @@ Handler = Callable[[Incoming, Client], Awaitable[None]]
 
 
 def error_body(kind: str, message: str) -> dict[str, Any]:
-    """Return the body of an error in the API's form; its request id is None, for a caller that knows it to set."""
+    """Return the body of an error in the API's form; its request id is None until a caller that knows it sets it."""
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}
 
 

@@ -63,7 +63,7 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {
 """The numbers of each call on x86_64 and on aarch64; None if there is no such call."""
 
 _NEW_NAMESPACES = 0x7E020000
-"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
+"""The flags of clone for new namespaces: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _FIOSETOWN, _SIOCSPGRP = 0x8901, 0x8902
@@ -138,7 +138,7 @@ _RUNS_AS_OWNER = 0o6000
 
 _TYPE = 0o170000
 _HARMLESS_TYPES = (0, 0o010000, 0o100000, 0o140000)
-"""S_IFMT; no type, S_IFIFO, S_IFREG and S_IFSOCK. The others are devices."""
+"""S_IFMT, the mask of a file's type, and the allowed types: none, S_IFIFO, S_IFREG, S_IFSOCK. Others are devices."""
 
 
 def _modes() -> list[Rule]:

@@ -73,7 +73,7 @@ _REAP_PAUSE = 0.001
 """Seconds between two attempts to reap killed processes."""
 
 _LONGEST_LINE = 1 << 16
-"""Bytes of an unfinished line that are held back."""
+"""Most bytes of an unfinished line that are held back from `show`."""
 
 _OUTPUT_TIMEOUT = 1.0
 """Seconds to wait for the end of the output of a command that has ended."""
@@ -379,7 +379,7 @@ class _CheckRecord:
         """The reason why the output could not be written."""
 
     def write(self, text: str) -> None:
-        """Write and show a piece of output."""
+        """Redact, write and show a piece of output."""
         text = redaction.redact(text)
         if self._show is not None:
             self._show(text)

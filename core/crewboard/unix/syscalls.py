@@ -35,7 +35,7 @@ _TCP = 0b11
 _ABSTRACT_SOCKETS, _SIGNALS = 0b01, 0b10
 
 SCOPES_SIGNALS = 6
-"""The first ABI that keeps signals and abstract sockets inside; 4 was the first with rules for TCP, 5 for ioctl."""
+"""The first ABI version that can forbid signals and abstract sockets to processes outside; 4 has TCP, 5 ioctl."""
 
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _PR_SET_NO_NEW_PRIVS = 38
