@@ -1,7 +1,7 @@
-"""The engine: team files, commands, the supervisor, the workers and the read model. Draws nothing.
+"""The engine of crewboard: team files, commands, supervisor, workers and read model, without any user interface.
 
-`__all__` lists the public names, the only ones that a package passes on. Each is loaded when it is first used, because
-every process of a team imports this package and most need little of it.
+`__all__` lists the public names; `__init__.py` files of other packages pass no names on. Each public name is imported
+at its first use, because every process of a team imports this package and most need few of the names.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,11 @@ else:
 
     # Any: whatever the package publishes.
     def __getattr__(name: str) -> Any:  # noqa: ANN401
-        """Return a public name from the module that defines it (PEP 562)."""
+        """Return the object that has a public name, from the module that defines it (PEP 562).
+
+        Raises:
+            AttributeError: `name` is not a public name.
+        """
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         own = _OWN_NAMES.get(name, name)

@@ -1,4 +1,4 @@
-"""Define what an agent type may do, and the built-in types; those of a project come from files (`type_files.py`)."""
+"""Agent types: what an agent of a type may do, and the built-in types; `type_files.py` reads those of a project."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,9 @@ LEAD_TOOLS = (
 """Tools that only a lead has."""
 
 GATED_TOOLS = frozenset({"bash", *WRITE_TOOLS})
-"""Tools that an agent with a plan gate may not use before its plan is approved, with all tools of MCP servers."""
+"""Tools that an agent with a plan gate may not use before its plan is approved. All tools of MCP servers are
+gated as well.
+"""
 
 MCP_PREFIX = "mcp__"
 """The beginning of the names of tools of MCP servers: `mcp__server__tool`."""
@@ -37,13 +39,14 @@ ALL_MCP = f"{MCP_PREFIX}*"
 
 
 def is_gated(tool: str) -> bool:
-    """Return True for a tool that changes or runs something, so that plans, rules and asking are about it."""
+    """Return True for a tool that changes or runs something, to which the plan gate, rules and permissions apply."""
     return tool in GATED_TOOLS or tool.startswith(MCP_PREFIX)
 
 
 SEND_EXPLORER = "send_explorer"
-"""The tool with which an agent of type `code` sends an explorer of its own. Types of a project lack it: what they may
-read can be limited, and an explorer may read everything."""
+"""The tool with which an agent of type `code` hires an explorer. Custom types lack it: what they may read can be
+limited, and an explorer may read everything.
+"""
 
 _KEPT = frozenset({
     *TEAM_TOOLS, "submit_plan", "review_task", "shutdown_response", "skill", "bash_output", "bash_kill", "find_tools",
@@ -52,7 +55,11 @@ _KEPT = frozenset({
 
 
 def kept_by_terms(terms: Terms | None, tool: str) -> bool:
-    """Return True if the terms of an approval leave an agent a tool: one that they name, or that every agent has."""
+    """Return True if an agent may use a tool under the terms of an approval; `terms` is None without an approval.
+
+    True for tools that the terms name, for the tools of the team and the like, and for all tools if the terms limit
+    none.
+    """
     if terms is None or terms.tools is None or tool in terms.tools or tool in _KEPT:
         return True
     return tool.startswith(MCP_PREFIX) and may_use_tool(terms.tools, tool)
@@ -62,18 +69,20 @@ def kept_by_terms(terms: Terms | None, tool: str) -> bool:
 class AgentType:
     """One agent type. `tools` are those of the type; every agent has the team tools in addition.
 
-    `worktree` says whether its agents get checkouts of their own; None leaves that to the team's setting. `effort` and
-    `thinking` are used where the model takes them and the hire names none; None leaves them to the model. `web` and
-    `allowed_domains` are what its agents get of the web where the hire does not say. `mcp` are patterns of the tools
-    of MCP servers that its agents may use, or with a `!` may not use.
+    - `worktree`: True if its agents get checkouts of their own; None leaves that to the team's setting.
+    - `effort`, `thinking`: used where the model takes them and the hire names none; None leaves them to the model.
+    - `web`, `allowed_domains`: what its agents get of the web where the hire does not say.
+    - `mcp`: patterns of the tools of MCP servers that its agents may use or, with a `!` before them, may not use.
 
-    The rest is of a project's own type. A hire of it requires a `plan`, the operator's approval of each command or of
-    each write as well (`asks`), and has at most `max_turns`. A tool with patterns in `only` may be used for these
-    alone, and for no call that `denied` is about. `skills` are loaded before the conversation. `mcp_servers` are those
-    that its file defines. `engine` is the program that does the work of its agents, as a hire names it, where the hire
-    names none. `left_out` are tools that its file names and that crewboard does not have, `not_understood` says what
-    else of it has no effect. `file` is that file, relative to `root`, and `sha256` its contents; all are empty for a
-    built-in type.
+    The other fields are for custom types.
+
+    - `plan`: a hire requires an approved plan. `max_turns` is the most model calls of an assignment.
+    - `asks`: the operator approves each of its `commands`, or each write as well (`all`).
+    - `only`: a tool with patterns here may be used for calls that match one of them. `denied`: calls that are refused.
+    - `skills`: loaded before the conversation. `mcp_servers`: the MCP servers that its file defines.
+    - `engine`: the engine that does the work of its agents, where the hire names none.
+    - `left_out`: tools that its file names and crewboard lacks. `not_understood`: other parts of it without effect.
+    - `file`: its file, relative to `root`. `sha256`: the digest of the file. All three are empty for a built-in type.
     """
 
     name: str
@@ -103,23 +112,23 @@ class AgentType:
 
     @property
     def writes(self) -> bool:
-        """Return True if its agents may write files of the workspace."""
+        """Return True if agents of the type may write files of the workspace."""
         return not {*WRITE_TOOLS}.isdisjoint(self.tools)
 
     @property
     def executes(self) -> bool:
-        """Return True if its agents may run programs: commands, or MCP servers of the project."""
+        """Return True if agents of the type may run programs: commands, or MCP servers of the project."""
         return "bash" in self.tools or bool(self.mcp)
 
 
 def nameable_tools(kind: AgentType, *, has_web: bool = False) -> tuple[str, ...]:
-    """Return what the terms of an approval can name of an agent's tools; a pattern stands for those of MCP servers."""
+    """Return the tools of an agent that the terms of an approval can name; MCP tools are named by their patterns."""
     patterns = (each for each in kind.mcp if not each.startswith("!"))
     return (*kind.tools, *patterns, *(WEB_TOOLS if has_web else ()))
 
 
 def describe_terms(terms: Terms, kind: AgentType | None) -> str:
-    """Return terms on one line, such as `ask · no bash · $2`; `kind` is the type of the agent if it is known."""
+    """Return terms on one line, such as `ask · no bash · $2`; `kind` is the type of the agent, None if unknown."""
     words = ["ask"] if terms.ask else []
     if terms.tools is not None:
         without = [tool for tool in nameable_tools(kind) if not kept_by_terms(terms, tool)] if kind is not None else []
@@ -135,7 +144,7 @@ def describe_terms(terms: Terms, kind: AgentType | None) -> str:
 
 
 def describe_steps(terms: Terms) -> list[str]:
-    """Return in sentences what is refused because of steps that are not approved, and what is only an instruction.
+    """Return sentences about the steps that are not approved: what is refused, and what is only an instruction.
 
     Empty if all steps are approved.
     """
@@ -149,12 +158,12 @@ def describe_steps(terms: Terms) -> list[str]:
 
 
 def name_steps(numbers: Sequence[int]) -> str:
-    """Return steps of a plan by their numbers: `steps 3, 4`."""
+    """Return numbers of steps in words: `step 3`, `steps 3, 4`."""
     return f"step{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def describe_ended_terms(answer: Answer) -> str:
-    """Return a line about the terms that ended with a result, and the steps that stay open; empty without terms."""
+    """Return a sentence about the terms that ended with a result, and the steps that stay open; empty without terms."""
     terms = answer.ended_terms
     if terms is None or terms.is_empty:
         return ""
@@ -166,9 +175,9 @@ def describe_ended_terms(answer: Answer) -> str:
 
 
 def tools_a_plan_lacks(terms: Terms | None, kind: AgentType, files: object, commands: object) -> str:
-    """Return a sentence about tools that a plan needs and that terms take from its agent; empty if there are none.
+    """Return which tools a plan needs and the terms take from its agent, in words; empty if there are none.
 
-    `files` and `commands` are those that the plan names, as its request has them.
+    `files` and `commands` are those that the plan names, as in the payload of its request.
     """
     if terms is None or terms.tools is None:
         return ""
@@ -253,7 +262,7 @@ TYPES = {agent_type.name: agent_type for agent_type in _ALL}
 
 
 def agent_type(name: str) -> AgentType:
-    """Return the type called `name`.
+    """Return the built-in type called `name`.
 
     Raises:
         UsageError: There is no such type; the message lists the types.
@@ -264,7 +273,7 @@ def agent_type(name: str) -> AgentType:
 
 
 def definition(own: AgentType) -> Definition | None:
-    """Return the copy of a type that a spec carries, None for a built-in type.
+    """Return the copy of a type for the spec of an agent; None for a built-in type.
 
     With it a worker needs no file of the workspace, which may change after the agent was hired.
     """
@@ -294,7 +303,7 @@ def type_of(name: str, carried: Definition | None) -> AgentType:
 
 
 def known_type(name: str, carried: Definition | None) -> AgentType | None:
-    """Return the type of an agent as `type_of` does; None if there is none here, as of an agent of another program."""
+    """Return the type of an agent as `type_of` does; None if its spec carries no copy and the type is not built in."""
     return type_of(name, carried) if carried is not None or name in TYPES else None
 
 
@@ -311,7 +320,7 @@ def as_json(kind: AgentType, *, trusted: bool) -> dict[str, Any]:
 
 
 def describe_powers(kind: AgentType) -> str:
-    """Return what a project's own type asks for, on one line."""
+    """Return on one line what agents of a custom type may do, and its limits."""
     on = f" on {', '.join(kind.allowed_domains)}" if kind.allowed_domains else ""
     wanted = (("run commands", kind.executes), ("write files", kind.writes), (f"use the web{on}", kind.web))
     may = [word for word, is_wanted in wanted if is_wanted]
@@ -324,7 +333,7 @@ def describe_powers(kind: AgentType) -> str:
 
 
 def describe_limits(kind: AgentType) -> list[str]:
-    """Return what a project's own type requires of each hire, and what its agents may not do."""
+    """Return what a custom type requires of each hire, and what its agents may not do, each on one line."""
     said = {
         "requires an approved plan": kind.plan,
         "asks before each command and each write": kind.asks == "all",
@@ -341,12 +350,12 @@ def describe_limits(kind: AgentType) -> list[str]:
 
 
 def may_use_server(patterns: Iterable[str], server: str) -> bool:
-    """Return True if a tool of an MCP server may match one of these patterns (`AgentType.mcp`)."""
+    """Return True if the patterns of a type (`AgentType.mcp`) may allow a tool of an MCP server."""
     allowing = [each for each in patterns if not each.startswith("!")]
     return any(fnmatchcase(server, each.removeprefix(MCP_PREFIX).partition("__")[0]) for each in allowing)
 
 
 def may_use_tool(patterns: Iterable[str], tool: str) -> bool:
-    """Return True if these patterns (`AgentType.mcp`) allow a tool of an MCP server."""
+    """Return True if the patterns of a type (`AgentType.mcp`) allow a tool of an MCP server."""
     matching = [each for each in patterns if fnmatchcase(tool, each.removeprefix("!"))]
     return bool(matching) and not any(each.startswith("!") for each in matching)

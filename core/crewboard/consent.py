@@ -1,7 +1,10 @@
-"""Acceptances of texts in a workspace by their content: of types, skills, imported files and MCP servers.
+"""Records of the texts of a workspace that the user accepted, each bound to the content of its text.
 
-Agents can write these, and they can come with a cloned repository. For each name in a workspace one text is accepted,
-until it changes. The records are the user's own, in a folder that agents do not see.
+The texts are agent types, skills, imported files, commands, entries of MCP servers and settings. Agents can write them,
+and a cloned repository can bring them. `type_files.py`, `skill_files.py`, `mcp_servers.py` and the dashboard's
+`settings.py` decide what counts as accepted: they compare a record with the text as it is now. This module only keeps
+the records, in the user's own folder of saved state, which agents do not see. A workspace has at most one record for
+each kind and name.
 """
 
 import contextlib
@@ -19,10 +22,11 @@ from crewboard.errors import StorageError
 
 
 class Acceptance(Struct, frozen=True):
-    """The record of a text of the workspace `root` that the user accepted; without a `sha256` none is.
+    """The record that the user accepted the text called `name` in the workspace `root`.
 
-    So what was accepted before it is not accepted any more. `powers` are those of a type, and `parts` has digests of
-    the parts of a server, which tell later what changed.
+    `sha256` is the digest of the text that was accepted; an empty one revokes the acceptance. `powers` describes what
+    an accepted agent type may do. `parts` has a digest of each part of an accepted MCP server, which tells later which
+    part changed.
     """
 
     name: str
@@ -33,7 +37,7 @@ class Acceptance(Struct, frozen=True):
 
 
 def folder(what: str, environment: Mapping[str, str]) -> Path:
-    """Return the folder with the records of `types`, `skills` or `mcp`."""
+    """Return the folder with the records of one kind: `types`, `skills`, `mcp` or `settings`."""
     return env.state_home(environment) / f"accepted-{what}"
 
 
@@ -42,7 +46,7 @@ def _key(root: str, name: str) -> str:
 
 
 def accept(what: str, record: Acceptance, environment: Mapping[str, str]) -> None:
-    """Record that the user accepted something, in place of what was accepted before under its name.
+    """Write a record of the kind `what`, in place of the one with the same name in the same workspace.
 
     Raises:
         StorageError: It could not be recorded.
@@ -60,7 +64,7 @@ def accept(what: str, record: Acceptance, environment: Mapping[str, str]) -> Non
 
 
 def find_all(what: str, root: Path, environment: Mapping[str, str]) -> Iterator[Acceptance]:
-    """Yield what the user accepted in a workspace; what cannot be read is not accepted."""
+    """Yield the records of the kind `what` for a workspace; records that cannot be read are passed over."""
     place = os.path.realpath(root)
     with contextlib.suppress(OSError):
         for path in folder(what, environment).glob("*.json"):
@@ -71,5 +75,5 @@ def find_all(what: str, root: Path, environment: Mapping[str, str]) -> Iterator[
 
 
 def find(what: str, name: str, root: Path, environment: Mapping[str, str]) -> Acceptance | None:
-    """Return what the user accepted under a name in a workspace."""
+    """Return the record of the kind `what` with a name in a workspace; None if there is none."""
     return next((record for record in find_all(what, root, environment) if record.name == name), None)

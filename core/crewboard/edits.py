@@ -1,7 +1,7 @@
-"""The replacements of a call of edit_file: one text, several, or the hunks of a unified diff, applied to a text.
+"""The replacements of a call of `edit_file`: one text, several texts, or the hunks of a unified diff.
 
-Imports only the standard library, because the file-tool server uses it. Several replacements are made in their order,
-all or none. Each error says how to go on, because a model reads it.
+Imports only the standard library, because the file-tool server uses it. Several replacements are made in order, all or
+none. Error messages say how to go on, because a model reads them.
 """
 
 import re
@@ -11,32 +11,33 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 MAX_COMPARED = 20_000
-"""Lines of a file among which lines like a text that was not found are searched."""
+"""Lines of a file that are compared with a text that was not found, to name those most like it."""
 
 _MOST_SHOWN = 8
-"""Lines of a file that an error shows, and places that it names."""
+"""Most lines of a file, and most line numbers, that an error message shows."""
 
 _MAX_LINE = 200
-"""Characters of such a line."""
+"""Most characters of each such line."""
 
 _LIKE = 0.6
-"""The similarity from which two lines are taken for the same, between 0 and 1."""
+"""The similarity of two lines, from 0 to 1, above which an error message shows one in place of the other."""
 
 NO_LINE_FEED = "\\ No line feed at its end"
-"""Stands in a diff behind the last line of a text, if only the other text ends in a line feed."""
+"""Stands in a diff behind the last line of a text that does not end in a line feed."""
 
 _HUNK = re.compile(r"@@(?: -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@.*| .*@@.*|[ @]*)")
 _NUMBERED = re.compile(r"^ *\d+\t", re.MULTILINE)
 
 
 class EditError(ValueError):
-    """A replacement that cannot be made; the text says why, and how to go on."""
+    """A replacement cannot be made; the message says why, and how to go on."""
 
 
 class Replacement(NamedTuple):
-    """A text and what replaces it: its only occurrence, each one if `everywhere`.
+    """The text `old` and the text `new` that replaces it: its only occurrence, or each one if `everywhere`.
 
-    A hunk of a diff is one of whole lines, and is searched nearest to `line` if the diff names that.
+    If `is_hunk`, it is a hunk of a diff: whole lines are replaced and, of several places, the one nearest to `line`,
+    which is None if the diff names no line.
     """
 
     old: str
@@ -47,10 +48,10 @@ class Replacement(NamedTuple):
 
 
 def replacements(arguments: Mapping[str, Any]) -> list[Replacement]:
-    """Return what a call replaces.
+    """Return the replacements that the arguments of a call of `edit_file` ask for.
 
     Raises:
-        EditError: Its diff cannot be read.
+        EditError: The diff in the arguments cannot be read.
     """
     if diff := arguments.get("diff"):
         return parse_diff(str(diff))
@@ -64,7 +65,10 @@ def replacements(arguments: Mapping[str, Any]) -> list[Replacement]:
 
 
 class Edit(NamedTuple):
-    """The replacements of a call, and the text of a file before and after them, in line feeds although it `is_crlf`."""
+    """The replacements of a call, and the text of the file before and after them.
+
+    All these texts have line feeds alone; `is_crlf` says that the lines of the file end in CR and LF.
+    """
 
     pieces: list[Replacement]
     before: str
@@ -73,10 +77,10 @@ class Edit(NamedTuple):
 
 
 def edit(text: str, arguments: Mapping[str, Any]) -> Edit:
-    """Make the replacements of a call in the text of a file.
+    """Make the replacements of a call of `edit_file` in the text of a file; return them with both texts.
 
     Raises:
-        EditError: One cannot be made.
+        EditError: A replacement cannot be made.
     """
     # `read_file` shows lines without their ends.
     is_crlf = "\r\n" in text and text.count("\n") == text.count("\r\n")
@@ -95,7 +99,7 @@ def parse_diff(diff: str) -> list[Replacement]:
     """Return the hunks of a unified diff of one file. The counts in their headers are not used: models miscount.
 
     Raises:
-        EditError: It has no hunk, a line of another kind, or is of several files.
+        EditError: The diff has no hunk, is of several files, has an invalid line, or a hunk of it changes nothing.
     """
     hunks: list[tuple[int | None, list[str]]] = []
     lines = diff.replace("\r\n", "\n").split("\n")
@@ -131,10 +135,11 @@ def _hunk(line: int | None, body: list[str]) -> Replacement:
 
 
 def diff_lines(before: str, after: str, context: int = 3) -> list[str]:
-    """Return the hunks of a unified diff of two texts, as lines.
+    """Return the hunks of a unified diff of two texts, as lines without line feeds; empty if the texts are equal.
 
-    Only a line feed ends a line: another line break, such as a form feed, is a change within one. If one text ends in a
-    line feed and the other does not, a remark says so, as that joins or parts lines.
+    `context` is the number of unchanged lines around each change. Only a line feed ends a line: another line break,
+    such as a form feed, is a change within a line. If one text ends in a line feed and the other does not,
+    `NO_LINE_FEED` says so.
     """
     # Imported here, because the file-tool server shows nothing.
     from difflib import unified_diff
@@ -150,10 +155,10 @@ def diff_lines(before: str, after: str, context: int = 3) -> list[str]:
 
 
 def shown(path: str, arguments: Mapping[str, Any], text: str | None) -> str:
-    """Return what a write or an edit changes in the text of a file, as a unified diff.
+    """Return what a call of `write_file` or `edit_file` changes in the text of a file, as a unified diff.
 
-    Without that text, or if an edit cannot be made in it, these are its replacements alone, or its own diff if that
-    cannot be read.
+    If `text` is None, or the edit cannot be made in it, the diff shows the replacements alone. If the call's own diff
+    cannot be read, it is returned as it is. Empty if nothing would change.
     """
     head = [f"--- a/{path}", f"+++ b/{path}"]
     if "content" in arguments:
@@ -181,10 +186,10 @@ def shown(path: str, arguments: Mapping[str, Any], text: str | None) -> str:
 
 
 def apply(text: str, pieces: Sequence[Replacement]) -> str:
-    """Return a text after all replacements, in their order.
+    """Return a text after all replacements, made in order.
 
     Raises:
-        EditError: One cannot be made. It says which one, and that none was.
+        EditError: A replacement cannot be made, or nothing would change. The message names the replacement.
     """
     moved, now = 0, text
     for number, piece in enumerate(pieces, 1):
@@ -221,7 +226,7 @@ def _replace(text: str, piece: Replacement, original: str) -> str:
 
 
 def line_of(text: str, at: int) -> int:
-    """Return the number of the line that contains the character `at`, as `read_file` counts."""
+    """Return the number of the line that contains the character at index `at`, as `read_file` counts lines."""
     return len(f"{text[:at]}x".splitlines())
 
 
@@ -232,7 +237,13 @@ def _enumerated(lines: Sequence[int]) -> str:
 
 
 def _apply_hunk(text: str, piece: Replacement, moved: int) -> str:
-    """Replace whole lines; of several places take the one nearest to the line that the hunk names."""
+    """Return a text after one hunk; of several places take the one nearest to the line that the hunk names.
+
+    `moved` is how many lines earlier hunks added.
+
+    Raises:
+        EditError: The lines of the hunk are not in the text, or their place is not certain.
+    """
     # So that the last line is found, too, if nothing ends it.
     padded = text if text.endswith("\n") or not text else f"{text}\n"
     lines, old = padded.split("\n"), piece.old.removesuffix("\n").split("\n")
@@ -260,7 +271,7 @@ def _apply_hunk(text: str, piece: Replacement, moved: int) -> str:
 
 
 def _explain_missing(text: str, piece: Replacement) -> str:
-    """Return what a text that was not found may be mistaken for, with lines of the file."""
+    """Return why a text was probably not found, with the lines of the file that are most like it."""
     lines, wanted = text.splitlines(), piece.old.splitlines()
     if not any(line.strip() for line in wanted):
         return "It is only white space; give the lines around it, too."

@@ -1,7 +1,7 @@
-"""The server of the Messages API that an environment names: its address, what it gets as credentials, and the proxy.
+"""The server of the Messages API that an environment chooses: its address, credentials, keys, proxy and problems.
 
-The SDK reads all this by itself, in each worker. Here it is read without the SDK, which takes a second to load, so that
-a command can say what is missing before it starts a worker.
+The SDK reads all this by itself, in each worker. It is read here without the SDK, which takes a second to load, so that
+a command can report a mistake before it starts a worker.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 BASE_URL = "ANTHROPIC_BASE_URL"
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-"""The variables that hold a credential, the one before that the SDK sends if both are set."""
+"""The variables that hold a credential; the SDK sends the first one that is set."""
 
 API_HOST = "api.anthropic.com"
 
 ANY_TEXT = "ANTHROPIC_AUTH_TOKEN=local"
-"""The setting for a server that asks for no key: the SDK sends no request without one."""
+"""A setting for a server that asks for no key: the SDK sends no request without a key."""
 
 VERSION = "2026-10-21"
-"""The version of the API that the SDK asks for, in which a key of either kind is a bearer token."""
+"""The version of the API that the SDK asks for. In it, keys of both variables are sent as bearer tokens."""
 
 _PLATFORM_NAMES = {"bedrock": "Amazon Bedrock", "vertex": "Vertex AI", "foundry": "Microsoft Foundry"}
 
@@ -46,10 +46,10 @@ _PLATFORM_KEYS: dict[str, tuple[str, ...]] = {
     "vertex": (),
     "foundry": ("ANTHROPIC_FOUNDRY_API_KEY",),
 }
-"""The variables in which the SDK's client for a platform looks for an address and for a key (version 2.11)."""
+"""The variables from which the SDK's client for a platform takes its address and its key (version 2.11)."""
 
 _PACKAGES = {"bedrock": "boto3", "vertex": "google.auth"}
-"""The packages with which that client finds other credentials; crewboard's extra has the platform's name."""
+"""The packages with which the SDK's client finds other credentials; crewboard's extra is called like the platform."""
 
 _CREDENTIAL_VARIABLES = {
     "bedrock": (
@@ -62,7 +62,7 @@ _CREDENTIAL_VARIABLES = {
         "CLOUD_RUN_JOB", "APPENGINE_RUNTIME",
     ),
 }  # fmt: skip
-"""Variables by which these packages may find credentials, other than those with the path of a file."""
+"""Variables by which the packages in `_PACKAGES` may find credentials, without those that hold the path of a file."""
 
 _CREDENTIAL_HINTS = {
     "bedrock": "set AWS_PROFILE, AWS_ACCESS_KEY_ID or AWS_BEARER_TOKEN_BEDROCK",
@@ -75,9 +75,10 @@ _BOTO_FILE = Path("/etc/boto.cfg")
 _MACHINE = Path("/sys/class/dmi/id")
 _MACHINE_FILES = ("sys_vendor", "product_name", "bios_version")
 _VENDORS = {"bedrock": "amazon", "vertex": "google"}
-"""Files with the maker of a machine, and the makers whose machines give credentials to their programs, by platform.
+"""The files that name the maker of a machine, and the makers whose machines give credentials to their
+programs, by platform.
 
-EC2 on Xen names Amazon only as the version of its BIOS.
+EC2 on Xen names Amazon only in the version of its BIOS.
 """
 
 _HOST_PARTS = {
@@ -86,7 +87,9 @@ _HOST_PARTS = {
     "foundry": ("ANTHROPIC_FOUNDRY_RESOURCE",),
 }
 _HOST_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-"""The form of a variable that is a part of a platform's host name: with another one, a key could reach another host."""
+"""The form of the variables in `_HOST_PARTS`, which become part of a platform's host name. With another form, a key
+could reach another host.
+"""
 
 _GOOGLE = "aiplatform.googleapis.com/v1"
 _GOOGLE_URLS = {
@@ -106,26 +109,29 @@ _FEDERATION = ("ANTHROPIC_FEDERATION_RULE_ID", "ANTHROPIC_ORGANIZATION_ID")
 _IDENTITY_TOKEN = ("ANTHROPIC_IDENTITY_TOKEN_FILE", "ANTHROPIC_IDENTITY_TOKEN")
 
 _SENDABLE = r"[!-~]+"
-"""Characters that an HTTP header can carry."""
+"""The form of a key that an HTTP header can carry."""
 
 _PRIVATE_NAMES = (".localhost", ".local", ".lan", ".home", ".internal", ".home.arpa")
 
 _ADDED = r"(/v1(?:/messages)?)/*$"
-"""The path that each request adds to the address of a server."""
+"""The path that each request adds to the address of a server, at the end of an address."""
 
 _SCHEME = r"(?i)https?://"
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 _MOST_TAG = 20
-"""Characters in which a page's first tag is looked for."""
+"""Characters at the beginning of an answer in which the first tag of a page is looked for."""
 
 _MOST = 1_000_000
-"""Bytes that are read of an answer."""
+"""Most bytes of an answer that are read."""
 
 
 def base_url(environment: Mapping[str, str]) -> str:
-    """Return the address of the server, without a slash at its end; on a platform, by default that of its client."""
+    """Return the address of the server, without a slash at its end.
+
+    If no variable names one, it is that of Anthropic's API, or the default address of the chosen cloud platform.
+    """
     if given := environment.get(url_variable(environment)):
         return given.rstrip("/")
     match env.platform(environment):
@@ -146,7 +152,8 @@ def _aws_region(environment: Mapping[str, str]) -> str:
 def platform_problem(environment: Mapping[str, str]) -> str | None:  # noqa: PLR0911  one for each thing
     """Return what the chosen cloud platform lacks, and what to do; None if nothing is known to be missing.
 
-    Whether credentials of AWS and Google are right is known only when they are used: they come from many places.
+    None as well without a cloud platform. Credentials of AWS and Google come from many places, so whether they are
+    right is known only at their first use.
     """
     chosen, platform = env.platforms(environment), env.platform(environment)
     if platform is None:
@@ -210,19 +217,19 @@ def _may_have_credentials(platform: str, environment: Mapping[str, str]) -> bool
 
 
 def how_to_give_credentials(environment: Mapping[str, str]) -> str | None:
-    """Return what gives credentials for the chosen cloud platform; None if none is chosen."""
+    """Return how to give credentials for the chosen cloud platform; None if none is chosen."""
     platform = env.platform(environment)
     return _CREDENTIAL_HINTS[platform] if platform is not None else None
 
 
 def url_variable(environment: Mapping[str, str]) -> str:
-    """Return the variable that holds the address of the server."""
+    """Return the name of the variable that holds the address of the server."""
     platform = env.platform(environment)
     return BASE_URL if platform is None else _PLATFORM_URLS[platform]
 
 
 def host_and_port(url: str) -> str:
-    """Return the host and port of an address, without a password; the address itself if it has none."""
+    """Return `HOST:PORT` of an address, without a user and a password; the address itself if it names no host."""
     parts = urllib.parse.urlsplit(url)
     if not parts.hostname:
         return url
@@ -236,18 +243,18 @@ def is_anthropic(url: str) -> bool:
 
 
 def is_page(body: object) -> bool:
-    """Return True if what a server sent is a web page."""
+    """Return True if the body of an answer is the text of a web page."""
     return isinstance(body, str) and body.lstrip()[:_MOST_TAG].lower().startswith(("<!doctype html", "<html"))
 
 
 def is_loopback(url: str) -> bool:
-    """Return True if an address is one of this machine."""
+    """Return True if an address is a loopback address of this machine, by its number or its name."""
     host = urllib.parse.urlsplit(url).hostname or ""
     return host == "localhost" or host.endswith(".localhost") or ((ip := _ip(host)) is not None and ip.is_loopback)
 
 
 def is_private(url: str) -> bool:
-    """Return True if an address is one of this machine or of a private network, by its number or its name."""
+    """Return True if an address is of this machine or of a private network, by its number or its name."""
     host = urllib.parse.urlsplit(url).hostname or ""
     if (ip := _ip(host)) is not None:
         return ip.is_private
@@ -255,11 +262,12 @@ def is_private(url: str) -> bool:
 
 
 def at_server(environment: Mapping[str, str], server: str | None) -> Mapping[str, str]:
-    """Return the environment of workers of a team that uses the server at an address, without a key.
+    """Return the environment for workers of a team whose settings name a server, with a stand-in for the key.
 
-    A shell that names an address goes before, with its keys. Others do not: a key for Anthropic's API must not reach
-    another server, nor the work of a team that uses a local model Anthropic's API. An address that is not private is
-    not used, because the settings of a team may come from another user.
+    It is `environment` unchanged if `server` is None, or if the environment chooses a server itself: then its keys
+    belong to that server. Otherwise all variables of the API are removed, so that no key of Anthropic's API reaches
+    another server. An address that is not private is not used, because the settings of a team may come from another
+    user.
     """
     if server is None or environment.get(BASE_URL) or env.platforms(environment) or not is_private(server):
         return environment
@@ -277,7 +285,10 @@ def _ip(host: str) -> "ipaddress.IPv4Address | ipaddress.IPv6Address | None":
 
 
 def address_problem(environment: Mapping[str, str]) -> str | None:
-    """Return what is wrong with the address that an environment names, and what to do; None if nothing is."""
+    """Return what is wrong with the address of the server in an environment, and what to do.
+
+    None if nothing is wrong, or if the environment names no address.
+    """
     platform, name = env.platform(environment), url_variable(environment)
     given = environment.get(name)
     if given is None:
@@ -294,7 +305,7 @@ def address_problem(environment: Mapping[str, str]) -> str | None:
 
 
 def url_problem(url: str) -> str | None:
-    """Return why a text is no address of a server, and what to do; None if it is one."""
+    """Return why a text is not the address of a server, and what to do; None if it is one."""
     has_scheme, rest = re.match(_SCHEME, url) is not None, url.rpartition("//")[2]
     try:
         parts = urllib.parse.urlsplit(url if has_scheme else f"http://{rest}")
@@ -310,14 +321,14 @@ def url_problem(url: str) -> str | None:
 
 
 def keys(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys in an environment by the names of their variables; the SDK sends the first."""
+    """Return the keys in an environment by the names of their variables; the SDK sends the first of them."""
     platform = env.platform(environment)
     names = KEYS if platform is None else _PLATFORM_KEYS[platform]
     return {name: environment[name] for name in names if environment.get(name)}
 
 
 def key_problem(environment: Mapping[str, str]) -> str | None:
-    """Return which key cannot be sent, and why; None if all can."""
+    """Return which variable has a key that cannot be sent, and why; None if there is none."""
     for name, key in keys(environment).items():
         if not re.fullmatch(_SENDABLE, key):
             return f"{name} contains a character that no key has, such as a space or a line break; set it again"
@@ -325,7 +336,7 @@ def key_problem(environment: Mapping[str, str]) -> str | None:
 
 
 def credential(environment: Mapping[str, str]) -> str | None:
-    """Return what gives the SDK its credentials, in a few words; None if nothing does.
+    """Return from where the SDK takes its credentials, in a few words; None if it finds none.
 
     The order is that of the SDK (`anthropic.lib.credentials.default_credentials`, version 2.11).
     """
@@ -351,7 +362,7 @@ def credential(environment: Mapping[str, str]) -> str | None:
 
 
 def profiles_folder(environment: Mapping[str, str]) -> Path:
-    """Return the directory in which the SDK looks for profiles and their credentials."""
+    """Return the folder in which the SDK looks for profiles and their credentials."""
     if given := environment.get("ANTHROPIC_CONFIG_DIR"):
         return Path(given)
     home = environment.get("HOME")
@@ -366,7 +377,7 @@ def _is_file(path: Path) -> bool:
 
 
 def credential_files(environment: Mapping[str, str]) -> list[Path]:
-    """Return the files and folders in which the SDK finds secrets, there or not."""
+    """Return the paths of files and folders in which the SDK looks for secrets; they may not exist."""
     folder = profiles_folder(environment)
     found: list[object] = []
     for path in folder.glob("configs/*.json"):
@@ -379,9 +390,10 @@ def credential_files(environment: Mapping[str, str]) -> list[Path]:
 
 
 def shadowed_key(environment: Mapping[str, str]) -> str | None:
-    """Return which of two keys goes to a server that is not Anthropic's, and how to send the other; None if one is set.
+    """Return that two keys are set for a server that is not Anthropic's, which one it gets, and how to send the other.
 
-    The key for Anthropic's API often stays set in a shell in which the token of a gateway is added.
+    None if at most one is set. The key for Anthropic's API often stays set in a shell in which the token of a gateway
+    is added.
     """
     url = base_url(environment)
     if len(keys(environment)) < len(KEYS) or is_anthropic(url) or env.platform(environment) is not None:
@@ -415,7 +427,7 @@ def _either(environment: Mapping[str, str], name: str) -> str:
 
 
 def _is_exempt(host: str, entry: str) -> bool:
-    """Return True if an entry of NO_PROXY is for `host`: a name, the end of one, a number, or a network."""
+    """Return True if an entry of NO_PROXY covers `host`: as a name, the end of a name, a number, or a network."""
     import ipaddress
 
     ip = _ip(host)
@@ -429,7 +441,10 @@ def _is_exempt(host: str, entry: str) -> bool:
 
 
 class RedirectedError(ValueError):
-    """The server sends a request elsewhere: to `url`, of a server at the address `base` if that has the same paths."""
+    """The server redirects a request to `url`. `base` is the address of the server there.
+
+    `base` is None if that server has other paths.
+    """
 
     def __init__(self, status: int, asked: str, path: str, url: str) -> None:
         self.status = status
@@ -440,18 +455,19 @@ class RedirectedError(ValueError):
 
 
 def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int, Any]:
-    """Return the status and the JSON of the server's answer to a GET; None if it is no JSON, of a page how it begins.
+    """Return the status and the body of the server's answer to a GET request for `path`.
 
-    The whole answer, its headers and what a proxy says before it included, must have come `timeout` seconds after the
-    call. To connect to each address of the server, and to agree on TLS, may take as long.
+    The body is a JSON value, the first characters of a web page, or None if it is neither. The whole answer, including
+    its headers, must have come `timeout` seconds after the call. To connect to each address of the server, and to agree
+    on TLS, may each take as long.
 
-    It is authenticated with the keys of the environment, if there are any, as the SDK does it; not with what the SDK
-    fetches from elsewhere, and on a cloud platform not at all.
+    The request carries the first key in the environment, if there is one, and its custom headers, but no credentials
+    that the SDK fetches from elsewhere; on a cloud platform it carries neither.
 
     Raises:
         OSError: The server does not answer.
-        RedirectedError: It sends the request elsewhere, which is not followed.
-        ValueError: The address is none, or the answer is no HTTP.
+        RedirectedError: The server redirects the request, which is not followed.
+        ValueError: The address is invalid, or the answer is not HTTP.
     """
     # Imported here because few commands ask. The SDK would take a second to import.
     import http.client
@@ -484,7 +500,7 @@ def get(environment: Mapping[str, str], path: str, timeout: float) -> tuple[int,
 
 
 class _DeadlineReader(io.RawIOBase):
-    """Reads from a socket until `end`. A timeout of the socket alone would begin anew with each byte."""
+    """A reader of a socket until a time on the monotonic clock. A socket's own timeout begins anew with each byte."""
 
     def __init__(self, sock: "socket.socket", raw: io.RawIOBase, end: float) -> None:
         self._sock, self._raw, self._end = sock, raw, end
@@ -504,12 +520,12 @@ class _DeadlineReader(io.RawIOBase):
 
 
 def _opener(proxies: "ProxyHandler", end: float) -> "OpenerDirector":
-    """Return what sends a request through `proxies`, and reads no answer after `end`."""
+    """Return an opener of requests through `proxies` that reads no answer after the monotonic time `end`."""
     import http.client
     import urllib.request
 
     class Answer(http.client.HTTPResponse):
-        """An answer of the server, or of a proxy that is asked to connect to it."""
+        """An answer of the server, or of a proxy that is asked to connect to the server."""
 
         def __init__(self, sock: "socket.socket", *given: Any, **named: Any) -> None:
             super().__init__(sock, *given, **named)
@@ -529,7 +545,7 @@ def _opener(proxies: "ProxyHandler", end: float) -> "OpenerDirector":
             return self.do_open(HttpsConnection, req)
 
     class NoRedirects(urllib.request.HTTPRedirectHandler):
-        """Follows no redirect, because the key would go to another address."""
+        """A handler that follows no redirect, because the key would go to another address."""
 
         def redirect_request(self, *_: object) -> None:
             return None

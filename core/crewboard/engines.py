@@ -1,7 +1,7 @@
-"""Engines: programs of others that can do the work of an agent in place of the model, over the Agent Client Protocol.
+"""Engines: programs of others that do the work of an agent in place of the model, over the Agent Client Protocol.
 
-The user has them already, and is logged in. They are found on PATH, and never installed, bundled or downloaded. Those
-in `KNOWN` were tried; `acp:COMMAND` names any other one, without a promise.
+The user has installed them and is logged in; crewboard finds them on PATH, and never installs, bundles or downloads
+one. Those in `KNOWN` were tested. `acp:COMMAND` names any other one, which may not work.
 """
 
 import json
@@ -18,10 +18,10 @@ from crewboard.records.agents import Engine
 from crewboard.unix import programs
 
 OTHER = "acp:"
-"""The beginning of the name of an engine that is not in the table; its command follows."""
+"""The beginning of the name of an engine that is not in `KNOWN`; its command follows."""
 
 _MOST_FOLDERS = 4
-"""Folders above a program in which the description of its package is looked for."""
+"""Most folders above a program in which the description of its package is looked for."""
 
 Setting = tuple[str, Mapping[str, str]]
 """A request that changes a setting of a session: its method and its parameters."""
@@ -30,22 +30,29 @@ Setting = tuple[str, Mapping[str, str]]
 class KnownEngine(Struct, frozen=True):
     """Facts about an engine: how it is started, which versions were tested, what it can do and lacks.
 
-    `work` and `plan` set a session to work, and to plan only; both are sent after each start, because some engines
-    forget. `variables` are those of the user's environment that it needs, and `set_variables` those that it is
-    given by us, so that it asks its model for nothing that no one sees. `keys` are those with a key for its API, at
-    the address in the variable `address` or at `api`; with `redirected` it sends its requests to another `{url}`.
-    With a login it needs `hosts`; without any it reaches nothing unless its agent has the network. `prefers_login`
-    says that it uses one also where there is a key. `folder` is that of its files below the home, `folder_variable`
-    names another one; `login` is the file in it with the user's login, `log_in` says how to make it. `tells_cost`:
-    it tells what a session has cost since its start. `asks`: it asks before calls, as it decides. `loads`: it has
-    replayed the whole session when it answers that it is loaded. `memory` is what its processes take in bytes:
-    measured where it is given below, else assumed. `patience` are the seconds that it waits for a tool; None if
-    those are hours. `lacks` says in words what it cannot do. An error with words of `lost` says that a program
-    below it ended, and so its session. `names_texts`: each text of its model has an id, so that its own words are
-    known by having none. Those that begin as in `remarks` say nothing of the turn; any other ones are the error
-    with which it ended, and with words of `unavailable` its API may answer later. `stored` is a pattern of the
-    files in its folder with the session `{}`, if it may replay less than its model has. It works with its `own_tools`,
-    or with crewboard's alone: `session` is what its sessions are begun and loaded with, so that it has no other ones.
+    - `program` is its command, `package` its npm package, `tested` its tested versions, the last one to be recommended.
+    - `work` and `plan` are requests that set a session to work, or to plan only. One of them is sent after each start,
+      because some engines forget it.
+    - `variables` of the user's environment are passed to it. `set_variables` are set for it by crewboard.
+    - `keys` are the variables with a key for its API. The address of the API is in the variable `address`, else `api`.
+      `redirected` are variables that make it send its requests to `{url}`, where the worker adds the key.
+    - `hosts` are those that it needs with a login. Without any, it reaches nothing unless its agent has the network.
+    - `prefers_login` says that it uses a login even if there is a key. `folder` is its folder of files below the home,
+      `folder_variable` the variable that names another one, `login` the file in it with the user's login, and `log_in`
+      says how to log in.
+    - `tells_cost`: it tells what a session has cost since its start. `asks`: it asks before some of its calls.
+    - `loads`: it has replayed the whole session when it answers that the session is loaded.
+    - `memory` is how many bytes its processes take; the default is an assumption.
+    - `patience` is how many seconds it waits for a tool; None if it waits for hours.
+    - `lacks` are sentences about what it cannot do.
+    - `lost` are words of an error by which a program below it, and so its session, has ended.
+    - `names_texts`: each text of its model has an id, so a text without an id is the engine's own. If that begins as in
+      `remarks`, it does not matter to the turn; any other one is the error with which the turn ended.
+    - `unavailable` are words of such an error after which its API may answer later.
+    - `stored` is a pattern of the files in its folder that hold the session `{}`, if it may replay only a part of them.
+    - `own_tools`: it works with tools of its own; False if with crewboard's alone.
+    - `session` are more parameters with which its sessions are begun and loaded, such as those that switch off its own
+      tools.
     """
 
     name: str
@@ -83,22 +90,22 @@ class KnownEngine(Struct, frozen=True):
 
     @property
     def plans(self) -> bool:
-        """Return True if it has a mode in which it plans, and asks for approval of its plan."""
+        """Return True if it has a mode in which it plans and asks for approval of its plan."""
         return bool(self.plan)
 
     @property
     def works_with(self) -> str:
-        """Return on one line whose tools it works with, and what follows from that."""
+        """Return on one line whether it works with its own tools or with crewboard's, and what follows from that."""
         if self.own_tools:
             return "its own tools: the sandbox limits them, and undo puts back its whole checkout"
         return "crewboard's tools: the plan gate and your rules decide each call, and undo puts back single files"
 
     def users_folder(self, home: Path, environment: Mapping[str, str]) -> Path:
-        """Return the folder of its files for a user with this home and environment."""
+        """Return the engine's folder of files for a user with this home and environment."""
         return home / (environment.get(self.folder_variable) or self.folder)
 
     def login_of(self, home: Path, environment: Mapping[str, str]) -> Path | None:
-        """Return the file with the login of a user with this home and environment; None if there is none."""
+        """Return the file with the login of a user with this home and environment; None if there is no such file."""
         login = self.users_folder(home, environment) / self.login
         return login if self.login and login.is_file() else None
 
@@ -197,7 +204,7 @@ _CODEX = KnownEngine(
 )  # fmt: skip
 
 KNOWN = {each.name: each for each in (_CLAUDE, _GATED, _CODEX)}
-"""The engines that were tried, by name."""
+"""The engines that were tested, by name."""
 
 _ANY = KnownEngine(
     name="acp",
@@ -208,33 +215,39 @@ _ANY = KnownEngine(
 
 
 def known(name: str) -> KnownEngine:
-    """Return what is known of an engine by the name that a spec has."""
+    """Return the facts about the engine called `name` in a spec; general ones if it is not in `KNOWN`."""
     return KNOWN.get(name, _ANY)
 
 
 def title_of(package: str, version: str) -> str:
-    """Return the name of an engine by what it calls itself, with its version: that of its package, not of a CLI."""
+    """Return the title and version of an engine, from the package and the version that it states at its start.
+
+    The version is that of its npm package. Without a known title, package and version are returned.
+    """
     said = f"{package} {version}".strip()
     title = next((each.title for each in KNOWN.values() if each.package == package), "")
     return f"{title} ({said.rpartition('/')[2]})" if title else said
 
 
 class FoundEngine(Struct, frozen=True):
-    """An engine of the table as it is on this machine. `version` is empty if its package does not say."""
+    """A known engine on this machine: the `path` of its program, None if it is missing, and its version.
+
+    `version` is empty if its package does not state one.
+    """
 
     engine: KnownEngine
     path: Path | None = None
     version: str = ""
     why_not: str = ""
-    """Why it cannot be used; empty if it can."""
+    """Why the engine cannot be used; empty if it can."""
 
     @property
     def is_tested(self) -> bool:
-        """Return True if this version was tested."""
+        """Return True if the installed version was tested."""
         return self.version in self.engine.tested
 
     def describe(self) -> str:
-        """Return on one line whether it is there, in which version, and whether that was tested."""
+        """Return on one line the installed version and whether it was tested, or why the engine cannot be used."""
         if self.path is None:
             return self.why_not
         version = self.version or "of an unknown version"
@@ -242,7 +255,7 @@ class FoundEngine(Struct, frozen=True):
 
 
 def find_all(workspace: Path) -> list[FoundEngine]:
-    """Return each engine of the table as it is on this machine."""
+    """Return each known engine as it is on this machine. Programs in `workspace` are not used."""
     return [_find(each, workspace) for each in KNOWN.values()]
 
 
@@ -255,7 +268,7 @@ def _find(engine: KnownEngine, workspace: Path) -> FoundEngine:
 
 
 def _version(path: Path, package: str) -> str:
-    """Return the version of the npm package that a program is of, without starting it; empty if none says."""
+    """Return the version of a program's npm package, without starting the program; empty if it is not found."""
     for folder in list(Path(os.path.realpath(path)).parents)[:_MOST_FOLDERS]:
         try:
             found: Any = json.loads((folder / "package.json").read_bytes())
@@ -267,7 +280,7 @@ def _version(path: Path, package: str) -> str:
 
 
 def _logins(engine: KnownEngine, home: Path, environment: Mapping[str, str]) -> list[str]:
-    """Return what holds the logins that an engine uses: variables, and a file."""
+    """Return the names of variables and the path of the file with logins that an engine would use."""
     found = [name for name in engine.variables if name.endswith("_TOKEN") and environment.get(name)]
     has_key = any(environment.get(name) for name in engine.keys)
     login = engine.login_of(home, environment)
@@ -277,7 +290,10 @@ def _logins(engine: KnownEngine, home: Path, environment: Mapping[str, str]) -> 
 
 
 def describe_access(engine: KnownEngine, home: Path, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return `login`, `key` or nothing, as an engine of the table has one of the user, and that in words."""
+    """Return how a known engine gets access to its API, and that in words: by a `login`, a `key` or not at all.
+
+    The first text is empty if there is neither a login nor a key.
+    """
     if logins := _logins(engine, home, environment):
         return "login", f"your login, {' and '.join(logins)}"
     if keys := [name for name in engine.keys if environment.get(name)]:
@@ -286,18 +302,21 @@ def describe_access(engine: KnownEngine, home: Path, environment: Mapping[str, s
 
 
 def lacks_access(engine: KnownEngine, environment: Mapping[str, str], home: Path | None = None) -> str:
-    """Return that an engine of the table has neither a login nor a key of the user, and what to do; else nothing."""
+    """Return what to do if a known engine has neither a login nor a key of the user; empty if nothing is missing."""
     kind, said = describe_access(engine, home or Path.home(), environment) if engine.keys else ("none", "")
     return "" if kind else said
 
 
 def needed_login(engine: KnownEngine) -> str:
-    """Return how the user logs in to an engine that has neither a login nor a key; empty if it has one."""
+    """Return how to log in to an engine that has neither a login nor a key of the user; empty if it has one."""
     return "" if describe_access(engine, Path.home(), os.environ)[0] else engine.log_in
 
 
 def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, network: bool) -> str:
-    """Return on one line what an engine takes of this machine, and what it sees and reaches, or that it cannot work."""
+    """Return on one line how much memory an engine takes, what it sees and what it reaches, or what it lacks to work.
+
+    `text` is the name of the engine. `network` says that its agent has the network.
+    """
     engine = known(text)
     takes = f"takes about {engine.memory >> 20} MiB"
     if missing := lacks_access(engine, environment, home):
@@ -315,12 +334,12 @@ def describe_costs(text: str, home: Path, environment: Mapping[str, str], *, net
 
 
 def choose(text: str, workspace: Path | None) -> Engine:
-    """Return the engine that a hire names: one of the table, or `acp:COMMAND`.
+    """Return the engine that a hire names: a known one, or `acp:COMMAND`.
 
-    Without a `workspace` it is one of the table, whose program is found where its agent starts.
+    Without a `workspace` it has to be a known one; its host finds the program when the agent starts.
 
     Raises:
-        UsageError: There is none of that name, or its program cannot be used here; the message says what to do.
+        UsageError: There is no such engine, or its program cannot be used here; the message says what to do.
     """
     if text.startswith(OTHER):
         if workspace is None:
@@ -351,15 +370,15 @@ def choose(text: str, workspace: Path | None) -> Engine:
 
 
 def named(engine: Engine) -> str:
-    """Return the text with which a hire names an engine that an agent has."""
+    """Return the text with which a hire names an engine."""
     return engine.name if engine.name in KNOWN else f"{OTHER}{shlex.join(engine.command)}"
 
 
 def is_same(text: str, engine: Engine | None, workspace: Path) -> bool:
-    """Return True if a hire that names an engine means the one that an agent has.
+    """Return True if the engine that a hire names with `text` is the one that an agent has.
 
     Raises:
-        UsageError: There is none of that name, or its program cannot be used here.
+        UsageError: There is no such engine, or its program cannot be used here.
     """
     if text in KNOWN:
         # Its program may have moved since the agent was hired.

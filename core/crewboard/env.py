@@ -1,4 +1,7 @@
-"""Every environment variable of crewboard: its name, and how its value is read (docs/reference/environment.md)."""
+"""Every environment variable of crewboard: its name, and how its value is read (docs/reference/environment.md).
+
+The environment of the commands that agents run is made in `sandbox/sandbox.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ THEME = "CREWBOARD_THEME"
 NOTIFY = "CREWBOARD_NOTIFY"
 REDUCED_MOTION = "CREWBOARD_REDUCED_MOTION"
 ANIMATIONS = "TEXTUAL_ANIMATIONS"
-"""The variable of Textual for all its programs: `none` for no motion."""
+"""A variable of Textual, for all programs that use it; `none` turns animations off."""
 SERVE_TOKEN = "CREWBOARD_SERVE_TOKEN"  # noqa: S105  a name
 WORKER = "CREWBOARD_WORKER"
 HOST = "CREWBOARD_HOST"
@@ -38,44 +41,44 @@ COMPLETE = "_CREWBOARD_COMPLETE"
 
 PREFIX = "CREWBOARD_"
 API_PREFIX = "ANTHROPIC_"
-"""Start of the names of variables that the SDK reads; some hold credentials."""
+"""The beginning of the names of variables that the SDK reads; some hold credentials."""
 
 PLATFORMS = {
     "CLAUDE_CODE_USE_BEDROCK": "bedrock",
     "CLAUDE_CODE_USE_VERTEX": "vertex",
     "CLAUDE_CODE_USE_FOUNDRY": "foundry",
 }
-"""The variables that choose a cloud platform in the place of Anthropic's API, as in Claude Code."""
+"""The variables that choose a cloud platform in place of Anthropic's API, as in Claude Code."""
 
 _READ_AGAIN = "ANTHROPIC_IDENTITY_TOKEN"
-"""The variable that the SDK reads whenever it needs a new access token."""
+"""A variable that the SDK reads again whenever it needs a new access token."""
 
 _LONGEST_OPERATOR = 32
-"""Characters of an operator's name that are shown and recorded."""
+"""Most characters of an operator's name that are shown and recorded."""
 
 
 def root(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the workspace that the user chose."""
+    """Return the workspace that the user chose with a variable; None if none is set."""
     return environment.get(ROOT) or None
 
 
 def is_posix(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return True if nothing is used that only Linux has: on other systems, and where the user asked for that."""
+    """Return True if crewboard may use only features of POSIX: not on Linux, or if the user asks for that."""
     return sys.platform != "linux" or environment.get(PLATFORM) == "posix"
 
 
 def team(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the name of the team that the user chose."""
+    """Return the name of the team that the user chose with a variable; None if none is set."""
     return environment.get(TEAM) or None
 
 
 def host(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the name of the host that this worker runs on, empty on a team without hosts."""
+    """Return the name of the host on which this worker runs; empty on a team without hosts."""
     return environment.get(HOST, "")
 
 
 def operator(environment: Mapping[str, str]) -> str:
-    """Return the name of the user who gives commands: `$CREWBOARD_OPERATOR`, else `$USER`, else the account's."""
+    """Return the name of the operator: `$CREWBOARD_OPERATOR`, else `$USER`, else the name of the account."""
     try:
         account = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -88,12 +91,15 @@ def operator(environment: Mapping[str, str]) -> str:
 
 
 def model(environment: Mapping[str, str]) -> str | None:
-    """Return the model that new agents use."""
+    """Return the model that new agents use; None if no variable sets one."""
     return environment.get(MODEL) or environment.get("ANTHROPIC_MODEL") or None
 
 
 def model_of_line(line: str, environment: Mapping[str, str]) -> str | None:
-    """Return the model that stands for a line of Anthropic's (`haiku`) on another server, as in Claude Code."""
+    """Return the model that stands for a short name such as `haiku` on another server, as in Claude Code.
+
+    None if no variable sets one.
+    """
     return environment.get(f"ANTHROPIC_DEFAULT_{line.upper()}_MODEL") or None
 
 
@@ -110,18 +116,18 @@ def is_offline(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def platforms(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the cloud platforms that an environment chooses, by their variables. More than one is a mistake."""
+    """Return the cloud platforms that an environment chooses, by their variables; more than one is a mistake."""
     off = ("", "0", "false")
     return {name: each for name, each in PLATFORMS.items() if environment.get(name, "").lower() not in off}
 
 
 def platform(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the cloud platform that agents use: bedrock, vertex or foundry; None for another server."""
+    """Return the cloud platform that agents use: bedrock, vertex or foundry; None if they use another server."""
     return None if is_offline(environment) else next(iter(platforms(environment).values()), None)
 
 
 def forget_api_variables() -> None:
-    """Remove the SDK's variables from this process, after its client has read them; not what it reads again later."""
+    """Remove the SDK's variables from this process once its client has read them, but the one that it reads again."""
     for name in [name for name in os.environ if name.startswith(API_PREFIX) and name != _READ_AGAIN]:
         del os.environ[name]
 
@@ -132,41 +138,41 @@ def offline_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_api(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that neither the SDK reads nor its choice depends on."""
+    """Return an environment without the variables that the SDK reads or that choose a cloud platform."""
     return {
         name: value for name, value in environment.items() if not name.startswith(API_PREFIX) and name not in PLATFORMS
     }
 
 
 def sandbox(environment: Mapping[str, str]) -> str:
-    """Return which sandbox is wanted: `auto`, `none`, or a value that means nothing."""
+    """Return the value of the variable for the sandbox: `auto` by default; it may be invalid."""
     return environment.get(SANDBOX) or "auto"
 
 
 def may_prefork(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return True unless each worker must start as a new interpreter."""
+    """Return False if the user requires that each worker starts as a new interpreter, else True."""
     return environment.get(WARM) != "0"
 
 
 def seconds(name: str, default: float) -> float:
-    """Return the number of seconds that a variable sets."""
+    """Return the number of seconds that the variable `name` sets in this process, else `default`."""
     return float(os.environ.get(name) or default)
 
 
 def is_debugging() -> bool:
-    """Return True if errors print their traceback."""
+    """Return True if errors are to be printed with their traceback."""
     return os.environ.get(DEBUG) == "1"
 
 
 def reduced_motion_by(environment: Mapping[str, str]) -> str | None:
-    """Return the variable that says that nothing on the screen may move by itself; None if none does."""
+    """Return the name of the variable that turns motion on the screen off; None if none does."""
     if own := environment.get(REDUCED_MOTION):
         return REDUCED_MOTION if own != "0" else None
     return ANIMATIONS if environment.get(ANIMATIONS) == "none" else None
 
 
 def config_home(environment: Mapping[str, str]) -> Path:
-    """Return the user's directory of configuration: `$XDG_CONFIG_HOME/crewboard`, else `~/.config/crewboard`."""
+    """Return the user's folder of configuration: `$XDG_CONFIG_HOME/crewboard`, else `~/.config/crewboard`."""
     return _user_folder(environment, "XDG_CONFIG_HOME", ".config")
 
 
@@ -176,7 +182,7 @@ def is_in_browser() -> bool:
 
 
 def speaks_utf8() -> bool:
-    """Return True if what shows the output takes UTF-8: a browser, or a terminal by its locale."""
+    """Return True if the browser or terminal that shows the output takes UTF-8; of a terminal its locale tells."""
     # Only the dashboard asks.
     import locale
 
@@ -194,22 +200,22 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def state_home(environment: Mapping[str, str]) -> Path:
-    """Return the user's directory of saved state: `$XDG_STATE_HOME/crewboard`, else `~/.local/state/crewboard`."""
+    """Return the user's folder of saved state: `$XDG_STATE_HOME/crewboard`, else `~/.local/state/crewboard`."""
     return _user_folder(environment, "XDG_STATE_HOME", ".local/state")
 
 
 def drafts_folder(environment: Mapping[str, str]) -> Path:
-    """Return the directory of the texts that the user has not sent from the dashboard, a file for each team."""
+    """Return the folder of the user's drafts, a file for each team."""
     return state_home(environment) / "drafts"
 
 
 def sent_folder(environment: Mapping[str, str]) -> Path:
-    """Return the directory of the texts that the user sent last from the dashboard, a file for each team."""
+    """Return the folder of the texts that the user sent last from the dashboard, a file for each team."""
     return state_home(environment) / "sent"
 
 
 def visits_folder(environment: Mapping[str, str]) -> Path:
-    """Return the directory of the files that say how the user left the dashboard of each team."""
+    """Return the folder of the files that say how the user left the dashboard of each team."""
     return state_home(environment) / "visits"
 
 

@@ -22,12 +22,12 @@ class ExitCode(IntEnum):
 
 
 def how_to_install(extra: str) -> str:
-    """Return what to do if the packages of one of crewboard's extras are missing, however crewboard was installed."""
+    """Return how to install crewboard with one of its extras, whose packages are missing."""
     return f"install crewboard with its extra `{extra}` (in a clone: pip install '.[{extra}]')"
 
 
 class CrewboardError(Exception):
-    """Base of all errors that the user sees as one sentence; `exit_code` is the exit code of the command."""
+    """Base of all errors that the user sees as one sentence; `exit_code` is that of the command that fails with it."""
 
     exit_code = ExitCode.INTERNAL
 
@@ -47,8 +47,7 @@ class BadDataError(CrewboardError):
 class StorageError(CrewboardError):
     """A file could not be read or written: the disk is full, read-only or gone. Nothing was changed.
 
-    If the database of the team is `away`, it could not be reached or did not answer. What it was to write last may be
-    stored or not.
+    If `away`, the team's database could not be reached or did not answer. The last write may then be stored or not.
     """
 
     exit_code = ExitCode.IO
@@ -59,7 +58,7 @@ class StorageError(CrewboardError):
 
 
 class LostLeaseError(CrewboardError):
-    """This process may not write any more: the directory was removed, moved or replaced, or another process writes."""
+    """This process may no longer write: its lease is lost, its files were replaced, or another process writes."""
 
     exit_code = ExitCode.IO
 
@@ -67,7 +66,8 @@ class LostLeaseError(CrewboardError):
 class TryLaterError(CrewboardError):
     """The command may succeed later: the agent is at work, it refused, or a wait timed out.
 
-    A `remedy`, which ends the text, may name an option of a command: the dashboard puts its key after `why` instead.
+    The text is `why` and, behind it, `remedy`. The remedy may name an option of a command, so the dashboard shows its
+    own key in place of the remedy.
     """
 
     exit_code = ExitCode.TRY_LATER
@@ -78,13 +78,13 @@ class TryLaterError(CrewboardError):
 
 
 class NoSandboxError(CrewboardError):
-    """No kernel mechanism can confine this agent."""
+    """No sandbox works here that could hold this agent."""
 
     exit_code = ExitCode.NO_SANDBOX
 
 
 class UntrustedError(CrewboardError):
-    """Another user controls a team directory or a supervisor, or the user has not accepted an agent type."""
+    """Another user controls a folder or a socket, or the user has not accepted a type or the settings of a project."""
 
     # EX_NOPERM, as for a missing sandbox: refused because continuing would not be safe.
     exit_code = ExitCode.NO_SANDBOX

@@ -1,4 +1,4 @@
-"""Files of a workspace that the user's own programs run, or take commands from, outside of every sandbox."""
+"""Recognize files of a workspace that the user's own programs run, or take commands from, outside of every sandbox."""
 
 import fnmatch
 import posixpath
@@ -7,10 +7,10 @@ import re
 from crewboard.untrusted import as_run
 
 EVERYTHING = "everything in the workspace"
-"""The root of a workspace in a plan, as people read it."""
+"""The name of the whole workspace where a plan is shown."""
 
 RUNS = "runs on your machine"
-"""The warning for the files below, and for commands that make a repository."""
+"""The warning beside files and commands that this module recognizes."""
 
 _RUN_BY_NAME = (
     # Shells, and what they load when a folder is entered or a terminal opens.
@@ -44,22 +44,24 @@ _RUN_BY_FOLDER = frozenset({
     ".forgejo", ".gitea", ".gitlab", ".circleci", ".buildkite", ".cargo", ".direnv", ".venv", "venv", "node_modules",
     ".claude", ".cursor",
 })  # fmt: skip
-"""Folders in which that is true of every file."""
+"""Folders in which every file may be run, or give commands."""
 
 _MAKES_REPOSITORY = r"\bgit\b[^;&|\n]*\s(?:init|clone|worktree|submodule)\b|(?<![\w-])\.git(?:/|(?![\w.-]))"
-"""A command that makes a repository, or writes into one. Git that the user runs in it runs its settings and hooks."""
+"""Commands that make a repository, or write into one. When the user runs git there, git runs the settings and hooks of
+the repository.
+"""
 
 _PROSE = frozenset({
     ".adoc", ".htm", ".html", ".markdown", ".md", ".org", ".po", ".pot", ".rst", ".srt", ".tex", ".txt", ".vtt",
 })  # fmt: skip
-"""Ends of the names of files that people read."""
+"""Suffixes of the names of files that only people read."""
 
 
 def runs_on_your_machine(path: str) -> bool:
-    """Return True if the user's own shell, editor, build or CI may run this file, or take commands from it.
+    """Return True if the user's own shell, editor, build or CI may run a file, or take commands from it.
 
-    They do so outside the sandbox, with the rights of the user. Only the name of the file is checked. All of the
-    workspace (`.`, or `EVERYTHING`) includes such files.
+    They do so outside of the sandbox, with the rights of the user. Only the name of the file is checked. The whole
+    workspace (`.`, or `EVERYTHING`) counts as such a file.
     """
     path = posixpath.normpath(path.strip()).lower() if path.strip() else ""
     parts = path.split("/")
@@ -71,17 +73,17 @@ def runs_on_your_machine(path: str) -> bool:
 
 
 def makes_repository(command: str) -> bool:
-    """Return True if a command says that it makes a git repository, or names a git directory."""
+    """Return True if a command seems to make a git repository, or names a git directory."""
     return re.search(_MAKES_REPOSITORY, command) is not None
 
 
 def is_prose(path: str) -> bool:
-    """Return True if a file is for people to read alone, by its name: no program takes commands from it."""
+    """Return True if by its name only people read a file, and no program takes commands from it."""
     return posixpath.splitext(path)[1].lower() in _PROSE and not runs_on_your_machine(path)
 
 
 def diff_as_run(diff: str) -> str:
-    """Return a unified diff as people read it: with marks as of `untrusted.as_run`, but in files of prose."""
+    """Return a unified diff with the marks of `untrusted.as_run`, except in files of prose."""
     lines = diff.split("\n")
     in_prose = False
     for at, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Servers of models that run on this machine: found at their usual ports, with the models that they list."""
+"""Find servers of models that run on this machine at their usual ports, with the models that they list."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -8,20 +8,20 @@ from crewboard import endpoint, models
 from crewboard.records.base import counted
 
 PORTS = {11434: "Ollama", 8080: "llama.cpp", 1234: "LM Studio", 8000: "vLLM"}
-"""The ports on which programs that serve models listen, unless they are told otherwise."""
+"""The programs that serve models, by the port on which each listens by default."""
 
 TIMEOUT = 0.5
-"""Seconds in which a server on this machine answers."""
+"""Seconds within which a server on this machine has to answer."""
 
 _OWNERS = {"library": "Ollama", "llamacpp": "llama.cpp", "vllm": "vLLM"}
-"""The words by which a program names itself in its list of models; another one may use its port."""
+"""The names of programs by the `owned_by` in their lists of models; a program may use another one's port."""
 
 _OK = 200
 
 
 @dataclass(frozen=True)
 class LocalServer:
-    """A server of this machine that lists models. Whether they can call tools, only a call shows."""
+    """A server on this machine that lists models. Whether these can call tools, only a call shows."""
 
     name: str
     url: str
@@ -29,7 +29,7 @@ class LocalServer:
 
     @property
     def best(self) -> str:
-        """Return the model that is proposed: one for code, else the first that writes text."""
+        """Return the model to propose: one for code, else the first that does not make embeddings."""
         writing = [model for model in self.models if "embed" not in model.lower()] or [*self.models]
         return next((model for model in writing if "code" in model.lower()), writing[0])
 
@@ -39,7 +39,7 @@ class LocalServer:
 
 
 def find() -> list[LocalServer]:
-    """Look at the usual ports of this machine at once; return the servers that list models."""
+    """Return the servers at the usual ports of this machine that list models. All ports are asked at once."""
     with ThreadPoolExecutor() as pool:
         return [found for found in pool.map(_look, PORTS) if found is not None]
 

@@ -2,7 +2,7 @@
 
 Both files can come with a cloned repository, and an agent can write them. So the user accepts each server of
 `.mcp.json` once, by its content and for its workspace; those in a type's file are accepted with the type. Values of
-variables are taken from the environment that starts an agent, and are in no file and on no command line.
+variables come from the environment in which the agent was started; no file and no command line holds them.
 """
 
 import hashlib
@@ -29,10 +29,10 @@ FILE = ".mcp.json"
 """The file of the servers of a project, in the form that Claude Code reads."""
 
 MAX_TEXT = 100_000
-"""Characters of this file."""
+"""Most characters of `.mcp.json`."""
 
 MAX_SERVERS = 32
-"""Servers that one file may name."""
+"""Most servers that one file may name."""
 
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9-][A-Za-z0-9_-]{0,31}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -44,7 +44,8 @@ _REMOTE = frozenset({"http", "streamable-http", "streamableHttp"})
 class McpServer(Struct, frozen=True):
     """One server: a program with its arguments, or a `url`. Texts are as in the file, with `${VARIABLE}` in them.
 
-    `source` is the file that names it, `with_type` says that it was accepted with the type of the agent.
+    `source` is the file that names it. `with_type` says that it is from the file of the agent's type, and accepted with
+    it.
     """
 
     name: str
@@ -63,29 +64,32 @@ class McpServer(Struct, frozen=True):
 
     @property
     def variables(self) -> list[str]:
-        """Return the names of the variables whose values it gets."""
+        """Return the names of the variables that it refers to, sorted."""
         texts = [self.command, *self.args, self.url, *self.env.values(), *self.headers.values()]
         return sorted({found[1] for text in texts for found in _REFERENCE.finditer(text)})
 
     @property
     def shown_env(self) -> dict[str, str]:
-        """Return the variables that it sets, as the file writes them, without literal secrets."""
+        """Return the variables that it is given, with values as in the file, but without literal secrets."""
         return {name: _without_secrets(name, value) for name, value in self.env.items()}
 
     @property
     def shown_headers(self) -> dict[str, str]:
-        """Return the headers that it is sent, as the file writes them, without literal secrets."""
+        """Return the headers that are sent to it, with values as in the file, but without literal secrets."""
         return {name: _without_secrets(name, value) for name, value in self.headers.items()}
 
     def settings(self, *, reveals: bool = False) -> list[str]:
-        """Return the variables that it sets and headers that it is sent, each on one line, whole if it `reveals`."""
+        """Return the variables that it is given and the headers that are sent to it, each on one line.
+
+        Literal secrets are hidden unless `reveals`.
+        """
         env, headers = (self.env, self.headers) if reveals else (self.shown_env, self.shown_headers)
         lines = [f"env {name}={value}" for name, value in env.items()]
         lines += [f"header {name}: {value}" for name, value in headers.items()]
         return [on_one_line(line) for line in lines]
 
     def sha256(self, root: Path) -> str:
-        """Return what identifies this server in this workspace. A changed one is another one."""
+        """Return a digest of this server's entry and its workspace, which changes with each of them."""
         texts = (self.name, self.command, self.args, dict(self.env), self.url, dict(self.headers))
         said = [os.path.realpath(root), *texts]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode("utf-8", "replace")).hexdigest()
@@ -96,7 +100,7 @@ _SCHEME = re.compile(r"\s*(?:bearer|basic|token)?\s*", re.IGNORECASE)
 
 
 def _without_secrets(name: str, value: str) -> str:
-    """Return a value as the file writes it; hide what is no reference to a variable if the name says it is a secret."""
+    """Return the value of a variable or header as in the file, without literal text if the name is that of a secret."""
     variable = name.replace("-", "_")
     if name.lower() in _SECRET_HEADERS or is_secret(variable) or is_secret(f"_{variable}"):
         if not _SCHEME.fullmatch(_REFERENCE.sub("", value)):
@@ -106,7 +110,7 @@ def _without_secrets(name: str, value: str) -> str:
 
 
 class _Entry(Struct):
-    """A server in `.mcp.json`. Fields that only other programs use are passed over."""
+    """The entry of a server in `.mcp.json`. Fields that only other programs use are passed over."""
 
     type: str | None = None
     command: str = ""
@@ -117,17 +121,17 @@ class _Entry(Struct):
 
 
 class Found(NamedTuple):
-    """The servers of a file by name, and why others cannot be used."""
+    """The servers of a file by name, and by name why other entries cannot be used."""
 
     servers: dict[str, McpServer]
     invalid: dict[str, str]
 
 
 def read(root: Path) -> Found:
-    """Return the servers of a workspace's `.mcp.json`; none without such a file.
+    """Return the servers of a workspace's `.mcp.json`; empty if there is no such file.
 
     Raises:
-        BadDataError: It cannot be read.
+        BadDataError: The file cannot be read, is not valid JSON, or is too large.
     """
     if not os.path.lexists(root / FILE):
         return Found({}, {})
@@ -142,7 +146,7 @@ def parse(text: str) -> Found:
     """Return the servers that the text of `.mcp.json` names.
 
     Raises:
-        BadDataError: It is no JSON, or too large.
+        BadDataError: The text is not valid JSON, has no object `mcpServers`, or is too large.
     """
     if len(text) > MAX_TEXT:
         raise BadDataError(f"{FILE} is longer than {MAX_TEXT} characters; remove servers")
@@ -160,7 +164,7 @@ def parse(text: str) -> Found:
 
 
 def servers_in(entries: Mapping[str, Any], source: str, *, with_type: bool = False) -> Found:
-    """Return the servers in an object of names and what stands under each."""
+    """Return the servers in a mapping of names to entries; invalid entries are reported in the result."""
     found = Found({}, {})
     for number, (name, entry) in enumerate(entries.items()):
         try:
@@ -173,10 +177,10 @@ def servers_in(entries: Mapping[str, Any], source: str, *, with_type: bool = Fal
 
 
 def _server(name: str, entry: Any, source: str, *, with_type: bool) -> McpServer:  # noqa: ANN401  whatever the file says
-    """Return one server.
+    """Return the server that an entry defines.
 
     Raises:
-        BadDataError: It cannot be used.
+        BadDataError: The entry is invalid.
     """
     if not _NAME.fullmatch(name):
         raise BadDataError("a name has 1 to 32 of A-Z a-z 0-9 _ -, and no two underscores in a row")
@@ -209,7 +213,7 @@ def of_type(kind: AgentType) -> Found:
 
 
 class Resolved(NamedTuple):
-    """A server with the values of variables filled in; `secrets` are these values."""
+    """A server with the values of variables filled in; `secrets` are the values that must be redacted."""
 
     arguments: list[str]
     env: dict[str, str]
@@ -222,7 +226,7 @@ def resolve(server: McpServer, environment: Mapping[str, str]) -> Resolved:
     """Return a server with the values of variables filled in.
 
     Raises:
-        BadDataError: A variable is not set, or must not be used there.
+        BadDataError: A variable is not set, or must not be used at its place.
     """
     secrets: list[str] = []
 
@@ -260,13 +264,13 @@ _RECORDS = "mcp"
 
 
 def is_accepted(server: McpServer, root: Path, environment: Mapping[str, str]) -> bool:
-    """Return True if the user accepted this server as it is now, or the type that brings it."""
+    """Return True if the user accepted this server as it is now, or it is accepted with its type."""
     record = consent.find(_RECORDS, server.name, root, environment)
     return server.with_type or (record is not None and record.sha256 == server.sha256(root))
 
 
 def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> None:
-    """Accept a server of a workspace for this user, as long as its entry does not change.
+    """Record that the user accepts a server of a workspace; it is new again once its entry changes.
 
     Raises:
         StorageError: It could not be recorded.
@@ -277,7 +281,7 @@ def accept(server: McpServer, root: Path, environment: Mapping[str, str]) -> Non
 
 
 def _digests(server: McpServer, key: str) -> dict[str, str]:
-    """Return a digest of each part of an entry. No value is kept, because one can be a secret."""
+    """Return a short digest of each part of an entry, by name. No value is kept, because one can be a secret."""
     parts: dict[str, Any] = {"command": server.command, "args": server.args, "url": server.url}
     parts |= {f"env {name}": value for name, value in server.env.items()}
     parts |= {f"header {name}": value for name, value in server.headers.items()}
@@ -286,12 +290,12 @@ def _digests(server: McpServer, key: str) -> dict[str, str]:
 
 
 def accepted_names(root: Path, environment: Mapping[str, str]) -> list[str]:
-    """Return the names of servers of a workspace that the user accepted, also of those that are no longer there."""
+    """Return the names of the servers that the user accepted in a workspace, also of those no longer in its file."""
     return sorted(record.name for record in consent.find_all(_RECORDS, root, environment) if record.sha256)
 
 
 def changes(server: McpServer, root: Path, environment: Mapping[str, str]) -> list[str]:
-    """Return which parts of a server's entry are not as the user last accepted them; none if that is not known."""
+    """Return which parts of a server's entry changed since the user accepted it; empty if the user never did."""
     record = consent.find(_RECORDS, server.name, root, environment)
     if record is None or not record.sha256:
         return []
@@ -300,7 +304,7 @@ def changes(server: McpServer, root: Path, environment: Mapping[str, str]) -> li
 
 
 def describe_new(server: McpServer, root: Path, environment: Mapping[str, str]) -> str:
-    """Return why a server that the user has not accepted is not used, and what a yes would allow."""
+    """Return on one line why a server is not used before the user accepts it, and what it would run or call."""
     changed = changes(server, root, environment)
     why = f"changed since you accepted it ({', '.join(changed)})" if changed else "is new or changed"
     shows = f"`crewboard mcp` shows it, `crewboard mcp approve {server.name}` accepts it"
@@ -317,7 +321,7 @@ def _cut(text: str) -> str:
 
 
 def revoke(name: str, root: Path, environment: Mapping[str, str]) -> bool:
-    """Revoke the acceptance of a server called `name`; return True if there was one. Its agents lose it.
+    """Revoke the acceptance of the server called `name`, so that agents lose it; return True if it was accepted.
 
     Raises:
         StorageError: It could not be recorded.
@@ -329,10 +333,10 @@ def revoke(name: str, root: Path, environment: Mapping[str, str]) -> bool:
 
 
 def find(root: Path, name: str) -> McpServer:
-    """Return the server called `name` of a workspace's `.mcp.json`.
+    """Return the server called `name` in a workspace's `.mcp.json`.
 
     Raises:
-        BadDataError: The file cannot be read, or the server cannot be used.
+        BadDataError: The file cannot be read, or the entry is invalid.
         UsageError: There is no such server; the message lists the servers.
     """
     found = read(root)

@@ -1,7 +1,7 @@
-"""Images and documents that the API takes: their types by content, limits, an estimate of tokens, their blocks.
+"""Images and documents for the API: their types by content, limits, an estimate of tokens, and their content blocks.
 
-Journals and mailboxes only describe them. Their bytes are kept in the agent's folder, by SHA-256, and put
-into a request when it is sent. The file-tool server imports this module, so it needs no other.
+Journals and mailboxes only describe them. Their bytes are kept in the agent's folder, named by SHA-256, and are put
+into a request when it is sent. The file-tool server imports this module, so it imports no other one.
 """
 
 import contextlib
@@ -13,37 +13,37 @@ from typing import Any
 PDF = "application/pdf"
 
 MAX_IMAGE = 3_750_000
-"""Bytes of an image: 5 MB in base64, the API's limit."""
+"""Most bytes of an image: 5 MB in base64, the API's limit."""
 
 MAX_PDF = 8_000_000
-"""Bytes of a document. A request may have 32 MB in base64, so that three fit."""
+"""Most bytes of a document. A request may have 32 MB in base64, so three documents fit."""
 
 MAX_PAGES = 100
-"""Pages of a document, the API's limit."""
+"""Most pages of a document, the API's limit."""
 
 MAX_PIXELS = 8_000
-"""Pixels of an image on each edge. This and the next two figures, and that a document may have no password, are from
+"""Most pixels on each edge of an image. This, the next two numbers, and that a document may have no password, are from
 the API's pages `build-with-claude/vision` and `pdf-support` (November 2026).
 """
 
 MANY_IMAGES = 20
 MAX_PIXELS_OF_MANY = 2_000
-"""Images of a request above which each may have only so many pixels on an edge."""
+"""Most pixels on an edge of each image of a request that has more than `MANY_IMAGES` images."""
 
 IMAGE_TOKENS = 4_800
-"""The most that an image takes; the API makes larger ones smaller."""
+"""The most tokens that an image takes; the API makes larger images smaller."""
 
 PAGE_TOKENS = 3_000
-"""The most that a page of text takes, with its picture."""
+"""The most tokens that a page of text takes, with its picture."""
 
 _BYTES_A_PAGE = 50_000
 _PAGE = rb"/Type\s*/Page(?![a-zA-Z])"
 _ENCRYPTED = rb"/Encrypt\s*(?:\d+\s+\d+\s+R|<<)"
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of JPEG behind which the size is."""
+"""Markers of JPEG that are followed by the size of the image."""
 _JPEG_FILL = 0xFF
 _JPEG_ALONE = 0x01
-"""A marker without a length."""
+"""A marker of JPEG without a length behind it."""
 _MANY_REASON = (
     f"it has more than {MAX_PIXELS_OF_MANY} pixels on an edge, and there are more than {MANY_IMAGES} images; make it "
     "smaller to see it again"
@@ -51,7 +51,7 @@ _MANY_REASON = (
 
 
 def type_of(data: bytes) -> str | None:
-    """Return the media type of what the API takes, by its first bytes; None for anything else."""
+    """Return the media type of an image or a document by its first bytes; None for data that the API does not take."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -64,7 +64,7 @@ def type_of(data: bytes) -> str | None:
 
 
 def refusal(kind: str, data: bytes) -> str | None:
-    """Return why the API does not take an image or a document; None if it does."""
+    """Return why the API does not take an image or a document of the media type `kind`; None if it does."""
     most = MAX_PDF if kind == PDF else MAX_IMAGE
     if len(data) > most:
         return (
@@ -82,7 +82,7 @@ def refusal(kind: str, data: bytes) -> str | None:
 
 
 def pixels(kind: str, data: bytes) -> tuple[int, int] | None:
-    """Return the width and the height of an image, as its header says; None if that is broken."""
+    """Return the width and the height of an image, as its header says; None if the image is broken or cut off."""
     # Most processes load this module, and few look at images.
     from zlib import crc32
 
@@ -129,7 +129,7 @@ def _webp(data: bytes) -> tuple[int, int]:
 
 
 def pages(data: bytes) -> int:
-    """Return how many pages a document has; an estimate where its objects are compressed."""
+    """Return the number of pages of a document; an estimate if its objects are compressed."""
     return len(re.findall(_PAGE, data)) or -(-len(data) // _BYTES_A_PAGE)
 
 
@@ -139,31 +139,31 @@ def tokens(kind: str, data: bytes) -> int:
 
 
 def describe(name: str, kind: str, size: int) -> str:
-    """Return an image or a document in a few words."""
+    """Return an image or a document in a few words: name, media type and size. `size` is in bytes."""
     return f"{name}, {kind}, {max(1, round(size / 1000)):,} kB"
 
 
 def block(name: str, kind: str, sha256: str, tokens: int) -> dict[str, Any]:
-    """Return the block of an image or a document that is kept."""
+    """Return the block that stands in a journal for an image or a document, with a SHA-256 in place of the bytes."""
     source = {"type": "kept", "name": name, "media_type": kind, "sha256": sha256, "tokens": tokens}
     return {"type": "document" if kind == PDF else "image", "source": source}
 
 
 def is_kept(part: Any) -> bool:  # noqa: ANN401  any block
-    """Return True for the block of an image or a document that is kept."""
+    """Return True for a block that `block` made: of an image or a document whose bytes are kept."""
     source = part.get("source") if isinstance(part, dict) else None
     return isinstance(source, dict) and source.get("type") == "kept"
 
 
 def kept_in(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks of all images and documents of a conversation, oldest first."""
+    """Return the blocks of all kept images and documents of a conversation and of its tool results, oldest first."""
     parts = [part for message in messages for part in message["content"]]
     inner = [(part, *(inside if isinstance(inside := part.get("content"), list) else ())) for part in parts]
     return [each for group in inner for each in group if is_kept(each)]
 
 
 def tokens_in(messages: list[dict[str, Any]]) -> int:
-    """Return how many tokens the images and documents of a conversation take at most."""
+    """Return how many tokens the kept images and documents of a conversation take at most."""
     return sum(each["source"]["tokens"] for each in kept_in(messages))
 
 
@@ -172,21 +172,21 @@ _TAKES_NONE = (
     r"at most 0|mmproj|unknown variant|not accept"
 )
 _PATH = r"messages\.(\d+)\.content\.(\d+)(?:(?:\.tool_result)?\.content\.(\d+))?"
-"""The place of a block in the API's words, or in the `paths` of its error `image_dimensions_too_large`, as the SDK
-describes it since 2.14.
+"""The place of a block in the API's error message, or in the `paths` of its error `image_dimensions_too_large`, as the
+SDK describes it since version 2.14.
 """
 
 
 def takes_none(error: str) -> bool:
-    """Return True if a refusal says that the model takes no images at all, and not only none of this format."""
+    """Return True if an error of the API says that the model takes no images at all, not only none of this format."""
     return re.search(_TAKES_NONE, error) is not None and "format" not in error.lower()
 
 
 def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[str]) -> dict[str, Any] | None:
-    """Return the block that such a refusal is about; None if there is none.
+    """Return the block of the image or document that an error of the API refuses; None if the conversation has none.
 
-    That is the one that it names by its place, else the newest one that was not `accepted` before, by SHA-256, else the
-    newest one.
+    If the error names a place, it is the block there. Else it is the newest one whose SHA-256 is not in `accepted`,
+    else the newest one.
     """
     kept = kept_in(messages)
     if (match := re.search(_PATH, error)) is not None:
@@ -200,7 +200,7 @@ def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[
 
 
 def _replaced(part: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Return a block with another one for each image and document that it is or holds."""
+    """Return a block in which `change` has replaced each kept image or document that it is or contains."""
     inner = part.get("content")
     if isinstance(inner, list) and part.get("type") == "tool_result":
         return {**part, "content": [_replaced(each, change) for each in inner]}
@@ -208,7 +208,10 @@ def _replaced(part: dict[str, Any], change: Callable[[dict[str, Any]], dict[str,
 
 
 def without(part: dict[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
-    """Return a block with a sentence for each image and document that is left out, by its SHA-256, with the reason."""
+    """Return a block in which a sentence replaces each kept image or document that is left out.
+
+    `left_out` has the reasons by SHA-256.
+    """
 
     def said(kept: dict[str, Any]) -> dict[str, Any]:
         why = left_out.get(kept["source"]["sha256"])
@@ -220,9 +223,10 @@ def without(part: dict[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]
 def with_bytes(
     messages: list[dict[str, Any]], load: Callable[[str], bytes | None], *, images: bool = True, pdf: bool = True
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return a conversation with the bytes of its images and documents, as the API takes them, and which must go.
+    """Return a conversation for the API, with the bytes of its images and documents, and those that must be left out.
 
-    Those, by SHA-256 with the reason, are gone, or of a type that the model does not take.
+    `load` returns the bytes for a SHA-256, None if they are gone. The second result has the reasons by SHA-256: the
+    bytes are gone, the model does not take the type (`images`, `pdf`), or the image is too large among many.
     """
     lost: dict[str, str] = {}
     are_many = sum(each["type"] == "image" for each in kept_in(messages)) > MANY_IMAGES

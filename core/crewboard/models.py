@@ -1,4 +1,8 @@
-"""A model as servers and the project describe it: effort, thinking, images, PDF, the web, the size of its window."""
+"""Capabilities and sizes of models, as servers and the project state them: effort, thinking, images, PDF, web, window.
+
+The module also reads errors of servers: which say that a request is too long or a model cannot call tools, and what
+helps.
+"""
 
 import contextlib
 import re
@@ -20,17 +24,18 @@ EFFORTS: tuple[str, ...] = get_args(Effort)
 THINKING: tuple[str, ...] = get_args(Thinking)
 
 ALIASES = {"opus": "claude-opus-5-5", "sonnet": "claude-sonnet-5-5", "haiku": "claude-haiku-5-5"}
-"""Short names of models, as in Claude Code."""
+"""Short names of models, as in Claude Code, with their ids."""
 
 _ON_BEDROCK = "anthropic."
-"""The prefix of the ids of models on Amazon Bedrock, behind a region's name if there is one."""
+"""The prefix of model ids on Amazon Bedrock; the name of a region may stand before it."""
 
 _AFTER_REFUSAL = "claude-opus-4-8"
-"""The newest Opus without the classifiers that refuse a request, which those of `ALIASES` all have: page
-`refusals-and-fallback` of the API's documents, November 2026."""
+"""The newest Opus without the classifiers that refuse requests. All models of `ALIASES` have them: page
+`refusals-and-fallback` of the API's documents, November 2026.
+"""
 
 ASK_TIMEOUT = 5.0
-"""Seconds that a command waits until the API says what a model can do."""
+"""Seconds that a command waits for the API's description of a model."""
 
 _OK = 200
 
@@ -39,38 +44,42 @@ _PRESERVED_THINKING = (
     "claude-fable-5-1", "claude-fable-5-2", "claude-mythos-5-1", "claude-mythos-5-2", "claude-opus-5-5",
     "claude-sonnet-5-5", "claude-haiku-5-5",
 )  # fmt: skip
-"""Models that accept thinking back only behind what it was written behind: page `prefix-checks` of the API's documents,
-`supportedModels`, November 2026. Dated ids begin with these names."""
+"""Models that accept their earlier thinking only if all that stood before it is unchanged: page `prefix-checks` of the
+API's documents, `supportedModels`, November 2026. Dated ids begin with these names.
+"""
 _DEFERS_TOOLS = (
     "claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-opus-4-5", "claude-opus-4-6", "claude-opus-4-7",
     "claude-opus-4-8", "claude-sonnet-5-5", "claude-sonnet-4-5", "claude-sonnet-4-6", "claude-haiku-5-5",
     "claude-haiku-4-5",
 )  # fmt: skip
 """Models that load the definitions of tools on demand (`defer_loading`): page `tool-search-tool` of the API's
-documents, *Model compatibility*, September 2026. What was read of it names of the 5.5 models Opus only; a refusal is
-taken by sending all definitions, so Sonnet and Haiku are tried as well."""
+documents, *Model compatibility*, September 2026. The page names only Opus of the 5.5 models. Sonnet and Haiku are tried
+as well: after a refusal, all definitions are sent.
+"""
 _HEARS_SYSTEM = (
     "claude-fable-5", "claude-mythos-5", "claude-opus-5", "claude-opus-4-8", "claude-sonnet-5-5", "claude-haiku-5-5",
 )  # fmt: skip
 """Models that take messages of the role `system` in a conversation: page `mid-conversation-system-messages` of the
 API's documents, November 2026. Sonnet 5 does not, nor do Opus 4.7 and older ones."""
 FALLBACK_BETA = "server-side-fallback-2026-07-01"
-"""The beta header with which the API lets another model answer what a model refused."""
+"""The beta header by which the API lets another model answer a request that a model refused."""
 _FALLS_BACK = ("claude-fable-5", "claude-opus-5", "claude-sonnet-5-5")
-"""Models for which the API does that: page `refusals-and-fallback` of the API's documents, November 2026. Haiku 5.5
-refuses as well, but has no other model there."""
+"""Models for which the API has such another model: page `refusals-and-fallback` of the API's documents, November 2026.
+Haiku 5.5 refuses as well, but there is no other model for it.
+"""
 _THINKING_ABOVE_HIGH = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-5-5")
-"""Models whose thinking can be turned off up to the effort `high` only, which their description does not say: pages
-`whats-new-opus-5`, `whats-new-sonnet-5-5` and `prompting-claude-haiku-5-5` of the API's documents, November 2026."""
+"""Models whose thinking cannot be turned off with an effort above `high`, which their description does not say: pages
+`whats-new-opus-5`, `whats-new-sonnet-5-5` and `prompting-claude-haiku-5-5` of the API's documents, November 2026.
+"""
 _ABOVE_HIGH = EFFORTS[EFFORTS.index("high") + 1 :]
 
 _API_TYPES = {"adaptive": ("adaptive",), "off": ("disabled", "between_tools")}
-"""The API's names for the ways to think. Of those for `off` a model takes one, or none."""
+"""The API's types for each way to think. A model takes at most one of the types for `off`."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """The input that a model takes, as the API says. `thinking` are the API's types of it that crewboard uses."""
+    """What a model takes, as the API says. `thinking` has the API's types of thinking that crewboard uses."""
 
     efforts: tuple[str, ...]
     thinking: frozenset[str]
@@ -78,35 +87,36 @@ class Capabilities:
     pdf: bool = True
     web: bool = True
     thinks_above_high: bool = False
-    """Thinking cannot be turned off with an effort above `high`."""
+    """True if thinking cannot be turned off with an effort above `high`."""
     retired: bool = False
-    """The API knows the model, and no longer answers for it."""
+    """True if the API knows the model, but no longer answers for it."""
 
     def api_type(self, thinking: str) -> str | None:
-        """Return the API's type for a way to think; None if the model does not take it."""
+        """Return the API's type for a way to think, `adaptive` or `off`; None if the model does not take it."""
         return next((each for each in _API_TYPES[thinking] if each in self.thinking), None)
 
     def takes_pair(self, effort: str | None, thinking: str | None) -> bool:
-        """Return True if the model takes an effort and a way to think together."""
+        """Return True unless the model refuses this effort and this way to think together."""
         return not (self.thinks_above_high and thinking == "off" and effort in _ABOVE_HIGH)
 
 
 @dataclass(frozen=True)
 class Size:
-    """The tokens that a model takes in all, and those of one reply; None where that is not known."""
+    """The most tokens of a model's window, and of one reply; None where that is not known."""
 
     window: int | None = None
     reply: int | None = None
 
     def or_else(self, other: "Size") -> "Size":
-        """Return these figures, with those of `other` where they are not known."""
+        """Return this size, with the numbers of `other` where its own are not known."""
         return Size(self.window or other.window, self.reply or other.reply)
 
 
 class ProjectModel(Struct, frozen=True, forbid_unknown_fields=True):
-    """A model as the project's `.crewboard/models.toml` describes it, for a server that does not.
+    """A model as the project's `.crewboard/models.toml` describes it, because its server does not.
 
-    `thinking` is how it thinks where the hire does not say, `price` is a band of the price table.
+    `window` and `reply` are numbers of tokens, such as 16384 or `16k`. `thinking` is how the model thinks where the
+    hire does not say. `price` has the fields of a band of the price table.
     """
 
     window: int | str | None = None
@@ -117,24 +127,24 @@ class ProjectModel(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def size(self) -> Size:
-        """Return its window and its longest reply.
+        """Return the numbers of tokens of its window and its longest reply.
 
         Raises:
-            UsageError: One of them is no number of tokens.
+            UsageError: One of them is not a number of tokens.
         """
         return Size(*(parse_tokens(str(each)) if each is not None else None for each in (self.window, self.reply)))
 
 
 def project_file(root: Path) -> Path:
-    """Return where a project describes its models."""
+    """Return the path of the file in which a project describes its models."""
     return root / ".crewboard" / "models.toml"
 
 
 def of_project(root: Path) -> dict[str, ProjectModel]:
-    """Return the models that the project's `.crewboard/models.toml` describes, by their ids.
+    """Return the models that the project's `.crewboard/models.toml` describes, by their ids; empty without that file.
 
     Raises:
-        BadDataError: The file is damaged.
+        BadDataError: The file is damaged, or a symbolic link.
     """
     path = project_file(root)
     if not path.exists():
@@ -159,10 +169,10 @@ _TOKENS = re.compile(r"(\d{1,300}(?:\.\d+)?)\s*(k|m)?", re.IGNORECASE)
 
 
 def parse_tokens(text: str) -> int:
-    """Read a number of tokens: `16384`, `16k` or `1m`.
+    """Parse a number of tokens: `16384`, `16k` or `1m`.
 
     Raises:
-        UsageError: It has another form, or is zero.
+        UsageError: The text has another form, or the number is zero.
     """
     match = _TOKENS.fullmatch(text.strip())
     # As an exponent, because 128.2 * 1_000 is less than 128200.
@@ -173,14 +183,16 @@ def parse_tokens(text: str) -> int:
 
 
 SMALLEST_USED = 4_000
-"""Tokens of a window with which an agent can work: its instructions and the definitions of its tools take 3,000."""
+"""Fewest tokens of a window with which an agent can work. Its instructions and the definitions of its tools
+take 3,000.
+"""
 
 
 def parse_window(text: str) -> int:
-    """Read the tokens of the window that an agent is hired with.
+    """Parse the number of tokens of the window that an agent is hired with.
 
     Raises:
-        UsageError: It is no number of tokens, or no agent can work with so few.
+        UsageError: The text is not a number of tokens, or an agent cannot work with so few.
     """
     count = parse_tokens(text)
     if count < SMALLEST_USED:
@@ -192,19 +204,20 @@ _WINDOW_NAMES = (
     "max_input_tokens", "max_model_len", "n_ctx", "loaded_context_length", "context_length", "context_window",
     "max_context_length",
 )  # fmt: skip
-"""The names of a model's window: the API and LiteLLM, vLLM, llama.cpp (below `meta`), LM Studio, OpenRouter and Ollama,
-Groq, Mistral. `n_ctx_train` of llama.cpp is what the model could have, not what it has; LM Studio says both.
+"""The fields in which servers state a model's window: the API and LiteLLM, vLLM, llama.cpp (below `meta`), LM Studio,
+OpenRouter and Ollama, Groq, Mistral. Not `n_ctx_train` of llama.cpp, which is what the model could have. LM Studio
+states both the loaded and the largest window.
 """
 
 _REPLY_NAMES = ("max_tokens", "max_output_tokens", "max_completion_tokens")
 
 _MOST_DIGITS = 12
 _SMALLEST_WINDOW = 512
-"""Tokens below which a number is none of a window."""
+"""Fewest tokens of a window; a smaller number is taken for something else."""
 
 
 def size_in(said: object) -> Size:
-    """Return what a server's description of one model says of its size."""
+    """Return the size that a server's description of one model states."""
     if not isinstance(said, Mapping):
         return Size()
     parts = [said, _part(said, "meta"), _part(said, "top_provider")]
@@ -216,7 +229,7 @@ def size_in(said: object) -> Size:
 
 
 def _tokens(value: object) -> int | None:
-    """Return a number of tokens, which some servers send as a text; None for what is none."""
+    """Return a number of tokens, which some servers send as a text; None if the value is not such a number."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:_MOST_DIGITS])
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -225,9 +238,9 @@ def _tokens(value: object) -> int | None:
 
 
 def find_in_list(said: object, model: str) -> Mapping[str, Any] | None:
-    """Return the description of a model in a list of them, as of `/v1/models` and of Ollama's `/api/ps`.
+    """Return the description of a model in a server's list (`/v1/models`, Ollama's `/api/ps`); None if none fits.
 
-    A server with a single model answers for it under any name.
+    A list with a single model describes a model of any name, because such a server answers for it under any name.
     """
     lists = [said.get("data"), said.get("models")] if isinstance(said, Mapping) else []
     found = next((each for each in lists if isinstance(each, list)), [])
@@ -242,24 +255,24 @@ _TOO_LONG = (
     "context size", "contextwindowexceeded", "context window", "too many tokens", "model token limit",
     "maximum number of tokens", "maximum sequence length", "token limit", "limit of tokens",
 )  # fmt: skip
-"""Words for a request that exceeds the window: of the API, of OpenAI and vLLM, llama.cpp, LiteLLM, Bedrock, Kimi and
-Gemini, as gateways hand them on. No server has an error type of its own that all others know.
+"""Words for a request that exceeds the window: of the API, OpenAI and vLLM, llama.cpp, LiteLLM, Bedrock, Kimi and
+Gemini, as gateways pass them on. There is no error type for it that all servers use.
 """
 _LONGER_THAN = re.compile(
     r"(?:input|sequence|prompt|request|conversation|message|tokens?)\b.{0,60}"
     r"(?:exceed|longer than|too (?:long|many)|no longer fit|at most|more than).{0,60}\d{3}",
     re.IGNORECASE | re.DOTALL,
 )
-"""The same in words of others: something that is longer than a number."""
+"""Other words for the same: something is longer than a number."""
 _SMALLEST_REPLY = 256
-"""Tokens below which no server has the longest reply: a smaller number is part of a name."""
+"""Fewest tokens of a server's longest reply; a smaller number is taken for part of a name."""
 _AT_MOST = re.compile(
     r"at most|maximum|less than|exceed|too large|too high|up to|limit|\brange\b|>|\d tokens or (?:fewer|less)"
     r"|小于|不超过|不能超过|最大",
     re.IGNORECASE,
 )
 _OF_REPLY = re.compile(r"max_(?:completion_)?tokens|output token|completion token", re.IGNORECASE)
-"""Words about the length of the reply, of which a server may say the same."""
+"""Words about the length of the reply, about which servers make the same complaints."""
 
 _WINDOW_IN_TEXT = (
     re.compile(r"> ?(\d[\d,_]{2,})"),
@@ -275,13 +288,15 @@ _NO_TOOLS = re.compile(
     r"|no endpoints found that support tool",
     re.IGNORECASE,
 )
-"""Words for a model that cannot call tools: of Ollama, LiteLLM, Groq, OpenRouter."""
+"""Words for a model that cannot call tools: of Ollama, LiteLLM, Groq and OpenRouter."""
 WANTS_TEXT = re.compile(
     r"\A(?!.*(?:\blist\[|\bvalid (?:list|array)|tool_result)).*"
     r"\bcontent\b.{0,80}\b(?:valid|must be|should be|expected|expects|only)\b.{0,30}\bstr(?:ing)?\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""Words of a server that takes only a string as the content of a message. One that names a list as well takes it."""
+"""Words of a server that takes only a string as the content of a message. If its error names a list as well, it takes
+lists too.
+"""
 _SET_UP = (
     (
         re.compile(r"\bwrote a call of \S+ as text"),
@@ -324,7 +339,7 @@ _SET_UP = (
     ),
     (_NO_TOOLS, "agents work by calling tools: use a model that can, with `--model`"),
 )
-"""Words of refusals that the same request meets each time, and what helps."""
+"""Words of errors that the same request meets each time, and what the user can do about each."""
 
 
 def lacks_tools(text: str) -> bool:
@@ -333,12 +348,12 @@ def lacks_tools(text: str) -> bool:
 
 
 def remedy(text: str) -> str | None:
-    """Return what helps against a server's error, on the server or with another model; None if that is not known."""
+    """Return what the user can do about a server's error, on the server or with another model; None if unknown."""
     return next((helps for words, helps in _SET_UP if words.search(text)), None)
 
 
 def with_remedy(text: str) -> str:
-    """Return an error with what helps against it behind it, if that is known."""
+    """Return the text of an error and, if it is known, what the user can do about it."""
     helps = remedy(text)
     return text if helps is None or helps in text else f"{text.rstrip('.')}; {helps}"
 
@@ -351,7 +366,7 @@ def is_too_long(text: str) -> bool:
 
 
 def window_in_text(text: str) -> int | None:
-    """Return the window that such an error names; None if it names none."""
+    """Return the window, in tokens, that an error about a request that is too long names; None if it names none."""
     for pattern in _WINDOW_IN_TEXT:
         if (match := pattern.search(text)) is not None:
             found = int(re.sub(r"\D", "", match[1]))
@@ -360,7 +375,7 @@ def window_in_text(text: str) -> int | None:
 
 
 def reply_in_text(text: str, asked: int) -> int | None:
-    """Return the longest reply that a refusal of one of `asked` tokens names; None if it is no such refusal."""
+    """Return the longest reply, in tokens, that a refusal of a reply of `asked` tokens names; None if there is none."""
     if _OF_REPLY.search(text) is None or _AT_MOST.search(text) is None or is_too_long(text):
         return None
     numbers = (int(found.replace(",", "")) for found in re.findall(r"\d{1,3}(?:,\d{3})+|\d+", text))
@@ -368,50 +383,56 @@ def reply_in_text(text: str, asked: int) -> int | None:
 
 
 def resolve(name: str, environment: Mapping[str, str]) -> str:
-    """Return the id of a model, which may be named by its short name, as the server of an environment knows it."""
+    """Return the id of a model on the server of an environment. `name` is an id or a short name."""
     found = env.model_of_line(name, environment) or ALIASES[name] if name in ALIASES else name
     lacks = env.platform(environment) == "bedrock" and is_of_anthropic(found) and plain(found) == found
     return f"{_ON_BEDROCK}{found}" if lacks else found
 
 
 def plain(model: str) -> str:
-    """Return the id of a model as Anthropic's own API names it, without what Amazon Bedrock puts before it."""
+    """Return the id of a model as Anthropic's own API names it, without the prefix that Amazon Bedrock uses."""
     return model.rpartition(_ON_BEDROCK)[2]
 
 
 def usual(model: str, environment: Mapping[str, str]) -> str:
-    """Return the model that is used where a type names `model`: another server may have another one of its line."""
+    """Return the id that the server of an environment has for the model of a type.
+
+    A model with a short name can be replaced by a variable of the environment (`env.model_of_line`).
+    """
     line = next((line for line, newest in ALIASES.items() if newest == model), model)
     return resolve(line, environment)
 
 
 def is_of_anthropic(model: str) -> bool:
-    """Return True for the id of a model of Anthropic."""
+    """Return True for the id of a model of Anthropic, on any server."""
     return plain(model).startswith("claude-")
 
 
 def instead_of(model: str, environment: Mapping[str, str]) -> str | None:
-    """Return the model to try after `model` refused; None if none is known, as on a server that is not Anthropic's."""
+    """Return the model to try after `model` refused; None if none is known, as on servers other than Anthropic's."""
     if not env.is_offline(environment) and not endpoint.is_anthropic(endpoint.base_url(environment)):
         return None
     return _AFTER_REFUSAL if known(model) is not None and model != _AFTER_REFUSAL else None
 
 
 def of_setting(setting: str | None, agent_type: str) -> str | None:
-    """Return the model that a team's setting names for a type, else for all types: `qwen3 explore=qwen3:8b`."""
+    """Return the model that a team's setting names for an agent type, else for all types; None if it names none.
+
+    The setting is a text such as `qwen3 explore=qwen3:8b`.
+    """
     words = [word.rpartition("=") for word in (setting or "").split()]
     return next((model for kind, _, model in sorted(words, reverse=True) if kind in (agent_type, "")), None)
 
 
 def in_setting(setting: str | None) -> list[str]:
-    """Return all models that a team's setting names."""
+    """Return all models that a team's setting names (`of_setting`)."""
     return [word.rpartition("=")[2] for word in (setting or "").split()]
 
 
 def read(info: Mapping[str, Any]) -> Capabilities | None:
-    """Return the capabilities in the API's description of a model; None if it names none.
+    """Return the capabilities in the API's description of a model; None if it states none.
 
-    The API still describes a model that it has retired.
+    The API still describes a model that it has retired; of such a model, only `retired` is set.
     """
     said = info.get("capabilities")
     if info.get("lifecycle") == "retired":
@@ -442,7 +463,10 @@ def _supports(part: Mapping[str, Any]) -> bool:
 def refusal(
     model: str, can: Capabilities | None, effort: str | None = None, thinking: str | None = None, *, web: bool = False
 ) -> str | None:
-    """Return why a model does not take an effort, a way to think or the web; None if it does, or that is unknown."""
+    """Return why a model does not take an effort, a way to think or the web; None if it does, or that is not known.
+
+    A retired model takes nothing.
+    """
     if can is None:
         return None
     if can.retired:
@@ -461,7 +485,7 @@ def refusal(
 
 
 def settings(can: Capabilities | None, effort: Effort | None, thinking: Thinking | None) -> dict[str, Any]:
-    """Return the parameters of a request for an effort and a way to think, as they were `chosen`."""
+    """Return the parameters of a request for an effort and a way to think, which `chosen` returned."""
     found: dict[str, Any] = {}
     if effort is not None:
         found["output_config"] = {"effort": effort}
@@ -474,7 +498,7 @@ def settings(can: Capabilities | None, effort: Effort | None, thinking: Thinking
 
 
 def preserves_thinking(model: str) -> bool:
-    """Return True for a model whose thinking is bound to all that stands before it: system prompt, tools, messages."""
+    """Return True for a model that accepts its thinking only behind the same system prompt, tools and messages."""
     return plain(model).startswith(_PRESERVED_THINKING)
 
 
@@ -484,15 +508,16 @@ def hears_system(model: str) -> bool:
 
 
 def defers_tools(model: str) -> bool:
-    """Return True for a model to which the definitions of tools need not be shown before it asks for them."""
+    """Return True for a model that loads the definitions of tools on demand, when it asks for them."""
     return model.startswith(_DEFERS_TOOLS)
 
 
 def with_binding(settings: dict[str, Any], model: str, headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by which the API drops thinking that it does not accept, where it would refuse the request.
+    """Return settings with which the API drops thinking that it does not accept, in place of refusing the request.
 
-    Conversations only grow, so this is a second line of defence. It is for the API itself: other servers may refuse a
-    field or a beta header that they do not know. `headers` are those of the client, which may name other betas.
+    Conversations only grow, so this is a second line of defence. It is only for Anthropic's API: other servers may
+    refuse a field or a beta header that they do not know. `headers` are those of the client, which may name other
+    betas.
     """
     if not preserves_thinking(model) or settings.get("thinking", {}).get("type") != "adaptive":
         return settings
@@ -501,12 +526,12 @@ def with_binding(settings: dict[str, Any], model: str, headers: Mapping[str, Any
 
 
 def falls_back(model: str) -> bool:
-    """Return True for a model for which the API asks another one, if it refuses."""
+    """Return True for a model for which the API asks another model if it refuses."""
     return model.startswith(_FALLS_BACK)
 
 
 def with_fallbacks(settings: dict[str, Any], model: str, headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by which the API lets the model that it recommends answer what this one refuses; see above."""
+    """Return settings with which the API asks another model if this one refuses, also only for Anthropic's API."""
     if not falls_back(model):
         return settings
     return _with_beta({**settings, "extra_body": {"fallbacks": "default"}}, FALLBACK_BETA, headers)
@@ -521,11 +546,11 @@ def _with_beta(settings: dict[str, Any], beta: str, headers: Mapping[str, Any]) 
 def chosen(
     can: Capabilities | None, asked: tuple[Effort | None, Thinking | None], usual: tuple[Effort | None, Thinking | None]
 ) -> tuple[Effort | None, Thinking | None]:
-    """Return the effort and the way to think of a request, what was `asked` before what is `usual` for the type.
+    """Return the effort and the way to think of a request: those that were `asked`, else those `usual` for the type.
 
-    None leaves one of them to the model: what is usual is left out where the model does not take it, or where the API
-    does not say. Adaptive thinking is asked for where nothing else is: it is what such models do anyway, but only if it
-    is asked for do they show it.
+    None leaves the effort or the thinking to the model. What is usual is left out where the model does not take it, or
+    where the API does not say. Without a usual way to think, adaptive thinking is asked for where the model takes it:
+    such a model thinks adaptively anyway, but shows its thinking only if asked.
     """
     effort, thinking = asked
     if can is not None:
@@ -541,10 +566,10 @@ def chosen(
 def require(
     model: str, effort: str | None, thinking: str | None, environment: Mapping[str, str], *, web: bool = False
 ) -> None:
-    """Refuse a model that there is not, and an effort, a way to think or the web that it does not take.
+    """Refuse a model that does not exist, and an effort, a way to think or the web that it does not take.
 
-    Only Anthropic's own API is asked whether there is a model; others may lack the route. If the API does not answer,
-    nothing is refused here: the API may refuse the call itself.
+    Only Anthropic's own API is asked whether a model exists; other servers may lack the route. If the API does not
+    answer, nothing is refused here; the call itself may be.
 
     Raises:
         UsageError: There is no such model, or no longer, or it does not take what is asked; the message names what
@@ -565,10 +590,10 @@ def require(
 
 
 def without(model: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the models that a server lists if `model` is none of them; none if it is, or if that is unknown.
+    """Return the models that a server lists if `model` is not among them; empty if it is, or if that is not known.
 
     Raises:
-        RedirectedError: The server sends the question elsewhere.
+        RedirectedError: The server redirects the request.
     """
     try:
         status, said = endpoint.get(environment, "/v1/models?limit=1000", ASK_TIMEOUT)
@@ -582,14 +607,17 @@ def without(model: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def listed(said: object) -> list[str]:
-    """Return the ids in a server's answer to `GET /v1/models`, also if it is in the form of another API."""
+    """Return the ids of models in a server's answer to `GET /v1/models`, also if it is in the form of another API."""
     rows = said.get("data", said.get("models")) if isinstance(said, Mapping) else said
     ids = [row.get("id", row.get("name")) for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
     return [each for each in ids if isinstance(each, str)]
 
 
 def ask(model: str, environment: Mapping[str, str]) -> Capabilities | None:
-    """Return what the API that an environment names says of a model; None if it does not say."""
+    """Ask the API that an environment names for the capabilities of a model; None if it does not answer or state them.
+
+    Neither the offline model nor a cloud platform is asked: their capabilities are known here.
+    """
     if env.is_offline(environment):
         return read(offline(model))
     if env.platform(environment) is not None:
@@ -613,26 +641,36 @@ _KNOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "claude-sonnet-4-6": (("adaptive", "disabled", "enabled"), ("low", "medium", "high", "max")),
     "claude-haiku-4-5": (("disabled", "enabled"), ()),
 }
-"""The types of thinking and the efforts of models by the beginning of their ids, the longer ones first. Sources: pages
+"""The types of thinking and the efforts of models, by the beginning of their ids, the longer ones first. Sources: pages
 `whats-new-…` of each model, `prompting-claude-haiku-5-5`, `adaptive-thinking` and `effort` of the API's documents,
-November 2026."""
+November 2026.
+"""
 
 _CONTEXT_EDITS = ("clear_thinking_20251015", "clear_tool_uses_20250919", "compact_20260112")
 
 
 def known(model: str) -> Capabilities | None:
-    """Return what the API's documents say of a model, for while the API itself does not; None for other models."""
+    """Return the capabilities that the API's documents state for a model; None if it is not in the documents.
+
+    They are for use while the API's own description is not known.
+    """
     return read(offline(plain(model))) if plain(model).startswith(tuple(_KNOWN)) else None
 
 
 def on_platform(model: str) -> Capabilities | None:
-    """Return what a model can do on a cloud platform, which has no description of it and not all tools of the API."""
+    """Return the capabilities of a model on a cloud platform, which describes no models and lacks the API's web tools.
+
+    None if the API's documents do not describe the model.
+    """
     can = known(model)
     return replace(can, web=False) if can is not None else None
 
 
 def offline(model: str) -> dict[str, Any]:
-    """Return how the offline model describes itself: as the model whose name it goes by, else as one that takes all."""
+    """Return the API's description of the model that the offline model stands in for, as of `GET /v1/models/ID`.
+
+    A name that is not known is described like Opus 5.
+    """
     line = next((line for line in _KNOWN if model.startswith(line)), "claude-opus-5")
     taken, efforts = _KNOWN[line]
     levels = {level: {"supported": level in efforts} for level in EFFORTS}

@@ -1,8 +1,8 @@
-"""Names of agents, teams and mailboxes: the rule for them, and who reads which mailbox.
+"""Names of agents, teams, mailboxes and a project's files: the rule for names, and who reads which mailbox.
 
 The rule is checked in the command line, in tools and in each file that is read. `agents` are always the names on the
-roster. While no agent is called `lead`, the mailbox of that name is the operator's; mail to the lead goes there only
-while no agent with another name is the lead.
+roster. While no agent is called `lead`, the operator reads the mailbox `lead`. If an agent with another name is the
+lead, mail to `lead` goes to that agent.
 """
 
 import posixpath
@@ -17,14 +17,17 @@ TEAMS_FOLDER = ".crewboard"
 """The folder of a workspace that holds its teams."""
 
 PROJECT_FILES = ("CLAUDE.md", "AGENTS.md")
-"""The files of a workspace of which the first that exists stands before the conversation of every agent."""
+"""Files of a workspace; the first one that exists stands before the conversation of every agent."""
 
 _IMPORT = re.compile(r"(?<![\w.`@/])@((?:~?/)?[\w.][\w./-]*\w)")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 
 def imports_of(text: str, path: str) -> dict[str, str]:
-    """Return what a project's file imports, in order: the path from the root, and as it is written; nothing in code."""
+    """Return the imports in a project's file (`@PATH`, not in code): each path from the root, with the path as written.
+
+    `path` is that of the file. A path that leads out of the root stays as it is written.
+    """
     folder = path.rpartition("/")[0]
     names = _IMPORT.findall(_CODE.sub("", text))
     # A path that leads out stays as it is: it is refused with the reason.
@@ -78,7 +81,7 @@ def check_team(name: str, reserved: frozenset[str] = RESERVED_TEAMS) -> str:
 
 
 def check_new_team(name: str) -> str:
-    """Return `name` if a new team may have it. Teams that have a reserved agent's name already keep it.
+    """Return `name` if a new team may have it. Existing teams keep a name that is reserved for agents.
 
     Raises:
         UsageError: The name breaks the rule or is reserved.
@@ -87,7 +90,7 @@ def check_new_team(name: str) -> str:
 
 
 def mailboxes(agents: Collection[str]) -> list[str]:
-    """Return every name that mail can be sent to: the operator, the lead, and the agents."""
+    """Return every name that mail can be sent to: the operator, `lead`, and the agents."""
     return [OPERATOR, LEAD, *(name for name in agents if name != LEAD)]
 
 
@@ -105,7 +108,7 @@ def require_recipient(name: str, agents: Collection[str]) -> str:
     """Return `name` if mail can be sent to it.
 
     Raises:
-        UsageError: No agent is called that; the message lists the names.
+        UsageError: There is no such recipient; the message lists the names.
     """
     known = mailboxes(agents)
     if name not in known:

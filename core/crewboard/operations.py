@@ -1,10 +1,10 @@
-"""Operations on agents and tasks: what a user or a script can do to one, each declared once.
+"""Operations: what a user or a script can do to an agent or a task, each declared once.
 
-An operation is a function of the team, an agent's name or a task's id, and options: its docstring is the help of its
-command, and the decorator adds its other words, its keys, and which agents or tasks it fits. The commands
-(`cli/control.py`), the keys with the palette (`keymap/bindings.py`), what they do in the dashboard
-(`actions/agents.py`) and the reference are made from `OPERATIONS`; to add an operation is to declare it here. All of
-these load this module when they start, so it imports the rest of the core in its functions.
+An operation is a function of the team, an agent's name or a task's id, and options. Its docstring is the help of its
+command; the decorator adds its other words, its keys, and which agents or tasks it fits. `OPERATIONS` is the source of
+the commands (`cli/control.py`), of the keys and the palette (`keymap/bindings.py`), of the dashboard's actions
+(`actions/agents.py`) and of the reference. A new operation is declared here and nowhere else. All these modules load
+this one when they start, so it imports the rest of the core inside its functions.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from crewboard.records.team import Task
 
 Pressed = Callable[[str], str]
-"""Returns how the key with this id is pressed."""
+"""A function that returns how the key with an id is pressed, such as `p`."""
 
 
 class Done(NamedTuple):
-    """The outcome of an operation: a sentence, and what its command prints as JSON."""
+    """The outcome of an operation: a sentence for the user, and the data that its command prints as JSON.
+
+    `can_resume`: the agent can be resumed. `did_nothing`: there was nothing to do.
+    """
 
     says: str
     data: dict[str, Any]
@@ -31,10 +34,12 @@ class Done(NamedTuple):
 
 
 class Asks(NamedTuple):
-    """The text that an operation asks for, on one line.
+    """The line of text that an operation asks for in the dashboard.
 
-    `label` says of which agents or tasks, `hint` what to write; `text` is there already. `why_not` says why a text is
-    refused. If it is the name of an agent, its beginning is enough, and `names` returns those that fit.
+    - `label` returns what stands before the text, given the names of the agents or tasks. `hint` says what to write.
+    - `text` returns the text that is there at first, for an agent or a task.
+    - `why_not` returns why a text is refused for an agent or a task; None if it is not.
+    - `names` returns the names of agents that fit, if the text is such a name; its beginning is then enough.
     """
 
     label: Callable[[str], str]
@@ -48,16 +53,18 @@ class Operation(NamedTuple):
     """An operation on agents, or on tasks. `ident` is the id of its key; its last part is the name of its command.
 
     - `label` is its name in the footer; `doing` is said while it runs, `done` after it ran for several at once.
-    - `fits` returns True for an agent, or a task, on which it works now; `why_not` says why it works on none of those
-      named. It works on one task at a time if it is for `one`.
+    - `fits` returns True for an agent or a task that it can be applied to now. `why_not` says why it can be applied to
+      none of the chosen ones. If `one`, it is for one task at a time.
     - `section` is the heading of its command in the help; without one it has no command. `all_help` describes its
       option --all, `options` its other ones; `prints` says in the reference what it prints as JSON.
-    - `keys` are pressed, `help` tells what they do, `footer` is their rank; `keys_for_all` and `help_for_all` are those
-      for the whole team. It `asks` for a text; if it `composes`, that is written where messages or tasks are.
+    - `keys` are its keys, `help` says what they do, and `footer` is their rank in the footer. `keys_for_all` and
+      `help_for_all` are for the whole team.
+    - `asks` describes the text that it asks for. If it `composes`, its text is written where messages or tasks are.
     - With `confirm` the user presses its key again, or types yes, and is told the `consequence` before.
-    - Where it fits no agent, its key does the operation `back`, which takes it back.
-    - `after` says what undoes it, where that is another key. Marks stay if it `repeats`: its key is pressed again.
-    - `elsewhere` is True if it works on agents of another program, too.
+    - Where it fits no agent, its key runs the operation with the id `back`, which reverses it.
+    - `after` returns what is said when it is done, such as the key that undoes it. If it `repeats`, marks stay, because
+      its key is pressed several times.
+    - `elsewhere` is True if it also works on agents of another program.
     """
 
     ident: str
@@ -88,12 +95,12 @@ class Operation(NamedTuple):
 
     @property
     def command(self) -> str:
-        """Return the name of its command."""
+        """Return the name of the operation's command."""
         return self.ident.rpartition(".")[2]
 
     @property
     def summary(self) -> str:
-        """Return the first line of the help of its command."""
+        """Return the first line of the help of its command, which is that of its function's docstring."""
         return (self.run.__doc__ or "").partition("\n")[0]
 
     @property
@@ -109,7 +116,10 @@ OPERATIONS: dict[str, Operation] = {}
 
 
 def operation(ident: str, **words: Any) -> Callable[[Callable[..., Done]], Callable[..., Done]]:
-    """Declare a function as an operation; it stays a function. `words` are further fields of `Operation`."""
+    """Return a decorator that declares a function as an operation and leaves it as it is.
+
+    `ident` is the operation's id, `words` are more fields of `Operation`.
+    """
 
     def declare(run: Callable[..., Done]) -> Callable[..., Done]:
         OPERATIONS[ident] = Operation(ident, run, **words)
@@ -122,7 +132,7 @@ def operation(ident: str, **words: Any) -> Callable[[Callable[..., Done]], Calla
 
 
 def is_paused(agent: AgentView) -> bool:
-    """Return True if the agent runs and is to be paused, also while its last call is still under way."""
+    """Return True if the agent is alive and its desired state is paused, even if its last call is still under way."""
     wanted = agent.spec.want if agent.spec is not None else agent.state
     return agent.alive and wanted == "paused"
 
@@ -180,7 +190,7 @@ def end(team: Team, name: str) -> Done:
 
 
 def _loss(agents: Sequence[AgentView], view: TeamView, _: Pressed) -> str:
-    """Return what is lost when these agents are removed."""
+    """Return what is lost if these agents are removed, as a sentence."""
     from crewboard.store.tasks import CLOSED
 
     names = {agent.name for agent in agents}
@@ -322,7 +332,7 @@ def _why_no_title(words: str) -> str | None:
 
 
 def split_text(text: str) -> tuple[str, str]:
-    """Return the subject, which is the first line, and the description of a task that was written as one text."""
+    """Split a task that was written as one text into the subject, which is the first line, and the description."""
     subject, _, description = text.strip().partition("\n")
     return subject.strip(), description.strip()
 
@@ -385,7 +395,7 @@ def assign(team: Team, task_id: int, owner: str) -> Done:
 
 
 def _why_no_wait(text: str, task: Task, view: TeamView) -> str | None:
-    """Return why a task cannot wait for those that `text` names; None if it can."""
+    """Return why a task cannot wait for the tasks whose numbers are in `text`; None if it can."""
     from crewboard.errors import UsageError
     from crewboard.store.tasks import check_blockers
 
@@ -399,10 +409,10 @@ def _why_no_wait(text: str, task: Task, view: TeamView) -> str | None:
 
 
 def _ids(text: str) -> list[int]:
-    """Parse ids: `#9 11, 12` gives 9, 11 and 12.
+    """Parse numbers of tasks: `#9 11, 12` gives 9, 11 and 12.
 
     Raises:
-        ValueError: One of the words is no number.
+        ValueError: One of the words is not a number.
     """
     return [int(word.removeprefix("#")) for word in text.replace(",", " ").split()]
 
@@ -449,7 +459,7 @@ def edit_task(team: Team, task_id: int, shown: str, text: str) -> Done:
 
 
 def _has_a_turn(task: Task) -> bool:
-    """Return True if the priority of a task matters: a failed task may be tried again."""
+    """Return True if the priority of a task matters: it is open, or it failed and may be tried again."""
     return task.status in ("pending", "in_progress", "failed")
 
 

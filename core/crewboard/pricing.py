@@ -1,4 +1,4 @@
-"""The cost of model calls, from an editable price table. A model that is not in the table has no price."""
+"""The cost of model calls, from a price table that the user can change, and budgets in money or tokens."""
 
 import re
 from collections.abc import Mapping
@@ -16,16 +16,16 @@ _THOUSAND = 1_000
 _MILLION = 1_000_000
 _DATED = r"-\d{8}$"
 _IN_US = 1.1
-"""Factor on the price of a request that the API answers in the US alone, as a workspace may demand: page
-`manage-claude/data-residency` of its documents, November 2026.
+"""Factor on the price of a request that the API must answer in the US: page `manage-claude/data-residency` of the API's
+documents, November 2026.
 """
 
 
 class Band(Struct, forbid_unknown_fields=True):
-    """Dollars per million tokens, for requests of up to `up_to` prompt tokens.
+    """Prices in dollars per million tokens, for requests of up to `up_to` prompt tokens; None is no limit.
 
-    `cache_write_1h` is what the cache costs to keep a token for an hour; None is twice `input`, as for all models of
-    the API.
+    `cache_write_1h` is the price of a token that the cache keeps for an hour; None is twice `input`, as for all models
+    of the API.
     """
 
     input: float
@@ -48,16 +48,19 @@ class Band(Struct, forbid_unknown_fields=True):
 
 
 class Prices(Struct, frozen=True):
-    """A price table: price bands by model, dollars for a thousand searches of the web, and the date of the prices."""
+    """A price table: price bands by model, dollars for a thousand searches of the web, and the date of the prices.
+
+    The bands of a model are in ascending order of `up_to`.
+    """
 
     bands: dict[str, list[Band]]
     as_of: str
     per_1000_web_searches: float | None = None
 
     def cost(self, model: str, used: Tokens, *, in_us: bool = False) -> float | None:
-        """Return the cost of one request of `model` in dollars, None if its price is unknown.
+        """Return the cost of one request of `model` in dollars; None if its price is unknown.
 
-        `in_us` says that the API had to answer it in the US.
+        `in_us` says that the API had to answer the request in the US.
         """
         # Imported here: it knows the words of many servers, and the first picture needs none of them.
         from crewboard import models
@@ -74,20 +77,20 @@ class Prices(Struct, frozen=True):
 
 @cache
 def load_shipped() -> Prices:
-    """Return the table that comes with crewboard."""
+    """Return the price table that comes with crewboard."""
     return _read(_SHIPPED)
 
 
 def project_file(root: Path) -> Path:
-    """Return where a project has prices of its own."""
+    """Return the path of the project's own price table."""
     return root / ".crewboard" / "prices.toml"
 
 
 def load(root: Path) -> Prices:
-    """Return the shipped table, overridden by the project's `.crewboard/models.toml` and `prices.toml`.
+    """Return the shipped price table, overridden by the project's `.crewboard/models.toml` and then `prices.toml`.
 
     Raises:
-        BadDataError: One of the project's files is damaged.
+        BadDataError: One of the project's files is damaged, or a symbolic link.
     """
     from crewboard import models
 
@@ -111,10 +114,10 @@ def load(root: Path) -> Prices:
 
 
 def require_readable(root: Path, environment: Mapping[str, str]) -> None:
-    """Check the project's files that a worker reads before its first call.
+    """Check the project's files that a worker reads before its first call; the offline model reads no `prices.toml`.
 
     Raises:
-        BadDataError: `models.toml` is damaged, or `prices.toml`, which the offline model does not read.
+        BadDataError: `models.toml` or `prices.toml` is damaged; the message says what to do.
     """
     from crewboard import models
 
@@ -144,13 +147,13 @@ _CENT = 0.01
 
 
 class Budget(Struct, frozen=True):
-    """A limit, in tokens of any kind or in dollars."""
+    """A limit: either tokens of all kinds, or dollars."""
 
     tokens: int | None = None
     usd: float | None = None
 
     def share(self, used: Tokens, cost: float | None) -> float:
-        """Return the used part of the budget; 1 is all of it."""
+        """Return which part of the budget is used, by tokens or by the `cost` in dollars; 1 is all of it."""
         if self.tokens is not None:
             return used.total / self.tokens
         return (cost or 0.0) / self.usd if self.usd else 0.0
@@ -171,10 +174,10 @@ _TOKENS = r"(?i)(\d{1,300}(?:\.\d+)?)\s*(k|m)?(?:\s*tokens)?"
 
 
 def parse_budget(text: str) -> Budget:
-    """Read `$5`, `5usd`, `200000`, `200k` or `1.5m tokens`.
+    """Parse a budget such as `$5`, `5usd`, `200000`, `200k` or `1.5m tokens`.
 
     Raises:
-        UsageError: It has another form, or is zero.
+        UsageError: The text has another form, or the amount is zero.
     """
     money, tokens = re.fullmatch(_MONEY, text.strip()), re.fullmatch(_TOKENS, text.strip())
     if money and (usd := float(money[1] or money[2])) > 0:
@@ -186,13 +189,13 @@ def parse_budget(text: str) -> Budget:
 
 
 _SMALLEST = 1_000
-"""Tokens below which a budget pays for no call."""
+"""Fewest tokens of a budget; fewer pay for no call."""
 
 
 def doubt(text: str | None) -> str | None:
-    """Return a note about a budget that is too small for one call; None for another one.
+    """Return a note about a budget that is too small for one call; None if it is not, or there is none.
 
-    A shell reads the beginning of an unquoted `$25` as a variable, so that `5` is left.
+    In an unquoted `$25` a shell replaces `$2`, so that `5` is left, which means tokens.
     """
     budget = budget_or_none(text)
     if budget is None or budget.tokens is None or budget.tokens >= _SMALLEST:
@@ -201,7 +204,7 @@ def doubt(text: str | None) -> str | None:
 
 
 def budget_or_none(text: str | None) -> Budget | None:
-    """Return the budget that a file states, None if it states none or an invalid one."""
+    """Return the budget that a file states; None if it states none or an invalid one."""
     try:
         return parse_budget(text) if text is not None else None
     except UsageError:

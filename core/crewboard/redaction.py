@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from crewboard import env
 
 MARK = "[key hidden"
-"""The beginning of each text that stands in the place of a secret."""
+"""The beginning of each text that stands in place of a secret."""
 
 _SUFFIXES = (
     "_KEY", "_APIKEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSWD", "_PASSPHRASE", "_PASS", "_PWD", "_PAT",
@@ -21,15 +21,17 @@ _NO_SECRETS = re.compile(
     r"ANTHROPIC_((\w+_)?BASE_URL|(.+_)?MODEL|PROFILE|CONFIG_DIR|IDENTITY_TOKEN_FILE|\w+_ID|FOUNDRY_RESOURCE|SCOPE|LOG"
     r"|BETAS|CUSTOM_HEADERS)|GOOGLE_APPLICATION_CREDENTIALS"
 )
-"""Variables of the SDK that say where and what for, and the path of a file. Of the headers, only some are secrets."""
+"""Variables that `is_secret` finds and whose value is not one: addresses, models, ids and paths. Of the headers, only
+some are secrets; those are registered one by one.
+"""
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|password|cookie")
 
 _DATABASE_PASSWORD = "PGPASSWORD"  # noqa: S105  the name of a variable
-"""Redacted too, but handed on: each process of a team in PostgreSQL may need it."""
+"""The value is redacted, but the variable is passed on: each process of a team in PostgreSQL may need it."""
 
 _MIN_LENGTH = 8
-"""Shortest value, in characters, that is redacted. A shorter one could be part of ordinary text."""
+"""Fewest characters of a value that is redacted. A shorter one could be part of ordinary text."""
 
 _WORD = re.compile(r"[a-z]{1,16}(?:[-_][a-z]{1,16}){0,2}")
 
@@ -62,7 +64,9 @@ _HINTS = (
 """Each text that `_KEY` matches contains one of these. Searching for them first is ten times as fast."""
 
 _MARGIN = r"""(?:\s|\\{1,8}+[rnt]?|["',│>#*-]|\+(?=\s|Proc-|DEK-|-----)|\d{1,9}+(?=\t))"""
-"""Text between two lines of a key: line breaks, also escaped, and the margin of a diff, quote or listing."""
+"""Text between two lines of a private key: line breaks, also escaped ones, and the margin of a diff, a quote
+or a listing.
+"""
 
 _PEM_BEGIN = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----"
 _PEM_HEADERS = rf"(?a)(?:{_MARGIN}*+(?:Proc-Type|DEK-Info): ?[\w,-]+)+"
@@ -70,16 +74,16 @@ _PEM_LINE = rf"(?a){_MARGIN}*+([A-Za-z0-9+/]++={{0,2}}+)(?![\w+/=.]|-(?!----END 
 _PEM_END = rf"(?a){_MARGIN}*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"
 
 _KEY_BEGINS = ("MC", "MD", "ME", "MF", "MG", "MH", "MI", "b3BlbnNzaC1rZXkt")
-"""Beginnings of the base64 of private keys: the head of a DER sequence, or the name of OpenSSH's form."""
+"""Beginnings of private keys in base64: the head of a DER sequence, or the name of OpenSSH's format."""
 
 _KEY_WIDTHS = (64, 70, 76)
-"""Characters in each line of a key but the last, as OpenSSL, OpenSSH and MIME write it."""
+"""Numbers of characters in each line of a key but the last, as OpenSSL, OpenSSH and MIME write it."""
 
 _SHORTEST_KEY = 16
-"""Characters of a key on one line, or of the beginning of one, from which it is hidden."""
+"""Fewest characters of a key that is on one line, or cut off after its beginning, to be hidden."""
 
 _LONGEST_KEY = 16_384
-"""Characters of a key that are hidden at most: one of RSA with 16,384 bits has 12,500."""
+"""Most characters of a key that are hidden: an RSA key of 16,384 bits has 12,500."""
 
 _registered: list[str] = []
 """Known secrets and their encodings, the longest first, because one can be part of another."""
@@ -87,18 +91,21 @@ _registered: list[str] = []
 
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compile one of the patterns for keys: every process loads this module, and few meet a key."""
+    """Return a compiled pattern. It is compiled at its first use: every process loads this module, few meet a key."""
     return re.compile(pattern)
 
 
 def is_secret(variable: str) -> bool:
-    """Return True if an environment variable may hold a secret, so that only the process that needs it gets it."""
+    """Return True if an environment variable may hold a secret, by its name.
+
+    Commands of agents and other processes that do not need it do not get it.
+    """
     name = variable.upper()
     return variable.startswith(env.API_PREFIX) or name.endswith(_SUFFIXES) or name in _NAMES
 
 
 def register_secrets(environment: Mapping[str, str]) -> None:
-    """Redact the values of secret variables, also encoded, from now on in all text that this process shows."""
+    """Redact the values of secret variables from now on, also encoded, in all text that this process gives `redact`."""
     register_values(
         value
         for key, value in environment.items()
@@ -110,9 +117,10 @@ def register_secrets(environment: Mapping[str, str]) -> None:
 
 
 def _is_no_key(variable: str, value: str, environment: Mapping[str, str]) -> bool:
-    """Return True for a plain word, such as `lmstudio`, that goes in the place of a key to a server nearby.
+    """Return True for a plain word, such as `lmstudio`, that a variable for a key holds for a server nearby.
 
-    Servers that ask for no key say so in their instructions, and the word is all over such a project.
+    Servers that ask for no key tell the user to set such a word. It is not redacted, because it is all over such a
+    project.
     """
     if not _WORD.fullmatch(value):
         return False
@@ -123,7 +131,7 @@ def _is_no_key(variable: str, value: str, environment: Mapping[str, str]) -> boo
 
 
 def register_values(secrets: Iterable[str]) -> None:
-    """Redact these values, also encoded, from now on in all text that this process shows."""
+    """Redact these values from now on, also encoded, in all text that this process gives `redact`."""
     known = set(_registered)
     for value in secrets:
         if len(value) >= _MIN_LENGTH:
@@ -132,7 +140,7 @@ def register_values(secrets: Iterable[str]) -> None:
 
 
 def _encodings(value: str) -> Iterator[str]:
-    """Yield a value as it stands, escaped for JSON and for URLs, in hexadecimal and in base64."""
+    """Yield a value as it is, escaped for JSON, for Python and for URLs, in hexadecimal and in base64."""
     # Imported here: every command loads this module, and few environments hold a secret.
     import base64
     import json
@@ -160,15 +168,15 @@ def _encodings(value: str) -> Iterator[str]:
 
 
 def hidden(secret: str) -> str:
-    """Return what is shown in the place of a secret: its size, and as many lines as it has."""
+    """Return the text that is shown in place of a secret: a mark with the number of characters, on each line of it."""
     sizes = (len(each.rstrip("\r")) for each in secret.split("\n"))
     return "\n".join(f"{MARK}: {size} character{'s' * (size != 1)}]" if size else "" for size in sizes)
 
 
 def redact(text: str) -> str:
-    """Return `text` without keys that have a known form or were registered.
+    """Return `text` with a mark (`hidden`) in place of each secret that has a known form or was registered.
 
-    Each is replaced by its size on the same line, so that the text keeps its lines, and what is hidden is counted.
+    The number of lines stays.
     """
     for value in _registered:
         if value in text:
@@ -186,7 +194,7 @@ def redact(text: str) -> str:
 
 
 def hidden_lines(text: str) -> dict[int, str]:
-    """Return the lines of `text` in which something is redacted, by their number from 0, as they are shown."""
+    """Return the lines of `text` in which something is redacted, as they are shown, by their number from 0."""
     redacted = redact(text)
     if redacted == text:
         return {}
@@ -195,10 +203,10 @@ def hidden_lines(text: str) -> dict[int, str]:
 
 
 def _key_lines(text: str, at: int) -> Iterator[tuple[int, int]]:
-    """Yield where the lines of a private key begin and end in `text`; `at` is the end of the mark above them.
+    """Yield the start and end of each line of a private key in `text`; `at` is the end of the mark above the key.
 
-    Lines have one width. Only the last before the end mark, or before the end of the text, may be shorter; so may the
-    last of the removed lines in a diff that replaces a key.
+    All lines have one width. Only the last line before the end mark, or before the end of the text, may be shorter; so
+    may the last of the removed lines in a diff that replaces a key.
     """
     if headers := _compiled(_PEM_HEADERS).match(text, at):
         at = headers.end()
@@ -225,10 +233,10 @@ def _key_lines(text: str, at: int) -> Iterator[tuple[int, int]]:
 
 
 def _key_line(text: str, at: int, width: int, *, is_added: bool = False) -> tuple[int, int] | None:
-    """Return where the base64 text begins and ends that follows `at`, with nothing but a margin between.
+    """Return the start and end of the base64 text that follows `at`, with only a margin between; None if none follows.
 
-    A `+` that begins it is the sign of a diff if the line then is as wide as the others or, being the last, if the line
-    before `is_added`.
+    `width` is that of the lines before, 0 for the first line. A `+` at its beginning is the sign of a diff if the rest
+    is as wide as the other lines or, in the last line, if the line before `is_added`.
     """
     found = _compiled(_PEM_LINE).match(text, at)
     if found is None:
@@ -243,7 +251,7 @@ def _key_line(text: str, at: int, width: int, *, is_added: bool = False) -> tupl
 
 
 def redact_values(value: Any, then: Callable[[str], str] = str) -> Any:  # noqa: ANN401  any JSON value
-    """Return a JSON value with every string in it redacted, and `then` changed. Names of fields stay."""
+    """Return a JSON value with every string in it redacted, then passed through `then`. Names of fields stay."""
     match value:
         case str():
             return then(redact(value))
@@ -255,27 +263,27 @@ def redact_values(value: Any, then: Callable[[str], str] = str) -> Any:  # noqa:
 
 
 class RedactedStream:
-    """A text stream, for stderr, that redacts what is written to it."""
+    """A text stream that redacts all that is written to it, for stderr. Errors of the stream below are ignored."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text after redacting it."""
+        """Write text after redacting it; return the number of characters of the text that was given."""
         # A log on a full disk must not end the process, nor give it another exit code.
         with contextlib.suppress(OSError):
             self._stream.write(redact(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream below."""
+        """Flush the underlying stream."""
         with contextlib.suppress(OSError):
             self._stream.flush()
 
     def fileno(self) -> int:
-        """Return the file descriptor of the stream below."""
+        """Return the file descriptor of the underlying stream."""
         return self._stream.fileno()
 
     def isatty(self) -> bool:
-        """Return True if the stream below is a terminal."""
+        """Return True if the underlying stream is a terminal."""
         return self._stream.isatty()

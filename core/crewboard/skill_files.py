@@ -1,9 +1,10 @@
-"""Texts of a project that agents are told as instructions, or that the user sends them by name.
+"""Texts of a project that become instructions of agents: skills, project files, imported files and commands.
 
-Skills in `.claude/skills`, a `CLAUDE.md` or `AGENTS.md` below the root, what such files import, and the commands of
-`.claude/commands`. Agents can write them, and they can come with a cloned repository. They read as instructions, so
-only what the user accepted is used, as it was then. A file is named by its path with an `@`, as where it is imported,
-and a command by `/NAME`, as it is sent.
+They are the skills in `.claude/skills`, each `CLAUDE.md` or `AGENTS.md` below the root, the files that these and the
+one in the root import, and the commands in `.claude/commands`. Agents can write them, and a cloned repository can bring
+them. So only what the user accepted is used, with the content that was accepted. A skill is called by its name, a file
+by `@` and its path, as where it is imported, and a command by `/NAME`, as the user sends it. In this module all of them
+count as skills.
 """
 
 import hashlib
@@ -26,32 +27,34 @@ from crewboard.type_files import SKILL_FILE, SKILLS_FOLDER, open_folder
 
 NAME = re.compile(r"\w[\w .:-]*")
 LONGEST_NAME = 100
-"""Names that a skill may have: the model writes them, and the user copies them into a command."""
+"""The form and the most characters of a skill's name: the model writes names, and the user copies them into a
+command line.
+"""
 
 MAX_SKILLS = 100
-"""Skills of one folder that are looked at."""
+"""Most skills of one folder that are read."""
 
 MAX_FILES = 500
 MAX_BYTES = 10 * 1024 * 1024
-"""Files of one skill, and their size. No file tool reads more."""
+"""Most files of one skill, and most bytes of all of them. No file tool reads more."""
 
 LEFT_OUT = "__pycache__"
-"""Folders of a skill that are made when its scripts run, and that do not count as a part of it."""
+"""The name of folders in a skill that are made when its scripts run, and that are no part of it."""
 
 COMMANDS_FOLDER = ".claude/commands"
-"""The folder of a project with texts that a user sends by name, as in Claude Code."""
+"""The folder of a project with commands: texts that the user sends by name, as in Claude Code."""
 
 COMMAND = re.compile(r"/([\w-]+(?::[\w-]+)?)")
-"""The name of such a text: `/fix`, and `/web:fix` for one in the folder `web`."""
+"""A command as the user sends it: `/fix`, or `/web:fix` for a text in the folder `web`."""
 
 SLASH = re.compile(rf"{COMMAND.pattern}(?:\s+(.*))?", re.DOTALL)
-"""A text that begins with such a name: the name, and what follows it."""
+"""A text that begins with a command: the name, and the text behind it."""
 
 _MOST_COMMANDS = 200
 
 _MOST_FILES = 500
 _MOST_FOLDERS = 2000
-"""Project's files that are listed, and folders that are searched for them, the upper ones first."""
+"""Most project files that are listed, and most folders that are searched for them, the upper ones first."""
 
 _NOT_SEARCHED = frozenset({"node_modules", "__pycache__", "venv"})
 
@@ -59,9 +62,9 @@ _RECORDS = "skills"
 
 
 class ProjectSkill(Struct, frozen=True):
-    """A skill of the project. `sha256` is that of all its files; `why` says why it cannot be used, if it cannot.
+    """A skill, file or command of the project. `text` is that of its main file, `others` are paths of its other files.
 
-    `others` are the paths of its files beside `SKILL.md`.
+    `sha256` is the digest of all its files. `why` says why it cannot be used; empty if it can.
     """
 
     name: str
@@ -72,20 +75,21 @@ class ProjectSkill(Struct, frozen=True):
 
 
 def digest(files: Mapping[str, str]) -> str:
-    """Return the SHA-256 of a skill. `files` has those of its files, by their path in its folder."""
+    """Return the digest of a skill. `files` has the SHA-256 of each of its files, by path in its folder."""
     return hashlib.sha256(msgspec.json.encode(sorted((ascii(name), each) for name, each in files.items()))).hexdigest()
 
 
 def find_all(root: Path) -> list[ProjectSkill]:
-    """Return the skills of a workspace, by name, its project's files and commands; no link is followed.
+    """Return the skills, project files and commands of a workspace, whether they are accepted or not.
 
-    Of the files, those that agents can write: in a folder below the root, or imported.
+    Project files are those below the root, and imported files. No link is followed. One that cannot be read is returned
+    with the reason (`ProjectSkill.why`).
     """
     return list_all(root)[0]
 
 
 def list_all(root: Path) -> tuple[list[ProjectSkill], list[str]]:
-    """Return `find_all`, and what was not looked at because there are too many, each in words."""
+    """Return `find_all`, and in words what was left out because there are too many."""
     left_out: list[str] = []
     names = _command_names(root)
     commands = (_file(root, f"/{name}") for name in names[:_MOST_COMMANDS])
@@ -96,7 +100,7 @@ def list_all(root: Path) -> tuple[list[ProjectSkill], list[str]]:
 
 
 def _project_files(root: Path, left_out: list[str]) -> Iterator[ProjectSkill]:
-    """Yield the project's files and what they import, also what an imported file imports, accepted or not."""
+    """Yield the project files below the root and all imported files, also those that imported files import."""
     waiting = [*_found_below(root, left_out)]
     found = {*waiting}
     for name in PROJECT_FILES:
@@ -120,7 +124,7 @@ def _new_imports(text: str, name: str, found: set[str]) -> list[str]:
 
 
 def _found_below(root: Path, left_out: list[str]) -> Iterator[str]:
-    """Yield the paths of the project's files in folders below the root."""
+    """Yield the paths of the project files in folders below the root."""
     waiting = [""]
     # The list grows while it is read.
     for folder in islice(waiting, _MOST_FOLDERS):
@@ -140,7 +144,7 @@ def _found_below(root: Path, left_out: list[str]) -> Iterator[str]:
 
 
 def command_names(root: Path) -> list[str]:
-    """Return the names of the project's commands: `fix`, and `web:fix` for one in the folder `web`."""
+    """Return the names of the project's commands: `fix`, or `web:fix` for a text in the folder `web`."""
     return _command_names(root)[:_MOST_COMMANDS]
 
 
@@ -153,7 +157,7 @@ def _command_names(root: Path) -> list[str]:
 
 
 def _entries(root: Path, folder: str) -> list[str]:
-    """Return the names in a folder of the project; none if it is missing, or a link leads there."""
+    """Return the sorted names in a folder of the project; empty if it does not exist, or a link leads there."""
     try:
         with open_folder(root, folder) as opened:
             return sorted(os.listdir(opened))  # noqa: PTH208  a descriptor
@@ -162,7 +166,7 @@ def _entries(root: Path, folder: str) -> list[str]:
 
 
 def place(name: str) -> str:
-    """Return the path of a skill, file or command."""
+    """Return the path from the root of the skill's folder, the file or the command called `name`."""
     if name.startswith("@"):
         return name[1:]
     if name.startswith("/"):
@@ -171,7 +175,7 @@ def place(name: str) -> str:
 
 
 def _file(root: Path, name: str) -> ProjectSkill | None:
-    """Return a project's file or command; None if there is none."""
+    """Return the file or command called `name`; None if it does not exist."""
     folder, _, last = place(name).rpartition("/")
     try:
         with open_folder(root, folder or ".") as opened:
@@ -193,7 +197,7 @@ def _skills(root: Path, left_out: list[str]) -> list[ProjectSkill]:
 
 
 def _read(root: Path, name: str) -> ProjectSkill | None:
-    """Return a skill; None if the folder holds none."""
+    """Return the skill in the folder called `name`; None if the folder has no `SKILL.md`."""
     if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
         return ProjectSkill(name, why="its name may have letters, digits, spaces and . : - _ alone")
     files: dict[str, bytes] = {}
@@ -210,10 +214,10 @@ def _read(root: Path, name: str) -> ProjectSkill | None:
 
 
 def _take_in(folder: int, files: dict[str, bytes]) -> None:
-    """Read all files of a folder.
+    """Read all files of an open folder into `files`, by path.
 
     Raises:
-        BadDataError: One is a link or no regular file, or they are too many or too large.
+        BadDataError: One is a link or not a regular file, or they are too many or too large.
     """
     room = MAX_BYTES
     for above, folders, names, opened in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
@@ -237,7 +241,7 @@ def find(root: Path, name: str) -> ProjectSkill:
     """Return the skill, file or command called `name` of a workspace.
 
     Raises:
-        UsageError: There is none, or it cannot be used.
+        UsageError: There is none of this name, or it cannot be used.
     """
     is_name = COMMAND.fullmatch(name) or name.startswith("@")
     found = _file(root, name) if is_name else {each.name: each for each in _skills(root, [])}.get(name)
@@ -249,17 +253,17 @@ def find(root: Path, name: str) -> ProjectSkill:
 
 
 def accepted_files(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the SHA-256 of each project's file that the user accepted in a workspace, by path."""
+    """Return the SHA-256 of each project file that the user accepted in a workspace, by path."""
     return {name[1:]: each for name, each in accepted(root, environment).items() if name.startswith("@")}
 
 
 def accepted(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the SHA-256 of each skill that the user accepted in a workspace, by name."""
+    """Return the SHA-256 of each skill, file and command that the user accepted in a workspace, by name."""
     return {each.name: each.sha256 for each in consent.find_all(_RECORDS, root, environment) if each.name}
 
 
 def accept(skill: ProjectSkill, root: Path, environment: Mapping[str, str]) -> None:
-    """Accept a skill for this user, until one of its files changes.
+    """Record that the user accepts a skill, file or command as it is; it is new again once a file of it changes.
 
     Raises:
         StorageError: It could not be recorded.
@@ -268,13 +272,13 @@ def accept(skill: ProjectSkill, root: Path, environment: Mapping[str, str]) -> N
 
 
 def not_accepted(root: Path, environment: Mapping[str, str]) -> list[str]:
-    """Return the names of the skills of a workspace that the user could accept, and has not as they are now."""
+    """Return the names of the skills, files and commands of a workspace that wait for the user to accept them."""
     yes = accepted(root, environment)
     return [each.name for each in find_all(root) if not each.why and yes.get(each.name) != each.sha256]
 
 
 def was_told(root: Path, environment: Mapping[str, str]) -> bool:
-    """Return True if the user was told (`note_told`), or has accepted something of this workspace."""
+    """Return True if the user was told that skills of this workspace must be accepted, or has accepted one."""
     return any(True for _ in consent.find_all(_RECORDS, root, environment))
 
 

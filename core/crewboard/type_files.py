@@ -1,13 +1,13 @@
-"""Read, write and accept the files of a project's own agent types; the built-in ones are in `agent_types.py`.
+"""Read, write and accept the files of custom agent types; the built-in types are in `agent_types.py`.
 
-A project defines types in Markdown files with a front matter, in crewboard's or Claude Code's form.
+A project defines types in Markdown files with a front matter, in the form of crewboard or of Claude Code.
 `.crewboard/agents/*.md` takes precedence over `.claude/agents/*.md`. Tools are mapped by name. A tool that crewboard
 does not have is left out, so that a type never may do more than its file says. A file without `tools` gets the tools of
 `code`, because in Claude Code such a file means all tools. A field chooses or narrows: none gives an agent more than
-its hire does. An invalid file is reported and skipped, and what is not understood of a valid one is named.
+its hire does. An invalid file is reported and skipped; parts of a valid file that have no effect are reported.
 
 The files can come with a cloned repository, and an agent can write them. So they are read with limits, no link is
-followed, and the user accepts each one, by its content, before an agent of that type is hired.
+followed, and the user has to accept each file, by its content, before an agent of its type is hired.
 """
 
 import contextlib
@@ -47,21 +47,21 @@ from crewboard.web import check_domains
 FOLDERS = (".crewboard/agents", ".claude/agents")
 
 SKILLS_FOLDER = ".claude/skills"
-"""The folder of skills, in a project and in the user's home directory: each is in a folder of its own."""
+"""The folder of skills, in a project and in the user's home directory; each skill is in a folder of its own."""
 
 SKILL_FILE = "SKILL.md"
 
 MAX_FILE_SIZE = 256 * 1024
-"""Size, in bytes, of the largest file that is accepted as a type."""
+"""Most bytes of a file that is read."""
 
 MAX_FRONT = 16 * 1024
-"""Characters of the longest front matter."""
+"""Most characters of a front matter."""
 
 MAX_DEPTH = 8
-"""Levels to which values in the front matter may be nested."""
+"""Most levels to which values in a front matter may be nested."""
 
 MAX_FILES = 200
-"""Number of files of one folder that are read."""
+"""Most files of one folder that are read."""
 
 _CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
     "Read": ("read_file",), "Write": ("write_file",), "Edit": ("edit_file",), "MultiEdit": ("edit_file",),
@@ -69,25 +69,25 @@ _CLAUDE_CODE_TOOLS: dict[str, tuple[str, ...]] = {
     "BashOutput": (), "KillBash": (), "KillShell": (), "TodoWrite": (), "Skill": (), "AskUserQuestion": (),
     "SendMessage": (), "TaskList": (), "TaskGet": (), "TaskUpdate": (),
 }  # fmt: skip
-"""Claude Code's tool names and the tools of crewboard that they stand for; none for what every agent has."""
+"""Claude Code's tool names, with the tools of crewboard that they stand for; empty for a tool that every agent has."""
 
 _SUPPORTED_TOOLS = frozenset({*READ_TOOLS, "bash", *WRITE_TOOLS, "submit_plan"})
 
 _TOOL = re.compile(r"([^(]*)(?:\((.*)\))?", re.DOTALL)
-"""A tool in a file, with a pattern in parentheses."""
+"""A tool in a file: its name, and a pattern in parentheses if there is one."""
 
 _TOOL_LIST = re.compile(r"(?:[^,(]|\([^)]*\)?)+")
-"""One of several tools on a line: a comma in parentheses belongs to a pattern."""
+"""One of the tools in a list on one line: a comma in parentheses belongs to a pattern."""
 
 _COMMAND_PATTERN = re.compile(r"[\w./+-][\w ./:@%+=,-]{0,200}\*?", re.ASCII)
-"""A command that is compared word by word; `*` at its end stands for more words."""
+"""A pattern of commands, which is compared word by word; `*` at its end stands for more words."""
 
 _PATH_PATTERN = re.compile(r"(?![/~])(?!.*\.\.)[\w./@+*-]{1,200}", re.ASCII)
 
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?\n)---[ \t]*(?:\n(.*))?\Z", re.DOTALL)
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
-"""The scalars of YAML for no value. Every scalar is read as text, because dates and numbers can be malformed."""
+"""YAML's texts for no value. All scalars are read as texts, because dates and numbers can be malformed."""
 
 _Worktree = Literal["always", "never"]
 
@@ -100,7 +100,7 @@ _Turns = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$")]
 _MODES: dict[str, dict[str, Any]] = {
     "default": {"asks": "all"}, "dontAsk": {"asks": "all"}, "acceptEdits": {"asks": "commands"}, "plan": {"plan": True},
 }  # fmt: skip
-"""The requirements of each `permissionMode`. Modes that are missing here would allow more than the hire does."""
+"""The fields of `AgentType` that each `permissionMode` sets. The other modes would allow more than the hire does."""
 
 _NOT_OBEYED = "permissionMode: {} is never obeyed; the options of the hire decide what an agent may do"
 
@@ -110,22 +110,22 @@ _NO_EFFECT = {
     "initialPrompt": "the prompt of the hire is used",
     "memory": "put what it should know into its instructions",
 }
-"""Fields of Claude Code without effect here, and what to do."""
+"""Fields of Claude Code that have no effect here, with a sentence about each."""
 
 _NOT_FOR_ENGINES = ("effort", "mcp", "mcpServers", "model", "skills", "thinking")
-"""Fields without effect where an engine works: it has its own model, skills and MCP servers."""
+"""Fields that have no effect where an engine works: it has its own model, skills and MCP servers."""
 
 _DECORATIVE = frozenset({"color"})
-"""Fields of Claude Code that change nothing that an agent does."""
+"""Fields of Claude Code that do not change what an agent does, and need no report."""
 
 _LONGEST_ENGINE = 500
-"""Characters of the command of an engine: all of it is shown before the file is accepted."""
+"""Most characters of an engine's command: all of it is shown before the file is accepted."""
 
 _YES_NO = ("true", "false")
 
 
 _Servers = dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | str
-"""MCP servers by name, or defined as in `.mcp.json`."""
+"""MCP servers: names, or definitions as in `.mcp.json`."""
 
 
 class _Front(Struct, kw_only=True):
@@ -161,12 +161,12 @@ class _Front(Struct, kw_only=True):
 
     @property
     def has_worktree(self) -> bool | None:
-        """Return whether its agents get checkouts of their own; None if the file does not say."""
+        """Return True if its agents get checkouts of their own, False if not; None if the file does not say."""
         return True if self.isolation is not None else None if self.worktree is None else self.worktree == "always"
 
     @property
     def servers(self) -> list[str | dict[str, dict[str, Any]]] | None:
-        """Return the MCP servers that the file names or defines; None if it does not say."""
+        """Return the MCP servers of the file, names and definitions; None if it does not say."""
         given = self.mcp if self.mcp is not None else self.mcp_servers
         if isinstance(given, str):
             return [part.strip() for part in given.split(",") if part.strip()]
@@ -174,7 +174,7 @@ class _Front(Struct, kw_only=True):
 
     @property
     def inline_servers(self) -> dict[str, dict[str, Any]]:
-        """Return the MCP servers that the file defines."""
+        """Return the definitions of MCP servers in the file, by name."""
         return {name: entry for each in self.servers or () if isinstance(each, dict) for name, entry in each.items()}
 
 
@@ -184,19 +184,19 @@ _CHOICES = {
     "worktree": get_args(_Worktree), "isolation": get_args(_Isolation), "permissionMode": get_args(_Mode),
     "effort": get_args(Effort), "thinking": get_args(Thinking), "web": _YES_NO,
 }  # fmt: skip
-"""The values of each field that has a fixed set of them."""
+"""The values of each field that has a fixed set of values."""
 
 
 @dataclass(frozen=True)
 class InvalidFile:
-    """A file that is skipped, and why."""
+    """A file or folder that is skipped, and why."""
 
     path: Path
     why: str
 
 
 def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
-    """Return every type available in this workspace, the built-in ones first, and the invalid files."""
+    """Return every type of this workspace by name, the built-in ones first, and the invalid files."""
     types, broken = dict(TYPES), []
     for folder in FOLDERS:
         try:
@@ -219,7 +219,7 @@ def find_all(root: Path) -> tuple[dict[str, AgentType], list[InvalidFile]]:
 
 
 def _name_missing_skills(kind: AgentType, root: Path) -> AgentType:
-    """Return a type that names the skills of its file which neither the project nor the user has."""
+    """Return a type whose `not_understood` also has the skills that neither the project nor the user has."""
     if not kind.skills:
         return kind
     folders = [root / SKILLS_FOLDER, Path("~", SKILLS_FOLDER).expanduser()]
@@ -234,7 +234,7 @@ def _name_missing_skills(kind: AgentType, root: Path) -> AgentType:
 
 @contextlib.contextmanager
 def open_folder(root: Path, folder: str) -> Iterator[int]:
-    """Open a folder below the root; follow no link on the way.
+    """Open a folder below the root, and yield its file descriptor; no link is followed on the way.
 
     Raises:
         OSError: It cannot be opened, or a step of the way is a link (ENOTDIR).
@@ -252,10 +252,10 @@ def open_folder(root: Path, folder: str) -> Iterator[int]:
 
 
 def read_regular(folder: int, name: str) -> bytes:
-    """Return the contents of a file in an open folder.
+    """Return the contents of the file `name` in an open folder.
 
     Raises:
-        BadDataError: It cannot be read, is a link or no regular file, or is too large.
+        BadDataError: It cannot be read, is a link or not a regular file, has a hard link, or is too large.
     """
     try:
         opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
@@ -299,10 +299,10 @@ def find(root: Path, name: str) -> AgentType:
 
 
 def _parse(data: bytes, file: str) -> AgentType:
-    """Return the type that a file defines.
+    """Return the type that a file defines. `data` are its contents, `file` is its path from the root.
 
     Raises:
-        BadDataError: It defines none.
+        BadDataError: It defines none; the message says what is wrong.
     """
     fields: Any = None
     try:
@@ -341,7 +341,7 @@ def _parse(data: bytes, file: str) -> AgentType:
 
 
 def _name_problems(fields: Any, error: ValidationError) -> list[str]:  # noqa: ANN401  whatever the file says
-    """Return what is wrong with each field of a front matter, at most three; `error` is about the first."""
+    """Return what is wrong with the fields of a front matter, at most three; `error` is about the first one."""
     found: list[str] = []
     left: ValidationError | None = error
     while left is not None and len(found) < _MOST_PROBLEMS:
@@ -370,25 +370,29 @@ _REQUIRED = ("name", "description")
 _ANY_VALUE = "x"
 
 _MOST_PROBLEMS = 3
-"""Fields of one file that are reported as wrong."""
+"""Most fields of one file that are reported as wrong."""
 
 _MOST_OF_PROBLEM = 300
 
 _MOST_NAMED = 20
-"""Fields or skills of one file that are named."""
+"""Most fields, or skills, of one file that are named in a report."""
 
 _MOST_OF_NAME = 40
 
 
 def _listed(value: list[str] | str | None) -> list[str] | None:
-    """Return what a field lists, in either form; None if it does not say."""
+    """Return the entries of a field that is a list or a text with commas; None if it does not say."""
     if isinstance(value, str):
         return [part.strip() for part in _TOOL_LIST.findall(value) if part.strip()]
     return value
 
 
 class _Tools(NamedTuple):
-    """The tools that a file names, and what of them crewboard does not have or cannot apply."""
+    """The tools that a file gives, as in `AgentType`, and what of the file has no effect.
+
+    `left_out` are entries of `tools` that crewboard lacks, `ignored` are sentences about `disallowedTools`.
+    `denies_web` says that the file forbids the web.
+    """
 
     names: tuple[str, ...]
     only: tuple[ToolPattern, ...]
@@ -399,7 +403,7 @@ class _Tools(NamedTuple):
 
 
 def _read_tools(front: _Front) -> _Tools:
-    """Return the tools of a file: those of `tools`, else of `code`, without those of `disallowedTools`."""
+    """Return the tools of a file: those of `tools`, else those of `code`, without those of `disallowedTools`."""
     named = _listed(front.tools)
     whole: list[str] = list(TYPES["code"].tools) if named is None else []
     only: list[ToolPattern] = []
@@ -444,7 +448,7 @@ def _read_tools(front: _Front) -> _Tools:
 
 
 def _split(entry: str) -> tuple[str, str | None]:
-    """Return the name of a tool in a file, and its pattern; None without one, or for `*`, which is all."""
+    """Return the name and the pattern of a tool in a file; the pattern is None if there is none, or if it is `*`."""
     found = _TOOL.fullmatch(entry.strip())
     if found is None:
         return entry, None
@@ -453,7 +457,7 @@ def _split(entry: str) -> tuple[str, str | None]:
 
 
 def _limit(tool: str, pattern: str) -> ToolPattern | None:
-    """Return a pattern of a file in crewboard's form; None if it cannot be applied."""
+    """Return the calls of a tool that a pattern of a file stands for; None if the pattern cannot be applied."""
     if tool == "bash":
         command = re.sub(r":\*$", " *", pattern)
         return ToolPattern(tool=tool, pattern=command) if _COMMAND_PATTERN.fullmatch(command) else None
@@ -462,7 +466,10 @@ def _limit(tool: str, pattern: str) -> ToolPattern | None:
 
 
 def _denial(tool: str, pattern: str) -> ToolPattern | None:
-    """Return a pattern that is denied; one for a file tool is for all tools that write, in Claude Code as well."""
+    """Return the calls that a denied pattern of a file stands for; None if the pattern cannot be applied.
+
+    As in Claude Code, a pattern for a file tool is for all tools that write.
+    """
     found = _limit(tool, pattern)
     if found is None or tool == "bash":
         return found
@@ -472,10 +479,10 @@ def _denial(tool: str, pattern: str) -> ToolPattern | None:
 
 
 def write_new(root: Path, name: str, like: AgentType, description: str) -> Path:
-    """Write the file of a new type of this project, with the settings of another one, and comments; return its path.
+    """Write the file of a new custom type, with the settings of the type `like` and with comments; return its path.
 
     Raises:
-        UsageError: The name cannot name a type, a type or a file has it, or the other type's tools are a lead's alone.
+        UsageError: The name cannot name a type, is in use, or `like` has tools that only a lead may have.
         StorageError: The file cannot be written, or a step of its path is a link.
     """
     if not is_name(name) or name in RESERVED_AGENTS:
@@ -511,7 +518,7 @@ def write_new(root: Path, name: str, like: AgentType, description: str) -> Path:
 
 
 def _template(name: str, like: AgentType, description: str) -> str:
-    """Return the file of a type with the settings of another one; those that it does not have stand in comments."""
+    """Return the text of a type's file with the settings of the type `like`; settings that it lacks are comments."""
     patterns = [f"{each.tool}({each.pattern})" for each in like.only]
     limited = {each.tool for each in like.only}
     tools = ", ".join([*(tool for tool in like.tools if tool not in limited), *patterns])
@@ -551,20 +558,22 @@ _DENIED_AS = {"files": "edit_file"}
 
 
 def _line(name: str, value: str | None, example: str) -> str:
-    """Return a line of the front matter; without a value, as a comment."""
+    """Return a line of a front matter; if `value` is empty, a comment with `example`."""
     return f"{name}: {_quoted(value)}" if value else f"# {name}: {example}"
 
 
 def _quoted(text: str) -> str:
-    """Return a text as YAML."""
+    """Return a text as a scalar of YAML, in quotes where it needs them."""
     return text if re.fullmatch(r"\w[\w ,()*./-]*", text) else json.dumps(text, ensure_ascii=False)
 
 
 def front_matter(text: str, most: int = MAX_FRONT) -> tuple[dict[str, Any], str]:
-    """Return the front matter of a Markdown file, with every scalar as text, and the rest; none if it has none.
+    """Return the front matter of a Markdown file, with every scalar as a text, and the text behind it.
+
+    Without a front matter these are an empty mapping and the whole text. `most` is its largest number of characters.
 
     Raises:
-        BadDataError: It is no valid YAML, or too large.
+        BadDataError: The front matter is not valid YAML, too long, too deep, or has aliases.
     """
     found = _FRONT.match(text.replace("\r\n", "\n"))
     front = _load_front(found[1], most) if found is not None else {}
@@ -582,10 +591,10 @@ def _without_null(front: Any) -> Any:  # noqa: ANN401  whatever the file says
 
 
 def _load_front(text: str, most: int = MAX_FRONT) -> Any:  # noqa: ANN401  whatever the file says
-    """Return the front matter with every scalar as text.
+    """Return the value of a front matter, with every scalar as a text.
 
     Raises:
-        BadDataError: It is no YAML, too long, too deep, or has aliases: with them a short text can be huge.
+        BadDataError: It is not YAML, too long, too deep, or has aliases: with them a short text can be huge.
     """
     # Imported here because it is slow, and few projects define own types.
     import yaml
@@ -610,9 +619,9 @@ def _load_front(text: str, most: int = MAX_FRONT) -> Any:  # noqa: ANN401  whate
 
 
 def is_accepted(kind: AgentType, environment: Mapping[str, str]) -> bool:
-    """Return True if a type is built in, or the user accepted its file as it is now, and as it is understood now.
+    """Return True if a type is built in, or if the user accepted its file as it is now and as it is understood now.
 
-    Another version may understand more of a file that was accepted, and give its agents more.
+    Another version of crewboard may understand more of an accepted file, and allow its agents more.
     """
     if not kind.sha256:
         return True
@@ -627,7 +636,7 @@ def is_accepted(kind: AgentType, environment: Mapping[str, str]) -> bool:
 
 
 def accept(kind: AgentType, environment: Mapping[str, str]) -> None:
-    """Accept a project's own type for this user, as long as its file does not change.
+    """Record that the user accepts a custom type; it is new again once its file changes.
 
     Raises:
         StorageError: It could not be recorded.
@@ -637,7 +646,7 @@ def accept(kind: AgentType, environment: Mapping[str, str]) -> None:
 
 
 def _powers(kind: AgentType) -> str:
-    """Return what agents of a type may do, as text that is compared."""
+    """Return what agents of a type may do, as a text to compare with the one in the acceptance."""
     limits = [[each.tool, each.pattern] for each in (*kind.only, *kind.denied)]
     web = [kind.web, *kind.allowed_domains]
     servers = [kind.mcp, kind.mcp_servers]
@@ -647,7 +656,7 @@ def _powers(kind: AgentType) -> str:
 
 
 def require_accepted(kind: AgentType, environment: Mapping[str, str], command: str) -> None:
-    """Refuse a type that the user has not accepted. `command` is the command line that accepts it.
+    """Refuse a type that the user has not accepted. `command` is the command line that accepts it, for the message.
 
     Raises:
         UntrustedError: The user has not accepted it.
@@ -664,14 +673,18 @@ def require_accepted(kind: AgentType, environment: Mapping[str, str], command: s
 
 
 def _map_tool(tool: str) -> tuple[str, ...] | None:
-    """Return crewboard's tools for a name in a file: none for what every agent has, None for what crewboard lacks."""
+    """Return crewboard's tools for a tool's name in a file: empty if every agent has it, None if it is unknown."""
     if tool in _CLAUDE_CODE_TOOLS:
         return _CLAUDE_CODE_TOOLS[tool]
     return (tool,) if tool in _SUPPORTED_TOOLS else () if tool in TEAM_TOOLS else None
 
 
 def _mcp_patterns(front: _Front) -> tuple[str, ...]:
-    """Return which tools of MCP servers a type may use: those that its file names; all if it lists no tools."""
+    """Return the patterns of the MCP tools that a type may use (`AgentType.mcp`).
+
+    They are for the tools and servers that its file names, without those that it denies; for all if it names no
+    servers, and either no tools or all.
+    """
     named, denied = _listed(front.tools), _listed(front.disallowed) or []
     if "*" in denied:
         return ()
@@ -686,5 +699,5 @@ def _mcp_patterns(front: _Front) -> tuple[str, ...]:
 
 
 def _whole(name: str) -> str:
-    """Return the pattern that a file means: the name of a server alone stands for all of its tools."""
+    """Return the pattern for an MCP tool that a file names; the name of a server alone stands for all of its tools."""
     return name if "__" in name.removeprefix(MCP_PREFIX) or name.endswith("*") else f"{name}__*"

@@ -1,9 +1,9 @@
-"""Untrusted text: delimited in a conversation, shortened, and with marks for what a reader would not see.
+"""Untrusted text: delimited in a conversation, shortened, and with marks for characters that a reader would not see.
 
-A model has to tell it from instructions, and who is shown it has to see all of it. Mail is between `<mail ...>` marks.
-Files of the project, the role that a hirer gave, and results of tools are between `<data ...>` marks. The text is
-included word for word. Both marks carry a code derived from a key of the run, author, type, id and text, so that no
-text can contain its own closing mark or, without the key, a mark with a right code.
+A model has to tell it from instructions, and the user has to see all of it. Mail is between `<mail ...>` marks. Files
+of the project, the role that a hirer gave, and results of tools are between `<data ...>` marks. The text itself is
+unchanged. Both marks carry a code, made from a key of the run, the author, the type, the id and the text. So a text
+cannot contain its own closing mark or, without the key, a mark with a valid code.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _UNSEEN = (
 _SUSPECT = re.compile(r"[^\x20-\x7e\n\t]")
 
 _ALIKE = r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u037e\u1fef\u212a]"
-"""Blanks that separate no words of a command, and the second ; ` and K of Unicode."""
+"""Blanks that do not separate the words of a command, and Unicode's second ; ` and K."""
 
 _EMOJI = "\ufe0f"
 _KEYCAP = "\u20e3"
@@ -42,7 +42,7 @@ _KEYS = frozenset("0123456789#*")
 
 
 class UntrustedText(Struct, frozen=True):
-    """One delimited text, parsed. `whole` is the text with its marks."""
+    """One delimited text, parsed: the author, type and id in its mark, and the text. `whole` includes the marks."""
 
     author: str
     kind: str
@@ -52,12 +52,15 @@ class UntrustedText(Struct, frozen=True):
 
 
 def delimit(author: str, kind: str, ident: str, text: str, key: str = "") -> str:
-    """Wrap the text of mail in marks that name its author and type. `key` is the run's."""
+    """Return a message between marks that name its author, type and id. `key` is that of the run.
+
+    Without a key, the result is as in journals of earlier versions.
+    """
     return _delimit("mail", author, kind, ident, text, key)
 
 
 def delimit_data(source: str, kind: str, ident: str, text: str, key: str) -> str:
-    """Wrap a text that is no mail in marks that name where it comes from. `key` is the run's."""
+    """Return a text that is no message between marks that name its source, type and id. `key` is that of the run."""
     return _delimit("data", source, kind, ident, text, key)
 
 
@@ -70,20 +73,20 @@ def _delimit(tag: str, author: str, kind: str, ident: str, text: str, key: str) 
 
 
 def undelimit(text: str) -> list[UntrustedText]:
-    """Return every delimited mail in `text`, in order."""
+    """Return every delimited message in `text`, in order."""
     return [UntrustedText(m["author"], m["kind"], m["id"], m["text"], m[0]) for m in re.finditer(_MAIL, text)]
 
 
 def undelimit_data(text: str) -> str:
-    """Return the text between data marks; `text` itself if it has none around it."""
+    """Return the text between data marks; `text` itself if it is not in such marks."""
     found = re.fullmatch(_DATA, text)
     return text if found is None else found["text"]
 
 
 def elide_middle(text: str, most: int, head: int | None = None) -> str:
-    """Return `text`, or if it is longer than `most` characters, its start and its end.
+    """Return `text`; if it is longer than `most` characters, its beginning and end, with a note between them.
 
-    `head` is how many of these characters are of the start; half of them if it is None.
+    `head` is how many of the `most` characters are from the beginning; None is half of them.
     """
     if len(text) <= most:
         return text
@@ -97,9 +100,9 @@ def without_surrogates(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return `text` with a visible mark for each character that cannot be seen, or hides another one.
+    """Return `text` with a visible mark for each character that cannot be seen or that hides another one.
 
-    These are all control characters but newline and tab, what has no picture, and what is private to a font.
+    These are control characters except newline and tab, characters without a picture, and those private to a font.
     """
     if text.isprintable() and (text.isascii() or re.search(_UNSEEN, text) is None):
         return text
@@ -107,16 +110,16 @@ def visible(text: str) -> str:
 
 
 def as_run(text: str) -> str:
-    """Return a text that is run, or names a file or a branch, with marks for blanks that no shell takes for one.
+    """Return a command or a name of a file or branch with marks for blanks that shells do not treat as blanks.
 
-    Also for what looks exactly like a semicolon and is none. In prose such blanks are ordinary, as before a French
-    colon and in Japanese, so `visible` leaves them.
+    Characters that look exactly like a semicolon, a backtick or a K get marks as well. In prose such blanks are
+    ordinary, as before a French colon and in Japanese, so `visible` leaves them.
     """
     return text if text.isascii() else re.sub(_ALIKE, _by_number, text)
 
 
 def on_one_line(text: str) -> str:
-    """Return `as_run` on one line: a line break, at which a command or a comment ends, and a tab are marks, too."""
+    """Return `as_run` on one line, with marks for line breaks, at which a command or a comment ends, and for tabs."""
     return as_run(text).replace("\n", " ␊ ").replace("\t", "␉")
 
 
@@ -138,7 +141,7 @@ def _mark(found: re.Match[str]) -> str:
 
 
 def _is_part_of_emoji(found: re.Match[str]) -> bool:
-    """Return True if this makes an emoji of the symbol before it. Just one selector: several could hide a text."""
+    """Return True if a selector or keycap makes an emoji of the symbol before it. More selectors could hide a text."""
     before, after = found.string[found.start() - 1 : found.start()], found.string[found.end() : found.end() + 1]
     if found[0] == _KEYCAP:
         return before == _EMOJI or before in _KEYS

@@ -1,7 +1,7 @@
 """The web for an agent: tools that the API itself runs, and the domains on which an agent may use them.
 
-A request offers them with a hire option. The worker runs nothing and opens no connection for them: the API searches and
-fetches, and its blocks go into the journal and back as they came.
+Requests offer them for agents that have the web (`--web`). The worker runs nothing and opens no connection for them:
+the API searches and fetches. Its blocks are kept in the journal, and sent back unchanged.
 """
 
 import re
@@ -14,10 +14,12 @@ from crewboard.records.base import counted
 SEARCH, FETCH = TOOLS = ("web_search", "web_fetch")
 
 MAX_USES = 10
-"""Searches, and pages, of one request to the API."""
+"""Most searches, and most fetches of pages, in one request to the API."""
 
 MAX_PAGE_TOKENS = 20_000
-"""Tokens of a fetched page that enter the conversation: as much as the longest result of a tool of ours."""
+"""Most tokens of a fetched page that enter the conversation: as many as the longest result of crewboard's own tools
+has.
+"""
 
 _DOMAIN = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+")
 _NOT_PUBLIC = re.compile(r".*\.(?:\d+|localhost)")
@@ -26,11 +28,11 @@ _LONGEST = 253
 
 
 def tools(domains: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the tools in the form of the Messages API, limited to `domains` if there are any.
+    """Return the definitions of the tools for the Messages API, limited to `domains` if there are any.
 
-    Both are the newest versions that need no beta header. Only the model calls them: without `direct`, the API would
-    also run code that calls them. A page is fetched only if its address was in a message or in a result from the web,
-    because a tool of ours could return one that was made to carry data out.
+    Both are the newest versions that need no beta header. Only the model may call them (`direct`); otherwise the API
+    would also run code that calls them. The API fetches a page only if its address was in a message or in a result from
+    the web, because a result of crewboard's own tools could contain an address that carries data out.
     """
     limit = {"allowed_domains": [*domains]} if domains else {}
     direct = {"allowed_callers": ["direct"], "max_uses": MAX_USES}
@@ -46,7 +48,7 @@ def tools(domains: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def check_domains(domains: Iterable[str]) -> list[str]:
-    """Return domains as the API takes them: a host in small letters, with its path if it has one.
+    """Return domains as the API takes them, each once: a host in lower case, with its path if it has one.
 
     Raises:
         UsageError: One of them is not a domain.
@@ -65,7 +67,7 @@ def check_domains(domains: Iterable[str]) -> list[str]:
 
 
 def parse_domains(text: str) -> list[str]:
-    """Return the domains in a text, separated by commas or spaces.
+    """Return the domains in a text, which are separated by commas or spaces; empty if the text names none.
 
     Raises:
         UsageError: One of them is not a domain.
@@ -74,7 +76,7 @@ def parse_domains(text: str) -> list[str]:
 
 
 def narrow(asked: Sequence[str], limit: Sequence[str]) -> list[str] | None:
-    """Return the domains that are in both lists; None if there is none. An empty list stands for all domains."""
+    """Return the domains that both lists allow; None if there is none. An empty list allows all domains."""
     if not asked or not limit:
         return [*(asked or limit)]
     inside = [domain for domain in asked if any(_covers(outer, domain) for outer in limit)]
@@ -90,14 +92,14 @@ def _covers(outer: str, inner: str) -> bool:
 
 
 def describe_use(name: str, given: Mapping[str, Any]) -> str | None:
-    """Return a search or the fetch of a page on one line; None for another tool."""
+    """Return a call of a web tool on one line; None for another tool. `given` are its arguments."""
     if name == SEARCH:
         return f'web search "{given.get("query", "")}"'
     return f"web fetch {given.get('url', '')}" if name == FETCH else None
 
 
 def describe_result(block: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return what a search or a fetch found: in a few words, and in full; None for another block or a failure."""
+    """Return the result of a search or a fetch in a few words and in full; None for another block or a failure."""
     found = block.get("content")
     if block.get("type") == f"{SEARCH}_tool_result" and isinstance(found, list):
         pages = [page for page in found if isinstance(page, dict)]
@@ -111,7 +113,7 @@ def describe_result(block: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def sources(content: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the sources that texts in blocks of a reply name, title and address, each once."""
+    """Return the sources that the texts of a reply cite, title and address on one line, each once."""
     blocks = [*content]
     results = [_part(block, "content") for block in blocks if block.get("type") == f"{FETCH}_tool_result"]
     # A quotation from a page has the page's title, and not its address.
@@ -130,12 +132,12 @@ _SOURCES = "\n\nSources:\n- "
 
 
 def with_sources(text: str, named: Sequence[str]) -> str:
-    """Return a text with its sources below."""
+    """Return a text followed by a list of its sources; the text alone if there are none."""
     return text + _SOURCES + "\n- ".join(named) if named else text
 
 
 def repeats(answer: str, said: str) -> bool:
-    """Return True if an answer ends with what was said last, its sources aside."""
+    """Return True if an answer, without its sources, ends with the text that was said last."""
     return bool(said.strip()) and (answer.rpartition(_SOURCES)[0] or answer).rstrip().endswith(said.strip())
 
 
