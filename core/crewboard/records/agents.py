@@ -1,4 +1,4 @@
-"""Records of one agent: desired state (spec), observed state (status, cursor)."""
+"""Records of one agent: its desired state (spec), its observed state (status, cursor), and the parts of both."""
 
 from typing import Annotated, Literal
 
@@ -20,14 +20,15 @@ Thinking = Literal["adaptive", "off"]
 
 
 class HireOptions(Record):
-    """The options an agent was hired with, as given to `spawn`. A strict plan is a required plan.
+    """The options an agent was hired with, as given to `spawn`. With `strict_plan`, `plan` is set as well.
 
-    Without an `effort` or `thinking`, those of the agent's type are used. `web` offers the API's own tools for the web,
-    on `allowed_domains` only if there are any. `window` and `max_reply` are how many tokens the model takes in all and
-    may write in one reply, for a server that does not say.
-    `base` is the commit, branch or tag at which a new worktree begins; None is the commit that is checked out.
-    On a team with hosts, it runs on `host`, or on any one that has all labels in `needs`; its work begins with the
-    newest state of that of the agent `start_from`.
+    - Without an `effort` or `thinking`, those of the agent's type are used.
+    - `web` offers the API's own tools for the web, on `allowed_domains` only if there are any.
+    - `window` and `max_reply` are how many tokens the model takes in all and may write in one reply, for a server that
+      does not say.
+    - `base` is the commit, branch or tag at which a new worktree begins; None is the commit that is checked out.
+    - On a team with hosts, the agent runs on `host`, or on any host that has all labels in `needs`. Its worktree begins
+      with the newest state of the worktree of the agent `start_from`.
     """
 
     once: bool = False
@@ -61,9 +62,9 @@ class HireOptions(Record):
 
 
 class Profile(Record):
-    """Saved values of the hire form: a file of the user, not of a team. It holds no API key.
+    """Saved values of the hire form, without an API key. It is a file of the user, not of a team.
 
-    `engine` is as a hire names it.
+    `engine` is the name of an engine, or `acp:COMMAND`. `foreground` says that the hirer waits for the result.
     """
 
     type: str
@@ -76,18 +77,22 @@ class Profile(Record):
 
 
 class ToolPattern(Record):
-    """Calls of a tool: commands of `bash`, or paths of a file tool; `files` stands for all tools that write."""
+    """A pattern of calls of one tool: of commands for `bash`, of paths for a file tool.
+
+    The tool `files` stands for all tools that write files.
+    """
 
     tool: str
     pattern: str
 
 
 class Definition(Record):
-    """A custom agent type as it was when the agent was hired.
+    """The copy of a custom agent type in a spec, as it was when the agent was hired.
 
-    A tool with patterns in `only` may be used for these alone, and for no call that `denied` is about. With
-    `ask_commands`, the operator is asked before each command. `skills` are loaded before the conversation.
-    `mcp` are patterns of tools of MCP servers, and `mcp_servers` the servers that its file defines.
+    A tool with patterns in `only` may be used for calls that match one of them; calls that match one in `denied` are
+    refused. With `ask_commands`, the operator is asked before each command. `skills` are loaded before the
+    conversation. `mcp` are patterns of tools of MCP servers; `mcp_servers` are the servers that the type's file
+    defines.
     """
 
     tools: list[str]
@@ -113,9 +118,10 @@ class Undone(Record):
 class Worktree(Record):
     """An agent's own checkout: the branch that the agent works on, and the commit at which it began.
 
-    `objects` is the folder of objects that its repository borrows, relative to the team's root; empty if it has all.
-    `folder` is the team's root relative to the top of the repository, where the agent works; empty if it is the top.
-    It is `carried` through the store, from host to host and to the user, if the team has hosts.
+    `objects` is the folder of objects that its repository borrows, relative to the team's root; empty if the repository
+    has all objects. `folder` is the team's root relative to the top of the repository; empty if it is the top.
+    `carried` says that its snapshots are carried through the store to other hosts and to the user, because the team has
+    hosts.
     """
 
     branch: str
@@ -126,10 +132,10 @@ class Worktree(Record):
 
 
 class Engine(Record):
-    """The program that does an agent's work in place of the model.
+    """The engine that does an agent's work in place of the model.
 
-    `name` is that in the table of engines, `acp` if it is not there. Without a `command` its host finds one. It works
-    with its `own_tools`, or else with crewboard's.
+    `name` is that of a known engine, else `acp`. If `command` is empty, the host of the agent finds the program. The
+    engine works with its `own_tools`, or else with crewboard's.
     """
 
     name: str
@@ -140,15 +146,15 @@ class Engine(Record):
 class Spec(Record):
     """`spec.json`: what an agent was hired for, and its desired state.
 
-    `run` is the desired run. A `prompt_id` that the journal does not contain means a fresh conversation. The mailbox is
-    read from byte `mail_from` on: a new lead starts at its end. If `foreground`, the process that hired the agent waits
-    for the answer to the prompt itself, and no result mail is sent for it. Without a `worktree`, the agent works in the
-    team's root.
-
-    With an `engine`, that program does the work, and `model` is what it was asked to use, or its name.
-
-    An explorer has a `parent`, for which it searches: it works in that one's folder, the worktree `parent_worktree` if
-    that has one, and ends with it.
+    - `run` is the desired run, and `want` the desired state. `at` is when a run was last asked for.
+    - `prompt_id` identifies the hire prompt. If the journal does not contain it, a new conversation begins.
+    - The mailbox is read from byte `mail_from` on: a new lead starts at the end of its mailbox.
+    - If `foreground`, the process that hired the agent waits for the result, and no result mail is sent for the prompt.
+    - `definition` is the copy of a custom type; None for a built-in type.
+    - Without a `worktree`, the agent works in the team's root.
+    - With an `engine`, that program does the work, and `model` is the model that it was asked to use, or its name.
+    - An explorer has a `parent`, the agent for which it searches. It works in the same folder, which is that of
+      `parent_worktree` if the parent has a worktree, and ends with the parent.
     """
 
     prompt: str
@@ -171,25 +177,28 @@ class Spec(Record):
 
     @property
     def engine_name(self) -> str | None:
-        """Return the name of its engine; None if crewboard's own model does the work."""
+        """Return the name of the agent's engine; None if it has none."""
         return self.engine.name if self.engine is not None else None
 
     @property
     def has_own_tools(self) -> bool:
-        """Return True if an engine does its work, and with tools of its own."""
+        """Return True if the agent has an engine that works with tools of its own."""
         return self.engine is not None and self.engine.own_tools
 
     def checkout(self, name: str) -> tuple[str, Worktree | None]:
-        """Return the worktree in which the agent `name` works, None for the team's root, and whose that is."""
+        """Return the name of the agent whose checkout the agent `name` works in, and its worktree.
+
+        The worktree is None if that agent works in the team's root.
+        """
         return (name, self.worktree) if self.parent is None else (self.parent, self.parent_worktree)
 
 
 class Tokens(Record):
-    """Tokens that an agent used in all of its runs, by the kinds that the API bills, and its uses of the web.
+    """Tokens that one reply or all runs of an agent used, by the kinds that the API bills, and uses of the web.
 
-    `cache_write_1h` are those of `cache_write` that the cache keeps for an hour. `estimated` of all were estimated from
-    the length of texts, because a server counted none of the prompt or of the reply. `untold` counts the turns of
-    engines that told no tokens.
+    `cache_write_1h` are those of `cache_write` that the cache keeps for an hour. `estimated` are those of all that were
+    estimated from the length of texts, because the server did not count them. `untold` counts the turns of engines that
+    told no tokens.
     """
 
     input: int = 0
@@ -204,19 +213,20 @@ class Tokens(Record):
 
     @property
     def total(self) -> int:
-        """Return the tokens of all kinds."""
+        """Return the tokens of all kinds that the API bills."""
         return self.input + self.output + self.cache_read + self.cache_write
 
     @property
     def web_uses(self) -> int:
-        """Return how often the API searched, and fetched a page."""
+        """Return the number of searches and of fetched pages."""
         return self.web_searches + self.web_fetches
 
     @property
     def prompt(self) -> int:
         """Return the tokens of the prompt of one reply.
 
-        After each use of the web the API asks the model again and bills the whole prompt again, so that is an average.
+        After each use of the web the API asks the model again and bills the whole prompt again, so then it is an
+        average.
         """
         return (self.input + self.cache_read + self.cache_write) // (1 + self.web_uses)
 
@@ -226,13 +236,13 @@ class Tokens(Record):
 
 TOLD_REPEATS = 4
 HELD_REPEATS = 8
-"""Equal calls with an equal outcome, one after the other, after which an agent is told so, and makes no more calls
-until it gets mail.
+"""Numbers of equal calls with an equal outcome in a row: after the first number the agent is told, after the second it
+makes no more calls until it gets mail.
 """
 
 
 class Context(Record):
-    """The fill of the model's context window, in tokens. `assumed`: neither a server nor the user told its limit."""
+    """How full the model's context window is, in tokens. `assumed`: neither a server nor the user stated its limit."""
 
     used: int = 0
     limit: int = 0
@@ -240,7 +250,7 @@ class Context(Record):
 
 
 class Deviations(Record):
-    """The calls of an assignment that its approved plan does not name.
+    """The calls of an assignment that its approved plan does not name; `count` is their number.
 
     `calls` are the newest of them, one line each; `plan` is the id of the request in which the plan was approved.
     """
@@ -251,7 +261,7 @@ class Deviations(Record):
 
 
 class TodoList(Record):
-    """The progress with the steps that an agent listed for its last assignment; `current` is the one in progress."""
+    """The progress of an agent with its todo: steps that are `done`, steps in all, and the `current` one."""
 
     done: int = 0
     total: int = 0
@@ -259,10 +269,10 @@ class TodoList(Record):
 
 
 class Work(Record):
-    """The changes by file tools in an agent's last assignment; commands are not known to have changed a file.
+    """The files that file tools changed in an agent's last assignment. Changes by commands are not known.
 
-    `files` are the newest of those files, by path from the agent's workspace, each with the time of its first change;
-    `newest` has the ids of the last changes of those that can be reversed (`FileKept.id`). `planned` are the files that
+    `files` are the newest of these files, by path from the agent's workspace, each with the time of its first change;
+    `newest` has the id (`FileKept.id`) of the last change of each that can be reversed. `planned` are the files that
     the approved plan names, since `planned_at`. `ended` is when the assignment ended; None while it is open. A limit
     does not end it.
     """
@@ -275,11 +285,11 @@ class Work(Record):
 
 
 StepVerdict = Literal["do", "hold", "not"]
-"""The decision about a step of a plan."""
+"""The approver's decision about a step of a plan: approved, held or refused."""
 
 
 class VerdictWords(Struct, frozen=True):
-    """The words of a verdict: of a step that has it, of a key that gives it, and before numbers of steps in terms."""
+    """The words for a verdict: for a step with it, for the key that gives it, and before numbers of steps in terms."""
 
     decided: str
     key: str
@@ -291,17 +301,17 @@ VERDICTS: dict[StepVerdict, VerdictWords] = {
     "hold": VerdictWords("held", "hold", "holds"),
     "not": VerdictWords("not this one", "not", "not"),
 }
-"""The verdicts in the order in which a key gives them."""
+"""The words of each verdict, in the order in which a key changes from one to the next."""
 
 
 def next_verdict(verdict: StepVerdict) -> StepVerdict:
-    """Return the verdict that a key gives after this one."""
+    """Return the verdict that the key changes this one to."""
     order = [*VERDICTS]
     return order[(order.index(verdict) + 1) % len(order)]
 
 
 class StepNames(Record):
-    """The `files` and `commands` that only a step which is not approved names: they are refused to the agent."""
+    """The `files` and `commands` that one step of a plan names; in `Terms.denied`, those that are refused."""
 
     step: int
     files: list[str] = []
@@ -314,11 +324,13 @@ class StepNames(Record):
 class Terms(Record):
     """The terms with which a plan is approved. They hold until the result of the assignment.
 
-    If `ask`, each write and each command is asked for. Of the tools of its type the agent keeps those in `tools`; None
-    keeps all. With `network` its commands reach the network. `budget` is what it, and agents that it hires, may use
-    from the approval on. Not approved are the steps in `hold`, which it may submit again, and those in `refused`, by
-    their numbers in the plan. It is told so, and what is in `denied` is refused to it. Steps in `released` were held,
-    and are approved since.
+    - If `ask`, each write and each command is asked for.
+    - `tools` are the tools of its type that the agent keeps; None keeps all.
+    - With `network` its commands reach the network.
+    - `budget` is what the agent, and agents that it hires, may use from the approval on.
+    - Steps in `hold` are not approved yet, and may be submitted again; steps in `refused` may not. Both are numbers of
+      steps in the plan. The agent is told so, and what is in `denied` is refused to it.
+    - Steps in `released` were held first, and were approved later.
     """
 
     ask: bool = False
@@ -332,21 +344,24 @@ class Terms(Record):
 
     @property
     def is_empty(self) -> bool:
-        """Return True if these terms change nothing."""
+        """Return True if these terms change nothing and leave out no step."""
         others = self.ask or self.network or self.hold or self.refused
         return not others and self.tools is None and self.budget is None
 
     @property
     def left_out(self) -> dict[StepVerdict, list[int]]:
-        """Return the steps that are not approved, by what was decided about them."""
+        """Return the steps that are not approved, by the verdict about them."""
         return {"hold": self.hold, "not": self.refused}
 
     def verdict(self, step: int) -> StepVerdict:
-        """Return what was decided about a step."""
+        """Return the verdict about a step."""
         return next((verdict for verdict, steps in self.left_out.items() if step in steps), "do")
 
     def explain_steps(self, then: str) -> str:
-        """Return what the model is told of steps that are not approved; `then` is what to do when others are done."""
+        """Return what the model is told about steps that are not approved.
+
+        `then` is the sentence for what to do when the others are done.
+        """
         left_out = ", ".join(map(str, sorted([*self.hold, *self.refused])))
         text = f"Approved are all steps but {left_out}. Do not begin {left_out}, nor anything that is only for it."
         if self.hold:
@@ -357,15 +372,15 @@ class Terms(Record):
 
     @property
     def not_enforced(self) -> list[int]:
-        """Return the steps that are not approved, and for which nothing is refused: the agent is told to leave them."""
+        """Return the steps that are not approved and for which no call is refused: the agent is only told so."""
         enforced = {each.step for each in self.denied}
         return [number for number in sorted([*self.hold, *self.refused]) if number not in enforced]
 
 
 class TermsInForce(Record):
-    """The terms `given` to an assignment, the id of the `request` that they answered, and what was used before them.
+    """The terms `given` to an assignment, the id of the plan's `request`, and what was used before the approval.
 
-    What is used counts agents that this one hired, too.
+    Use by agents that this one hired counts, too.
     """
 
     given: Terms = field(default_factory=Terms)
@@ -377,8 +392,8 @@ class TermsInForce(Record):
 class McpState(Record):
     """An MCP server of an agent, with the `tools` that it offers, or the `problem` that keeps it from being used.
 
-    A server is `new` until the user accepts it. `left_out` says which of its tools cannot be used and why, `file` is
-    the one that names it. Its problem is known since `since`.
+    A server is `new` until the user accepts it. `left_out` says which of its tools cannot be used and why. `file` is
+    the file that names it. `since` is when the problem was found.
     """
 
     name: str
@@ -391,7 +406,7 @@ class McpState(Record):
 
 
 SANDBOX_OFF = "none (unsafe)"
-"""`Status.sandbox` of an agent that executes commands without a sandbox."""
+"""The `Status.sandbox` of an agent that runs commands without a sandbox because the user allowed it."""
 
 _WITHOUT_SANDBOX = frozenset({"none", SANDBOX_OFF})
 
@@ -399,25 +414,28 @@ _WITHOUT_SANDBOX = frozenset({"none", SANDBOX_OFF})
 class Status(Record):
     """`status.json`: an agent's state, as its worker last wrote it.
 
-    `turn` counts the model calls of the assignment, `repeats` how often the last tool call came with the same input
-    and outcome. `last_tool` is that call in one line, `sandbox` the sandbox level once it is known. A pid alone does
-    not identify a process, because pids are reused: `boot_id` and `start_ticks` (clock ticks since boot) complete it.
-    `deviations` is None while the approved plan names every call, or there is none.
-    `todo` is None if the agent listed no steps in this assignment. `terms` are those of its approved plan.
-    `failed` is the exit code of the last assignment if it ended with an error at `failed_at` and none began since;
-    `refused_by` is the model that refused it.
-    `unreported` is the task that it rests with: it was reminded, and did not report the outcome.
-    `outage_since` is when the API became unavailable; set while the agent waits for it.
-    `effort` and `thinking` are what its requests ask for; None leaves them to the model.
-    `engine_version` is what its engine said at its start, `engine_model` the model of its last turn; empty without one.
-    With `offline`, the offline model answers in the place of `model`.
-    `setup_error` says what its checkout lacks: the team's `worktree_setup` failed, or an entry of `worktree_copy` is
-    missing.
-    `mcp` are the MCP servers that the agent has, or should have.
-    `deadline_monotonic` is `deadline` on the monotonic clock of that boot, because the wall clock may be changed.
-    `host` is the host that it runs on, empty on a team without hosts.
-    `private_bytes` is the memory that the worker shares with no other process, 0 if that is unknown.
-    `paused_at` and `unpaused_at` are the beginning and end of the last pause of this run that is over.
+    - `state` began at `since`; `doing` describes it in words. `beat` is when the worker last reported it.
+    - `turn` counts the model calls of the assignment. `repeats` is how often in a row the last tool call came with the
+      same input and outcome; `last_tool` is that call in one line.
+    - `boot_id` and `start_ticks` (clock ticks since boot) identify the process together with `pid`, because pids are
+      reused.
+    - `sandbox` is the sandbox level, once it is known. `private_bytes` is the memory that the worker shares with no
+      other process, 0 if that is unknown. `host` is the host that it runs on, empty on a team without hosts.
+    - `deviations` is None while the approved plan names every call, or if there is no plan.
+    - `todo` is None if the agent listed no steps in this assignment. `terms` are those of its approved plan.
+    - `failed` is the exit code of the last assignment if it ended with an error, at `failed_at`, and no other one has
+      begun. `refused_by` is the model that refused that assignment.
+    - `unreported` is a task in progress whose outcome the idle agent did not report although it was reminded.
+    - `retry_at` is when a failed model call is repeated. `outage_since` is when the API became unavailable; it is set
+      while the agent waits for the API.
+    - `deadline` is when the present state has lasted too long; `deadline_monotonic` is that time on the monotonic clock
+      of the boot, because the wall clock may be changed.
+    - `effort` and `thinking` are what requests ask for; None leaves them to the model.
+    - `engine_version` is the version that the engine stated at its start, `engine_model` the model of its last turn;
+      both are empty without an engine. With `offline`, the offline model answers in place of `model`.
+    - `setup_error` says what the agent's checkout lacks: the team's `worktree_setup` failed, or an entry of
+      `worktree_copy` is missing. `mcp` are the MCP servers that the agent has, or should have.
+    - `paused_at` and `unpaused_at` are the beginning and end of the last pause of this run that is over.
     """
 
     run: int
@@ -466,17 +484,20 @@ class Status(Record):
 
     @property
     def unsafe(self) -> bool:
-        """Return True if no sandbox holds this worker's tools."""
+        """Return True if the worker's tools run without a sandbox."""
         return self.sandbox in _WITHOUT_SANDBOX
 
     @property
     def is_at_work(self) -> bool:
-        """Return True if an assignment was in progress when this was written, or a run was about to look for one."""
+        """Return True if an assignment was in progress, or the run was about to look for one, when this was written."""
         return self.turn > 0 or self.state not in ("idle", "paused", "stopping")
 
 
 class Cursor(Record):
-    """`cursor.json`: how far an agent has read its mailbox, in bytes; a projection of its journal."""
+    """`cursor.json`: how many bytes of its mailbox an agent has read, and how many damaged lines these contained.
+
+    It is a projection of the agent's journal.
+    """
 
     offset: int = 0
     damaged: int = 0

@@ -1,4 +1,4 @@
-"""The base of all records, and types that several of them use."""
+"""The base of all records, types of fields that several records use, and small helpers."""
 
 import copy
 import re
@@ -13,7 +13,7 @@ import msgspec
 from crewboard.names import NAME_PATTERN, NAME_RULE
 
 MAX_DEPTH = 32
-"""Deepest accepted nesting of metadata and payloads. Deeper values could exhaust the stack of a reader."""
+"""Most levels to which metadata and payloads may be nested. Deeper values could exhaust the stack of a reader."""
 
 if TYPE_CHECKING:
     JsonValue = dict[str, "JsonValue"] | list["JsonValue"] | str | int | float | bool | None
@@ -21,31 +21,35 @@ else:
     JsonValue = Any
 
 LATEST = 253_402_300_799
-"""The last second of the year 9999, the last one that calendar functions can show."""
+"""The last second of the year 9999 in epoch seconds, the last time that calendar functions can show."""
 
 Time = Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
-"""Epoch seconds."""
+"""A time in epoch seconds."""
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
-"""A field that holds a name."""
+"""The name of an agent or a team."""
 
 _UNKNOWN = "_unknown"
 
 
 class Record(msgspec.Struct, dict=True, forbid_unknown_fields=True):
-    """Base of everything that is stored in a team directory.
+    """Base of all records that are stored in a team directory, or by the user.
 
-    Constructing a record or assigning to a field checks nothing. Reading and writing do (`store.codec`).
+    Constructing a record or assigning to a field checks nothing; reading and writing it does (`store.codec`).
     """
 
     @property
     def unknown(self) -> dict[str, Any]:
-        """Return the fields that the record's file has and this version does not know."""
+        """Return the fields in the record's file that this version does not know."""
         found: dict[str, Any] = self.__dict__.get(_UNKNOWN, {})
         return found
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values of some fields. What the record says elsewhere is not computed again."""
+        """Return a copy with other values of some fields. `__post_init__` is not run: derived fields stay as they are.
+
+        Raises:
+            TypeError: The record has no such field.
+        """
         # Not `msgspec.structs.replace`, which drops unknown fields and runs `__post_init__`.
         made = copy.copy(self)
         made.__dict__.update(self.__dict__)
@@ -56,7 +60,7 @@ class Record(msgspec.Struct, dict=True, forbid_unknown_fields=True):
         return made
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record as in its file, as dictionaries, lists and plain values; unknown fields are the last."""
+        """Return the record as in its file: dictionaries, lists and plain values. Unknown fields come last."""
         config = self.__struct_config__
         found = {config.tag_field: config.tag} if config.tag_field else {}
         nested = _nested(type(self))
@@ -68,7 +72,7 @@ class Record(msgspec.Struct, dict=True, forbid_unknown_fields=True):
 
     @classmethod
     def prepare(cls) -> None:
-        """Build what the first use of this type would build."""
+        """Build now what is otherwise built at the first use of this type."""
         _fields(cls)
         _nested(cls)
 
@@ -86,10 +90,10 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decoder(model: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401  a type or a union
-    """Return the decoder of a type. It is made once, and by one thread at a time.
+    """Return the JSON decoder of a type. It is made once, and by one thread at a time.
 
-    msgspec 0.22 keeps what it knows of a class before that is complete. A second thread that meets it then reads
-    through a null pointer, and the process ends.
+    msgspec 0.22 stores what it knows of a class before that is complete. A second thread that finds it then reads
+    through a null pointer, and the process crashes.
     """
     found = _DECODERS.get(model)
     if found is None:
@@ -102,7 +106,7 @@ def convert(value: Any, model: type[R]) -> R:  # noqa: ANN401  any JSON value
     """Return a JSON value as a record of the type `model`. Numbers may be texts, and unknown fields are kept.
 
     Raises:
-        msgspec.ValidationError: It does not fit the model.
+        msgspec.ValidationError: The value does not fit the model.
     """
     unknown: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     hint: Any = model
@@ -120,7 +124,7 @@ def convert(value: Any, model: type[R]) -> R:  # noqa: ANN401  any JSON value
 
 
 def _split(value: Any, hint: Any, path: tuple[Any, ...], unknown: list[Any]) -> Any:  # noqa: ANN401  any JSON value
-    """Return `value`, which is meant to be a `hint`, without its unknown fields; add these with their place."""
+    """Return `value`, which should be of the type `hint`, without unknown fields; add these to `unknown`, by path."""
     shape = _shape(hint)
     if isinstance(value, dict):
         model = shape.choose(value)
@@ -145,7 +149,7 @@ def _split(value: Any, hint: Any, path: tuple[Any, ...], unknown: list[Any]) -> 
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """The records in a type: one of `models`, by tag, or in the `values` of an object or the `items` of a list."""
+    """Where a type contains records: it is one of `models`, by tag, or its `values` or `items` contain them."""
 
     models: dict[Any, type[Record]] = {}
     tag_field: str | None = None
@@ -153,7 +157,7 @@ class _Shape(msgspec.Struct, frozen=True):
     items: Any = None
 
     def choose(self, value: Any) -> type[Record] | None:  # noqa: ANN401  any JSON value
-        """Return the one of `models` that `value` is meant to be."""
+        """Return the one of `models` that `value` should be, by its tag; None if there is none."""
         tag = value.get(self.tag_field) if isinstance(value, dict) else None
         return self.models.get(tag) if isinstance(tag, str) or self.tag_field is None else None
 
@@ -185,13 +189,13 @@ def _mentions_record(hint: Any) -> bool:  # noqa: ANN401  any type
 
 @cache
 def _fields(model: type[Record]) -> dict[str, str]:
-    """Return the fields by their names in JSON."""
+    """Return the names of a model's fields by their names in JSON."""
     return dict(zip(model.__struct_encode_fields__, model.__struct_fields__, strict=True))
 
 
 @cache
 def _nested(model: type[Record]) -> dict[str, Any]:
-    """Return the fields that hold records, with their types."""
+    """Return the fields of a model that hold records, with their types."""
     hints = get_type_hints(model, include_extras=True)
     return {field: hints[field] for field in model.__struct_fields__ if _mentions_record(hints[field])}
 
@@ -206,10 +210,12 @@ def _records_in(value: object) -> Iterator[Record]:
 
 
 def pick(names: Sequence[str], *sources: object, **made: object) -> dict[str, Any]:
-    """Return what is called so, in this order, as in JSON: what was `made` of it, else that of the first source.
+    """Return a dictionary with these names as keys, in this order, and plain JSON values.
+
+    The value of a name is the one in `made`, else the attribute of the first source that has it.
 
     Raises:
-        AttributeError: No source has one of them.
+        AttributeError: A name is neither in `made` nor an attribute of a source.
     """
     found = {name: next((each for each in sources[:-1] if hasattr(each, name)), sources[-1]) for name in names}
     return {name: _plain(made[name] if name in made else getattr(found[name], name)) for name in names}
@@ -239,7 +245,9 @@ _WORDINGS: tuple[tuple[str, str], ...] = (
     # The words of a `__post_init__`.
     (r"([\w.]+): (.+)", r".\1: \2"),
 )
-"""Patterns of msgspec's words, and those used here instead, behind the place. Compiling them waits for an error."""
+"""Patterns of msgspec's error texts, and the texts used in their place, which stand behind the path of the field. They
+are compiled only when there is an error.
+"""
 
 
 def describe_invalid(
@@ -247,7 +255,7 @@ def describe_invalid(
 ) -> str:
     """Return what is wrong and where, such as `members.0.name: Field required`; `whole` names the outermost value.
 
-    `choices` has the values of fields, for a file that a user writes: they are listed where a value is none of them.
+    `choices` has the allowed values of fields, which are listed if a value is none of them.
     """
     what, place = str(error), ""
     if found := re.search(_PLACE, what):
@@ -266,12 +274,12 @@ def describe_invalid(
 
 
 def counted(number: int, word: str) -> str:
-    """Return a number with a word, which gets an s unless the number is 1."""
+    """Return a number and a word, with an s at the end of the word unless the number is 1: `2 files`."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def first_line(text: str, most: int = 200) -> str:
-    """Return the first line of a text that is not blank, in at most `most` characters, and how much more there is."""
+    """Return the first line of a text that is not blank, cut to `most` characters, and how much more there is."""
     lines = [line.strip() for line in text.split("\n") if line.strip()] or [""]
     first, rest = lines[0], lines[0][most:]
     more = [f"+{counted(len(rest), 'character')}"] if rest else []
@@ -280,7 +288,7 @@ def first_line(text: str, most: int = 200) -> str:
 
 
 def check_depth(value: JsonValue, where: str = "", limit: int = MAX_DEPTH) -> int:
-    """Return how deeply `value` is nested.
+    """Return the number of levels to which `value` is nested, at least 1.
 
     Raises:
         ValueError: It is nested deeper than `limit`; the message begins with `where`.

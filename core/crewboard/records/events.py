@@ -16,28 +16,28 @@ _TELLING = (
     "command", "path", "file_path", "pattern", "question", "to", "task_id", "teammate", "subject", "name", "plan",
     "content",
 )  # fmt: skip
-"""Arguments that say what a tool call does, the most important first."""
+"""Arguments of tools that say what a call does, the most important first."""
 
 _RUN = frozenset({"command", "path", "file_path", "pattern"})
 
 _LONG_ARGUMENTS = frozenset({"write_file", "edit_file", "send_message"})
-"""Tools whose second argument is too long for one line."""
+"""Tools of whose arguments only the first is shown, because the second is too long for one line."""
 
 
 class _Event(Record, kw_only=True, tag_field="kind"):
     ts: Time
     run: int = 0
     source: str | UnsetType = UNSET
-    """The source of the event, in the journal of an agent of another program."""
+    """Where the event was read, in the journal of an agent of another program."""
 
 
 class RunStarted(_Event, kw_only=True, tag="run_started"):
     """A worker took the lease and starts. `fresh` is True for a new conversation.
 
-    `before` is how the previous run ended, if its worker could not record that: `exit.json` is replaced at the end of
-    this run. `flags` are the hire options, for the case that the spec is damaged later. `fence_key` is the key of the
-    marks around untrusted text that this run adds to the conversation; empty in journals of earlier versions. With
-    `offline`, the offline model answers in the place of `model`.
+    `before` is how the previous run ended, if its worker could not record that itself; `exit.json` is replaced when
+    this run ends. `flags` are the hire options, in case the spec is damaged later. `fence_key` is the key for the marks
+    around untrusted text that this run adds to the conversation; empty in journals of earlier versions. With `offline`,
+    the offline model answers in place of `model`.
     """
 
     pid: int
@@ -55,11 +55,11 @@ class RunStarted(_Event, kw_only=True, tag="run_started"):
 
 
 class Opening(_Event, kw_only=True, tag="opening"):
-    """The beginning of each request of the conversation, until the next one of these events.
+    """The beginning of each request to the model: system prompt, tools and preface, until the next such event.
 
-    `preface` are the delimited texts before the first message, by what they are: the project's file, skills, the role.
-    The API refuses thinking if anything before it has changed, so all this is sent as it is here, and thinking from
-    before this event is not sent any more, unless it only adds tools that are not shown yet (`adds`). With `instructs`,
+    `preface` has the delimited texts before the first message: the project's file, skills and the role. The API refuses
+    thinking if anything before it has changed. So all this is sent exactly as here, and thinking from before this event
+    is no longer sent, unless the event only adds tools that the model is not shown yet (`adds`). With `instructs`,
     instructions of crewboard are sent as messages of the role `system`; with `falls_back`, a reply is sent back with
     the place where another model took over.
     """
@@ -73,16 +73,19 @@ class Opening(_Event, kw_only=True, tag="opening"):
 
 
 class Intake(_Event, kw_only=True, tag="intake"):
-    """Mail was picked up: the commit point of reading.
+    """The agent picked up mail. Once this event is in the journal, the mail counts as read.
 
-    `messages` are all messages between the old and the new `cursor`. `entered` are the ids of those, among them or
-    earlier ones, that enter the conversation now. `assignment` is the id of the assignment that begins here, if one
-    does. `prompt` is the hire prompt, in the first intake of a fresh conversation. `notices` are texts of crewboard
-    itself: they tell of shutdown requests (`shutdowns`, their ids), remind of an unfinished task (`reminds`, its id) or
-    warn that a budget is nearly used up (`warned`), or of a call that repeats (`looping`). `instructions` are such
-    texts without a word of others, which have the rank of the system prompt where the model takes them so. `updates`
-    are delimited texts that replace texts of the opening; an empty one removes it. `task` is the id of the task that
-    the agent has in progress.
+    - `messages` are all messages between the old and the new `cursor`; `damaged` counts the damaged lines between them.
+    - `entered` are the ids of the messages, among these or earlier ones, that enter the conversation now.
+    - `assignment` is the id of the assignment that begins here; None if none does.
+    - `prompt` is the hire prompt, in the first intake of a new conversation.
+    - `notices` are texts of crewboard itself: they tell of shutdown requests (`shutdowns`, their ids), remind of an
+      unfinished task (`reminds`, its id), or warn that a budget is nearly used up (`warned`) or a call repeats
+      (`looping`).
+    - `instructions` are such texts that contain no words of others. Where the model takes them, they are sent with the
+      rank of the system prompt.
+    - `updates` are delimited texts that replace texts of the opening, by key; an empty text removes one.
+    - `task` is the id of the task that the agent has in progress.
     """
 
     messages: list[Message] = []
@@ -103,9 +106,9 @@ class Intake(_Event, kw_only=True, tag="intake"):
 
 
 class CacheMiss(Record):
-    """The reason why a request read less from the prompt cache than its conversation's last one, in the API's words.
+    """Why a request read less from the prompt cache than the one before it, in the API's words.
 
-    `tokens` is about how many would have come from there; None if the API does not say.
+    `tokens` is about how many more could have been read; None if the API does not say.
     """
 
     reason: str
@@ -115,11 +118,13 @@ class CacheMiss(Record):
 class Reply(_Event, kw_only=True, tag="reply"):
     """One complete reply of the model, as it is sent back in the conversation.
 
-    `refused` says, by id, why tool calls are not run: their input could not be kept, and stands here without content.
-    What a server left out or gave wrongly is settled: counts, ids and inputs of calls, the reason to stop.
-    `stop_details` is what the API says of the reason for which the model stopped. `id` is the API's own for the reply,
-    with which the next request is compared; empty from servers of others. `cache_miss` is the outcome of that.
-    `context_used` is what an engine says of the fill of its window, in tokens; `usage` counts all calls of its turn.
+    - What a server left out or gave wrongly is corrected: counts, ids and inputs of calls, the stop reason.
+    - `refused` says, by the id of the call, why a tool call is not run: its input could not be kept, and is empty here.
+    - `stop_details` are the API's words about the stop reason. `model` is the model that replied.
+    - `id` is the API's id of the reply, with which the API compares the next request for its cache; empty from other
+      servers. `cache_miss` is the outcome of that comparison.
+    - `context_used` is how many tokens of its window an engine says are in use. Of an engine, `usage` counts all calls
+      of the turn.
     """
 
     content: list[dict[str, Any]]
@@ -136,31 +141,37 @@ class Reply(_Event, kw_only=True, tag="reply"):
 
 
 class BrokenReply(_Event, kw_only=True, tag="broken_reply"):
-    """The tokens of a reply that was not used, or that an engine told with no turn.
+    """The tokens of a reply that was not used, or that an engine reported outside of a turn.
 
-    The reply broke off, because the connection failed or an interrupt ended it, or its model refused to go on and
-    another one took over, or it was no summary where one was asked for.
+    The reply broke off (the connection failed, or an interrupt ended it), its model refused and another one took over,
+    or it was no summary where one was asked for.
     """
 
     usage: Tokens
     model: str = ""
     cost_usd: float | None = None
     turn: Literal["", "early", "after"] = ""
-    """Of an engine: they are of its turn, which ended `early`, or of replies that ended `after` a turn."""
+    """For an engine: `early` if its turn ended early, `after` if the tokens are of replies that ended after a
+    turn; else empty.
+    """
 
 
 WINDOW_FULL = "model_context_window_exceeded"
 INCOMPLETE = "incomplete"
-"""The reason to stop that stands for a reply which broke off within a call, and was said to be whole."""
+"""The stop reason that is recorded for a reply that broke off within a tool call although the server called it
+complete.
+"""
 
 CUT_OFF = frozenset({"max_tokens", "pause_turn", WINDOW_FULL, INCOMPLETE})
-"""Stop reasons of a reply that must be continued. A notice asks for it: not every model continues its own text."""
+"""Stop reasons of a reply that must be continued. A notice asks the model for it: not every model continues
+its own text.
+"""
 
 NOT_UNDERSTOOD = "not_understood"
-"""The `explanation` in the stop details of a reply of the offline model that understood nothing."""
+"""The `explanation` in the stop details of a reply in which the offline model says that it understood nothing."""
 
 NOT_RUN = CUT_OFF | {"refusal"}
-"""Stop reasons of a reply whose tool calls are not run. Any other reason may stand behind calls."""
+"""Stop reasons of a reply whose tool calls are not run. With any other reason they are."""
 
 _STOPS = {
     "end_turn": "", "tool_use": "", "stop_sequence": "",
@@ -173,7 +184,7 @@ _STOPS = {
 
 
 def describe_stop(reply: Reply) -> str:
-    """Return why a reply stopped, in words; an empty text if it ended as replies do."""
+    """Return in words why a reply stopped; empty if it ended normally."""
     if reply.stop_reason == "refusal":
         details = reply.stop_details or {}
         category, why = (str(details.get(name) or "") for name in ("category", "explanation"))
@@ -186,8 +197,8 @@ class ToolStart(_Event, kw_only=True, tag="tool_start"):
     """A tool call begins. Without a later `ToolResult` its outcome is unknown.
 
     `consumed` are the ids of the mail that permitted the call. `deviates` says that the approved plan does not name it.
-    `rule` is the id of the permission rule that allowed the call, or had it asked for. `file` is the file that a file
-    tool is about to change, from the workspace's root, with links resolved.
+    `rule` is the id of the permission rule that allowed the call, or because of which the operator was asked. `file` is
+    the file that a file tool is about to change, relative to the workspace, with links resolved.
     """
 
     tool_use_id: str
@@ -200,7 +211,7 @@ class ToolStart(_Event, kw_only=True, tag="tool_start"):
 
 
 def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return a tool call on one line: `bash python -m pytest`, `edit_file src/app.py`."""
+    """Return a tool call on one line, such as `bash python -m pytest` or `edit_file src/app.py`."""
     told = [(key, str(arguments[key])) for key in _TELLING if key in arguments]
     shown = [as_run(text) if key in _RUN else text for key, text in told]
     most = 1 if name in _LONG_ARGUMENTS else 2
@@ -210,13 +221,15 @@ def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
 class ToolResult(_Event, kw_only=True, tag="tool_result"):
     """The result of a tool call.
 
-    `seconds` is how long the call took, None if its worker ended first. `created` says that the call made a new file.
-    `consumed` are ids of mail that the result already holds and that therefore never enters the conversation. `task`
-    is the id of the task that the agent then has in progress. `exit_code` is that of the command that the call ran,
-    minus the number of the signal that ended it; None for other tools and for commands that were ended early. `rule` is
-    the id of the permission rule because of which the call was refused. `media` are images and documents that it read.
-    `snapshot` is that of the agent's checkout after the call, which was in the store before this event. `tools` are the
-    names of tools that the model is shown in place of `content`, because it looked for them.
+    - `seconds` is how long the call took, None if its worker ended first. `created` says that the call made a new file.
+    - `consumed` are the ids of mail that the result already contains, and that never enters the conversation otherwise.
+    - `task` is the id of the task that the agent has in progress after the call.
+    - `exit_code` is that of the command that the call ran, or minus the number of the signal that ended the command;
+      None for other tools and for commands that were ended early.
+    - `rule` is the id of the permission rule because of which the call was refused.
+    - `media` are images and documents that the call read.
+    - `snapshot` is that of the agent's checkout after the call; it was in the store before this event.
+    - `tools` are the names of tools that the model looked for; it is shown them in place of `content`.
     """
 
     tool_use_id: str
@@ -235,11 +248,11 @@ class ToolResult(_Event, kw_only=True, tag="tool_result"):
 
 
 class FileKept(_Event, kw_only=True, tag="file_kept"):
-    """A file tool is about to change a file of the shared tree. What was in it is kept, so that this can be reversed.
+    """A file tool is about to change a file of the shared tree. Its content is kept, so that this can be reversed.
 
-    `path` leads there from the root; other bytes than UTF-8 are escaped. `before` and `after` are the SHA-256 of the
-    content; `before` is None if there was no file, or if `lost` says why its content is not kept. `folders` counts the
-    folders that the call makes.
+    `path` is relative to the root; bytes that are not UTF-8 are escaped. `before` and `after` are the SHA-256 of the
+    content; `before` is None if there was no file, or if its content is not kept, for the reason in `lost`. `folders`
+    is the number of folders that the call makes.
     """
 
     id: str
@@ -252,9 +265,9 @@ class FileKept(_Event, kw_only=True, tag="file_kept"):
 
 
 class Gate(_Event, kw_only=True, tag="gate"):
-    """The plan gate of an assignment opened, by the approval of `request_id`, or closed.
+    """The plan gate of an assignment opened, by the approval of the request `request_id`, or closed.
 
-    `terms` are those of the approval, without content if it has none. None changes nothing about the terms in force.
+    `terms` are those of the approval. If they are None, the terms in force stay as they are.
     """
 
     open: bool
@@ -263,12 +276,12 @@ class Gate(_Event, kw_only=True, tag="gate"):
 
 
 class Answer(_Event, kw_only=True, tag="answer"):
-    """An assignment ended with an answer or with `error`. `answers` are the ids of the prompt and mail it answers.
+    """An assignment ended with an answer or with `error`. `answers` are the ids of the prompt and mail that it answers.
 
-    `code` stands for the error, and is 1 for an answer that says that nothing was understood. If `held`, a limit or the
-    credentials stopped it; a resume continues it. `continued` says that this was so before. `ended_terms` are the terms
-    of the approval that ended with the result. `refused_by` is the model that refused to go on. `for_operator`
-    says that only the operator asked for it.
+    `result` is the file of the result. `code` is the exit code for the error, and 1 for an answer that nothing was
+    understood. `held`: a limit or missing credentials stopped the assignment, and a resume continues it. `continued`:
+    it was held before. `ended_terms` are the terms of the approval that ended with the result. `refused_by` is the
+    model that refused. `for_operator`: only the operator asked for the work.
     """
 
     assignment: str
@@ -285,13 +298,13 @@ class Answer(_Event, kw_only=True, tag="answer"):
 
 
 class Sent(_Event, kw_only=True, tag="sent"):
-    """A message of this agent was stored in its recipient's mailbox."""
+    """A message of this agent was appended to its recipient's mailbox."""
 
     message: Message
 
 
 class Retry(_Event, kw_only=True, tag="retry"):
-    """A model call failed; it is repeated at `until`."""
+    """A model call failed; the next attempt is made at `until`."""
 
     error: str
     attempt: int
@@ -301,7 +314,7 @@ class Retry(_Event, kw_only=True, tag="retry"):
 class Cleared(_Event, kw_only=True, tag="cleared"):
     """The results of these tool calls are left out of the conversation from now on, to save context.
 
-    So are the images and documents `media`, by SHA-256 with the reason.
+    `media` are images and documents that are left out as well, by SHA-256 with the reason.
     """
 
     tool_use_ids: list[str]
@@ -318,7 +331,7 @@ class Summary(_Event, kw_only=True, tag="summary"):
 
 
 class SnapshotTaken(_Event, kw_only=True, tag="snapshot"):
-    """The agent's checkout was brought into the user's repository as `commit`, at begin or end of an assignment."""
+    """The agent's checkout was saved in the user's repository as `commit`, at the beginning or end of an assignment."""
 
     assignment: str
     commit: str
@@ -326,9 +339,9 @@ class SnapshotTaken(_Event, kw_only=True, tag="snapshot"):
 
 
 class EngineSession(_Event, kw_only=True, tag="engine_session"):
-    """The agent's engine has a session: a new one, before its first prompt, or one that it `loaded` again.
+    """The agent's engine has a session: a new one, before its first prompt, or an earlier one that was `loaded`.
 
-    `engine` and `version` are what the engine calls itself.
+    `engine` and `version` are the name and version that the engine states.
     """
 
     session: str
@@ -338,16 +351,16 @@ class EngineSession(_Event, kw_only=True, tag="engine_session"):
 
 
 class Offered(_Event, kw_only=True, tag="offered"):
-    """These texts are sent to the engine now: ids of the prompt, of mail and of notices, which stand in the texts."""
+    """Texts are about to be sent to the engine, by the ids of the prompt, of mail and of notices that they contain."""
 
     texts: list[str]
 
 
 class Taken(_Event, kw_only=True, tag="taken"):
-    """The engine has these texts in its session: it answers them.
+    """The engine has these texts in its session, by their ids.
 
-    After a crash, its session is loaded and they are looked up in there (`looked_up`): then it has these alone of the
-    texts since its last whole turn.
+    After a crash, the session is loaded and the texts are looked for in it (`looked_up`): of the texts since its last
+    whole turn, it then has these and no others.
     """
 
     texts: list[str]
@@ -355,7 +368,7 @@ class Taken(_Event, kw_only=True, tag="taken"):
 
 
 class RunEnded(_Event, kw_only=True, tag="run_ended"):
-    """The worker ended in an orderly way."""
+    """The worker ended in an orderly way, with this exit code and reason."""
 
     code: int
     reason: str

@@ -1,4 +1,4 @@
-"""Messages: the lines of a mailbox."""
+"""Messages (the lines of a mailbox), attached media, and what the dashboard saves about the user's texts and visits."""
 
 import contextlib
 from datetime import datetime
@@ -12,33 +12,35 @@ from crewboard.records.base import LATEST, JsonValue, Name, Record, Time, check_
 MAX_MESSAGE_ID = 64
 
 STARTS_WORK = frozenset({"message", "broadcast", "interrupt", "result", "error", "task_assignment"})
-"""Types that enter the conversation and start work, for every recipient."""
+"""Message types that enter the conversation and start work, for every recipient."""
 
 ASKS_FOR_REVIEW = frozenset({"plan_approval_request", "task_review_request"})
-"""Types that enter the conversation of an agent and start work. Their text stands behind the id of the request."""
+"""Message types that enter the conversation of an agent and start work. Their content is the id of a request, then
+text.
+"""
 
 OTHER_PROGRAM = "other_program"
-"""Key in the metadata of a message that another program wrote in a short form."""
+"""The key in the metadata of a message that another program wrote in a short form."""
 
 UNTIMED = "untimed"
-"""Key in the metadata of such a message without a time that can be read."""
+"""The key in the metadata of such a message if it has no time that can be read."""
 
 _MILLISECONDS = 1e11
-"""A time from this number on counts milliseconds, as JavaScript does. In seconds it is in the year 5138."""
+"""From this number on a time is taken as milliseconds, as JavaScript writes it. As seconds it is in the year 5138."""
 
 RETRY = "Your last assignment ended with an error. Try again."
 
 GO_ON = "Task {} is still in progress. Go on with it, and report its outcome with task_update."
-"""The mail that lets an agent try again."""
+"""Texts of the mail that makes an agent try again: after an error, and with an unfinished task."""
 
 JOINS_NEXT_TURN = frozenset({"idle_notification", "teammate_terminated", "files_put_back"})
-"""Types that enter with the next turn but start none."""
+"""Message types that enter the conversation with the next turn, but start none."""
 
 
 class Unsent(Record):
-    """Drafts of the user that are not sent yet, by purpose: a file of the user, not of a team.
+    """Drafts of the user, by purpose: a file of the user, not of a team.
 
-    While the dashboard in `writers` is open, a draft is its own: no other one shows or changes it.
+    `writers` names the dashboard that has a draft open; until it ends, no other dashboard shows or changes that draft.
     """
 
     texts: dict[str, str] = {}
@@ -54,8 +56,8 @@ class RecentTexts(Record):
 class LastVisit(Record):
     """The state in which the user left the dashboard of a team: a file of the user, not of the team.
 
-    `at` is the time, `cost_usd` what the team had cost by then, `view` the numbered view that was shown. `orders` are
-    the chosen sort keys by list, with a `-` in front of a reversed one; `zoomed` are the panes that filled their views.
+    `at` is when, `cost_usd` what the team had cost by then, and `view` the numbered view that was shown. `orders` are
+    the chosen sort keys by list, with a `-` in front for reverse order. `zoomed` are the panes that filled their views.
     """
 
     at: Time = 0
@@ -66,7 +68,7 @@ class LastVisit(Record):
 
 
 class Media(Record):
-    """An image or a document of at most `tokens` tokens. Its bytes are in the agent's folder `kept`, by SHA-256."""
+    """An image or a document of at most `tokens` tokens. The agent's folder `kept` has its bytes, by SHA-256."""
 
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     type: Annotated[str, Meta(pattern=r"^(image/(png|jpeg|gif|webp)|application/pdf)\Z")]
@@ -88,32 +90,37 @@ class Message(Record, kw_only=True):
     metadata: dict[str, JsonValue] = {}
 
     def __post_init__(self) -> None:
-        """Check how deeply the metadata is nested."""
+        """Check how deeply the metadata is nested.
+
+        Raises:
+            ValueError: It is nested too deep.
+        """
         # Most messages have none, and mailboxes may be long.
         if self.metadata:
             check_depth(self.metadata, "metadata: ")
 
     @property
     def wants_plan(self) -> bool:
-        """Return True if its author requires a plan before the recipient writes or runs anything.
+        """Return True if the author requires a plan before the recipient writes or runs anything.
 
-        Any author may: only the operator and leads have a command for it, and a closed gate permits nothing.
+        Any author may require one: only the operator and leads have a command for it, and a closed gate permits
+        nothing.
         """
         return self.metadata.get("plan_required") is True
 
     @property
     def is_foreign(self) -> bool:
-        """Return True if another program wrote it in a short form."""
+        """Return True if another program wrote the message in a short form."""
         return self.metadata.get(OTHER_PROGRAM) is True
 
     @property
     def is_untimed(self) -> bool:
-        """Return True if its author wrote no time, so that its time is an estimate."""
+        """Return True if the author wrote no time that can be read, so that the message's time is an estimate."""
         return self.is_foreign and self.metadata.get(UNTIMED) is True
 
     @property
     def attachments(self) -> list[Media]:
-        """Return its images and documents. Anything else in their place, from another program, is left out."""
+        """Return the images and documents of the message. Invalid entries, as of another program, are left out."""
         named = self.metadata.get("attachments")
         found = []
         for each in named if isinstance(named, list) else ():
@@ -123,12 +130,12 @@ class Message(Record, kw_only=True):
 
     @property
     def starts_work(self) -> bool:
-        """Return True if it enters the conversation and starts an assignment if the recipient is idle."""
+        """Return True if the message enters the conversation and starts an assignment if the recipient is idle."""
         return self.type in STARTS_WORK or (self.type in ASKS_FOR_REVIEW and self.to != OPERATOR)
 
     @property
     def enters(self) -> bool:
-        """Return True if it enters the conversation at all."""
+        """Return True if the message enters the recipient's conversation, now or with the next turn."""
         return self.starts_work or self.type in JOINS_NEXT_TURN
 
 
@@ -150,7 +157,7 @@ class ShortMessage(Record, kw_only=True):
         check_depth(self.metadata, "metadata: ")
 
     def complete(self, ident: str, to: str) -> Message:
-        """Return the message to `to`, with `ident` where it has no id. Without a time it is untimed, and that is 0."""
+        """Return the message to `to`. `ident` is its id if it has none; without a readable time, its time is 0."""
         at = next((at for at in (_seconds(self.ts), _seconds(self.timestamp)) if at is not None), None)
         untimed = {UNTIMED: True} if at is None else {}
         return Message(
@@ -165,7 +172,7 @@ class ShortMessage(Record, kw_only=True):
 
 
 def _seconds(time: float | str | None) -> float | None:
-    """Return a time as epoch seconds; None if there is none, or none that can be read and shown."""
+    """Return a time as epoch seconds; None if there is none, or it cannot be read or shown."""
     at: float | None = None
     if isinstance(time, str):
         with contextlib.suppress(ValueError, OverflowError):

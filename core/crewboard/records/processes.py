@@ -1,4 +1,4 @@
-"""Records of processes: which one holds a lease, and how a run of an agent ended."""
+"""Records of processes and hosts: who holds a lease, what a host offers, which runs wait, and how a run ended."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from crewboard.records.base import Name, Record, Time
 
 
 class Lease(Record):
-    """The contents of a lease: the identity of the process that holds it, and its host on a team with hosts."""
+    """The contents of a lease: the identity of the process that holds it and, on a team with hosts, its host."""
 
     pid: int
     run: int = 0
@@ -20,7 +20,7 @@ class Lease(Record):
 
 
 class Supervisor(Record):
-    """`supervisor.lock`: the identity of the supervisor, and the socket it listens on."""
+    """`supervisor.lock`: the identity of the supervisor's process, and the socket on which it listens."""
 
     pid: int
     socket: str = ""
@@ -29,14 +29,14 @@ class Supervisor(Record):
 
 
 class ModelServerInfo(Record):
-    """`model.lock`: the process that serves the offline model to this team, and its base URL."""
+    """`model.lock`: the process that serves the offline model to this team, and the base URL of its API."""
 
     pid: int
     url: str
 
 
 class Usage(Record):
-    """The use of an agent on its host: percent of one core, bytes of memory, and processes below its worker."""
+    """What an agent uses on its host: percent of one core, bytes of memory, and processes below its worker."""
 
     cpu: float = 0
     memory: int = 0
@@ -44,17 +44,16 @@ class Usage(Record):
 
 
 ENGINE_LABEL = "engine:"
-"""The label of a host that has an engine, before the name of that."""
+"""The beginning of the label that a host has for an engine; the engine's name follows."""
 
 
 class Host(Record):
-    """`hosts/NAME/host.json`: what a host offers, and what it measured `at` last.
+    """`hosts/NAME/host.json`: what a host offers, and what it last measured, `at` that time.
 
-    It runs at most `slots` agents, those that need `labels`, and those with one of the `engines` that are on its PATH.
-    `machine` is the name of its machine, which has
-    `cores`, a `load` (the average of one minute) and `memory` bytes. A host that is `draining` takes no more agents.
-    `clock_offset` is how many seconds its clock is ahead of the store's. `usage` is that of its agents. One that is
-    `offline` starts them on the offline model.
+    It runs at most `slots` agents at once. `labels` are those that the user gave it, `engines` the known engines on its
+    PATH. `machine` is the name of its machine, which has `cores`, a `load` (the average of one minute) and `memory`
+    bytes. A host that is `draining` takes no more agents. `clock_offset` is how many seconds its clock is ahead of the
+    store's. `usage` is that of its agents. If `offline`, its agents use the offline model.
     """
 
     name: Name
@@ -78,15 +77,15 @@ class Host(Record):
 
     @property
     def offers(self) -> list[str]:
-        """Return its labels, with those of its engines."""
+        """Return its labels, and one label for each of its engines."""
         return [*self.labels, *(f"{ENGINE_LABEL}{name}" for name in self.engines)]
 
 
 class WantedRun(Record):
-    """`starts/AGENT.json`: a run that no host has claimed yet; then, in a folder of its host, one that it claimed.
+    """`starts/AGENT.json`: a run that no host has claimed yet; after that, the same record in a folder of its host.
 
-    `needs` are labels that the host must have. Its name is one of them, with `host:` before it, and so is the name of
-    each engine on its PATH, with `engine:`.
+    `needs` are labels that the host must have. Among the labels of a host are `host:` and its name, and `engine:` and
+    the name of each engine on its PATH.
     """
 
     agent: Name
@@ -96,7 +95,10 @@ class WantedRun(Record):
 
 
 class SupervisorFailure(Record):
-    """`supervisor-failure.json`: where the supervisor last failed, how often, and with which agent, if any."""
+    """`supervisor-failure.json`: the place in the code where the supervisor last failed, how often, and the agent.
+
+    `agent` is empty if the failure had nothing to do with a single agent.
+    """
 
     place: str
     error: str
@@ -107,15 +109,15 @@ class SupervisorFailure(Record):
 
 
 MOST_RESTARTS = 3
-"""Restarts of an agent within ten minutes, after which it is not restarted again."""
+"""Most restarts of an agent within ten minutes; after them it is not restarted again."""
 
 
 class HeldStart(Record):
     """A run that the supervisor does not begin yet, because of `reason`.
 
-    `attempt` is the number of a restart, which begins at `due`; 0 for a run that waits in the queue.
-    `provided` is False if the supervisor does not have the environment for it, with the API key, because it took over
-    from one that was killed. `for_host` is True for a run that no host has claimed yet.
+    `attempt` is the number of a restart, which begins at `due`; 0 for a run that waits in the queue. `provided` is
+    False if the supervisor lacks the environment of the run, with its API key, because it took over from a supervisor
+    that was killed. `for_host` is True for a run that no host has claimed yet.
     """
 
     name: Name
@@ -138,16 +140,16 @@ class HeldStarts(Record):
     restarts: dict[Name, list[Time]] = {}
 
     def find(self, name: str, run: int) -> HeldStart | None:
-        """Return this run if it waits."""
+        """Return this run's entry; None if the run does not wait."""
         return next((each for each in self.held if (each.name, each.run) == (name, run)), None)
 
     def place(self, name: str, run: int) -> int:
-        """Return the place of a run in the queue, from 1 on; 0 if it does not wait there."""
+        """Return the place of a run in the queue, from 1 on; 0 if it is not in the queue."""
         queue = [(each.name, each.run) for each in self.held if not each.attempt]
         return queue.index((name, run)) + 1 if (name, run) in queue else 0
 
     def describe(self, name: str, run: int, now: float) -> str:
-        """Return in words why a run waits; an empty text if it does not.
+        """Return in words why a run waits; empty if it does not.
 
         Examples: `queued 2nd: max_agents 4 reached`, `restarts in 4 s (2 of 3): killed by SIGKILL`, `queued: waits for
         a host with gpu`.
@@ -168,9 +170,9 @@ class HeldStarts(Record):
 class Exit(Record):
     """`exit.json`: how a run ended.
 
-    `reason` is a key of `EXIT_REASONS`. `buried` is True once the end was finalized: the rest of the team was told.
-    With the reason `lost`, `evidence` says in words why its host counts as lost, if it had one. `unfinished`: an
-    assignment was in progress, or had not begun.
+    `reason` is a key of `EXIT_REASONS`; `code` or `signal` is None if it is not known. `buried` is True once the end
+    was finalized. With the reason `lost`, `evidence` says in words why the agent's host counts as lost; empty without a
+    host. `unfinished`: an assignment was in progress, or had not begun.
     """
 
     run: int
@@ -182,7 +184,9 @@ class Exit(Record):
     evidence: str = ""
     unfinished: bool = False
     notice: str = ""
-    """The id of the notice that tells the team of all runs lost with the same host; empty for one of its own."""
+    """The id of the notice that tells the team about all runs lost with the same host; empty if this run has
+    a notice of its own.
+    """
 
 
 EXIT_REASONS = {
@@ -206,40 +210,41 @@ EXIT_REASONS = {
     "exported": "still ran when its team was exported",
     "gone": "its process is gone",
 }
-"""Reasons for the end of a run: the word in `exit.json`, and the text that users see."""
+"""Reasons for the end of a run: the key in `exit.json`, and the text that users see."""
 
 VANISHED = "killed or crashed without a supervisor"
-"""The text for a run that ended with neither its exit code nor its signal known."""
+"""The text for a run of whose end neither exit code nor signal is known."""
 
 LIMIT_REASONS = frozenset({"turn_limit", "budget"})
-"""Reasons of an end after which a raised limit continues the assignment."""
+"""Reasons after which the assignment continues once the limit is raised."""
 
 ORDERLY_REASONS = frozenset({"finished", "shutdown", "killed", "host_ended", "exported", *LIMIT_REASONS})
-"""Reasons of an orderly end, whatever the exit code is: it was requested, came from a limit, or is only an import's."""
+"""Reasons of an orderly end, with any exit code: it was requested, a limit caused it, or an import recorded it."""
 
 
 def ended_by_shutdown(record: Exit, run_boot_id: str, boot_id: str) -> bool:
-    """Return True if the machine's shutdown ended the run: it sends SIGTERM to every process first.
+    """Return True if a shutdown of the machine ended the run: it sends SIGTERM to every process first.
 
-    The supervisor got it too, so it did not finalize the end. `run_boot_id` is the boot in which the run began.
+    The supervisor got the signal too, so it did not finalize the end. `run_boot_id` is the id of the boot in which the
+    run began, `boot_id` that of the present one.
     """
     return record.reason == "terminated" and not record.buried and run_boot_id not in ("", boot_id)
 
 
 def is_orderly(record: Exit) -> bool:
-    """Return True if the end is no crash: finished, requested, caused by a limit, a reboot or a moved directory."""
+    """Return True if the run did not crash: it finished, or a request, a limit, a reboot or a moved folder ended it."""
     if record.reason == "lost" and record.evidence:
         return False
     return record.reason in (*ORDERLY_REASONS, "reboot", "lost") or (record.code == 0 and not record.signal)
 
 
 def was_cut_off(record: Exit) -> bool:
-    """Return True if a host ended while the agent was at work. That was asked for, so it is no crash."""
+    """Return True if the agent was at work when its host ended. The end was requested, so it is no crash."""
     return record.reason == "host_ended" and record.unfinished
 
 
 def has_vanished(record: Exit) -> bool:
-    """Return True if a run ended with neither its exit code nor its signal known."""
+    """Return True if neither the exit code nor the signal of a run that ended is known."""
     return record.reason == "died" and record.code is None and record.signal is None
 
 
@@ -258,7 +263,7 @@ def describe_exit(record: Exit) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal: `SIGKILL` for 9."""
+    """Return the name of a signal, such as `SIGKILL` for 9; `signal NUMBER` if it has none."""
     # Imported here because it is needed for the name of a signal only, and rarely.
     import signal
 

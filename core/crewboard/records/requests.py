@@ -1,4 +1,4 @@
-"""Requests: questions that wait for an answer."""
+"""Requests: questions that wait for an answer. Also the steps of plans, notes on plans, and digests of payloads."""
 
 import contextlib
 import re
@@ -15,7 +15,7 @@ from crewboard.records.base import JsonValue, Name, Record, Time, check_depth, c
 REQUEST_ID_RULE = r"^[a-z0-9][a-z0-9_-]{0,63}\Z"
 
 SHA256_DIGITS = 16
-"""First digits of a SHA-256 that an answer has to name at least. A text with the same ones takes centuries to find."""
+"""Fewest digits of a SHA-256 that an answer has to name. Another text with the same digits takes centuries to find."""
 
 RequestType = Literal["plan_approval", "shutdown", "permission", "question", "task_review"]
 NoteState = Literal["open", "answered", "settled"]
@@ -23,10 +23,11 @@ RequestStatus = Literal["pending", "approved", "rejected", "answered", "expired"
 
 
 class Note(Record, kw_only=True):
-    """A note on lines of a plan, counted from 1. Its id is the same in each later version of the plan.
+    """A note on lines of a plan. Its id is the same in each later version of the plan.
 
-    `line` and `end` are the place in the version that carries the note; 0 if the lines are not there any more. `text`
-    is what the approver wrote, `quoted` the lines that it was written about. `answer` is that of the agent.
+    `line` and `end` are the first and last line in the version that carries the note, counted from 1; both are 0 if the
+    lines are no longer there. `text` is what the approver wrote, `quoted` the lines that the note is about. `answer` is
+    that of the agent.
     """
 
     id: Annotated[str, Meta(pattern=r"^n[1-9][0-9]{0,5}\Z")]
@@ -39,28 +40,30 @@ class Note(Record, kw_only=True):
 
     @property
     def state(self) -> NoteState:
-        """Return `open` until it is answered, and `settled` once a version with the answer was decided."""
+        """Return `open` until the agent answers, then `answered`; `settled` once that version was decided."""
         return "settled" if self.settled else "answered" if self.answer else "open"
 
     @property
     def place(self) -> str:
-        """Return the lines that it is on, in words."""
+        """Return the lines that the note is on: `line 3`, `lines 3-5`, or `moved` if they are no longer there."""
         if not self.line:
             return "moved"
         return f"line {self.line}" if self.line == self.end else f"lines {self.line}-{self.end}"
 
 
 QUESTION = "Question: "
-"""Start of a rejection that asks back. A waiting agent reads only the answer to its request, so a question is one."""
+"""The beginning of a rejection that asks back. A waiting agent reads only the answer to its request, so the approver's
+question has to be one.
+"""
 
 
 class Request(Record, kw_only=True):
     """`requests/<id>.json`: a question that waits for an answer.
 
-    `edited` is the plan as the approver changed it; it replaces the plan in the payload. `terms` are those of its
-    approval; None if it has none. `notes` are those that came with the answer; those on the versions before are in the
-    payload, with the answers to them, so that a yes is bound to them. `operator` is the name of the user
-    who decided it, if `decided_by` is the operator; else empty.
+    `edited` is the plan as the approver changed it; it replaces the plan in the payload. `terms` are those of the
+    approval; None if there are none. `notes` are those that came with the answer. Notes on earlier versions are in the
+    payload, with their answers, so that an approval is bound to them. `operator` is the name of the user who decided
+    the request; empty if `decided_by` is not the operator.
     """
 
     id: Annotated[str, Meta(pattern=REQUEST_ID_RULE)]
@@ -83,33 +86,36 @@ class Request(Record, kw_only=True):
 
     @property
     def answered_in(self) -> str | None:
-        """Return the other program in which alone it can be answered; None if it can be answered here."""
+        """Return the other program in which alone the request can be answered; None if it can be answered here."""
         found = self.payload.get("answered_in")
         return found if isinstance(found, str) else None
 
     @property
     def said(self) -> str:
-        """Return the words of the answer, with its notes on lines; empty if there are none."""
+        """Return the text of the answer, followed by its notes on lines; empty if there is neither."""
         return "\n\n".join(filter(None, [self.feedback or "", describe_notes(self.notes)]))
 
     @property
     def plan(self) -> str:
-        """Return the text of the plan, as the approver edited it if it was; empty if it is no plan."""
+        """Return the text of the plan, with the approver's changes if it was edited; empty if it is no plan."""
         return self.submitted if self.edited is None else self.edited
 
     @property
     def submitted(self) -> str:
-        """Return the text of the plan as the agent wrote it."""
+        """Return the text of the plan as the agent wrote it; empty if the request is not for a plan."""
         return str(self.payload.get("plan", ""))
 
     @property
     def earlier_notes(self) -> "list[Note]":
-        """Return the notes on earlier versions, without a place if the plan was edited: theirs is in what it was."""
+        """Return the notes on earlier versions of the plan.
+
+        They have no place if the approver edited the plan, because their lines are those of the submitted text.
+        """
         notes = notes_in(self.payload)
         return notes if self.edited is None else [each.replace(line=0, end=0) for each in notes]
 
     def __post_init__(self) -> None:
-        """Check the payload, and compute its hash: the stored one could belong to another payload."""
+        """Check the payload, and compute its hash, because the hash in a file could be that of another payload."""
         check_depth(self.payload, "payload: ")
         self.sha256 = payload_sha256(self.payload)
 
@@ -120,10 +126,10 @@ _CODE = r"( {0,3})(`{3,}|~{3,})(.*)"
 
 
 def steps_of(plan: str) -> dict[int, str]:
-    """Return the steps of a plan by number: the items of its numbered list, with the first line of each.
+    """Return the first line of each step of a plan, by number: the items of its numbered list.
 
-    Empty if there is no such list at the left edge, or its numbers do not count up from 1: then no number means one
-    step to everyone who reads the text.
+    Empty if there is no such list at the left edge, or its numbers do not count up from 1: then a number does not mean
+    the same step to all readers.
     """
     lines = lines_of(plan)
     found = {number: re.match(_STEP, lines[within.start - 1]) for number, within in step_lines(plan).items()}
@@ -131,10 +137,10 @@ def steps_of(plan: str) -> dict[int, str]:
 
 
 def step_lines(plan: str) -> dict[int, range]:
-    """Return the lines of each step of a plan by number, counted from 1.
+    """Return the numbers of the lines of each step of a plan, counted from 1, by number of the step.
 
-    A step ends at the next one, at a heading, or at a text at the left edge behind a blank line. Where a block of code
-    at the left edge is never closed, no number means one step to everyone, so there are none.
+    A step ends at the next one, at a heading, or at a text at the left edge after a blank line. Empty if `steps_of` is,
+    or if a block of code at the left edge is never closed.
     """
     steps: dict[int, range] = {}
     code, last, is_after_blank, is_indented = "", 0, False, False
@@ -166,12 +172,12 @@ def step_lines(plan: str) -> dict[int, range]:
 
 
 def lines_of(plan: str) -> list[str]:
-    """Return the lines of a plan; a note names them by number, counted from 1."""
+    """Return the lines of a plan. Notes name lines by number, counted from 1."""
     return plan.rstrip("\n").split("\n")
 
 
 def notes_in(payload: dict[str, JsonValue]) -> list[Note]:
-    """Return the notes on earlier versions of a plan, as this one answers them. What is no note is left out."""
+    """Return the notes on earlier versions of a plan in the payload of its request. Invalid entries are left out."""
     found = payload.get("notes")
     notes: list[Note] = []
     for each in found if isinstance(found, list) else []:
@@ -181,7 +187,7 @@ def notes_in(payload: dict[str, JsonValue]) -> list[Note]:
 
 
 class NewNote(Struct, frozen=True, order=True):
-    """A note that is written: the first and the last line that it is about, counted from 1, and its text."""
+    """A note to be added to a plan: the first and the last line that it is about, counted from 1, and its text."""
 
     line: int
     end: int
@@ -192,10 +198,10 @@ _LINE_NOTE = r"(?as)[ \t]*(\d{1,6})(?:-(\d{1,6}))?:(.*)"
 
 
 def parse_note(given: str) -> NewNote:
-    """Return the note that `LINE:TEXT` or `LINE-LINE:TEXT` is.
+    """Parse a note that is written as `LINE:TEXT` or `LINE-LINE:TEXT`.
 
     Raises:
-        UsageError: It has another form, or its first line comes after its last.
+        UsageError: The text has another form, or its first line comes after its last.
     """
     found = re.fullmatch(_LINE_NOTE, given)
     if found is None or not found[3].strip():
@@ -207,9 +213,10 @@ def parse_note(given: str) -> NewNote:
 
 
 def carry_notes(before: Request, plan: str, answers: Mapping[str, str]) -> list[Note]:
-    """Return the notes on a plan as they stand on its revision `plan`, which gives these `answers`.
+    """Return the notes on a plan as they are on its revision, whose text is `plan`.
 
-    A note keeps its place by what its lines say.
+    `before` is the request with the earlier version, `answers` are the answers that the revision gives, by id of the
+    note. A note is placed by the content of its lines.
     """
     # An answer was read if something was decided about the version that gave it.
     decided = before.status in ("approved", "rejected")
@@ -233,13 +240,16 @@ _ANSWER_IN_TEXT = r"(?m)^\W*(n[1-9][0-9]{0,5})\W{0,4}:\W{0,4}(\w.*)"
 
 
 def answers_in(before: Request, plan: str) -> dict[str, str]:
-    """Return the answers to the notes on a plan in the text of its revision `plan`: lines that begin with `n1:`."""
+    """Return the answers to notes that the text of a revision contains, by id: lines that begin with such as `n1:`."""
     known = {note.id for note in [*notes_in(before.payload), *before.notes]}
     return {ident: answer for ident, answer in re.findall(_ANSWER_IN_TEXT, plan) if ident in known}
 
 
 def how_to_answer(request: Request, *, in_text: bool) -> str:
-    """Return what a model is told about the open notes on its plan: answer them in the text, or in `answers`."""
+    """Return what a model is told about the open notes on its plan: how to answer them; empty if there are none.
+
+    With `in_text` it is to answer in the text of the plan, else in the argument `answers`.
+    """
     waiting = [note.id for note in [*notes_in(request.payload), *request.notes] if note.state == "open"]
     if not waiting:
         return ""
@@ -248,17 +258,21 @@ def how_to_answer(request: Request, *, in_text: bool) -> str:
 
 
 _SIMILAR = 0.6
-"""Similarity (0 to 1) from which on a changed line counts as the one before, so that a note stays on it."""
+"""The similarity, from 0 to 1, from which on a changed line counts as the earlier one, so that a note stays on it."""
 
 _MOST_PAIRS = 2000
-"""Pairs of lines that are compared for one revision: an agent waits for it. A note beyond them counts as moved."""
+"""Most pairs of lines that are compared for one revision, because an agent waits for it. Then notes count as moved."""
 
 _COMPARED = 120
-"""Characters of a line that are compared."""
+"""Most characters of a line that are compared."""
 
 
 def marked_lines(before: str, plan: str) -> Iterator[tuple[str, int]]:
-    """Yield the number of each line of a plan: behind `-` a line of the version before that is gone, `+` a new one."""
+    """Yield a sign and a line number for each line of a plan and of its version `before`.
+
+    The sign is empty for a line that both have, `+` for a new line, and `-` for a line of `before` that is gone, with
+    its number there.
+    """
     # Imported here: most processes read no request.
     from difflib import SequenceMatcher
 
@@ -268,7 +282,7 @@ def marked_lines(before: str, plan: str) -> Iterator[tuple[str, int]]:
 
 
 class _Revision:
-    """The lines of a plan and of its revision, and which of them belong together."""
+    """The lines of a plan and of its revision, and which lines correspond."""
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         # Imported here: most processes read no request.
@@ -281,7 +295,7 @@ class _Revision:
         self._pairs = _MOST_PAIRS
 
     def place(self, note: Note) -> tuple[int, int]:
-        """Return the first and the last line of a note in the revision; 0 and 0 if they are not there."""
+        """Return the first and last line of a note in the revision, counted from 1; 0 and 0 if they are not there."""
         new = self._new
         lines: list[int] = []
         # What stands around a blank line says which one it is.
@@ -300,7 +314,10 @@ class _Revision:
         return (min(lines) + 1, max(lines) + 1) if lines else (0, 0)
 
     def _most_alike(self, line: str, among: range) -> int | None:
-        """Return which of these lines of the revision is the changed `line`; None if none is, or they are too many."""
+        """Return the index of the line of the revision that is most like `line`.
+
+        None if none is similar enough, or too many lines were compared already.
+        """
         if not line.strip():
             return None
         alike, best, found = self._alike, _SIMILAR, None
@@ -319,9 +336,9 @@ class _Revision:
 
 
 def describe_notes(notes: list[Note]) -> str:
-    """Return notes as text: each with its id, its place, the lines that it is about, and its answer.
+    """Return notes as text: each with its id, its place, the lines that it is about, its text and its answer.
 
-    Each line of a text is marked, so that none looks like another note.
+    Each line of these texts is marked, so that none looks like the beginning of another note.
     """
     parts = []
     for note in notes:
@@ -335,7 +352,7 @@ def describe_notes(notes: list[Note]) -> str:
 
 
 def payload_sha256(payload: dict[str, JsonValue]) -> str:
-    """Return the SHA-256 of the payload as canonical JSON. An answer that carries it is bound to that payload."""
+    """Return the SHA-256 of a payload as canonical JSON. An answer that names it is bound to that payload."""
     # Imported here: most processes read no request.
     import hashlib
     import json
@@ -345,7 +362,7 @@ def payload_sha256(payload: dict[str, JsonValue]) -> str:
 
 
 def revealed_sha256(sha256: str) -> str:
-    """Return the digest for a yes to a text with this SHA-256 of which something was hidden until it was revealed."""
+    """Return the digest that an approval names if parts of the text with this SHA-256 were hidden until revealed."""
     # Imported here: most processes read no request.
     import hashlib
 
@@ -353,32 +370,35 @@ def revealed_sha256(sha256: str) -> str:
 
 
 def is_revealed(given: str, sha256: str) -> bool:
-    """Return True if `given` says that all of the text with this SHA-256 was revealed: `revealed_sha256` of it."""
+    """Return True if `given` begins like `revealed_sha256` of a text's SHA-256, and is long enough."""
     return len(given) >= SHA256_DIGITS and revealed_sha256(sha256).startswith(given)
 
 
 def bound_to(sha256: str) -> str:
-    """Return the option that binds a yes on the command line to what has this SHA-256."""
+    """Return the option that binds an approval on the command line to the text or payload with this SHA-256."""
     return f"--sha256 {sha256[:SHA256_DIGITS]}"
 
 
 def require_shown(given: str, sha256: str, what: str) -> None:
-    """Refuse a yes to something else than what was shown: `given` is its SHA-256, or the first 16 digits of it.
+    """Refuse an approval of something else than what was shown.
+
+    `given` is the SHA-256 that the approval names, or at least its first 16 digits. `what` names the thing in the
+    message.
 
     Raises:
-        BadDataError: What there is now has another `sha256`.
+        BadDataError: The present `sha256` is another one.
     """
     if len(given) < SHA256_DIGITS or not sha256.startswith(given):
         raise BadDataError(f"{what} has another sha256 than the one that you gave; read it again, then answer")
 
 
 def question_in(feedback: str | None) -> str | None:
-    """Return the question that a rejection asks back, None if it asks none."""
+    """Return the question in the feedback of a rejection that asks back; None if it asks none."""
     return feedback.removeprefix(QUESTION) if feedback and feedback.startswith(QUESTION) else None
 
 
 def versions_before(request: Request, known: Iterable[Request]) -> Iterator[Request]:
-    """Yield the versions that a request replaced, newest first."""
+    """Yield the requests with earlier versions of a plan, newest first. `known` are the requests to look among."""
     by_id = {each.id: each for each in known if each.id != request.id}
     before = request.supersedes
     # Each once, also if the files of a damaged team lead in a circle.
@@ -388,7 +408,7 @@ def versions_before(request: Request, known: Iterable[Request]) -> Iterator[Requ
 
 
 def versions_after(request: Request, known: Iterable[Request]) -> Iterator[Request]:
-    """Yield the versions that replaced a request, oldest first."""
+    """Yield the requests with later versions of a plan, oldest first. `known` are the requests to look among."""
     successors = {each.supersedes: each for each in known if each.supersedes and each.id != request.id}
     after: Request | None = request
     while after is not None and (after := successors.pop(after.id, None)) is not None:
@@ -396,7 +416,10 @@ def versions_after(request: Request, known: Iterable[Request]) -> Iterator[Reque
 
 
 def describe_status(request: Request) -> str:
-    """Return the status of a request in words: a rejection that only asks back, or sends notes, rejects nothing."""
+    """Return the status of a request in words, such as `approved`.
+
+    A rejection is `asked back` if it asks a question, and `sent back` if it only has notes.
+    """
     if request.status != "rejected":
         return request.status
     if question_in(request.feedback) is not None:
@@ -405,7 +428,10 @@ def describe_status(request: Request) -> str:
 
 
 def display_decider(request: Request, operator: str) -> str:
-    """Return who decided a request, as the user `operator` sees it: `you`, or another user by name."""
+    """Return who decided a request, as the user `operator` sees it: `you`, or the name of another user or agent.
+
+    Empty if no one has decided it.
+    """
     if request.decided_by != OPERATOR:
         return request.decided_by or ""
     return "you" if request.operator in ("", operator) else request.operator

@@ -1,4 +1,4 @@
-"""The team as a whole: roster and settings, the task board, what the operator has seen, the API cooldown."""
+"""Records of the team as a whole: roster, settings and rules, tasks, API cooldown, merges, and the operator's state."""
 
 import posixpath
 import re
@@ -15,7 +15,10 @@ TaskStatus = Literal["pending", "in_progress", "completed", "failed", "cancelled
 
 
 class Member(Record):
-    """One agent on the roster."""
+    """One agent on the roster.
+
+    `report_to` is who gets its results. `title` is the user's text beside its name.
+    """
 
     name: Name
     type: str
@@ -29,9 +32,9 @@ class Member(Record):
 
 
 def name_of_lead(agents: Iterable[tuple[str, str]]) -> str:
-    """Return the name of the lead: the agent called `lead`, else the first of type lead.
+    """Return the name of the lead: the agent called `lead`, else the first of type `lead`.
 
-    `agents` are pairs of name and type. If no agent is the lead, return the name under which one would be hired.
+    `agents` are pairs of name and type. If there is no lead, return `lead`.
     """
     leads = [name for name, kind in agents if LEAD in (name, kind)]
     return LEAD if LEAD in leads else next(iter(leads), LEAD)
@@ -41,11 +44,11 @@ RuleEffect = Literal["allow", "ask", "deny"]
 
 
 class Rule(Record, kw_only=True):
-    """A permission rule for one agent, for a type of agents, or without both for all agents.
+    """A permission rule for the agent `agent`, for agents of the type `agent_type`, or for all agents if both are None.
 
-    `pattern` says which commands of bash, or which paths of a file tool, it is for; the tool `files` means every file
-    tool that writes. A rule that an approval made has a `scope` instead: for bash a program, for any single command
-    that starts it, for a file tool a folder of the workspace. `by` is the user who added it.
+    `pattern` says for which commands of bash, or for which paths of a file tool, the rule is; the tool `files` stands
+    for all tools that write files. A rule that was made with an approval has a `scope` instead: for bash, a program, in
+    any single command that starts it; for a file tool, a folder of the workspace. `by` is the user who added it.
     """
 
     id: str
@@ -59,19 +62,20 @@ class Rule(Record, kw_only=True):
     by: str = ""
 
     def applies_to(self, name: str, agent_type: str) -> bool:
-        """Return True if it is a rule for this agent."""
+        """Return True if the rule is for this agent, or for agents of this type."""
         return self.agent in (None, name) and self.agent_type in (None, agent_type)
 
 
 def matches_text(pattern: str, text: str) -> bool:
-    """Return True if a text is what the pattern of a rule is for; `*` and `?` stand for any characters."""
+    """Return True if a text matches the pattern of a rule, in which `*` and `?` stand for any characters."""
     return re.fullmatch(_glob(pattern, "."), text, re.DOTALL) is not None
 
 
 def matches_path(pattern: str, path: str, *, or_inside: bool = False) -> bool:
-    """Return True if a path relative to the root matches; `**` stands for any folders, at the end for all inside.
+    """Return True if a path relative to the root matches a pattern, in which `**` stands for any folders.
 
-    With `or_inside` also if it is in a folder that matches.
+    At the end of a pattern, `**` stands for everything inside of the folder. With `or_inside`, also return True if the
+    path is inside of a folder that matches.
     """
     if or_inside:
         pattern = pattern.rstrip("/")
@@ -83,12 +87,12 @@ def matches_path(pattern: str, path: str, *, or_inside: bool = False) -> bool:
 
 
 def _glob(pattern: str, character: str) -> str:
-    """Return a pattern with `*` and `?`, which stand for this `character`, as a regular expression."""
+    """Return a regular expression for a pattern in which `*` and `?` stand for any of the given `character`."""
     return "".join({"*": f"{character}*", "?": character}.get(each) or re.escape(each) for each in pattern)
 
 
 class Removed(Record):
-    """The remains of the removed agents of one name: the number of their newest run, and all that they used."""
+    """What remains of removed agents of one name: the number of their newest run, and all that they used."""
 
     run: int = 0
     tokens: Tokens = field(default_factory=Tokens)
@@ -104,10 +108,10 @@ class Removed(Record):
 class AttachedTeam(Record):
     """The team of another program that a team directory mirrors.
 
-    `team` is the name that the program gives it, `config_dir` the program's directory of configuration, `cwd` where
-    the lead works, and `session_ids` are the sessions of the team, the newest last. `version` is the program's, and
-    `tested` is False if crewboard was not tested with it. `hooks` says that its plans wait for the operator.
-    Only with `letters` are letters of the user written into the program's files.
+    `team` is the name that the program gives it, `config_dir` the program's folder of configuration, `cwd` the folder
+    in which the lead works, and `session_ids` are the sessions of the team, the newest last. `version` is that of the
+    program, and `tested` is False if crewboard was not tested with it. `hooks` says that plans in the program wait for
+    the operator. Only with `letters` are messages of the user written into the program's files.
     """
 
     program: Literal["claude-code"]
@@ -124,20 +128,22 @@ class AttachedTeam(Record):
 class Config(Record, kw_only=True):
     """`config.json`: who is on the team, and its settings.
 
-    `on_outage` says what agents do while the API is unavailable, `outage_hours` for how long they wait at most. With
-    `result_needs`, a result that the operator has not read is a need. An approved plan holds for `approval_hours`.
-    `collisions` says what happens before file tools of two agents change the same file: nothing (`warn`), the operator
-    is asked (`hold`), or the files of an approved plan are refused to others until the result (`claims`).
-    With `lead_merges`, a lead may merge the work of agents with worktrees into a branch that is not checked out.
-    If `worktree` is `always`, agents that write files get checkouts of their own.
-    `check` is the command that must pass before a task without a check of its own is completed.
-    `attached` names the team of another program that this one mirrors: its agents are neither started nor ended here.
-    `offline` is True for a team made by an import whose agents had used the offline model: it stays on it.
-    The files and folders `worktree_copy` of the root, which are not in the repository, are copied into each checkout,
-    and then the command `worktree_setup` runs in it, in the sandbox of its agent.
-    `model` is the model of new agents, with exceptions for types: `qwen3-coder explore=qwen3:8b`.
-    `server` is the address of a server of models on this machine or its network, which is used without a key.
-    `engine` does the work of agents that the operator hires, in place of the model, where their type takes one.
+    - `on_outage` says what agents do while the API is unavailable, `outage_hours` for how long they wait at most.
+    - With `result_needs`, a result that the operator has not read is a need.
+    - An approved plan holds for `approval_hours`.
+    - `collisions` says what happens before file tools of two agents change the same file: nothing (`warn`), the
+      operator is asked (`hold`), or the files of an approved plan are refused to others until the result (`claims`).
+    - With `lead_merges`, a lead may merge the work of agents with worktrees into a branch that is not checked out.
+    - If `worktree` is `always`, agents that write files get checkouts of their own. `worktree_copy` are files and
+      folders of the root, which are not in the repository, that are copied into each checkout. Then the command
+      `worktree_setup` runs in it, in the sandbox of its agent.
+    - `check` is the command that must pass before a task without a check of its own is completed.
+    - `model` is the model of new agents, with exceptions for types: `qwen3-coder explore=qwen3:8b`.
+    - `server` is the address of a server of models on this machine or its network, which is used without a key.
+    - `engine` is the engine of agents that the operator hires, where their type takes one.
+    - `attached` is the team of another program that this one mirrors: its agents are neither started nor ended here.
+    - `offline` is True for an imported team whose agents had used the offline model: they keep using it.
+    - `removed` has what remains of removed agents, by name. `rev` counts the changes of the record.
     """
 
     schema_: Literal[1] = field(default=1, name="schema")
@@ -176,11 +182,11 @@ class Config(Record, kw_only=True):
 
     @property
     def lead(self) -> str:
-        """Return the name of the lead; `lead` while there is none."""
+        """Return the name of the lead; `lead` if there is none."""
         return name_of_lead([(member.name, member.type) for member in self.members])
 
     def reports_to(self, name: str) -> str:
-        """Return the agent or the operator that the agent `name` reports to."""
+        """Return the name of the agent or of the operator that gets the results of the agent `name`."""
         member = self.member(name)
         to = member.report_to if member is not None else LEAD
         if to != LEAD:
@@ -188,28 +194,28 @@ class Config(Record, kw_only=True):
         return OPERATOR if name == self.lead else self.lead
 
     def recipient(self, name: str) -> str:
-        """Return the mailbox for mail to `name`; mail to `lead` goes to the agent that is the lead, whatever its name.
+        """Return the name of the mailbox for mail to `name`: that of the lead, under any name, for mail to `lead`.
 
         Raises:
-            UsageError: No agent is called that; the message lists the names.
+            UsageError: There is no such recipient; the message lists the names.
         """
         return self.lead if name == LEAD else require_recipient(name, self.names)
 
     @property
     def removed_total(self) -> Removed:
-        """Return the total usage of all removed agents."""
+        """Return all that removed agents used, together."""
         return sum(self.removed.values(), start=Removed())
 
     def member(self, name: str) -> Member | None:
-        """Return the member called `name`, or None."""
+        """Return the member called `name`; None if there is none."""
         return next((member for member in self.members if member.name == name), None)
 
 
 class Checked(Record):
-    """One run of a check: when it ended, its command, its exit code, and the file with its whole output.
+    """One run of a check: when it ended, its command, its exit code, and the file with its whole output (`result`).
 
-    `exit_code` is null if the command did not run to its end. `tree` is the tree of the agent's own checkout that it
-    ran on; empty in the shared tree.
+    `exit_code` is None if the command did not run to its end. `tree` is the git tree of the agent's own checkout in
+    which it ran; empty in the shared tree.
     """
 
     at: Time
@@ -225,7 +231,7 @@ class Checked(Record):
 
 
 class Shown(Record):
-    """The work that a reviewer is shown: the git trees with which its diff begins and ends."""
+    """The work that a reviewer was shown: the git trees at the beginning and end of its diff."""
 
     since: str
     tree: str
@@ -234,7 +240,7 @@ class Shown(Record):
 class Reviewed(Record):
     """An approval of the work of the agent `of`: who gave it, when, and the git trees that the reviewer was shown.
 
-    The trees are empty if the work was done in the shared tree, or was thrown away since.
+    The trees are empty if the work was done in the shared tree, or has been discarded since.
     """
 
     of: Name
@@ -247,16 +253,16 @@ class Reviewed(Record):
 class Task(Record):
     """`tasks/<id>.json`: one task of the task board.
 
-    The higher its `priority`, the earlier it is claimed; 0 is normal. `updated_at` and `rev` are about its status, its
-    owner and what blocks it, `edited_at` about its subject, description, priority and check: an edit is no new failure.
-
-    `check` is the command that must pass before the task is completed, and `check_by` who set it: null means the team's
-    check, an empty text none. `checked` is the last run of the check, `check_failures` how often it failed in a row
-    when its owner reported the task as completed.
-
-    `review` is the agent, or the operator, that must approve the work before the task is completed. While it is asked,
-    `in_review` is the id of the request, and the task is in progress. `reviews` counts how often it was asked.
-    `reviewed` is the last approval. `shown` is what the reviewer of an agent with a worktree was shown last.
+    - The higher its `priority`, the earlier it is claimed; 0 is normal.
+    - `last_owner` is the owner before it was released. `required_type` is the agent type that its owner must have.
+    - `updated_at` and `rev` are about its status, its owner and what blocks it; `edited_at` is about its subject,
+      description, priority and check, because an edit is no new failure.
+    - `check` is the command that must pass before the task is completed, and `check_by` is who set it. None means the
+      team's check, an empty text none. `checked` is the last run of the check, and `check_failures` is how often in a
+      row it failed when the owner reported the task as completed.
+    - `review` is the agent, or the operator, that must approve the work before the task is completed. While it is
+      asked, `in_review` is the id of the request, and the task is in progress. `reviews` counts how often it was asked,
+      and `reviewed` is the last approval. `shown` is what the reviewer of an agent with a worktree was shown last.
     """
 
     id: Annotated[int, Meta(ge=1)]
@@ -284,16 +290,16 @@ class Task(Record):
 
 
 class Cooldown(Record):
-    """`cooldown.json`: the time until which no agent of the team calls a server, because the server asked for that.
+    """`cooldown.json`: until when no agent of the team calls a server, because the server asked for a pause.
 
-    `until_monotonic` is the same time on the monotonic clock of the boot `boot_id`, because the wall clock may be
-    changed.
-    `since` is when an outage of the API began, 0 if there is none; `failures` counts the attempts that failed in it,
-    and `tried` is when an agent tried last before its pause was over. `address` is the host and port of the server, and
-    `others` are the pauses of other servers. One without an address, of an older version, is for all servers.
-    `refuses` are fields that the server refused, each with the time of that: requests are sent without them.
-    `too_large` are the bytes of a request that the server did not take because of them, 0 if none is known, and
-    `too_large_at` is when it was learned or forgotten.
+    - `until_monotonic` is `until` on the monotonic clock of the boot `boot_id`, because the wall clock may be changed.
+    - `since` is when an outage of the API began, 0 if there is none; `failures` counts the attempts that failed in it,
+      and `tried` is when an agent last tried before its pause was over.
+    - `address` is the host and port of the server, and `others` are the pauses of other servers. A pause without an
+      address, from an older version, is for all servers.
+    - `refuses` are fields that the server refused, with the time of each: requests are sent without them.
+    - `too_large` is the size in bytes of a request that was too large for the server, 0 if none is known, and
+      `too_large_at` is when that was learned or forgotten.
     """
 
     until: Time = 0
@@ -314,8 +320,8 @@ class Cooldown(Record):
 class Act(Record):
     """One line of `audit.jsonl`: what an operator did to `target`, or to the team if `target` is empty.
 
-    `detail` says more in a few words, such as the type of a hired agent or the id of a request. It holds no text that
-    was written to an agent.
+    `detail` says more in a few words, such as the type of a hired agent or the id of a request. It contains no text
+    that was written to an agent.
     """
 
     ts: Time
@@ -326,14 +332,15 @@ class Act(Record):
 
 
 How = Literal["squash", "merge", "rebase"]
-"""The way in which the work of an agent comes into a branch."""
+"""How the work of an agent is merged into a branch."""
 
 
 class Acceptance(Record):
-    """A merge of the snapshot `commit` of an agent into the branch `ref`, which went from `before` to `result`.
+    """A merge of the snapshot `commit` of an agent into the branch `ref`, which moved from `before` to `result`.
 
-    `base` is the commit that the work was compared with. `undone` is the commit at which the branch was after the
-    merge was taken back. If it is `discarded`, the worktree is gone, and work of a later one is not compared with it.
+    `base` is the commit that the work was compared with. `undone` is the commit of the branch after the merge was
+    undone; None if it was not. If it is `discarded`, the worktree is gone, and work in a later worktree is not compared
+    with this.
     """
 
     id: str
@@ -353,7 +360,7 @@ class Acceptance(Record):
 class Move(Record):
     """A branch `ref` that is being moved from `old` to `new`, with the working tree and the index if `files` is set.
 
-    The names of the files that it needs in the git directory contain `id`. `acceptance` is recorded when it is done.
+    The names of its temporary files in the git directory contain `id`. `acceptance` is recorded when the move is done.
     """
 
     id: str
@@ -365,7 +372,7 @@ class Move(Record):
 
 
 class Acceptances(Record):
-    """`acceptances.json`: what was merged, oldest first, and the move that is under way or was interrupted."""
+    """`acceptances.json`: all merges, oldest first, and the move that is under way or was interrupted, if any."""
 
     acceptances: list[Acceptance] = []
     move: Move | None = None
@@ -375,7 +382,7 @@ CommitId = Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})\Z")]
 
 
 class Bundle(Record):
-    """A git bundle in the store, which brings `commits`: the records `bundles/ID.0.part` and so on, `size` bytes."""
+    """A git bundle in the store that contains `commits`: `size` bytes in the records `bundles/ID.0.part` and so on."""
 
     id: str
     commits: list[CommitId]
@@ -384,11 +391,11 @@ class Bundle(Record):
 
 
 class Workspace(Record):
-    """`workspace.json`: what the agents of a team with hosts begin with, pushed `by` a user.
+    """`workspace.json`: the state of the user's repository with which agents of a team with hosts begin.
 
-    `commit` is `head`, which was checked out, with the uncommitted files. `bundles` bring it, and the earlier ones, one
-    after the other; with a `url`, all up to `head` is fetched from there. `folder` is the team's root relative to the
-    top of the repository. `hash_name` is `sha1` or `sha256`.
+    `by` is the user who pushed it. `commit` is the commit `head`, which was checked out, with the uncommitted files.
+    Its `bundles` are applied in order; with a `url`, all up to `head` is fetched from there. `folder` is the team's
+    root relative to the top of the repository. `hash_name` is `sha1` or `sha256`.
     """
 
     commit: CommitId
@@ -403,11 +410,11 @@ class Workspace(Record):
 
 
 class Carried(Record):
-    """`workspaces/AGENT.json`: the newest snapshot of an agent on a host, and the bundles that bring it to others.
+    """`workspaces/AGENT.json`: the newest snapshot of an agent on a host, and the bundles that bring it elsewhere.
 
-    The bundles build on `base`, where its worktree began. `setup` is the snapshot that its work is compared with, if
-    that is another one: after the setup of its checkout, or that of the agent that it starts from. `missing` describes
-    what the snapshot could not take in.
+    The bundles build on `base`, at which its worktree began. `setup` is the snapshot that its work is compared with, if
+    that is another one than `base`: the one after the setup of its checkout, or that of the agent from which it
+    started. `missing` describes what the snapshot could not take in.
     """
 
     commit: CommitId
@@ -420,10 +427,10 @@ class Carried(Record):
 
 
 class Unmerged(Record):
-    """The files that an agent with a worktree changed, as of its snapshot `commit`, and that are not merged.
+    """The files that an agent with a worktree changed, up to its snapshot `commit`, and that are not merged.
 
-    `state` identifies what they follow from; while it stays the same, so do they. `more` says that not all are listed.
-    `added` and `removed` count the lines of all text files.
+    `state` identifies what the list was computed from: while it is the same, the list is valid. `more` says that not
+    all files are listed. `added` and `removed` count the lines of all text files.
     """
 
     commit: str
@@ -435,9 +442,9 @@ class Unmerged(Record):
 
 
 class ComparedPair(Record):
-    """A merge of the snapshots `commits` of two agents that changed a file of the same name.
+    """The result of a trial merge of the snapshots `commits` of two agents that changed a file of the same name.
 
-    `files` are those in which they conflict, none if they merge; since `since`, one of these was not there before.
+    `files` are those in which they conflict, empty if they merge. `since` is when one of these files was added.
     """
 
     agents: tuple[Name, Name]
@@ -447,14 +454,14 @@ class ComparedPair(Record):
 
 
 class Collisions(Record):
-    """`collisions.json`: the unmerged work of agents with worktrees, and whether it merges with each other's."""
+    """`collisions.json`: the unmerged work of agents with worktrees, and which of it conflicts."""
 
     unmerged: dict[Name, Unmerged] = {}
     pairs: list[ComparedPair] = []
 
 
 class Presence(Record):
-    """The contents of a lease in `presence/`: who has the dashboard open, and which request is on the screen."""
+    """The contents of a lease in `presence/`: who has a dashboard open, and the id of the request on its screen."""
 
     id: str
     who: str
@@ -463,7 +470,7 @@ class Presence(Record):
 
 
 class ToldNeed(Record):
-    """A need that was sent to the user's hook at `at`, in the form that was sent, and whether a reminder was sent."""
+    """A need as it was sent to the user's hook, at which time, and whether a reminder was sent."""
 
     need: dict[str, Any]
     at: Time = 0
@@ -471,18 +478,18 @@ class ToldNeed(Record):
 
 
 class ToldNeeds(Record):
-    """`told.json`: the open needs that were sent to the user's hook, by key."""
+    """`told.json`: the open needs that were sent to the user's hook, by key. `ran_at` is when the hook last ran."""
 
     needs: dict[str, ToldNeed] = {}
     ran_at: Time = 0
 
 
 class OperatorState(Record):
-    """`operator.json`: how far the operator has read (bytes, by mailbox) and what it acknowledged.
+    """`operator.json`: how many bytes of each mailbox the operator has read, and what the operator acknowledged.
 
-    `acknowledged` contains the ended run by agent, `failures` the time at which the failed assignment of a running
-    agent ended. `needs` contains the version up to which any other need was acknowledged, by its mark (`result_mark`
-    etc.).
+    `acknowledged` has the number of the ended run that was acknowledged, by agent, and `failures` when the acknowledged
+    failure of a running agent's assignment was. `needs` has other acknowledged needs by their marks (`result_mark` and
+    others), each with the version up to which it was acknowledged.
     """
 
     read: dict[str, int] = {}
@@ -493,34 +500,34 @@ class OperatorState(Record):
 
 
 OUTAGE_MARK = "outage"
-"""The key in `OperatorState.needs` of an outage; its version is a time up to which it was acknowledged."""
+"""The key of an outage in `OperatorState.needs`; its version is the time up to which it was acknowledged."""
 
 
 def task_mark(task_id: int) -> str:
-    """Return the key in `OperatorState.needs` of a failed task; its version is the task's `rev`."""
+    """Return the key of a failed task in `OperatorState.needs`; its version is the task's `rev`."""
     return f"task:{task_id}"
 
 
 def check_mark(task_id: int) -> str:
-    """Return the key in `OperatorState.needs` of a check that fails; its version is the time of its last run."""
+    """Return the key of a task's failing check in `OperatorState.needs`; its version is when the check last ended."""
     return f"check:{task_id}"
 
 
 def result_mark(mailbox: str, author: str) -> str:
-    """Return the key in `OperatorState.needs` of an agent's results; its version is an offset in the mailbox."""
+    """Return the key of an agent's results in `OperatorState.needs`; its version is a byte offset in the mailbox."""
     return f"result:{mailbox}:{author}"
 
 
 def collision_mark(one: str, other: str) -> str:
-    """Return the key in `OperatorState.needs` of two agents that collide; its version is the time of the last file."""
+    """Return the key of two agents that collide in `OperatorState.needs`; its version is the time of the last file."""
     return f"collision:{':'.join(sorted((one, other)))}"
 
 
 def mcp_mark(agent: str, server: str) -> str:
-    """Return the key in `OperatorState.needs` of an MCP server that an agent lacks; its version is since when."""
+    """Return the key of an MCP server that an agent lacks in `OperatorState.needs`; its version is since when."""
     return f"mcp:{agent}:{server}"
 
 
 def damage_mark(place: str) -> str:
-    """Return the key in `OperatorState.needs` of a damaged file; its version is the time of the change, or a count."""
+    """Return the key of damage at a place of the team in `OperatorState.needs`; its version is `Damage.version`."""
     return f"damaged:{place}"
