@@ -1,4 +1,5 @@
-"""The keeping of a team: places, leases, appending, replacing, reading, and the rules of roster, board and mailboxes.
+"""Where a team is kept: the layout of its files, reading and writing, leases, journals, mailboxes, roster and tasks.
 
-Most modules are used as namespaces (`leases.is_held`, `roster.load`).
+Files in folders, and PostgreSQL, are two kinds of the same store (`interface.py`). Most modules are used as namespaces
+(`leases.is_held`, `roster.load`).
 """

@@ -1,8 +1,7 @@
-"""The files of one agent: desired state (spec), observed state (status, cursor), end of the last run (exit).
+"""The records of one agent: desired state (spec), observed state (status, cursor), and the end of the last run (exit).
 
-A desired run that has not begun counts as under way for `START_TIMEOUT`, and as late after `LATE_AFTER`.
-
-What was in the files that its tools changed is kept as well, each content once, in a file named by its hash.
+The module also keeps contents of files: those that the agent's file tools changed, and its images and documents, each
+once under its SHA-256.
 """
 
 import contextlib
@@ -25,19 +24,21 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.unix import process
 
 LATE_AFTER = 30.0
-"""Seconds after which readers report a start as failed."""
+"""Seconds after which readers report a desired run that has not begun as failed to start."""
 
 START_TIMEOUT = 60.0
-"""Seconds for which a start counts as under way. Importing the SDK takes one, on a busy machine many."""
+"""Seconds for which a desired run that has not begun counts as starting. Importing the SDK takes one second, on a busy
+machine many.
+"""
 
 MAX_KEPT = 256 << 20
-"""Bytes of old content that are kept for one agent. Then the oldest goes."""
+"""Most bytes of contents that are kept for one agent; beyond it the oldest are removed."""
 
 
 def runs_elsewhere(worker: Status | None, ended: Exit | None, boot: str, lives: Callable[[Status], bool]) -> bool:
     """Return True if an agent of another program runs: its process is alive, and its run has not ended.
 
-    `boot` is the id of this boot, `lives` tells whether the process runs that a status of this boot names.
+    `boot` is the id of the present boot. `lives` returns True if the process in a status of this boot is alive.
     """
     if worker is None or (ended is not None and ended.run >= worker.run):
         return False
@@ -59,12 +60,15 @@ def is_running(agent: AgentDirectory, *, attached: bool) -> bool:
 
 
 def cursor(agent: AgentDirectory) -> Cursor:
-    """Return how far the agent has read its mailbox."""
+    """Return how far the agent has read its mailbox; a new cursor if it has none."""
     return agent.cursor.load() or Cursor()
 
 
 def save_checked(agent: AgentDirectory, run: Checked, team_check: str | None) -> None:
-    """Record the agent's last check. The team's, once it failed, stays until it passes: no other check replaces it."""
+    """Record the last check of the agent's work.
+
+    A failure of the team's check stays recorded until that check passes: success of another check does not replace it.
+    """
     before = agent.checked.load_or_none()
     if before is not None and not before.passed and before.command == team_check != run.command and run.passed:
         return
@@ -73,7 +77,7 @@ def save_checked(agent: AgentDirectory, run: Checked, team_check: str | None) ->
 
 @contextmanager
 def checking(agent: AgentDirectory) -> Iterator[None]:
-    """Let readers see that a check of the agent runs. Ends with this process at the latest."""
+    """Show readers that a check of the agent is running, for the time of the context."""
     lease = leases.take(agent.checking)
     try:
         yield
@@ -84,7 +88,7 @@ def checking(agent: AgentDirectory) -> Iterator[None]:
 
 
 def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> Spec:
-    """Replace the spec by what `edit` returns for it, while holding the lock.
+    """Replace the spec by the one that `edit` returns for it, while holding the lock; return the new spec.
 
     Raises:
         BadDataError: The spec is damaged; it was copied aside.
@@ -95,7 +99,7 @@ def change_spec(agent: AgentDirectory, edit: Callable[[Spec | None], Spec]) -> S
 
 
 def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
-    """Set the agent's desired state: `running`, `paused`, `stopped` or `killed`.
+    """Set the agent's desired state (`running`, `paused`, `stopped` or `killed`), and return the spec.
 
     With `run`, change nothing unless that run is still the desired one.
 
@@ -116,7 +120,7 @@ def want(agent: AgentDirectory, wanted: str, run: int | None = None) -> Spec:
 
 
 def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
-    """Record how a run ended unless that is recorded already, and return the stored record.
+    """Record how a run ended unless its end is recorded already, and return the stored record.
 
     A damaged record of an earlier end is copied aside.
     """
@@ -124,7 +128,7 @@ def write_exit(agent: AgentDirectory, record: Exit) -> Exit:
 
 
 def share_notice(agent: AgentDirectory, record: Exit, notice: str) -> Exit:
-    """Record that one notice tells of the end of `record.run` and of others, and return the stored record."""
+    """Record the id of the notice that tells of the end of this run and of others; return the stored record."""
     return _complete_exit(agent, record, durable=True, notice=notice)
 
 
@@ -137,7 +141,10 @@ def mark_finalized(agent: AgentDirectory, record: Exit) -> Exit:
 
 
 def _complete_exit(agent: AgentDirectory, record: Exit, *, durable: bool = False, **found: object) -> Exit:
-    """Record what was `found` about the end of `record.run`, and the end itself unless that is recorded already."""
+    """Record these fields of the end of `record.run`, and the end itself unless it is recorded already.
+
+    Return the stored record, which may be of a later run.
+    """
 
     def edit(old: Exit | None) -> Exit:
         known = old if old is not None and old.run >= record.run else record
@@ -147,7 +154,7 @@ def _complete_exit(agent: AgentDirectory, record: Exit, *, durable: bool = False
 
 
 def sum_up(agent: AgentDirectory) -> Removed:
-    """Return what stays known of an agent that is removed. From its journal: the status may lack the last call."""
+    """Return what the roster keeps of an agent that is removed. From its journal: its status may lack the last call."""
     spec = agent.spec.load_or_none()
     found = Removed(run=spec.run if spec is not None else 0)
     for event, _ in journal.read(agent.journal):
@@ -159,7 +166,10 @@ def sum_up(agent: AgentDirectory) -> Removed:
 
 
 def newest_result(team: TeamDirectory, name: str) -> int:
-    """Return the newest run of any agent called `name` that left a result, also one that was removed long ago."""
+    """Return the number of the newest run that left a result, of all agents called `name`, removed ones included.
+
+    0 if there is none.
+    """
     try:
         names = team.key("results").names()
     except StorageError:
@@ -169,7 +179,7 @@ def newest_result(team: TeamDirectory, name: str) -> int:
 
 
 def last_run(agent: AgentDirectory) -> int:
-    """Return the number of the newest run that began, 0 if none did. Read the journal if a file is damaged."""
+    """Return the number of the newest run that began; 0 if none did. The journal is read if a record is damaged."""
     return max(_run_of(agent, agent.status), _run_of(agent, agent.exit))
 
 
@@ -182,19 +192,22 @@ def _run_of(agent: AgentDirectory, place: RecordKey[Status] | RecordKey[Exit]) -
 
 
 def is_unfinalized(status: Status | None, ended: Exit | None) -> bool:
-    """Return True if a run began that is not finalized, by an agent's status and the record of its last end."""
+    """Return True if a run began whose end is not finalized, by an agent's status and the record of its last end."""
     return status is not None and (ended is None or ended.run < status.run or not ended.buried)
 
 
 def is_starting(spec: Spec, last_run: int, now: float) -> bool:
-    """Return True if the desired run has not begun but still may. `last_run` is the newest run that began."""
+    """Return True if the desired run may still begin: it has not, and `START_TIMEOUT` is not over.
+
+    `last_run` is the newest run that began.
+    """
     return spec.want == "running" and spec.run > last_run and now - spec.at < START_TIMEOUT
 
 
 def held_starts(team: TeamDirectory) -> HeldStarts:
-    """Return the runs that wait until a cap of the team lets them begin, or for a host; none if a file is damaged.
+    """Return the runs that wait until a cap of the team lets them begin, or for a host.
 
-    On a team with hosts, each host has a record of those that it holds back.
+    On a team with hosts, each host has a record of the runs that it holds back. Damaged records are passed over.
     """
     with team.store.glance():
         found = team.starts.load_or_none() or HeldStarts()
@@ -208,12 +221,14 @@ def held_starts(team: TeamDirectory) -> HeldStarts:
 
 
 def is_late(spec: Spec, now: float) -> bool:
-    """Return True if a run that has not begun should have by now."""
+    """Return True if the desired run should have begun by now (`LATE_AFTER`)."""
     return now - spec.at > LATE_AFTER
 
 
 def keep_content(agent: AgentDirectory, data: bytes) -> str:
-    """Keep what is in a file that is about to be changed, and return its name: the SHA-256. Durable.
+    """Keep a content durably in the agent's folder, and return its name there: its SHA-256.
+
+    Older contents are removed if they are too large together.
 
     Raises:
         StorageError: It cannot be written.
@@ -242,12 +257,12 @@ def keep_content(agent: AgentDirectory, data: bytes) -> str:
 
 
 def _shared_media(agent: AgentDirectory) -> list[str]:
-    """Return the names of the images and documents that the store has for other machines."""
+    """Return the names of the agent's images and documents that are in the store, for other machines."""
     return agent.media.names() if agent.team.store != agent.team.local else []
 
 
 def remove_media(agent: AgentDirectory) -> None:
-    """Remove the images and documents that the store has for later runs of an agent, which is removed.
+    """Remove the images and documents that the store has of an agent that is removed.
 
     Raises:
         StorageError: The store failed.
@@ -257,7 +272,9 @@ def remove_media(agent: AgentDirectory) -> None:
 
 
 def keep_media(agent: AgentDirectory, name: str, kind: str, data: bytes) -> Media:
-    """Keep an image or a document for an agent's conversation, and return what to write of it.
+    """Keep an image or a document for an agent's conversation, and return the record that describes it.
+
+    `kind` is its media type.
 
     Raises:
         StorageError: It cannot be written.
@@ -274,7 +291,7 @@ def keep_media(agent: AgentDirectory, name: str, kind: str, data: bytes) -> Medi
 def kept_content(agent: AgentDirectory, name: str) -> bytes | None:
     """Return the content that was kept under a name; None if it is gone, damaged, or on another machine.
 
-    Images and documents of the conversation are fetched from the store if another machine kept them.
+    Images and documents are fetched from the store if another machine kept them.
 
     Raises:
         StorageError: It cannot be read.

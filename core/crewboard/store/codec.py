@@ -1,10 +1,10 @@
 """Encoding of records as JSON bytes, and decoding with validation.
 
 Encoded records contain no raw newline, no U+2028 and no lone surrogate. Decoding accepts only what can be encoded
-again: a worker must be able to write into its journal each message that it can read.
+again: a worker must be able to write each message that it can read into its journal.
 
-A record of known fields is decoded by one call into msgspec, and so is it encoded, if its text is ASCII. All that this
-call refuses is looked at again without haste: it says what is wrong, and keeps unknown fields.
+A record without unknown fields is decoded by a single call of msgspec, and encoded so if its text is ASCII. If that
+call fails, a slower way finds out what is wrong, or keeps the unknown fields.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ from crewboard.records.events import Event, ToolResult
 R = TypeVar("R", bound=Record)
 
 MAX_DEPTH = 64
-"""Deepest nesting of a whole record. Half of it is available to the free-form parts (`records.MAX_DEPTH`)."""
+"""Most levels to which a whole record may be nested. Half of them are for the free-form parts (`records.MAX_DEPTH`)."""
 
 _MAX_ERROR_LENGTH = 120
 
 
 def encode(record: Record, *, indent: int | None = None) -> bytes:
-    """Return `record` as ASCII JSON with a final newline.
+    """Return `record` as ASCII JSON with a newline at its end.
 
     Raises:
-        BadDataError: It could not be read again: a field does not fit the model, JSON cannot express a value, or it is
-            nested too deep.
+        BadDataError: The record could not be read again: a field does not fit the model, JSON cannot express a value,
+            or it is nested too deep.
     """
     if not record.has_unknown():
         with contextlib.suppress(ValueError, TypeError, RecursionError, BadDataError):
@@ -49,10 +49,10 @@ def encode(record: Record, *, indent: int | None = None) -> bytes:
 
 
 def decode(data: bytes, model: type[R]) -> R:
-    """Parse JSON and validate it as a `model`.
+    """Parse JSON and validate it as a record of the type `model`.
 
     Raises:
-        BadDataError: It is not valid JSON or does not fit the model; the message names the field.
+        BadDataError: It is not valid JSON, does not fit the model, or is nested too deep; the message names the field.
     """
     record: R
     try:
@@ -69,7 +69,7 @@ def decode_event(data: bytes) -> Event:
     """Parse a line of a journal.
 
     Raises:
-        BadDataError: It is not valid JSON, or not an event.
+        BadDataError: It is not valid JSON, not an event, or nested too deep.
     """
     event: Event
     try:
@@ -85,12 +85,12 @@ def decode_event(data: bytes) -> Event:
 
 @cache
 def _events() -> msgspec.json.Decoder[Any]:
-    """Return the decoder of all events. It is made late: before its first picture the dashboard reads no journal."""
+    """Return the decoder of all events. It is made at its first use, because the dashboard starts without a journal."""
     return decoder(Event)
 
 
 def prepare(model: type[Record] = Record) -> None:
-    """Build what the first reading and writing of each type of record would build."""
+    """Build now what the first reading and writing of a type of record, and of its subtypes, would build."""
     _events()
     decoder(model)
     model.prepare()
@@ -99,7 +99,11 @@ def prepare(model: type[Record] = Record) -> None:
 
 
 def _decode_any(data: bytes, model: Any) -> Any:  # noqa: ANN401  a type or a union
-    """Return a record that no decoder reads as it is, or say what is wrong with it."""
+    """Return a record that a single call of msgspec does not decode: keep unknown fields, replace lone surrogates.
+
+    Raises:
+        BadDataError: It is not valid JSON, does not fit the model, or is nested too deep.
+    """
     try:
         value = msgspec.json.decode(data)
     except (ValueError, RecursionError):
@@ -123,7 +127,11 @@ def _reject_constant(constant: str) -> NoReturn:
 
 
 def _finite(digits: str) -> float:
-    """Return a JSON number as a float; reject one that becomes infinite, because JSON cannot express that again."""
+    """Return a JSON number as a float.
+
+    Raises:
+        ValueError: It is too large for a float, so JSON could not express it again.
+    """
     number = float(digits)
     return number if math.isfinite(number) else _reject_constant(digits[:20])
 

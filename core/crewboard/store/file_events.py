@@ -1,4 +1,4 @@
-"""File events: hints of what changed in a team's folders, through watchdog: with inotify, or what the system has."""
+"""File events: hints of what changed in the folders of a team, by watchdog with inotify or its other means."""
 
 import contextlib
 import os
@@ -15,12 +15,13 @@ Folders = Callable[[], dict[int, str | Path]]
 
 
 class FileEvents:
-    """File events of all folders of a team, each watched once. `heard` gets their names, in watchdog's thread.
+    """File events of all folders of a team, by inotify; each folder is watched once.
 
-    `leases` are names of files whose closing is told: the kernel closes what a killed process held. `folders` returns
-    other folders to watch instead, by inode; it is called in both threads.
+    `heard` is called in watchdog's thread with the name of a changed file, relative to `root`, or with "" if anything
+    may have changed. `leases` are names of files whose closing is reported as well: the kernel closes what a killed
+    process held. `folders` returns other folders to watch instead, by inode; both threads call it.
 
-    watchdog's own recursive watch adds a folder twice if it appears while its parent is walked, and warns of that.
+    watchdog's own recursive watch adds a folder twice if it appears while its parent is walked, and warns about it.
 
     Raises:
         OSError: The system grants no file events, or no more of them.
@@ -71,7 +72,11 @@ class FileEvents:
         self._inotify.stop()
 
     def on_event(self, event: "InotifyEvent") -> None:
-        """Handle an event, in watchdog's thread."""
+        """Report the name of a changed file, in watchdog's thread.
+
+        After an event of a folder, watch the folders that exist now, and report that anything may have changed. Hidden
+        files, and the closing of files that are no lease, are ignored.
+        """
         if event.is_directory:
             self.follow()
             self._heard("")
@@ -86,12 +91,12 @@ class FileEvents:
         self._heard(path.removeprefix(self._root) if path.startswith(self._root) else "")
 
     def on_queue_overflow(self) -> None:
-        """Read everything again, because events were lost."""
+        """Report that anything may have changed, because events were lost."""
         self.follow()
         self._heard("")
 
     def on_watch_deleted(self, wd: "WatchDescriptor") -> None:
-        """Forget a folder that is gone, because its inode may be reused."""
+        """Forget a folder that no longer exists, because its inode may be reused; stop if none is left."""
         with self._lock:
             self._watches = {inode: watch for inode, watch in self._watches.items() if watch != wd}
             self._paths.pop(wd, None)
@@ -101,7 +106,7 @@ class FileEvents:
             self.stop()
 
     def follow(self) -> None:
-        """Watch the folders that are there now; end if the system grants no more watches."""
+        """Watch the folders that exist now; stop if the system grants no more watches."""
         try:
             self._watch_folders()
         except OSError:
@@ -129,7 +134,7 @@ class FileEvents:
 
 
 def _folders(root: Path) -> dict[int, str | Path]:
-    """Return the folders whose files a reader reads, by inode.
+    """Return the folders that readers of a team read from, by inode.
 
     Raises:
         OSError: The team's folder cannot be read.
@@ -143,7 +148,7 @@ def _folders(root: Path) -> dict[int, str | Path]:
 
 
 def _subfolders(folder: Path) -> dict[int, str | Path]:
-    """Return the folders in `folder`, without hidden ones: those hold locks."""
+    """Return the folders in `folder` by inode, except hidden ones, which hold locks."""
     with os.scandir(folder) as entries:
         return {
             entry.inode(): entry.path
@@ -153,9 +158,11 @@ def _subfolders(folder: Path) -> dict[int, str | Path]:
 
 
 class ObservedFolder:
-    """File events of a folder and all below, by whatever watchdog has for this system. `heard` gets their names.
+    """File events of a folder and all below it, by the means that watchdog has for this system.
 
-    It hears neither what FileEvents does of a killed process, whose lease the kernel closes, nor that the folder moved.
+    `heard` is called in watchdog's thread with the name of a changed file, relative to `root`, or with "" if anything
+    may have changed. Unlike `FileEvents`, it reports neither that the kernel closed the lease of a killed process, nor
+    that the folder moved.
 
     Raises:
         OSError: The system grants no file events, or the folder is missing.
@@ -194,7 +201,7 @@ class ObservedFolder:
         self._observer.start()
 
     def is_alive(self) -> bool:
-        """Return True if events of the folder that is at the path now still arrive."""
+        """Return True if events still arrive for the folder that is at the path now."""
         try:
             is_there = os.stat(self._root).st_ino == self._inode
         except OSError:
@@ -207,9 +214,10 @@ class ObservedFolder:
 
 
 class BoardEvents:
-    """File events of mailboxes, requests, tasks and settings, of few folders. `heard` gets names in watchdog's thread.
+    """File events of mailboxes, requests, tasks and settings alone, which need few watches.
 
-    It hears "" if a folder is gone or moved, or events were lost.
+    `heard` is called in watchdog's thread with the name of a changed file, relative to `root`, or with "" if a folder
+    was removed or moved, or events were lost.
 
     Raises:
         OSError: The system grants no file events, or a folder is missing.
@@ -253,17 +261,17 @@ class BoardEvents:
         self._inotify.stop()
 
     def on_event(self, event: "InotifyEvent") -> None:
-        """Handle an event, in watchdog's thread."""
+        """Report the file of an event, in watchdog's thread."""
         folder = self._names.get(event.wd)
         if folder is not None:
             self._heard(f"{folder}{os.fsdecode(event.name)}" if event.name else "")
 
     def on_queue_overflow(self) -> None:
-        """Look at everything, because events were lost."""
+        """Report that anything may have changed, because events were lost."""
         self._heard("")
 
     def on_watch_deleted(self, wd: "WatchDescriptor") -> None:
-        """Look at everything, because a folder is gone."""
+        """Report that anything may have changed, because a folder was removed."""
         # Empty after `stop`, which removes all watches.
         if wd in self._names:
             self._heard("")

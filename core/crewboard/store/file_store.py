@@ -1,7 +1,7 @@
-"""The store in files: each name is a path below the folder of the store, as docs/reference/files.md describes.
+"""The store in files: each name is a path below the folder of the store, as described in docs/reference/files.md.
 
-Leases are locks that the kernel releases when their holder ends, however it ends (`unix/locks.py`). No other
-process takes a lease while its holder lives, even one that stands still, so no write looks at its token.
+Leases are locks that the kernel releases whenever their holder ends (`unix/locks.py`). No other process can take a
+lease while its holder lives, even if the holder stands still, so writes do not check the token of a lease.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from crewboard.store.interface import Held, Listener, T, Version
 from crewboard.unix import locks
 
 _MAX_SAID = 4096
-"""Bytes that the text of a lease may have."""
+"""Most bytes of the text in a lease."""
 
 _TIMESTAMP_RESOLUTION = 50_000_000
-"""Nanoseconds within which two changes of a file may get the same modification time; a generous upper bound."""
+"""Nanoseconds within which two changes of a file may get the same modification time: an upper bound."""
 
 
 class FileStore(Struct, frozen=True):
-    """The store in the folder `root`."""
+    """A store in the folder `root`."""
 
     root: str
 
@@ -202,7 +202,7 @@ class FileStore(Struct, frozen=True):
         _close(held.descriptor)
 
     def free(self, lease: str, said: bytes) -> None:
-        """Do nothing: the kernel has freed it."""
+        """Do nothing: the kernel has freed the lease."""
 
 
 def _close(fd: int) -> None:
@@ -212,9 +212,9 @@ def _close(fd: int) -> None:
 
 
 def _is_at(fd: int, path: str) -> bool:
-    """Return True if the file at `path` is the one that `fd` has open: not removed, moved, restored or replaced.
+    """Return True if the file at `path` is the one that is open as `fd`: not removed, moved, restored or replaced.
 
-    Return True also if the path cannot be examined, as on a failing disk: a lease is lost only if its file is certainly
+    Also return True if the path cannot be examined, as on a failing disk: a lease is lost only if its file is certainly
     gone.
     """
     try:

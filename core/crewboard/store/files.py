@@ -36,23 +36,23 @@ from crewboard.names import TEAMS_FOLDER
 from crewboard.store import team_marks
 
 MAX_LINE = 16 * 1024 * 1024
-"""Longest line, in bytes, that a reader accepts; a longer one counts as damaged."""
+"""Most bytes of a line that a reader accepts; a longer line counts as damaged."""
 
 _CHUNK = 1 << 18
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
 
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Flags for every open. O_NONBLOCK: a named pipe in the place of a file must not block the process."""
+"""Flags for every open. With O_NONBLOCK a named pipe in the place of a file does not block the process."""
 
 _MAX_ATTEMPTS = 8
-"""Attempts to write a line before giving up because other programs keep writing into the middle of it."""
+"""Attempts to write a line in one piece, if other programs keep writing into the middle of it."""
 
 _STALE_AGE = 600.0
-"""Seconds after which a temporary file must have been left by a killed writer."""
+"""Seconds after which a temporary file is certainly one that a killed writer left."""
 
 StrPath = str | Path
-"""A path. The store gives texts: making a `Path` of one takes longer than a system call."""
+"""A path. The store uses texts: making a `Path` from one takes longer than a system call."""
 
 _Span = tuple[int, int]
 """A part of a file that this process wrote: offset and length."""
@@ -61,15 +61,15 @@ _checks_before_writing: list[Callable[[], None]] = []
 
 
 def require_before_writing(check: Callable[[], None]) -> None:
-    """Call `check` before each later change that this process makes to a file. It raises to refuse the change."""
+    """Call `check` before each later change that this process makes to a file; it raises to refuse the change."""
     _checks_before_writing.append(check)
 
 
 def check_before_writing() -> None:
-    """Return if this process may still write.
+    """Call the checks of `require_before_writing`.
 
     Raises:
-        LostLeaseError: The directory that it belongs to was removed, moved or replaced.
+        LostLeaseError: This process may no longer write: the directory was removed, moved or replaced.
     """
     for check in _checks_before_writing:
         check()
@@ -81,12 +81,12 @@ _own_teams: set[str] = set()
 def require_own_team(path: StrPath) -> None:
     """Refuse to change a file of a team that this user neither made nor adopted.
 
-    Every change of a file calls this, so that scripts that use `crewboard.commands` or this package are refused like
-    the command line. The mark itself can be written.
+    Every change of a file calls this, so scripts that use `crewboard.commands` or this package are refused like the
+    command line. The file with the marks of ownership may be written.
 
     Raises:
         UntrustedError: The team is foreign.
-        StorageError: The mark cannot be read.
+        StorageError: The marks cannot be read.
     """
     above, found, below = str(path).partition(f"/{TEAMS_FOLDER}/")
     name, _, rest = below.partition("/")
@@ -105,21 +105,22 @@ def require_own_team(path: StrPath) -> None:
 
 
 def open_existing(path: StrPath, flags: int) -> int:
-    """Open the file at `path`; refuse a symbolic link, which could point to a file outside the team.
+    """Return a descriptor of the file at `path`; refuse a symbolic link, which could point to a file outside the team.
 
     The folders above it need no check here: `TeamDirectory.require_own` checked them when the team was opened.
 
     Raises:
-        OSError: It cannot be opened, or is a symbolic link (ELOOP).
+        OSError: The file cannot be opened, or is a symbolic link (ELOOP).
     """
     return os.open(path, flags | _OPEN_FLAGS)
 
 
 def open_private(path: StrPath, flags: int) -> int:
-    """Open the file at `path`, or create it, readable by its owner only whatever the umask is.
+    """Return a descriptor of the file at `path`, which is created if missing, for its owner only with any umask.
 
     Raises:
         OSError: It can neither be opened nor created, or is a symbolic link.
+        UntrustedError: The team is foreign.
     """
     try:
         require_own_team(path)
@@ -137,7 +138,7 @@ def _make_private(made: int | Path, mode: int) -> None:
 
 
 def reason(error: OSError) -> str:
-    """Return in words why a file of a team could not be opened."""
+    """Return in words why an operation on a file of a team failed."""
     if error.errno == errno.ELOOP:
         return "it is a symbolic link, and crewboard follows none in a team directory; remove it"
     return error.strerror or str(error)
@@ -145,7 +146,7 @@ def reason(error: OSError) -> str:
 
 @contextmanager
 def storage_errors(failed: str) -> Iterator[None]:
-    """Raise a `StorageError` for each `OSError`: what `failed`, such as `cannot read /x`, and why."""
+    """Raise a `StorageError` for each `OSError` in the block: the text `failed`, such as `cannot read /x`, and why."""
     try:
         yield
     except OSError as error:
@@ -164,17 +165,17 @@ _TROUBLES = {
 
 
 def trouble(error: BaseException) -> str | None:
-    """Return in words which state of the machine caused a `StorageError`, None if it is no such state."""
+    """Return the state of the machine that caused a `StorageError`, such as `disk full`; None for another cause."""
     cause = error.__cause__
     return _TROUBLES.get(cause.errno or 0) if isinstance(cause, OSError) else None
 
 
 MIN_FREE = 64 * 1024
-"""Bytes below which a disk counts as full: the next change of a few records would fail."""
+"""Free bytes below which a disk counts as full: the next changes of a few records would fail."""
 
 
 def disk_state(path: Path) -> str | None:
-    """Return `disk full` or `disk is read-only` if the disk that holds `path` is, else None."""
+    """Return `disk full` or `disk is read-only` if the disk that holds `path` is so; None if not, or unknown."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -186,7 +187,7 @@ def disk_state(path: Path) -> str | None:
 
 
 def make_folder(path: Path) -> None:
-    """Create the folder `path` if it does not exist, accessible to its owner only whatever the umask is. Durable.
+    """Create the folder `path` durably if it does not exist, accessible to its owner only with any umask.
 
     Raises:
         OSError: It cannot be created, or something else is there: a file, a symbolic link.
@@ -214,7 +215,7 @@ def make_private_folders(folder: Path) -> None:
 
 @contextmanager
 def locked(path: StrPath) -> Iterator[None]:
-    """Hold an exclusive lock on the file at `path`, after waiting for its present holder.
+    """Hold an exclusive lock on the file at `path` during the block; first wait for its present holder.
 
     Raises:
         StorageError: The lock file cannot be opened: the team is gone or read-only.
@@ -238,11 +239,11 @@ def append_line(
 ) -> int:
     """Append `line`, which ends with a newline, completely or not at all. Return the offset after it.
 
-    Without a `lock`, the file has a single writer. If that knows where the file ends, it gives `at`; then nothing is
-    added if the line is there already.
+    Without a `lock`, the file has a single writer. If that writer knows where the file ends, it gives this as `at`;
+    then nothing is added if the line is already there.
 
-    `durable` also waits for the disk. That protects against a power cut; a killed process needs no fsync
-    (docs/decisions/0011-power-cuts.md). Others append meanwhile, and share the sync of the disk.
+    With `durable`, wait until the line is on the disk. This protects against a power cut; a killed process needs no
+    fsync (docs/decisions/0011-power-cuts.md). Others may append meanwhile, and share the sync of the disk.
 
     Raises:
         StorageError: The write failed; nothing of the line remains.
@@ -266,7 +267,7 @@ def append_line(
 
 
 def _append(path: StrPath, line: bytes, at: int | None) -> tuple[int, list[_Span], int]:
-    """Write `line`; return the open file, which parts of it were written, and the offset after the line."""
+    """Write `line`; return a descriptor of the file, its parts that were written, and the offset after the line."""
     if len(line) > MAX_LINE:
         raise BadDataError(f"a line of {len(line)} bytes for {path} is longer than the limit of {MAX_LINE} bytes")
     ours: list[_Span] = []
@@ -289,9 +290,9 @@ def _append(path: StrPath, line: bytes, at: int | None) -> tuple[int, list[_Span
 
 
 def _find_at(fd: int, path: StrPath, at: int, line: bytes) -> int | None:
-    """Return the offset after `line` if it is what a file has from `at` on; None if the file ends there.
+    """Return the offset after `line` if the file has that line at `at`; None if the file ends at `at`.
 
-    What a failed attempt left there, blank or torn, is no line of another writer.
+    Blank or torn text there is from a failed attempt, and is no line of another writer.
 
     Raises:
         LostLeaseError: The file is shorter, or another line is there.
@@ -313,7 +314,11 @@ def _undo(path: StrPath, ours: list[_Span], error: OSError) -> StorageError:
 
 
 def _write_line(fd: int, path: StrPath, line: bytes, ours: list[_Span]) -> None:
-    """Write `line` in one piece. Record in `ours`, also on an error, which parts of the file were written."""
+    """Write `line` in one piece. Add to `ours`, also on an error, the parts of the file that were written.
+
+    Raises:
+        OSError: The write failed, or other programs keep writing into the middle of the line.
+    """
     for _ in range(_MAX_ATTEMPTS):
         _seal(fd)
         left = line
@@ -330,9 +335,9 @@ def _write_line(fd: int, path: StrPath, line: bytes, ours: list[_Span]) -> None:
 
 
 def _seal(fd: int) -> None:
-    """Terminate a line that a killed writer left without a newline.
+    """End a line that a killed writer left without a newline.
 
-    A separate write, never undone, so that the next line is whole even if writing that one fails.
+    This is a write of its own, and never undone, so that the next line is whole even if writing it fails.
     """
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
@@ -340,10 +345,10 @@ def _seal(fd: int) -> None:
 
 
 def seal(path: StrPath) -> int:
-    """Terminate a line that a killed writer left without a newline, in a file that has a single writer. Return its end.
+    """End a line that a killed writer left without a newline, in a file with a single writer; return the file's size.
 
     A writer that acts on the contents must call this before it reads them. Otherwise a line that lacks only its newline
-    is not read now, and becomes valid as soon as the next line is appended.
+    is not read now, but becomes valid when the next line is appended.
 
     Raises:
         StorageError: The write failed.
@@ -366,7 +371,7 @@ def _write_some(fd: int, data: bytes) -> int:
 
 
 def _blank(path: StrPath, spans: list[_Span]) -> None:
-    """Overwrite what this process wrote with newlines, which readers ignore. Needs no disk space and moves nothing."""
+    """Overwrite the parts that this process wrote with newlines, which readers ignore. This needs no disk space."""
     if not spans:
         return
     # If this fails too, half a line remains, which the next writer terminates.
@@ -380,7 +385,7 @@ def _blank(path: StrPath, spans: list[_Span]) -> None:
 
 
 def write_at(fd: int, data: bytes, offset: int) -> None:
-    """Write all of `data` at `offset`.
+    """Write all of `data` at the byte `offset` of an open file.
 
     Raises:
         OSError: The write failed; a part of `data` may have been written.
@@ -393,10 +398,11 @@ def write_at(fd: int, data: bytes, offset: int) -> None:
 
 
 def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
-    """Replace the file at `path` in one step: readers see the old file or the new one.
+    """Replace the file at `path` in one step, or create it: readers see the old file or the new one.
 
     Raises:
         StorageError: The write failed; the old file is unchanged.
+        LostLeaseError: This process may no longer write.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{threading.get_native_id()}.tmp")
@@ -425,7 +431,7 @@ def replace_file(path: StrPath, data: bytes, *, durable: bool = False) -> None:
 
 
 def sync_folder(path: StrPath) -> None:
-    """Make files that were created or renamed in a folder survive a power cut, if the file system supports it."""
+    """Make the creation and renaming of files in a folder survive a power cut, if the file system supports it."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -435,7 +441,7 @@ def sync_folder(path: StrPath) -> None:
 
 
 def remove_stale_files(folder: Path) -> None:
-    """Remove the temporary files that killed writers left anywhere below `folder`."""
+    """Remove the temporary files that killed writers left in `folder` and below."""
     oldest = time.time() - _STALE_AGE
     for path in folder.rglob(".*.tmp"):
         with contextlib.suppress(OSError):
@@ -444,7 +450,7 @@ def remove_stale_files(folder: Path) -> None:
 
 
 def read_file(path: StrPath) -> bytes | None:
-    """Return the contents of `path`, or None if there is no such file.
+    """Return the contents of the file at `path`; None if there is no such file.
 
     Raises:
         StorageError: The file exists but cannot be read.
@@ -467,7 +473,7 @@ def changed_at(path: StrPath) -> float:
 
 
 def size(path: StrPath) -> int:
-    """Return the size of `path` in bytes, 0 if there is no such file.
+    """Return the size of the file at `path` in bytes; 0 if there is no such file.
 
     Raises:
         StorageError: The file exists but cannot be examined.
@@ -483,7 +489,8 @@ def size(path: StrPath) -> int:
 def read_lines(path: StrPath, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
     """Yield each complete line from byte `offset` on, without its newline, and the offset after it.
 
-    A line longer than `MAX_LINE` is yielded as None. A line without a newline is not yielded: it may not be complete.
+    For a line longer than `MAX_LINE`, None is yielded. A last line without a newline is not yielded: it may not be
+    complete.
 
     Raises:
         StorageError: The file exists but cannot be read.
@@ -521,9 +528,10 @@ def _lines(read: Callable[[int], bytes], offset: int) -> Iterator[tuple[bytes | 
 
 
 def tail_offset(path: StrPath, tail: int) -> int:
-    """Return the offset of the first line that begins within the last `tail` bytes of `path`.
+    """Return the offset of the first line that begins within the last `tail` bytes of the file at `path`.
 
-    With `tail` 0, return where the next line will begin. Reads a few blocks, however long the file is.
+    With `tail` 0, return where the next line will begin. A missing file has the offset 0. Only a few blocks are read,
+    however long the file is.
 
     Raises:
         StorageError: The file exists but cannot be read.
@@ -542,7 +550,7 @@ def tail_offset(path: StrPath, tail: int) -> int:
 
 
 def _last_newline(fd: int, end: int) -> int:
-    """Return the offset of the last newline before `end`, -1 if there is none."""
+    """Return the offset of the last newline before `end`; -1 if there is none."""
     while end > 0:
         start = max(0, end - _CHUNK)
         found = os.pread(fd, end - start, start).rfind(b"\n")

@@ -1,8 +1,8 @@
 """The hosts of a team in PostgreSQL, and the queue of runs that they claim.
 
-A host is the supervisor of one machine that runs agents of the team (`crewboard host`). It holds the lease of its
-folder while it lives. A run that is wanted is a record in the queue; a host claims it by moving it into its own folder,
-and removes it once the run has begun.
+A host is the supervisor on one machine that runs agents of the team (`crewboard host`). It holds the lease of its
+folder while it lives. A wanted run is a record in the queue. A host claims the run by moving this record into its own
+folder, and removes it once the run has begun.
 """
 
 import contextlib
@@ -21,18 +21,20 @@ from crewboard.store.json_records import RecordFolder
 from crewboard.store.layout import TeamDirectory
 
 HOST_LABEL = "host:"
-"""Before the name of a host, this makes the label that only that host has."""
+"""The beginning of the label that only one host has; the host's name follows."""
 
 _CLOCK_TOLERANCE = 1.0
-"""Seconds that two clocks may differ and still agree: what is compared across machines are many seconds."""
+"""Seconds by which two clocks may differ and still count as equal: times compared across machines differ by many
+seconds.
+"""
 
 _CLOCK_INTERVAL = 60.0
 
 
 class Clock(Struct, frozen=True):
-    """The seconds that the clock of this machine is ahead of the store's, and those that the store took to answer.
+    """How many seconds this machine's clock is `ahead` of the store's, and how many seconds the store took to answer.
 
-    Half of that may be an error of the first.
+    `ahead` may be wrong by half of the `round_trip`.
     """
 
     ahead: float
@@ -40,7 +42,7 @@ class Clock(Struct, frozen=True):
 
 
 def compare_clocks(team: TeamDirectory) -> Clock:
-    """Ask the store for its time, and return the most certain of three answers.
+    """Ask the store three times for its time, and return the comparison with the shortest round trip.
 
     Raises:
         StorageError: The store failed.
@@ -56,7 +58,10 @@ def _compare_clocks(team: TeamDirectory) -> Clock:
 
 
 class _Offset(Struct, frozen=True):
-    """The seconds that the clock of this machine is ahead, when measured. `base` changes if that clock is set."""
+    """How many seconds this machine's clock was ahead of the store's, and when that was measured (monotonic clock).
+
+    `base` is the difference between wall clock and monotonic clock, which changes if the wall clock is set.
+    """
 
     ahead: float
     measured_at: float
@@ -64,14 +69,14 @@ class _Offset(Struct, frozen=True):
 
 
 _offsets: dict[str, _Offset] = {}
-"""By the address of a store."""
+"""The last comparison with each store, by the store's address."""
 
 
 def now(team: TeamDirectory) -> float:
-    """Return the time as all machines of a team see it: that of its store, or of this machine if they about agree.
+    """Return the time that all machines of a team use: the store's, or this machine's if the two about agree.
 
-    Times that one machine wrote are compared with this on another. The store is asked once a minute at most, unless
-    the clock of this machine is set; while it does not answer, its last answer holds.
+    Times that one machine wrote are compared with it on another. The store is asked at most once a minute, unless this
+    machine's clock is set; while it does not answer, its last answer holds.
     """
     there, at = team.store, time.time()
     if there == team.local:
@@ -89,7 +94,7 @@ def now(team: TeamDirectory) -> float:
 
 
 def _measure(team: TeamDirectory, ahead: float) -> _Offset:
-    """Compare the clocks; if the store does not answer, this machine's is still `ahead`."""
+    """Compare the clocks and keep the result; if the store does not answer, this machine's clock is still `ahead`."""
     with contextlib.suppress(StorageError):
         ahead = _compare_clocks(team).ahead
     found = _offsets[team.store.describe("")] = _Offset(ahead, time.monotonic(), time.time() - time.monotonic())
@@ -97,7 +102,7 @@ def _measure(team: TeamDirectory, ahead: float) -> _Offset:
 
 
 def exist(team: TeamDirectory) -> bool:
-    """Return True if a team has or had hosts: then no supervisor is started for a command.
+    """Return True if a team has or had hosts. Then commands do not start a supervisor for it.
 
     Raises:
         StorageError: The store failed.
@@ -106,42 +111,42 @@ def exist(team: TeamDirectory) -> bool:
 
 
 def lease(team: TeamDirectory, name: str) -> Key:
-    """Return the lease that a host holds while it lives."""
+    """Return the key of the lease that a host holds while it lives."""
     return team.host(name).lease
 
 
 def load(team: TeamDirectory, name: str) -> Host | None:
-    """Return what a host says of itself; None if there is none, or its record is damaged."""
+    """Return the record that a host writes about itself; None if there is none, or it is damaged."""
     return team.host(name).record.load_or_none()
 
 
 def load_all(team: TeamDirectory) -> list[Host]:
-    """Return every host, also those that ended, by name."""
+    """Return the records of all hosts, also of those that ended, by name."""
     found = (load(team, name) for name in sorted(team.hosts.names()))
     return [host for host in found if host is not None]
 
 
 def save(team: TeamDirectory, host: Host) -> None:
-    """Write what a host says of itself.
+    """Write the record of a host about itself.
 
     Raises:
-        LostLeaseError: This process may not write any more.
+        LostLeaseError: This process may no longer write.
         StorageError: The write failed.
     """
     team.host(host.name).record.save(host)
 
 
 def is_up(team: TeamDirectory, name: str) -> bool:
-    """Return True if a host is alive.
+    """Return True if a host is alive: it holds its lease.
 
     Raises:
-        StorageError: That is unknown.
+        StorageError: It is not known.
     """
     return leases.is_held(lease(team, name))
 
 
 def labels(host: Host) -> frozenset[str]:
-    """Return all labels of a host, with those of its engines and the one that only it has."""
+    """Return all labels of a host, including those of its engines and the one that only it has."""
     return frozenset({*host.offers, HOST_LABEL + host.name})
 
 
@@ -155,14 +160,14 @@ def want(team: TeamDirectory, run: WantedRun) -> None:
 
 
 def wanted(team: TeamDirectory) -> list[WantedRun]:
-    """Return the runs that no host has claimed, the oldest first."""
+    """Return the runs in the queue, which no host has claimed, the oldest first."""
     return _runs(team.starts_queue)
 
 
 def claim(team: TeamDirectory, host: Host, most: int) -> list[str]:
-    """Claim up to `most` runs of the queue that a host can begin: they are in `claimed` then. Return their agents.
+    """Claim up to `most` runs of the queue that a host can begin; return the names of their agents.
 
-    After a lost answer of the store, some names may be missing.
+    They are in `claimed` then. If an answer of the store was lost, some names may be missing.
 
     Raises:
         LostLeaseError: The host lost its lease.
@@ -178,7 +183,7 @@ def claimed(team: TeamDirectory, name: str) -> list[WantedRun]:
 
 
 def keep(team: TeamDirectory, name: str, run: WantedRun) -> None:
-    """Let a host have the claim of a run that it will begin itself: a restart.
+    """Claim a run for a host that will begin it itself without the queue: a restart.
 
     Raises:
         StorageError: The write failed.
@@ -187,14 +192,14 @@ def keep(team: TeamDirectory, name: str, run: WantedRun) -> None:
 
 
 def begun(team: TeamDirectory, name: str, agent: str) -> None:
-    """Remove a claim whose run began or is not wanted any more."""
+    """Remove a host's claim of an agent's run, which has begun or is no longer wanted."""
     team.host(name).claims.record(agent).remove()
 
 
 def give_back(team: TeamDirectory, name: str, *, but: Collection[str] = ()) -> None:
-    """Put what a host claimed and did not begin back into the queue, unless a later run is wanted.
+    """Move the claims of a host whose runs have not begun back into the queue, unless a later run is wanted.
 
-    The claims of the agents `but` stay.
+    The claims of the agents in `but` stay.
     """
     for run in claimed(team, name):
         if run.agent in but:
@@ -207,7 +212,7 @@ def give_back(team: TeamDirectory, name: str, *, but: Collection[str] = ()) -> N
 
 
 def make(team: TeamDirectory, name: str) -> None:
-    """Create the folders of a host.
+    """Create the folders of a host, and of all hosts.
 
     Raises:
         StorageError: The write failed.
@@ -223,7 +228,7 @@ def withdraw(team: TeamDirectory, name: str) -> None:
 
 
 def find_queued(team: TeamDirectory, name: str, run: int) -> WantedRun | None:
-    """Return a run that no host has claimed yet, None if it is not in the queue."""
+    """Return an agent's run if it is in the queue, so that no host has claimed it; else None."""
     found = team.starts_queue.record(name).load_or_none()
     return found if found is not None and found.run == run else None
 
@@ -239,7 +244,7 @@ def is_wanted(team: TeamDirectory, name: str, run: int) -> bool:
 
 
 def claimed_by(team: TeamDirectory, name: str, run: int) -> str | None:
-    """Return the host that claimed a run and has not said that it began; None if there is none.
+    """Return the name of the host that claimed a run and has not begun it; None if there is none.
 
     Raises:
         StorageError: The store failed.
@@ -253,7 +258,7 @@ def claimed_by(team: TeamDirectory, name: str, run: int) -> str | None:
 
 
 def waiting(team: TeamDirectory, runs: Collection[WantedRun]) -> list[HeldStart]:
-    """Return runs of the queue as held starts, each with the reason why no host has claimed it.
+    """Return these runs of the queue as held starts, each with the reason why no host has claimed it.
 
     Raises:
         StorageError: The store failed.
@@ -266,7 +271,7 @@ def waiting(team: TeamDirectory, runs: Collection[WantedRun]) -> list[HeldStart]
 
 
 def reason_to_wait(team: TeamDirectory, needs: Collection[str]) -> str | None:
-    """Return why no host would claim a run with these needs now, None if one would.
+    """Return why no host would now claim a run that needs these labels; None if one would.
 
     Raises:
         StorageError: The store failed.
@@ -278,7 +283,7 @@ def reason_to_wait(team: TeamDirectory, needs: Collection[str]) -> str | None:
 
 
 def free_slots(team: TeamDirectory, host: Host) -> int:
-    """Return how many more agents a host takes.
+    """Return how many more agents a host takes; the runs that it has claimed count as taken.
 
     Raises:
         StorageError: The store failed.
@@ -289,13 +294,13 @@ def free_slots(team: TeamDirectory, host: Host) -> int:
 
 
 def _taking(team: TeamDirectory) -> list[Host]:
-    """Return the hosts that are up and take runs."""
+    """Return the hosts that are up and not draining."""
     with team.store.glance():
         return [host for host in load_all(team) if not host.draining and is_up(team, host.name)]
 
 
 def find_other(team: TeamDirectory, host: str, needs: Collection[str]) -> str | None:
-    """Return a host that takes runs with these labels, if `host` does not; else None.
+    """Return the name of a host that takes runs and has these labels, if `host` takes none; else None.
 
     Raises:
         StorageError: The store failed.
@@ -307,7 +312,10 @@ def find_other(team: TeamDirectory, host: str, needs: Collection[str]) -> str | 
 
 
 def reason(needs: Collection[str], up: Collection[frozenset[str]]) -> str:
-    """Return in words what a run waits for; `up` are the labels of each host that takes runs."""
+    """Return in words what a run that needs these labels waits for.
+
+    `up` has the labels of each host that takes runs.
+    """
     if not up:
         return "waits for a host: none of this team is up; start one with `crewboard host`"
     pinned = next((need.removeprefix(HOST_LABEL) for need in needs if need.startswith(HOST_LABEL)), None)
@@ -318,20 +326,20 @@ def reason(needs: Collection[str], up: Collection[frozenset[str]]) -> str:
 
 
 def check_labels(needs: Collection[str]) -> None:
-    """Check that these can be labels of hosts.
+    """Check that these texts can be labels of hosts.
 
     Raises:
-        UsageError: One cannot.
+        UsageError: A text cannot be a label.
     """
     if wrong := [label for label in needs if not is_name(label)]:
         raise UsageError(f"{wrong[0]!r} is no label: use a-z, 0-9, - and _, as in gpu")
 
 
 def check(team: TeamDirectory, host: str | None, needs: Collection[str], engine: str | None = None) -> str:
-    """Check where an agent shall run; return a note if no host that takes agents could run it, else an empty text.
+    """Return a note if no host that takes agents could run an agent hired with these options; else an empty text.
 
     Raises:
-        UsageError: The team has no hosts, or none of this name, or a label is none.
+        UsageError: The team has no hosts or none of this name, or a label is invalid.
         StorageError: The store failed.
     """
     if not host and not needs and not (engine and exist(team)):

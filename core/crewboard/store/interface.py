@@ -1,7 +1,7 @@
-"""The interface of a team's store (`Store`), and the keys that name what it keeps (`Key`).
+"""The interface of a team's store (`Store`), and the keys of what it keeps (`Key`).
 
-Above this package, nothing knows whether a store keeps files or rows. A key is a name below the team's folder, as in
-docs/reference/files.md, such as `agents/scout/journal.jsonl`, together with its store.
+No code outside of this package knows whether a store keeps files or rows. A key is a store and a name below the team's
+folder, as in docs/reference/files.md, such as `agents/scout/journal.jsonl`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,14 +16,14 @@ from crewboard.errors import StorageError
 T = TypeVar("T")
 
 SCHEMA_VERSION = 2
-"""The version of the tables of a store in a database (`schema.sql`)."""
+"""The version of the tables of a store in PostgreSQL (`schema.sql`)."""
 
 
 class Version(Struct, frozen=True):
     """The version of a record, log or folder. Two versions are equal only if nothing changed between them.
 
-    `at` is the time of the last change in epoch seconds, and `size` a size in bytes. `origin` differs between one that
-    was removed and one that was created under its name later. `mark` differs where these three do not show a change.
+    `at` is the time of the last change in epoch seconds, `size` a size in bytes. `origin` differs if the thing was
+    removed and another one was created under its name. `mark` differs if it changed although these three are equal.
     """
 
     at: float
@@ -33,9 +33,9 @@ class Version(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """A lease that this process holds. `token` grows from holder to holder.
+    """A lease that this process holds. `token` is a number that grows from holder to holder.
 
-    Children that inherit `descriptor` hold the lease, too.
+    Children that inherit the file `descriptor` hold the lease, too.
     """
 
     store: "Store"
@@ -45,42 +45,43 @@ class Held(Struct, frozen=True):
 
 
 class Listener(Protocol):
-    """Hints of changes that a process asked for."""
+    """A subscription to hints of changes, which `Store.listen` returns."""
 
     def is_alive(self) -> bool:
         """Return True if hints still arrive."""
 
     def stop(self) -> None:
-        """End the hints, without waiting for the thread that gives them."""
+        """End the hints, without waiting for the thread that calls with them."""
 
 
 class Glance(Protocol):
-    """A pass over many names of a store, whose reading is cheap in it (`Store.glance`)."""
+    """A pass over many names of a store, during which reading them is cheap (`Store.glance`)."""
 
     def news(self, mark: int | None) -> tuple[int, Collection[str] | None]:
-        """Return a mark, and the names that changed since another mark: None if any may have.
+        """Return a new mark, and the names that changed since the given mark; None for the names if any may have.
 
-        A store that gives hints of all changes (`listen` with `deep`) returns none.
+        A store whose hints cover all changes (`listen` with `deep`) returns no names.
         """
 
     def next_end(self) -> float:
-        """Return the seconds until the first lease ends unless it is renewed. Infinity if none ends by time alone."""
+        """Return the seconds until the first lease ends unless it is renewed; infinity if none ends by time alone."""
 
     def read_ahead(self, logs: Mapping[str, int]) -> None:
         """Prepare one `read` of each of these logs, from its offset on.
 
-        A store that answers a single read at little cost does nothing. So does each for a log that has much to read.
+        A store in which a single read is cheap does nothing, and a log with much to read is left out.
         """
 
 
 class Store(Protocol):
     """The records, logs and leases of one team. Every call blocks.
 
-    A *record* is read and replaced whole. A *log* is appended to; offsets in it are bytes, so that a cursor means the
-    same in each store. A *lease* shows that its holder is alive.
+    A *record* is read and replaced whole. A *log* is appended to; offsets in it are in bytes, so that a cursor means
+    the same in each store. A *lease* shows that its holder is alive.
 
-    A write is done completely, or raises and is not there. Each verb raises StorageError if the storage fails, and each
-    one that writes LostLeaseError if this process may not write any more (`files.require_before_writing`).
+    A write is done completely, or raises an error and changes nothing. Each method raises StorageError if the storage
+    fails, and each one that writes raises LostLeaseError if this process may no longer write
+    (`files.require_before_writing`).
     """
 
     def now(self) -> float:
@@ -89,79 +90,82 @@ class Store(Protocol):
     def append(self, log: str, line: bytes, *, at: int | None = None, durable: bool = False) -> int:
         """Append a line, which ends with a newline, and return the offset after it.
 
-        `at` is for a log with a single writer, which knows where it ends (`end`). The line is added only there. If it
-        is there already, the answer to the last attempt was lost, and nothing is added.
+        `at` is for a log with a single writer, which knows where the log ends (`end`). The line is added only there. If
+        the line is already there, because the answer to the last attempt was lost, nothing is added.
 
-        `durable` waits until the line and all before it survive a power cut.
+        `durable` waits until the line and all lines before it survive a power cut.
 
         Raises:
-            LostLeaseError: There is something else at `at`: another process wrote, or the log was replaced.
+            LostLeaseError: Something else is at `at`: another process wrote, or the log was replaced.
             BadDataError: The line is too long.
         """
 
     def end(self, log: str) -> int:
-        """Return where the single writer of a log appends next. Terminate a line that a killed writer left."""
+        """Return where the single writer of a log appends next; first end a line that a killed writer left."""
 
     def read(self, log: str, offset: int = 0) -> Iterator[tuple[bytes | None, int]]:
-        """Yield each complete line from `offset` on without its newline, None if too long, and the offset after it."""
+        """Yield each complete line from `offset` on, and the offset after it.
+
+        The line is without its newline; it is None if it is too long.
+        """
 
     def tail_offset(self, log: str, length: int) -> int:
         """Return the offset of the first line in the last `length` bytes; with 0, where the next line will begin."""
 
     def get(self, record: str) -> bytes | None:
-        """Return a record, None if there is none; of a lease, what its holder, or its last one, said about itself."""
+        """Return the contents of a record, None if there is none; of a lease, what its last holder wrote into it."""
 
     def put(self, record: str, data: bytes, *, durable: bool = False) -> None:
-        """Replace a record, or create it: readers see the old one or the new one.
+        """Replace a record, or create it: readers see the old or the new contents.
 
         `durable` waits until it survives a power cut.
         """
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, in no order; none if there is no such folder."""
+        """Return the names in a folder, in no order; empty if there is no such folder."""
 
     def make_folder(self, folder: str) -> None:
-        """Create a folder in one that exists, unless it does."""
+        """Create a folder, unless it exists; the folder above it must exist."""
 
     def move(self, name: str, to: str) -> None:
-        """Move a record, a log, or a folder with all that is in it to another name, if it is there."""
+        """Move a record, a log, or a folder with all that is in it to another name; do nothing if it does not exist."""
 
     def claim(self, queue: str, to: str, labels: Collection[str], most: int) -> list[str]:
         """Move up to `most` records of the folder `queue`, the oldest first, to the folder `to`; return their names.
 
-        A store of one machine alone has no such queue, and returns none.
-
-        Only those are moved whose `needs`, a list in the JSON object, are all among the `labels`. Of processes that
-        claim at the same time, one gets a record. If the call was repeated after a lost answer, some names may be
-        missing, but their records are in `to`, a folder of this process alone.
+        Only records are moved whose `needs`, a list in the JSON object, are all among the `labels`. Of processes that
+        claim at the same time, only one gets a record. If the call was repeated after a lost answer, some names may be
+        missing, but their records are in `to`, a folder of this process alone. A store of a single machine has no such
+        queue, and returns none.
         """
 
     def purge(self) -> None:
-        """Remove everything."""
+        """Remove all that the store keeps of the team."""
 
     def take(self, lease: str) -> Held | None:
-        """Take a lease for as long as this process lives; None if another process holds it.
+        """Take a lease for as long as this process lives; return None if another process holds it.
 
-        What its last holder said is erased.
+        What its last holder wrote is erased.
         """
 
     def say(self, held: Held, about: bytes) -> None:
-        """Write what the holder of a lease says about itself, for every process that looks at the lease."""
+        """Write the text that a held lease shows to other processes, in place of an earlier one."""
 
     def renew(self, held: Held) -> bytes | None:
-        """Return what a lease says that this process holds; None if it was lost: removed, moved or replaced."""
+        """Renew a lease that this process holds; return the text in it, None if it was removed, moved or replaced."""
 
     def is_held(self, lease: str) -> bool:
-        """Return True if a process holds a lease. Does not take it."""
+        """Return True if a process holds a lease, without taking it."""
 
     def remove(self, name: str) -> None:
-        """Remove a lease or a record if there is one."""
+        """Remove a record or a lease if it exists."""
 
     def fence(self, held: Held, check: Callable[[], None], lost: Callable[[], None]) -> None:
         """Refuse every later write of this process once it has lost a lease.
 
-        `check` raises LostLeaseError then; a store may know it without that. `lost` is called, in another thread, if
-        the lease was lost or could not be renewed for so long that another process may soon take it.
+        `check` raises LostLeaseError if the lease is lost; a store may know that without calling it. `lost` is called
+        in another thread if the lease was lost, or could not be renewed for so long that another process may soon take
+        it.
         """
 
     def release(self, held: Held) -> None:
@@ -171,20 +175,21 @@ class Store(Protocol):
         """Free a lease whose holder has certainly ended. `said` is what that holder wrote into it."""
 
     def glance(self, folder: str | None = None) -> AbstractContextManager[Glance]:
-        """Return a block for a pass over many names, in which reading them is cheap.
+        """Return a context for a pass over many names, in which reading them is cheap.
 
-        In it, `changed`, `get`, `names` and `is_held` of this thread may tell the state at its beginning. They tell
-        what was committed before it, and what this process wrote in it. A block in another one looks anew. Under a
-        lock, nothing is older than the lock.
+        In it, `changed`, `get`, `names` and `is_held` of this thread may return the state at its beginning. They
+        include all that was committed before it, and what this process wrote in it. A context inside another one reads
+        anew. Under a lock, nothing is older than the lock.
 
-        With a `folder`, it is for a pass over what is directly in that one, and in another block it changes nothing.
+        With a `folder`, it is for a pass over the direct contents of this folder, and inside another context it changes
+        nothing.
 
         Raises:
             StorageError: The store is out of reach.
         """
 
     def changed(self, name: str) -> Version | None:
-        """Return the version of a record, log or folder in the store, None if there is none. No change is missed.
+        """Return the version of a record, log or folder; None if it does not exist. No change is missed.
 
         A folder changes when something in it is added, replaced or removed.
         """
@@ -192,26 +197,26 @@ class Store(Protocol):
     def listen(self, heard: Callable[[str], None], *, deep: bool = False, leases: Collection[str] = ()) -> Listener:
         """Call `heard`, in another thread, with names that may have changed, or with "" if any may have.
 
-        These are hints of changes of mailboxes, requests, tasks and settings, and with `deep` of all else that the
-        store can tell at little cost, such as the ends of holders of `leases`, which are last parts of names. A hint
-        may be lost, doubled, or merged with another.
+        The hints are of changes of mailboxes, requests, tasks and settings. With `deep` they are also of all other
+        changes that the store can report cheaply, such as the ends of holders of `leases`, which are last parts of
+        names. A hint may be lost, doubled, or merged with another.
 
         Raises:
             StorageError: There are no hints.
         """
 
     def locked(self, lock: str, work: Callable[[], T]) -> T:
-        """Return what `work` returns, while no other process works under this lock.
+        """Call `work` while no other process works under this lock, and return its result.
 
-        `work` may be run again from its start if the storage fails. So it changes nothing but the store.
+        `work` may be called again if the storage fails, so it may change nothing but the store.
         """
 
     def describe(self, name: str) -> str:
-        """Return what error messages say for a name, such as the path of a file."""
+        """Return how error messages name a thing in the store, such as by the path of its file."""
 
 
 class Key(Struct, frozen=True):
-    """The name of a record, log, lease or folder in a store. Its methods are verbs of `Store`."""
+    """The key of a record, log, lease or folder: its store and its name there. Its methods are those of `Store`."""
 
     store: Store
     name: str
@@ -223,7 +228,7 @@ class Key(Struct, frozen=True):
         return self.store.read(self.name, offset)
 
     def size(self) -> int:
-        """Return the size of a log in bytes, 0 if there is none."""
+        """Return the size of a log in bytes; 0 if there is none."""
         found = self.changed()
         return found.size if found is not None else 0
 
@@ -249,7 +254,7 @@ class Key(Struct, frozen=True):
         return self.changed() is not None
 
     def beside(self, name: str) -> "Key":
-        """Return the key of another name in the same folder."""
+        """Return the key of another name in the folder of this one."""
         folder, slash, _ = self.name.rpartition("/")
         return Key(self.store, f"{folder}{slash}{name}")
 
@@ -261,7 +266,7 @@ class Key(Struct, frozen=True):
         return self.store.changed(self.name)
 
     def changed_at(self) -> float:
-        """Return the time of the last change in epoch seconds, 0 if it is unknown."""
+        """Return the time of the last change in epoch seconds; 0 if it is not known."""
         try:
             found = self.changed()
         except StorageError:
@@ -270,5 +275,5 @@ class Key(Struct, frozen=True):
 
     @property
     def on_disk(self) -> Path:
-        """Return the file of a key in a store of files. Only this package and tests may ask for it."""
+        """Return the path of a key in a store of files. Only for this package and tests."""
         return Path(str(self))

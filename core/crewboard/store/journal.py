@@ -1,6 +1,6 @@
 """The journal: everything that happened to one agent, in order. Only the agent's worker writes it.
 
-A `JournalTail` reads it forward from near its end, so that opening a pane costs the same however long the journal is.
+A `JournalTail` reads it from near its end on, so that opening a pane costs the same however long the journal is.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,19 @@ from crewboard.store.interface import Key
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 _DURABLE = (RunStarted, ToolStart, FileKept, Answer)
-"""Events that wait for the disk, with all before them: what follows them is seen outside the journal."""
+"""Events whose append waits until they and all before them are on the disk, because what follows is seen
+outside the journal.
+"""
 
 
 _ANSWER_TAIL = 256 << 10
-"""Bytes at the end of a journal in which an answer is looked for."""
+"""Bytes at the end of a journal in which `has_answered` looks for an answer."""
 
 
 def append(journal: Key, event: Event, at: int | None = None) -> int:
-    """Append one event, and return the offset after it. The worker is the only writer: it knows where the journal ends.
+    """Append one event, and return the offset after it. Only the agent's worker may call this.
+
+    `at` is the offset at which the journal ends, if the worker knows it.
 
     Raises:
         StorageError: The write failed; nothing was added.
@@ -37,8 +41,8 @@ def append(journal: Key, event: Event, at: int | None = None) -> int:
 def read(journal: Key, offset: int = 0, *marks: bytes) -> Iterator[tuple[Event | None, int]]:
     """Yield each event from byte `offset` on, None for a damaged line, and the offset after it.
 
-    With `marks`, yield None as well for a line that has none of them: to decode every event of a busy team takes as
-    long as to read the whole team.
+    With `marks`, a line that contains none of these bytes also gives None: to decode every event of a busy team takes
+    as long as reading the whole team.
     """
     for line, end in journal.read(offset):
         if line is not None and not line.strip():
@@ -51,10 +55,9 @@ def read(journal: Key, offset: int = 0, *marks: bytes) -> Iterator[tuple[Event |
 
 
 def history(journal: Key) -> Iterator[Event | None]:
-    """Return all events so far, for the worker that will append the next one.
+    """Return an iterator over all events so far, None for a damaged line, for the worker that appends the next one.
 
-    First terminate a half-written last line, so that it is either valid now or never. An iterator, so that a long
-    journal is never in memory as a whole.
+    First end a half-written last line, so that it is either valid now or never.
 
     Raises:
         StorageError: The journal cannot be read or written.
@@ -64,25 +67,25 @@ def history(journal: Key) -> Iterator[Event | None]:
 
 
 def last_run(journal: Key) -> int:
-    """Return the highest run number in the journal, 0 if it has none."""
+    """Return the highest run number in the journal; 0 if there is none."""
     return max((event.run for event, _ in read(journal) if event is not None), default=0)
 
 
 class ReplacementDetector:
-    """A detector of the fact that a log was replaced by another: an agent was removed, and a new one has its name."""
+    """Detects that a log was replaced by another one: an agent was removed, and a new agent has its name."""
 
     def __init__(self, log: Key) -> None:
         self._log = log
         self._origin = self._look()[0]
 
     def was_replaced(self, offset: int) -> bool:
-        """Return True if the log is not that of the last call, or is shorter than the `offset` read so far."""
+        """Return True if the log is not the one of the last call, or is shorter than the `offset` read so far."""
         before = self._origin
         self._origin, size = self._look()
         return size < offset or (before is not None and self._origin != before)
 
     def _look(self) -> tuple[int | None, int]:
-        """Return origin and size; (None, 0) if there is no log."""
+        """Return the log's origin (`Version.origin`) and size; (None, 0) if there is no log or it cannot be read."""
         try:
             found = self._log.changed()
         except StorageError:
@@ -91,9 +94,9 @@ class ReplacementDetector:
 
 
 class JournalTail:
-    """The last `length` bytes of a journal, or all of it, and what is appended.
+    """A reader of the last `length` bytes of a journal, or of all of it if None, and of what is appended later.
 
-    `offset` is the end of what was read, `whole` says that nothing was left out.
+    `offset` is the end of what was read; `whole` says that reading began at the beginning of the journal.
     """
 
     def __init__(self, journal: Key, length: int | None) -> None:
@@ -107,14 +110,14 @@ class JournalTail:
         self.whole = self.offset == 0
 
     def restarted(self) -> bool:
-        """Return True if the journal was replaced by another one, so that events read before must be dropped."""
+        """Return True if the journal was replaced by another one; then events that were read before must be dropped."""
         if not self._detector.was_replaced(self.offset):
             return False
         self._begin()
         return True
 
     def read_new(self, *marks: bytes) -> Iterator[Event]:
-        """Yield the events appended since the last call; skip damaged lines, and with `marks` those that have none."""
+        """Yield the events appended since the last call, but no damaged lines; with `marks`, only lines with a mark."""
         for event, end in read(self.journal, self.offset, *marks):
             self.offset = end
             if event is not None:
@@ -122,7 +125,7 @@ class JournalTail:
 
 
 def has_answered(agent: AgentDirectory) -> bool:
-    """Return True if an agent has answered what it took up last, as far as the end of its journal tells."""
+    """Return True if an agent has answered the mail that it picked up last, by the end of its journal."""
     newest: Event | None = None
     for event, _ in read(agent.journal, agent.journal.tail_offset(_ANSWER_TAIL), b'"intake"', b'"answer"'):
         newest = event if isinstance(event, Answer | Intake) else newest
@@ -132,7 +135,7 @@ def has_answered(agent: AgentDirectory) -> bool:
 class Follower:
     """A reader of an agent's journal from its present end on, until the answer to the prompt or message `ident`.
 
-    A foreground `spawn` follows the agent so. `answer` is the answer once it was read.
+    `answer` is that answer, None until it was read. A foreground `spawn` follows its agent with it.
     """
 
     def __init__(self, agent: AgentDirectory, ident: str, run: int) -> None:
@@ -144,12 +147,12 @@ class Follower:
         self._offset = agent.journal.tail_offset(0)
 
     def rewind(self) -> "Follower":
-        """Read the journal from its beginning, for an assignment that may have begun already."""
+        """Read the journal from its beginning, because the assignment may have begun; return this reader."""
         self._offset = 0
         return self
 
     def read(self) -> list[Event]:
-        """Return the events since the last call; store the answer in `answer` if it is among them."""
+        """Return the events since the last call; set `answer` if it is among them."""
         fresh = []
         for event, end in read(self.agent.journal, self._offset):
             self._offset = end
@@ -161,7 +164,7 @@ class Follower:
         return fresh
 
     def ended(self) -> Exit | None:
-        """Return how the run ended, None if it has not. Call this before `read`, so that no last event is missed."""
+        """Return how the run ended; None if it has not. Call this before `read`, so that no last event is missed."""
         if leases.is_held(self.agent.lease):
             return None
         record = self.agent.exit.load()
@@ -169,25 +172,25 @@ class Follower:
 
 
 class RuleUsage(Struct, frozen=True):
-    """The number of calls that a permission rule decided, and the time of the last one."""
+    """How many calls a permission rule decided, and the time of the last one; None if there was none."""
 
     hits: int = 0
     last_hit: float | None = None
 
     def plus(self, other: "RuleUsage") -> "RuleUsage":
-        """Return the usage of both together."""
+        """Return the sum of two usages."""
         return RuleUsage(self.hits + other.hits, max(self.last_hit or 0, other.last_hit or 0) or None)
 
 
 class RuleUsageReader:
-    """Counts the calls that each permission rule decided, in the journals of all agents, also of removed ones."""
+    """Counts the calls that each permission rule decided, in the journals of all agents, including removed ones."""
 
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
         self._journals: dict[Key, _RuleHits] = {}
 
     def read(self) -> dict[str, RuleUsage]:
-        """Return the usage of each rule by its id. Reads only what was appended since the last call.
+        """Return the usage of each rule by its id. Only what was appended since the last call is read.
 
         Raises:
             StorageError: A journal cannot be read.
@@ -203,7 +206,7 @@ class RuleUsageReader:
 
 
 class _RuleHits:
-    """The usage of each rule by one agent."""
+    """The usage of each rule in the journal of one agent."""
 
     def __init__(self, journal: Key) -> None:
         self._tail = JournalTail(journal, None)
@@ -219,4 +222,4 @@ class _RuleHits:
 
 
 _HAS_RULE = b'"rule": "'
-"""Bytes of each line that names a rule."""
+"""Bytes that each line with the id of a rule contains."""

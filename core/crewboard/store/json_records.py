@@ -1,7 +1,7 @@
-"""Records stored as one JSON object each: read whole, replaced whole, changed under a lock.
+"""Records that are stored as one JSON object each: read whole, replaced whole, changed under a lock.
 
-A `RecordKey` names one and knows its type; `store/layout.py` has the table of all. A damaged record is never
-overwritten silently. A change of it copies the file aside and fails, so that the user can repair it.
+A `RecordKey` is the key of one and knows its type; `store/layout.py` has the table of all. A damaged record is never
+overwritten silently: an attempt to change it copies the file aside and fails, so that the user can repair it.
 """
 
 import hashlib
@@ -19,17 +19,17 @@ R = TypeVar("R", bound=Record)
 
 
 class RecordKey(Key, Generic[R], frozen=True):
-    """The key of a record of a known type. Changes of it hold `lock`, a name in the same store, if it is not empty."""
+    """The key of a record of the type `model`. Changes of it hold `lock`, a name in the same store; empty for none."""
 
     model: type[R]
     lock: str = ""
 
     def in_store(self, store: Store) -> "RecordKey[R]":
-        """Return the key of such a record in another store."""
+        """Return the key of the record with the same name and type in another store."""
         return RecordKey(store, self.name, self.model, self.lock)
 
     def load(self) -> R | None:
-        """Return the record, or None if there is none.
+        """Return the record; None if there is none.
 
         Raises:
             BadDataError: It is damaged.
@@ -44,7 +44,7 @@ class RecordKey(Key, Generic[R], frozen=True):
             raise BadDataError(f"{self} is damaged: {error}") from error
 
     def load_or_none(self) -> R | None:
-        """Return the record, or None if there is none or it is damaged: for callers that can do without it.
+        """Return the record; None if there is none or it is damaged.
 
         Raises:
             StorageError: It cannot be read.
@@ -55,22 +55,23 @@ class RecordKey(Key, Generic[R], frozen=True):
             return None
 
     def save(self, record: R, *, durable: bool = False) -> None:
-        """Replace the record.
+        """Replace the record, or create it.
 
         Raises:
             StorageError: The write failed; the old record is unchanged.
+            BadDataError: The record is invalid; the old one is unchanged.
         """
         self.put(codec.encode(record, indent=1), durable=durable)
 
     def edit(self, edit: Callable[[R | None], R], *, replace_damaged: bool = False, durable: bool = False) -> R:
-        """Replace the record by what `edit` returns for it, while holding its lock.
+        """Replace the record by the one that `edit` returns for it, while holding its lock; return the new record.
 
-        `edit` may raise to leave everything as it is. It may be called again, so it changes nothing but the record.
-        With `replace_damaged`, a damaged record is copied aside and then treated as missing: for those that can be
-        rebuilt from others.
+        `edit` may raise an error to leave everything as it is. It may be called again, so it may change nothing but the
+        record. With `replace_damaged`, a damaged record is copied aside and then treated as missing; this is for
+        records that can be rebuilt from others.
 
         Raises:
-            ValueError: It has no lock: one process alone writes it.
+            ValueError: The record has no lock: only one process writes it.
             BadDataError: The record is damaged and was copied aside; or the one that `edit` returned is invalid, and
                 the old one is unchanged.
             StorageError: The write failed; the old record is unchanged.
@@ -94,7 +95,7 @@ class RecordKey(Key, Generic[R], frozen=True):
         return self.store.locked(self.lock, work)
 
     def quarantine(self) -> Key:
-        """Copy a damaged record, once, to a name that is never overwritten, and return that.
+        """Copy a damaged record to a name that is never overwritten, unless the copy exists; return its key.
 
         Raises:
             StorageError: The copy could not be written.
@@ -106,7 +107,7 @@ class RecordKey(Key, Generic[R], frozen=True):
         return aside
 
     def quarantine_if_damaged(self) -> None:
-        """Copy the record aside if it is damaged, before it is rebuilt from others."""
+        """Copy the record aside if it is damaged."""
         try:
             self.load()
         except BadDataError:
@@ -118,21 +119,21 @@ class RecordKey(Key, Generic[R], frozen=True):
 
 
 class RecordFolder(Key, Generic[R], frozen=True):
-    """The key of a folder with records of a known type, each in a file `<name>.json`."""
+    """The key of a folder with records of the type `model`, each in a file `<name>.json`."""
 
     model: type[R]
 
     def record(self, name: object) -> RecordKey[R]:
-        """Return the key of the record of that name, or number."""
+        """Return the key of the record with this name or number."""
         return RecordKey(self.store, f"{self.name}/{name}.json", self.model)
 
     def watch(self) -> "CachedFolder[R]":
-        """Return a reader that reads again only what was changed."""
+        """Return a reader that reads a record again only after it was changed."""
         return CachedFolder(self)
 
 
 class CachedFile(Generic[R]):
-    """A record that is read again only after it was changed. While it is damaged, the last good state is used."""
+    """A record that is read again only after it was changed. While it is `damaged`, its last good state is returned."""
 
     def __init__(self, key: RecordKey[R]) -> None:
         self.key = key
@@ -141,7 +142,7 @@ class CachedFile(Generic[R]):
         self._record: R | None = None
 
     def get(self) -> R | None:
-        """Return the record, or None if there is none."""
+        """Return the record, or its last good state while it cannot be read; None if there is none."""
         try:
             version = self.key.store.changed(self.key.name)
             if version is None:
@@ -158,52 +159,52 @@ class CachedFile(Generic[R]):
 
     @property
     def last_good(self) -> R | None:
-        """Return the record as it was at the last call of `get`."""
+        """Return what the last call of `get` returned, without reading."""
         return self._record
 
 
 _RECHECK_INTERVAL = 60.0
-"""Seconds after which each file is checked although its folder did not change.
+"""Seconds after which each file of a folder is checked although the folder did not change.
 
-Replacing a record changes the folder; editing one in place by hand does not.
+Replacing a record changes its folder; editing a file in place by hand does not.
 """
 
 _MAX_CACHED_FOLDERS = 16
 _MAX_CACHED_FILES = 2048
-"""Folders and records that a process keeps in memory; a worker has two folders, and some records of each agent."""
+"""Most folders and records that a process keeps in memory; a worker has two folders, and some records of each agent."""
 
 
 class CachedFolder(Generic[R]):
-    """The records of one folder, such as tasks or requests, re-read at the cost of what changed.
+    """The records of one folder, such as tasks or requests, of which only changed ones are read again.
 
     Workers check the task board and open requests every second or two, and closed ones are never removed. Reading all
     of them each time, at 80 µs a file, would keep an idle team as busy as a working one.
 
-    The records are shared between all callers: do not change them.
+    All callers share the records: do not change them.
     """
 
     def __init__(self, folder: RecordFolder[R]) -> None:
         self._folder = folder
         self._files: dict[str, CachedFile[R]] = {}
         self._version: Version | None = None
-        """Version of the folder when everything was read."""
+        """The version of the folder when all records were last read."""
         self._looked = 0.0
         self._unreadable = False
 
     def all(self) -> list[R]:
-        """Return every readable record; for a damaged file, its last good state."""
+        """Return every record; of a damaged one its last good state, if there is one."""
         self._refresh()
         return [record for file in self._files.values() if (record := file.last_good) is not None]
 
     def intact(self) -> dict[str, R]:
-        """Return every record whose file is not damaged, by file name."""
+        """Return every record that is not damaged, by file name."""
         self._refresh()
         known = ((name, file.last_good) for name, file in self._files.items() if not file.damaged)
         return {name: record for name, record in known if record is not None}
 
     @property
     def damaged(self) -> list[Key]:
-        """Return the records that cannot be read, and the folder itself if its names cannot be listed."""
+        """Return the keys of records that cannot be read, and of the folder itself if it cannot be listed."""
         folder = [self._folder] if self._unreadable else []
         return [*folder, *(file.key for file in self._files.values() if file.damaged)]
 
@@ -230,11 +231,11 @@ class CachedFolder(Generic[R]):
 
 @lru_cache(maxsize=_MAX_CACHED_FILES)
 def cached_file(key: RecordKey[R]) -> CachedFile[R]:
-    """Return this process's shared `CachedFile` for a record."""
+    """Return the `CachedFile` of a record. There is one in each process, which all callers share."""
     return key.watch()
 
 
 @lru_cache(maxsize=_MAX_CACHED_FOLDERS)
 def cached_folder(folder: RecordFolder[R]) -> CachedFolder[R]:
-    """Return this process's shared `CachedFolder` for a folder."""
+    """Return the `CachedFolder` of a folder. There is one in each process, which all callers share."""
     return folder.watch()

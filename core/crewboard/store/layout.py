@@ -2,15 +2,15 @@
 
 No other module builds these paths.
 
-Two checks are enough: one of the folders when a team is opened, and O_NOFOLLOW for each file that is opened
-(`files.open_existing`). What could put a symbolic link or a foreign folder into a path of the team?
+The check of the folders when a team is opened, and O_NOFOLLOW for each file that is opened (`files.open_existing`), are
+enough. These could put a symbolic link or a foreign folder into a path of the team:
 
 - A cloned repository: its files exist before the team is opened, so the first check finds them.
 - An agent of the team: no sandbox allows writing in `.crewboard`.
 - Another user of the machine: cannot write in folders that this user owns and that are closed to group and others; a
   `.crewboard` with another owner is refused. In a root where other users may rename entries of this user, they could
   exchange the whole `.crewboard` while a supervisor runs (docs/reference/sandbox.md).
-- Another program of this user outside every sandbox: has all rights of this program anyway.
+- Another program of this user outside of every sandbox: has all rights of this program anyway.
 """
 
 import contextlib
@@ -58,7 +58,9 @@ HOME: str = TEAMS_FOLDER
 DEFAULT_TEAM = "default"
 
 STORE = "store"
-"""The file in a team directory with the address of its store, if its records are not in the directory itself."""
+"""The file in a team directory with the address of the team's store, if its records are not kept in the directory
+itself.
+"""
 
 _FOLDERS = ("", "inbox", "results", "tasks", "requests", "agents", ".locks")
 
@@ -70,7 +72,7 @@ Directory: TypeAlias = "AgentDirectory | HostDirectory | TeamDirectory"
 
 
 class Place:
-    """A name in a directory, under which the store keeps a log, a lease, or a folder."""
+    """The place of a log, a lease or a folder in a directory; reading the attribute gives its `Key`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -80,7 +82,7 @@ class Place:
 
 
 class LocalPlace:
-    """A name in a directory that processes of this machine alone use: a file, or a folder."""
+    """The place of a file or folder that only processes of this machine use; reading the attribute gives its `Path`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -90,7 +92,10 @@ class LocalPlace:
 
 
 class LocalLease:
-    """A name in a directory of a lease that processes of this machine take, wherever the team is stored."""
+    """The place of a lease that only processes of this machine take; reading the attribute gives its `Key`.
+
+    It is in the local folder, wherever the team is stored.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -100,7 +105,7 @@ class LocalLease:
 
 
 class RecordPlace(Generic[R]):
-    """A name in a directory, the type of the record there, and the lock of its changes, if it has any."""
+    """The place of a record, its type, and the lock for its changes, if any; the attribute gives its `RecordKey`."""
 
     def __init__(self, name: str, model: type[R], lock: str = "") -> None:
         self.name, self.model, self.lock = name, model, lock
@@ -111,7 +116,7 @@ class RecordPlace(Generic[R]):
 
 
 class RecordFolderPlace(Generic[R]):
-    """A name in a directory of a folder, and the type of the records in it."""
+    """The place of a folder with records of one type; reading the attribute gives its `RecordFolder`."""
 
     def __init__(self, name: str, model: type[R]) -> None:
         self.name, self.model = name, model
@@ -122,7 +127,7 @@ class RecordFolderPlace(Generic[R]):
 
 
 class _MemberDirectory(Struct, frozen=True):
-    """The places of the data of one agent or host, in a folder with its name below the folder `kind`."""
+    """The places of the data of one agent or host, in the folder with its name in the folder `kind` of the team."""
 
     kind: ClassVar[str]
     team: "TeamDirectory"
@@ -133,7 +138,7 @@ class _MemberDirectory(Struct, frozen=True):
         return self.team.key(f"{self.kind}/{self.name}")
 
     def key(self, name: str) -> Key:
-        """Return the key of what is stored under a name in this folder."""
+        """Return the key of a name in this folder."""
         return self.team.key(f"{self.kind}/{self.name}/{name}")
 
 
@@ -151,19 +156,19 @@ class AgentDirectory(_MemberDirectory, frozen=True):
     journal = Place("journal.jsonl")
     lease = Place("lease")
     media = Place("media")
-    """Images and documents of the conversation, of a team that is not kept in files."""
+    """The images and documents of the conversation, if the team is not kept in files."""
 
     log = LocalPlace("worker.log")
     live = LocalPlace("live")
-    """The reply that is being streamed."""
+    """The reply of the model that is being streamed."""
     kept = LocalPlace("kept")
-    """The contents of files before the agent's file tools changed them."""
+    """Contents of files before the agent's file tools changed them, and images and documents, each by its SHA-256."""
     engine_home = LocalPlace("engine")
     """The home of the agent's engine, which keeps its sessions there."""
 
     @classmethod
     def at(cls, path: Path) -> "AgentDirectory":
-        """Return the agent whose folder is `path`."""
+        """Return the directory of the agent whose folder is `path`."""
         return cls(TeamDirectory(path.parent.parent), path.name)
 
     @property
@@ -172,7 +177,7 @@ class AgentDirectory(_MemberDirectory, frozen=True):
 
     @property
     def checking(self) -> Key:
-        """Return the lease that is held while a check of the agent runs."""
+        """Return the key of the lease that is held while a check of the agent runs."""
         return self.team.key(f".locks/check-{self.name}")
 
 
@@ -184,17 +189,17 @@ class HostDirectory(_MemberDirectory, frozen=True):
     record = RecordPlace("host.json", Host)
     lease = Place("lease")
     held = RecordPlace("starts.json", HeldStarts)
-    """The starts that it holds back, as `starts.json` of a team without hosts."""
+    """The starts that the host holds back, in the form of `starts.json` of a team without hosts."""
     claims = RecordFolderPlace("starts", WantedRun)
-    """The runs that it claimed and has not begun."""
+    """The runs that the host claimed and has not begun."""
 
 
 class TeamDirectory(Struct, frozen=True):
-    """The directory of one team, `<root>/.crewboard/<team>/`: store keys, and paths of what belongs to this machine.
+    """The directory of one team, `<root>/.crewboard/<team>/`: keys in its store, and paths of files on this machine.
 
-    Records, logs of events and leases have keys. What processes of this machine share as files has paths: worktrees
-    and their state, logs of processes, locks of files that agents work on (`local_lock`), the marks of ownership, and
-    the folders that the sandbox shows to agents or that file events come from.
+    Records, logs of events and leases have keys. Files that processes of this machine share have paths: worktrees and
+    their state, logs of processes, locks of files that agents work on (`local_lock`), the marks of ownership, and the
+    folders that the sandbox shows to agents or that file events come from.
     """
 
     path: Path
@@ -202,14 +207,14 @@ class TeamDirectory(Struct, frozen=True):
     config = RecordPlace("config.json", Config, lock="roster")
     operator = RecordPlace("operator.json", OperatorState, lock="operator")
     collisions = RecordPlace("collisions.json", Collisions)
-    """Whose work does not merge with whose."""
+    """Unmerged work of agents with worktrees, and which of it conflicts."""
     acceptances = RecordPlace("acceptances.json", Acceptances, lock="acceptances")
     cooldown = RecordPlace("cooldown.json", Cooldown, lock="cooldown")
     told = RecordPlace("told.json", ToldNeeds)
     starts = RecordPlace("starts.json", HeldStarts)
     supervisor_failure = RecordPlace("supervisor-failure.json", SupervisorFailure, lock="supervisor-failure")
     workspace = RecordPlace("workspace.json", Workspace)
-    """The files with which the agents of a team with hosts begin."""
+    """The state of the user's repository with which agents of a team with hosts begin."""
     workspaces = RecordFolderPlace("workspaces", Carried)
     """The newest snapshot of each agent on a host."""
     tasks = RecordFolderPlace("tasks", Task)
@@ -232,11 +237,11 @@ class TeamDirectory(Struct, frozen=True):
 
     supervisor_lock = LocalLease("supervisor.lock")
     mirror_lock = LocalLease("mirror.lock")
-    """Held by the process that mirrors a team of another program."""
+    """The lease of the process that mirrors a team of another program."""
     notifier_lock = LocalLease(".locks/notifier")
-    """Held by a supervisor while it gets file events and wakes workers by them."""
+    """The lease of a supervisor that gets file events and wakes workers by them."""
     model_lock = LocalLease("model.lock")
-    """Held by the offline model's server, with its pid and address."""
+    """The lease of the offline model's server, with its pid and address."""
 
     supervisor_log = LocalPlace("supervisor.log")
     model_log = LocalPlace("model.log")
@@ -247,16 +252,20 @@ class TeamDirectory(Struct, frozen=True):
     agents = LocalPlace("agents")
     worktrees = LocalPlace("worktrees")
     workspace_repository = LocalPlace("workspace.git")
-    """The git repository of this machine with what was pushed, which checkouts of a host borrow from."""
+    """The git repository on this machine with the pushed state, from which checkouts of a host borrow objects."""
 
     @property
     def store(self) -> Store:
-        """Return the store of the team: its own folder, or the one whose address is in the file `store` there."""
+        """Return the store of the team: its own folder, or the one whose address is in the file `store` there.
+
+        Raises:
+            StorageError: The file with the address cannot be read, or the package for that store is missing.
+        """
         return _opened.get(self.path) or _open_store(self.path)
 
     @property
     def address(self) -> str | None:
-        """Return the address of the store, None if the team is kept in its own folder.
+        """Return the address of the store; None if the team is kept in its own folder.
 
         Raises:
             StorageError: The file with the address cannot be read.
@@ -266,50 +275,53 @@ class TeamDirectory(Struct, frozen=True):
 
     @property
     def local(self) -> FileStore:
-        """Return the store of what belongs to processes of this machine alone, wherever the team is stored."""
+        """Return the store of what only processes of this machine use: the team's folder, for a team of any store."""
         return FileStore(str(self.path))
 
     def key(self, name: str) -> Key:
-        """Return the key of what is stored under a name."""
+        """Return the key of a name in the team's store."""
         return Key(self.store, name)
 
     @property
     def acceptances_here(self) -> RecordKey[Acceptances]:
-        """The merges that this machine's clone knows, with the move under way: on a team in files, all of them."""
+        """Return the key of the record of merges that this machine's clone has, with the move under way.
+
+        Of a team in files, these are all merges.
+        """
         return self.acceptances.in_store(self.local)
 
     def local_key(self, name: str) -> Key:
-        """Return the key of what belongs to processes of this machine alone."""
+        """Return the key of a name in the local store."""
         return Key(self.local, name)
 
     @property
     def _places(self) -> tuple[Store, ...]:
-        """Return the team's store and that of this machine, or the one that is both."""
+        """Return the team's store and the local one; only one if they are the same."""
         return tuple(dict.fromkeys((self.store, self.local)))
 
     def make_folder(self, name: str) -> None:
-        """Create a folder for records, and one for what processes of this machine keep beside them."""
+        """Create a folder in the team's store, and one of that name on this machine."""
         for place in self._places:
             place.make_folder(name)
 
     def move(self, name: str, to: str) -> None:
-        """Move what is stored under a name, and what this machine keeps there."""
+        """Move a name, with all that is in it, in the team's store and on this machine."""
         for place in self._places:
             place.move(name, to)
 
     def purge(self) -> None:
-        """Remove everything that is stored of the team."""
+        """Remove everything that is stored of the team, also on this machine."""
         for place in self._places:
             place.purge()
         _opened.pop(self.path, None)
 
     def keep_result(self, name: str, text: bytes) -> None:
-        """Store a text in `results`, and a copy for the tools of agents, which read files of this machine."""
+        """Store a text in `results`, and a copy on this machine, whose files the tools of agents read."""
         for place in reversed(self._places):
             place.put(f"results/{name}", text, durable=True)
 
     def share_result(self, name: str) -> None:
-        """Store a text that was written to `results` on this machine, for the other machines.
+        """Copy a text that was written to `results` on this machine to the team's store, for other machines.
 
         Raises:
             StorageError: It cannot be read, or the store failed.
@@ -319,7 +331,7 @@ class TeamDirectory(Struct, frozen=True):
             self.store.put(f"results/{name}", text, durable=True)
 
     def fetch_result(self, path: str) -> None:
-        """Get the text that a path in `results` names from the store, if another machine wrote it.
+        """Copy the text at a path in `results` from the team's store to this machine, if another machine wrote it.
 
         Raises:
             StorageError: The store or the write failed.
@@ -332,7 +344,7 @@ class TeamDirectory(Struct, frozen=True):
             self.local.put(place, text)
 
     def listen(self, heard: Callable[[str], None], *, deep: bool = False) -> Listener:
-        """Call `heard` with names of what may have changed, as `Store.listen` does.
+        """Call `heard` with names that may have changed, as `Store.listen` does; return the subscription.
 
         Raises:
             StorageError: There are no hints.
@@ -348,23 +360,23 @@ class TeamDirectory(Struct, frozen=True):
 
     @property
     def root(self) -> Path:
-        """Return the workspace that the agents work in."""
+        """Return the root of the team, which is the workspace of its agents."""
         return self.path.parent.parent
 
     def worktree(self, name: str) -> Path:
-        """Return the checkout of the agent `name`, if it was hired with one."""
+        """Return the path of the checkout of the agent `name`; it exists only if the agent has a worktree."""
         return self.worktrees / name
 
     def worktree_ready(self, name: str) -> Path:
-        """Return the file that says with which command the checkout of an agent was set up."""
+        """Return the path of the file with the command with which the checkout of an agent was set up."""
         return self.worktrees / f"{name}.ready"
 
     def carried(self, name: str) -> RecordKey[Carried]:
-        """Return the record of the newest snapshot of an agent on a host."""
+        """Return the key of the record of an agent's newest snapshot on a host."""
         return self.workspaces.record(name)
 
     def worktree_run(self, name: str) -> Path:
-        """Return the file with the run for which a host made or kept the checkout of an agent."""
+        """Return the path of the file with the run for which a host made or kept the checkout of an agent."""
         return self.worktrees / f"{name}.run"
 
     def host(self, name: str) -> HostDirectory:
@@ -372,32 +384,32 @@ class TeamDirectory(Struct, frozen=True):
 
     @property
     def lease_names(self) -> frozenset[str]:
-        """Return the names of the files whose lock says that an agent, the supervisor or the offline model runs."""
+        """Return the names of the lease files that show that an agent, the supervisor or the offline model runs."""
         return frozenset({"lease", self.supervisor_lock.name, self.model_lock.name})
 
     def has_model_mark(self) -> bool:
-        """Return True if an agent has used the offline model on this machine. False if that is unknown."""
+        """Return True if an agent has used the offline model on this machine; False if not, or if it is not known."""
         try:
             return self.model_lock.changed() is not None
         except StorageError:
             return False
 
     def agent_names(self) -> list[str]:
-        """Return the names of all agents of which something is stored, in no order; none if they cannot be listed."""
+        """Return the names of all agents that have a folder, in no order; empty if they cannot be listed."""
         try:
             return [name for name in self.key("agents").names() if is_name(name)]
         except StorageError:
             return []
 
     def agents_exist(self) -> bool:
-        """Return True if there is a folder of agents. There is none after the team was removed."""
+        """Return True if the team has a folder of agents, as it has until it is removed. False if it is not known."""
         try:
             return self.key("agents").exists()
         except StorageError:
             return False
 
     def result(self, name: str) -> Key:
-        """Return a text in `results`: an answer, a long message, a diff."""
+        """Return the key of a text in `results`: an answer, a long message, a diff."""
         return self.key(f"results/{name}")
 
     def agent(self, name: str) -> AgentDirectory:
@@ -413,19 +425,25 @@ class TeamDirectory(Struct, frozen=True):
         return self.requests.record(request_id)
 
     def lock(self, what: str) -> Key:
-        """Return the lock of changes of records."""
+        """Return the key of a lock for changes of records; `what` is its name."""
         return self.key(f".locks/{what}")
 
     def local_lock(self, what: str) -> Path:
-        """Return the lock of changes of the files that agents of this machine work on."""
+        """Return the path of a lock for changes of files that agents of this machine work on; `what` is its name."""
         return self.path / ".locks" / what
 
     def lease(self, what: str) -> Key:
-        """Return the lease of something that one process of this machine does at a time for the team."""
+        """Return the key of the lease of a job that one process of this machine does at a time for the team."""
         return self.local_key(f".locks/{what}")
 
     def exists(self) -> bool:
-        """Return True if there is such a team. One whose store is out of reach, or must not be asked, counts."""
+        """Return True if there is such a team.
+
+        Also return True if the store of the team is out of reach, or must not be contacted because the team is foreign.
+
+        Raises:
+            StorageError: The team's folder on this machine cannot be read.
+        """
         is_elsewhere = os.path.lexists(self.path / STORE)
         try:
             return self.config.exists() or (is_elsewhere and self.store == self.local)
@@ -435,7 +453,7 @@ class TeamDirectory(Struct, frozen=True):
             raise
 
     def require_own(self) -> None:
-        """Refuse a team whose folders another user controls. Every process calls this before it opens a file of it.
+        """Refuse a team with a folder that another user controls. Every process calls this before it opens a file.
 
         Raises:
             UntrustedError: `.crewboard`, the team's folder or one inside is a symbolic link, belongs to another user
@@ -453,7 +471,7 @@ class TeamDirectory(Struct, frozen=True):
                     _require_own(each)
 
     def is_own(self) -> bool:
-        """Return True if every folder of the team belongs to this user and only this user can write in it."""
+        """Return True if only this user can write in the team's folders. False if it is not known."""
         try:
             self.require_own()
         except CrewboardError:
@@ -461,10 +479,10 @@ class TeamDirectory(Struct, frozen=True):
         return True
 
     def is_foreign(self) -> bool:
-        """Return True if there is a team that this user neither made nor adopted.
+        """Return True if there is a team here that this user neither made nor adopted.
 
-        A cloned repository can contain a team, and an agent can make one in a folder of its workspace: files of this
-        user by owner and mode. It lacks a mark that only this user's secret gives.
+        A cloned repository can contain a team, and an agent can make one in a folder of its workspace. By owner and
+        mode these are files of this user, but they lack a mark that only this user's secret gives.
 
         Raises:
             StorageError: The team or the secret cannot be read.
@@ -475,11 +493,11 @@ class TeamDirectory(Struct, frozen=True):
             return not team_marks.is_marked(self.path)
 
     def require_adopted(self) -> None:
-        """Refuse a team that this user neither made nor adopted. Whatever starts, resumes or sends calls this first.
+        """Refuse a team that this user neither made nor adopted. Commands that start, resume or send call this first.
 
         Raises:
-            UntrustedError: It is foreign, or another user controls it.
-            StorageError: It cannot be examined.
+            UntrustedError: The team is foreign, or another user controls it.
+            StorageError: The team cannot be examined.
         """
         self.require_own()
         if self.is_foreign():
@@ -501,11 +519,11 @@ class TeamDirectory(Struct, frozen=True):
             files.replace_file(self.owners, _mark_lines([*known, *team_marks.marks(self.path)]), durable=True)
 
     def make(self, url: str | None = None) -> None:
-        """Create every folder of the team, accessible to its owner only. With `url`, its records are kept there.
+        """Create all folders of the team, accessible to their owner only. With `url`, a database has its records.
 
         Raises:
-            UsageError: The address cannot be used, or the team exists and is stored elsewhere.
-            StorageError: The root cannot be written to.
+            UsageError: The address cannot be used, or a team of this name exists there or here.
+            StorageError: The root cannot be written to, or the database is out of reach.
             UntrustedError: A folder exists already and another user controls it.
         """
         self.require_own()
@@ -524,7 +542,7 @@ class TeamDirectory(Struct, frozen=True):
                 self.store.make_folder(folder)
 
     def visit(self, url: str) -> None:
-        """Use a team whose records are in the database at `url`, without a folder on this machine.
+        """Use a team whose records are in the database at `url`, without creating a folder on this machine.
 
         Raises:
             UsageError: The address cannot be used, the database has no such team, or the folder is another team's.
@@ -558,7 +576,7 @@ class TeamDirectory(Struct, frozen=True):
         self._make_here(url)
 
     def _make_here(self, url: str | None) -> None:
-        """Create the folders of this machine that are missing."""
+        """Create the folders of the team that are missing on this machine."""
         with files.storage_errors(f"cannot create the team directory {self.path}"):
             files.make_folder(self.path.parent)
             if not os.path.lexists(self.path):
@@ -570,12 +588,13 @@ class TeamDirectory(Struct, frozen=True):
                 files.replace_file(ignore, b"*\n")
 
     def _create(self, url: str | None) -> None:
-        """Create the directory and its mark in one step: without the mark it would be foreign to other processes.
+        """Create the directory, its mark and the address of its store in one step.
 
-        The address of its store is there from the beginning, too.
+        Without the mark, other processes would take the team for a foreign one. It is no error if another process has
+        just created the directory.
 
         Raises:
-            OSError: The directory cannot be created. One that another process has just made is no error.
+            OSError: The directory cannot be created.
         """
         new = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}")
         files.make_folder(new)
@@ -595,7 +614,7 @@ class TeamDirectory(Struct, frozen=True):
 
 
 class _Listeners:
-    """The hints of several stores."""
+    """The subscriptions to the hints of several stores."""
 
     def __init__(self) -> None:
         self.all: list[Listener] = []
@@ -612,10 +631,10 @@ _opened: dict[Path, Store] = {}
 
 
 def _open_store(path: Path) -> Store:
-    """Return the store of the team in a directory. That of a foreign team is not contacted: any user may have named it.
+    """Return the store of the team in a directory. That of a foreign team is not contacted: anyone may have named it.
 
     Raises:
-        StorageError: The file with its address cannot be read, or nothing here can open it.
+        StorageError: The file with its address cannot be read, or the package for that store is missing.
     """
     address = TeamDirectory(path).address
     store: Store = FileStore(str(path))
@@ -631,11 +650,11 @@ def _open_store(path: Path) -> Store:
 
 
 def remote_store(url: str, team: str) -> Store:
-    """Return the store of a team at an address.
+    """Return the store of a team in the database at an address.
 
     Raises:
         UsageError: The address cannot be used.
-        StorageError: What opens it is not installed.
+        StorageError: The package for the database is not installed.
     """
     try:
         from crewboard.store import postgres_store
@@ -650,7 +669,7 @@ def remote_store(url: str, team: str) -> Store:
 
 @contextlib.contextmanager
 def _first_contact(url: str) -> Iterator[None]:
-    """Say what to check if a database cannot be reached of which this machine has no team yet."""
+    """Add advice to the error if the database of a team that is new to this machine cannot be reached."""
     try:
         yield
     except StorageError as error:
@@ -666,9 +685,9 @@ _OfTeam = Callable[Concatenate[TeamDirectory, P], T]
 
 
 def under_lock(what: str) -> Callable[["_OfTeam[P, T]"], "_OfTeam[P, T]"]:
-    """Run a function of a team while no other process runs one under the same lock.
+    """Return a decorator that runs a function of a team while no other process runs one under the same lock.
 
-    It may be run again from its start, so it changes nothing but records.
+    The function may be run again from its start, so it may change nothing but records.
     """
 
     def decorate(function: "_OfTeam[P, T]") -> "_OfTeam[P, T]":
@@ -687,7 +706,7 @@ def _mark_lines(marks: Iterable[bytes]) -> bytes:
 def _unsafe_reason(path: Path) -> str | None:
     """Return why another user or a cloned repository may control the folder `path`; None if neither can.
 
-    Return None also if there is no such folder: opening a file in it will report that.
+    None as well if there is no such folder: opening a file in it will report that.
 
     Raises:
         OSError: The folder cannot be examined.
@@ -718,11 +737,11 @@ def _require_own(folder: Path) -> None:
 
 
 def find_root(explicit: str | os.PathLike[str] | None = None, cwd: Path | None = None) -> Path:
-    """Return `explicit`, else `$CREWBOARD_ROOT`, else the nearest ancestor that has a team, else the current directory.
+    """Return `explicit`, else `$CREWBOARD_ROOT`, else the nearest ancestor with a team, else the current folder.
 
     An ancestor whose `.crewboard` another user controls is skipped with a warning: any user can create one in a shared
-    folder such as `/tmp`. One with foreign teams alone is skipped if there is a team of this user's own further up: an
-    agent can create one in a folder of its workspace. The folder `/` is the root only if it is named.
+    folder such as `/tmp`. An ancestor with foreign teams alone is skipped if one further up has a team of this user: an
+    agent can create a team in a folder of its workspace. The folder `/` is the root only if it is named.
 
     Raises:
         UsageError: The named root is not a directory, or the current directory is `/` and none is named.
@@ -784,7 +803,7 @@ def _require_directory(named: str | os.PathLike[str]) -> Path:
 
 
 def team_directories(root: Path) -> list[TeamDirectory]:
-    """Return every team below `root`, sorted by directory name; symbolic links are left out.
+    """Return every team of the root, sorted by name; symbolic links are left out.
 
     Raises:
         StorageError: The teams cannot be listed.
@@ -798,10 +817,10 @@ def team_directories(root: Path) -> list[TeamDirectory]:
 
 
 def key_of(path: Path) -> Key:
-    """Return the key of a file that is not a team's: one of the user's own, or in a test."""
+    """Return the key of a file that is not part of a team, such as a file of the user."""
     return Key(FileStore(str(path.parent)), path.name)
 
 
 def record_of(path: Path, model: type[R]) -> RecordKey[R]:
-    """Return the key of a record in such a file. Its changes hold the file `lock` beside it."""
+    """Return the key of a record in a file that is not part of a team. Its changes hold the file `lock` beside it."""
     return RecordKey(FileStore(str(path.parent)), path.name, model, "lock")

@@ -1,4 +1,4 @@
-"""Leases: what a process holds for its whole life, so that others can see whether it is alive, and who it is."""
+"""Leases: locks that a process holds for its whole life, so that others can see whether it is alive, and who it is."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,11 +15,11 @@ R = TypeVar("R", bound=Record)
 def take(lease: Key) -> Held | None:
     """Take a lease for as long as this process lives; return None if another process holds it.
 
-    Programs that are started do not inherit it. What the last holder wrote is erased, so that it is not taken for the
-    identity of this one.
+    Programs that this process starts do not inherit the lease. What its last holder wrote is erased, so that it is not
+    taken for the identity of this process.
 
     Raises:
-        StorageError: It cannot be examined.
+        StorageError: The lease cannot be examined.
     """
     return lease.store.take(lease.name)
 
@@ -50,15 +50,15 @@ def unsign(held: Held) -> None:
 
 
 def has(held: Held) -> bool:
-    """Return True if this process still has a lease that it took: it was not removed, moved, restored or replaced."""
+    """Return True if this process still has a lease that it took: it was not removed, moved or replaced."""
     return held.store.renew(held) is not None
 
 
 def require(held: Held, holder: Lease | None = None, signed: bytes = b"") -> None:
-    """Raise LostLeaseError unless this process has the lease; if `holder` is given, the lease must name it.
+    """Refuse to go on unless this process has the lease; if `holder` is given, the lease must also name it.
 
-    Copying files in place over a running team keeps the lease, but replaces its text with that of another run.
-    `signed` is the text that `sign` wrote for `holder`; it need not be parsed.
+    Copying files in place over a running team keeps the lease, but replaces its text by that of another run. `signed`
+    is the text that `sign` wrote for `holder`: if the lease still has it, it is not parsed.
 
     Raises:
         LostLeaseError: The lease was removed or replaced, or names another run.
@@ -79,18 +79,20 @@ def require(held: Held, holder: Lease | None = None, signed: bytes = b"") -> Non
 
 
 def fence(held: Held, holder: Lease | None, signed: bytes, lost: Callable[[], None]) -> None:
-    """Refuse each later write of this process as soon as `require` would.
+    """Refuse each later write of this process once `require` would refuse to go on.
 
-    `lost` is called in another thread if a store takes the lease away, or may soon.
+    `lost` is called in another thread if the store takes the lease away, or may soon.
     """
     held.store.fence(held, lambda: require(held, holder, signed), lost)
 
 
 def free(lease: Key, pid: int, start_ticks: int) -> None:
-    """Free a lease if a process held it that was seen to end. On files the kernel did that.
+    """Free a lease if the process with this pid and start, which was seen to end, held it.
+
+    In a store of files, the kernel has done that already.
 
     Raises:
-        StorageError: It is unknown whether that succeeded.
+        StorageError: It is not known whether that succeeded.
     """
     said = lease.get()
     try:
@@ -102,16 +104,19 @@ def free(lease: Key, pid: int, start_ticks: int) -> None:
 
 
 def is_held(lease: Key) -> bool:
-    """Return True if a process holds the lease. Does not take the lease.
+    """Return True if a process holds the lease, without taking it.
 
     Raises:
-        StorageError: It cannot be examined, so it is unknown whether its holder is alive.
+        StorageError: The lease cannot be examined, so it is not known whether its holder is alive.
     """
     return lease.store.is_held(lease.name)
 
 
 def last_holder(lease: Key) -> Lease | None:
-    """Return what a worker's lease says, held or not: None if there is none, no run if it is damaged."""
+    """Return the identity in a worker's lease, whether the lease is held or not; None if there is no lease.
+
+    If it is damaged or cannot be read, the identity has the pid 0.
+    """
     try:
         data = lease.get()
         return None if data is None else codec.decode(data, Lease)
@@ -120,7 +125,11 @@ def last_holder(lease: Key) -> Lease | None:
 
 
 def holder(lease: Key, model: type[R]) -> R | None:
-    """Return what the holder of a lease wrote into it, or None if it is free or not signed yet."""
+    """Return what the holder of a lease wrote into it; None if it is not held, not signed yet, or cannot be read.
+
+    Raises:
+        StorageError: It is not known whether the lease is held.
+    """
     if not is_held(lease):
         return None
     try:

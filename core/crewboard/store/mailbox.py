@@ -1,4 +1,4 @@
-"""Mailboxes: append-only logs of messages. The reader keeps a cursor; no line is ever removed.
+"""Mailboxes: append-only logs of messages. Each reader keeps a cursor; no line is ever removed.
 
 Other programs append whole lines too, without taking the lock, and possibly directly after half a line that a killed
 writer left.
@@ -22,26 +22,26 @@ from crewboard.store import codec
 from crewboard.store.layout import TeamDirectory
 
 MAX_MESSAGE = 256 * 1024
-"""Longest message line in bytes (docs/reference/messages.md#form)."""
+"""Most bytes of a message's line (docs/reference/messages.md#form)."""
 
 MAX_BATCH = 2 * 1024 * 1024
-"""Bytes of mail in one journal entry. Far below `files.MAX_LINE`, because escaping makes the text longer there."""
+"""Most bytes of mail in one journal entry. Far below `files.MAX_LINE`, because escaping makes the text longer there."""
 
 _NEAR = 64 * 1024
-"""Bytes before an untimed message among which a time is looked for first."""
+"""Bytes before an untimed message in which a line with a time is looked for first."""
 
 _MAX_STARTS = 8
-"""Positions in a damaged line that are tried as the beginning of a whole message."""
+"""Most positions in a damaged line that are tried as the beginning of a whole message."""
 
 _POINTER = "[The whole text, {size} bytes, is in {path}. It begins:]\n\n{head}"
 _EXCERPT_LENGTH = 2000
 
 
 class Batch(Struct):
-    """The contents of a mailbox between the offsets `start` and `offset`.
+    """The contents of a mailbox between the byte offsets `start` and `offset`.
 
-    `entries` are the messages, each with the offset after its line. `damaged_ends` are the offsets after lines that
-    are not a message, or of which only the last part is one. `more` is True if the mailbox continues.
+    `entries` are the messages, each with the offset after its line. `damaged_ends` are the offsets after damaged lines,
+    also of those whose last part is a message. `more` is True if the mailbox continues.
     """
 
     offset: int
@@ -67,7 +67,7 @@ def new_id() -> str:
 
 
 def derived_id(*parts: object) -> str:
-    """Return the same id for the same parts, so that a message sent again after a crash is delivered once."""
+    """Return the same message id for the same parts, so that a message sent again after a crash counts once."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32]
 
 
@@ -94,12 +94,13 @@ def compose(
 
 
 def send(team: TeamDirectory, message: Message, *, durable: bool = False) -> Message:
-    """Append `message` to its recipient's mailbox and return it as stored.
+    """Append `message` to its recipient's mailbox, and return it as it is stored.
 
-    A body longer than 256 KiB is written to `results/`, and the message points to it.
+    A message whose line would be longer than `MAX_MESSAGE` has its text in `results/`, and points to it.
 
     Raises:
         StorageError: The write failed; the message is not in the mailbox.
+        UsageError: Its metadata is too large.
     """
     message, line = _fit(team, message)
     inbox = team.inbox(message.to)
@@ -111,7 +112,8 @@ def fit(team: TeamDirectory, message: Message) -> Message:
     """Return `message` as `send` would store it.
 
     Raises:
-        StorageError: Its body had to be written to `results/`, and the write failed.
+        StorageError: Its text had to be written to `results/`, and the write failed.
+        UsageError: Its metadata is too large.
     """
     return _fit(team, message)[0]
 
@@ -141,14 +143,13 @@ def read(
     kind: str | None = None,
     now: float | None = None,
 ) -> Batch:
-    """Read the messages of `name` from `offset` on, without those whose id is in `known` or was read before.
+    """Read the mailbox of `name` from `offset` on, without messages whose id is in `known` or was read before.
 
-    An untimed message has the time `now`. Without that, it has one that is the same for each reader: of the last line
-    before it with a time, else of the first one behind it, else of the last change of the mailbox.
-
-    With a `limit`, stop after the line that reaches that many bytes. A mailbox that is shorter than `offset` was
-    replaced by another program and is read from its beginning; `known` prevents reading messages twice. With a
-    `kind`, return only messages of that type: other lines are not parsed.
+    - An untimed message gets the time `now`. Without that, it gets a time that is the same for each reader: that of the
+      last line before it with a time, else of the first such line behind it, else of the last change of the mailbox.
+    - With a `limit`, stop after the line that reaches that many bytes.
+    - A mailbox that is shorter than `offset` was replaced by another program, and is read from its beginning.
+    - With a `kind`, return only messages of that type; most other lines are not parsed.
 
     Raises:
         StorageError: The mailbox exists but cannot be read.
@@ -190,7 +191,7 @@ def size(team: TeamDirectory, name: str) -> int:
 
 
 def _time_around(team: TeamDirectory, name: str, place: int) -> float:
-    """Return the time of an untimed line that ends at `place`, see `read`."""
+    """Return the time of an untimed line that ends at the offset `place`, as `read` describes it."""
     inbox = team.inbox(name)
     # The line before it mostly has one.
     for start in (inbox.tail_offset(inbox.size() - place + _NEAR), 0):
@@ -207,7 +208,7 @@ def _time_around(team: TeamDirectory, name: str, place: int) -> float:
 
 
 def _find_message(name: str, line: bytes | None, end: int) -> tuple[Message | None, bool]:
-    """Return the message in a line, or in its last part, and True if the line is damaged."""
+    """Return the message in a line or in its last part, None if there is none, and True if the line is damaged."""
     try:
         return _parse_message(name, line, end), False
     except BadDataError:
@@ -230,9 +231,9 @@ def _parse_message(name: str, line: bytes | None, end: int) -> Message:
 
 
 def _recover_message(name: str, line: bytes | None, end: int) -> Message | None:
-    """Return the whole message that another program appended to half a line, or None.
+    """Return the whole message that another program appended to half a line; None if there is none.
 
-    `send` terminates a line that a killed writer left unfinished; other programs append directly after it.
+    `send` ends a line that a killed writer left unfinished; other programs append directly after it.
     """
     start = 0
     for _ in range(_MAX_STARTS):

@@ -1,4 +1,4 @@
-"""The operators of a team: what they did (`audit.jsonl`), and which of them have the dashboard open (`presence/`)."""
+"""The operators of a team: what they did (`audit.jsonl`), and who of them has the dashboard open (`presence/`)."""
 
 import contextlib
 import hashlib
@@ -14,7 +14,7 @@ from crewboard.store.layout import TeamDirectory
 
 
 def note_act(team: TeamDirectory, act: Act) -> None:
-    """Append one act.
+    """Append one act to the log.
 
     Raises:
         StorageError: It could not be written.
@@ -26,7 +26,7 @@ def acts(team: TeamDirectory) -> tuple[list[Act], int]:
     """Return every act, oldest first, and the number of damaged lines.
 
     Raises:
-        StorageError: The file cannot be read.
+        StorageError: The log cannot be read.
     """
     found, damaged = [], 0
     for line, _ in team.audit.read():
@@ -40,9 +40,9 @@ def acts(team: TeamDirectory) -> tuple[list[Act], int]:
 
 
 class OpenDashboard:
-    """A lease that shows that its user has the dashboard open. It ends with the process, also if that is killed.
+    """A lease that shows that a user has the dashboard open. It ends with the process, even if that is killed.
 
-    If the folder is not writable, others do not see this dashboard; nothing else fails.
+    If the folder is not writable, other users do not see this dashboard; nothing else fails.
     """
 
     def __init__(self, team: TeamDirectory, who: str, now: float) -> None:
@@ -53,19 +53,19 @@ class OpenDashboard:
         self._lease: Held | None = None
         self._is_closed = False
         self._writes = threading.Lock()
-        """Held while the lease is written or removed."""
+        """A lock that is held while the lease is written or removed."""
 
     @property
     def is_shown(self) -> bool:
-        """Return True if others see this dashboard."""
+        """Return True if other users see this dashboard."""
         return self._lease is not None
 
     def says(self, request_id: str | None) -> bool:
-        """Return True if others see that this request is on the screen."""
+        """Return True if other users see that this request is on the screen; None stands for no request."""
         return self._lease is not None and request_id == self._presence.looking_at
 
     def look_at(self, request_id: str | None) -> None:
-        """Record which request is on the screen. The first call records that the dashboard is open.
+        """Record which request is on the screen, None for none. The first call takes the lease.
 
         If the team is in a database that is away, this takes seconds: the screen calls it in a thread.
         """
@@ -85,12 +85,12 @@ class OpenDashboard:
                 leases.sign(self._lease, self._presence)
 
     def close(self) -> None:
-        """Remove the lease when the dashboard is closed or shows another team."""
+        """Remove the lease for good, because the dashboard is closed or shows another team."""
         self._is_closed = True
         self.forget()
 
     def forget(self) -> None:
-        """Give up the lease, as its team was deleted: a team that is made in that place gets another."""
+        """Remove the lease, because the team was deleted; the next `look_at` takes a new one."""
         with self._writes:
             if self._lease is not None:
                 with contextlib.suppress(StorageError):
@@ -100,7 +100,7 @@ class OpenDashboard:
 
 
 def present(team: TeamDirectory) -> tuple[Presence, ...]:
-    """Return who has the dashboard open, in the order in which they opened it; nothing if that cannot be read."""
+    """Return who has the dashboard open, in the order in which they opened it; empty if that cannot be read."""
     try:
         found = [leases.holder(key, Presence) for key in _leases(team)]
     except StorageError:
@@ -116,9 +116,9 @@ def _leases(team: TeamDirectory) -> list[Key]:
 
 
 def file_for(folder: Path | None, team: Path, user: str = "") -> Path | None:
-    """Return the file of a team below `folder`, a folder of the user, such as that of drafts; None if there is none.
+    """Return the path of a team's file below `folder`, such as that of drafts; None if `folder` is None.
 
-    With `user`, the file is this user's: several people may share an account.
+    With `user`, it is the file of this user: several users may share an account.
     """
     if folder is None:
         return None

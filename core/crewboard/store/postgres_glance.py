@@ -1,11 +1,11 @@
-"""A copy of the entries and leases of a team, which one query brings up to date: for passes over all agents.
+"""A copy of the entries and leases of a team in PostgreSQL, which one query brings up to date.
 
-Each row has the id of the transaction that wrote it last. A look asks for the rows of every transaction that had not
-ended at the last look (`pg_snapshot_xmin`). So it does not miss a transaction that began before that look and ended
-after it, as it would with a growing number. Some rows come twice, which changes nothing.
+It is for passes over all agents. Each row has the id of the transaction that wrote it last. A look asks for the rows of
+every transaction that had not ended at the last look (`pg_snapshot_xmin`). So it does not miss a transaction that began
+before that look and ended after it, as it would with a growing number. Some rows come twice, which changes nothing.
 
-The copy has the bodies of those records only that were asked for, and of others like them: `spec.json` of each agent
-once it was asked for that of one, all records of the folder `tasks` once it was asked for one.
+The copy has bodies only of records that were asked for and of similar ones: of `spec.json` of each agent once that of
+one agent was asked for, of all records of the folder `tasks` once one of them was asked for.
 """
 
 import functools
@@ -24,7 +24,7 @@ from msgspec import Struct
 from crewboard.store.interface import Version
 
 _MAX_BODY = 64 * 1024
-"""Bytes of a record above which its body is read each time that it is asked for."""
+"""Most bytes of a record's body that the copy keeps; a larger body is read each time that it is asked for."""
 
 _LIKE_ASKED = "kind = 'record' AND size <= %s AND (folder = ANY(%s) OR (strpos(folder, '/') > 0 AND name = ANY(%s)))"
 
@@ -48,14 +48,17 @@ _BEFORE_ALL, _AFTER_ALL = "0", str(2**64 - 1)
 """Numbers below and above those of all transactions."""
 
 _MAX_NEWS = 50_000
-"""Changes that are kept for readers that look rarely."""
+"""Most changes that are kept for readers that look rarely."""
 
 Query = Callable[[str, Sequence[object]], list[tuple[Any, ...]]]
-"""A function that returns the rows of a query."""
+"""A function that runs a query with parameters, and returns its rows."""
 
 
 class Row(Struct):
-    """An entry or a lease. `at` is when it changed, or when a lease ends; `body` is what the holder of a lease said."""
+    """An entry or a lease. `version.at` is when an entry changed, or when a lease ends.
+
+    `body` is the contents of a record, if they are kept, or the text in a lease. `number` changes with each write.
+    """
 
     kind: str
     place: str
@@ -67,7 +70,7 @@ class Row(Struct):
 
 
 class Copy:
-    """The rows of a team, or of one folder, as they were at the last look. Reading one takes no lock."""
+    """The rows of a team, or of one folder, as they were at the last look. Reading from it takes no lock."""
 
     def __init__(self, url: str, team: str, query: Query, folder: str | None = None) -> None:
         self.url = url
@@ -77,11 +80,11 @@ class Copy:
         self._lock = threading.Lock()
         self._folders: set[str] = set() if folder is None else {folder}
         self._names: set[str] = set()
-        """Folders, and last parts of names, of the records whose bodies are kept."""
+        """Folders (`_folders`), and last parts of names, of the records whose bodies are kept."""
         self._ahead: dict[tuple[str, int], list[tuple[bytes | None, int]]] = {}
-        """Lines that were read ahead since the last look: of a log from an offset on."""
+        """Lines that were read ahead since the last look, by log and offset."""
         self.outdated = False
-        """True after a write of this process, which a look has not seen yet."""
+        """True after a write of this process that no look has seen yet."""
         self._looks = 0
         self._is_clone = False
         self._begin_anew()
@@ -90,18 +93,18 @@ class Copy:
         self._news: deque[tuple[int, str]] = deque()
         """The names that changed, each with the number of the look that saw it."""
         self._news_after = self._looks + 1
-        """The look after which all that changed is in the news."""
+        """The number of the look after which `_news` has all changes."""
         self._since, self._id, self._now = _BEFORE_ALL, 0, 0.0
         self._entries: dict[str, Row] = {}
         self._leases: dict[str, Row] = {}
         self._by_id: dict[int, Row] = {}
         self._inside: defaultdict[str, dict[int, str]] = defaultdict(dict)
-        """The ids and names of what is in each folder."""
+        """The ids and names of the rows in each folder."""
         self._versions: dict[str, Version] = {}
-        """The versions of folders that were asked for since something in them changed."""
+        """The versions of folders that were asked for, until something in the folder changes."""
 
     def clone(self) -> "Copy":
-        """Return a copy of this one, for a transaction: what that writes may be undone."""
+        """Return a copy of this one for use in a transaction, whose writes may be undone."""
         other = Copy(self.url, self.team, self._query, self.folder)
         other._is_clone = True
         with self._lock:
@@ -112,7 +115,7 @@ class Copy:
         return other
 
     def covers(self, name: str) -> bool:
-        """Return True if this copy can answer for a name: also for all that is inside if it is a folder."""
+        """Return True if this copy can answer for a name and, if it is a folder, for all that is in it."""
         if self.folder is None or self.folder == name:
             return True
         row = self._entries.get(name)
@@ -124,7 +127,7 @@ class Copy:
         """Bring the copy up to date.
 
         Raises:
-            StorageError: The store failed; the copy is as old as before.
+            StorageError: The store failed; the copy is unchanged, and stays outdated.
         """
         with self._lock:
             # A write from here on may be too late for this look.
@@ -164,7 +167,7 @@ class Copy:
                 self._news_after = self._news.popleft()[0]
 
     def _rows_since(self, since: str) -> list[tuple[Any, ...]]:
-        """Return the rows that changed since a look, or all of them."""
+        """Return the rows that changed since a look (`_since`), or all rows."""
         look, inside = _LOOK_AT_ALL, list[str]()
         if self.folder is not None:
             above, _, name = self.folder.rpartition("/")
@@ -198,7 +201,7 @@ class Copy:
             self._leave(row)
 
     def _leave(self, row: Row) -> None:
-        """Forget that a row is at its place, unless another one is there."""
+        """Remove a row from its place, unless another row is there."""
         self._tell(row.place)
         rows = self._leases if row.kind == "lease" else self._entries
         if rows.get(row.place) is row:
@@ -215,7 +218,7 @@ class Copy:
     # Reading.
 
     def news(self, mark: int | None) -> tuple[int, set[str] | None]:
-        """Return the number of the last look, and the names that changed after look `mark`: None if any may have."""
+        """Return the number of the last look, and the names that changed after look `mark`; None if any may have."""
         if self._is_clone:
             # It does not know what changed before.
             return mark or 0, None
@@ -224,14 +227,14 @@ class Copy:
         return self._looks, {name for _, name in takewhile(lambda each: each[0] > mark, reversed(self._news))}
 
     def find(self, name: str, *, body: bool) -> Row | None:
-        """Return the entry or the lease of a name, None if there is none. With `body`, a small record has its body."""
+        """Return the entry or the lease with a name; None if there is none. With `body`, small records have theirs."""
         row = self._entries.get(name) or self._leases.get(name)
         if body and row is not None and row.kind == "record" and row.body is None and row.version.size <= _MAX_BODY:
             self._read_bodies_like(name)
         return row
 
     def folder_version(self, folder: Row) -> Version:
-        """Return the version of a folder, which is another one after each change in it."""
+        """Return the version of a folder, which differs after each change in it."""
         known = self._versions.get(folder.place)
         if known is None:
             inside = [self._by_id[ident] for ident in self._inside[folder.place]]
@@ -243,7 +246,7 @@ class Copy:
         return known
 
     def _read_bodies_like(self, record: str) -> None:
-        """Read the bodies of the records like one, unless those were asked for before."""
+        """Read the bodies of all records that are similar to this one, unless that was done before."""
         folder, _, name = record.rpartition("/")
         folders, names = ([], [name]) if "/" in folder else ([folder], [])
         with self._lock:
@@ -262,11 +265,11 @@ class Copy:
             self._names.update(names)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder."""
+        """Return the names in a folder, in no order."""
         return list(set(self._inside[folder].values()))
 
     def read_ahead(self, logs: Mapping[str, int]) -> None:
-        """Read the lines of logs after these offsets with one query, of those logs that have few."""
+        """Read the lines of several logs after these offsets with one query; logs with much to read are left out."""
         starts: dict[int, tuple[str, int]] = {}
         for log, offset in logs.items():
             row = self._entries.get(log)
@@ -287,16 +290,19 @@ class Copy:
         self._ahead = ahead
 
     def lines_after(self, log: str, offset: int) -> list[tuple[bytes | None, int]] | None:
-        """Return, once, the lines of a log that were read ahead, each with the offset after it; None if none were."""
+        """Return, once, the lines of a log that were read ahead from an offset on, with the offset after each.
+
+        None if none were read ahead, or they were returned before.
+        """
         return self._ahead.pop((log, offset), None)
 
     def next_end(self) -> float:
-        """Return the seconds from the last look until the first lease ends, infinity if none is held."""
+        """Return the seconds from the last look until the first lease ends; infinity if none is held."""
         return min((row.version.at for row in self._leases.values() if row.is_held), default=math.inf) - self._now
 
 
 class _Glance:
-    """A block in which reads are answered from a copy. It ends also for tasks that were begun in it."""
+    """A context in which reads are answered from a copy. For tasks that were begun in it, it ends as well."""
 
     def __init__(self, copy: Copy | None) -> None:
         self.copy = copy
@@ -308,7 +314,7 @@ _current: ContextVar[_Glance] = ContextVar("glance", default=_OUTSIDE)
 
 @contextmanager
 def glance_at(copy: Copy) -> Iterator[Copy]:
-    """Bring a copy up to date, and use it until the block ends.
+    """Bring a copy up to date, and answer reads from it until the context ends.
 
     Raises:
         StorageError: The store failed.
@@ -325,7 +331,7 @@ def glance_at(copy: Copy) -> Iterator[Copy]:
 
 @contextmanager
 def without_glance() -> Iterator[None]:
-    """Use no copy until the block ends."""
+    """Answer no reads from a copy until the context ends."""
     token = _current.set(_OUTSIDE)
     try:
         yield
@@ -334,14 +340,14 @@ def without_glance() -> Iterator[None]:
 
 
 def note_write() -> None:
-    """Let the copy that reads use in this context, if they use one, be brought up to date before the next of them."""
+    """Mark the copy that answers reads in this context, if any, as outdated, so that the next read updates it."""
     copy = _current.get().copy
     if copy is not None:
         copy.outdated = True
 
 
 def copy_of(url: str, team: str, name: str) -> Copy | None:
-    """Return the copy of a team that reads of a name use in this context, None if they use none.
+    """Return the copy from which reads of a name of the team are answered in this context; None if there is none.
 
     Raises:
         StorageError: This process wrote since the last look, and the store failed at a new one.

@@ -1,11 +1,11 @@
-"""The connections of this process to the database of a team: calls that are repeated, transactions, leases and hints.
+"""The connections of this process to the database of a team: repeated calls, transactions, leases and hints.
 
-After a lost connection a call is made again, for 0.6 of the time of a lease. A transaction whose end is unknown is
-asked for (`pg_xact_status`) before its work is done again.
+After a lost connection a call is made again, for 0.6 of the time of a lease. If it is not known whether a transaction
+was committed, the server is asked (`pg_xact_status`) before its work is done again.
 
-A lease has an end, by the server's clock. It is renewed every quarter of its time. Its holder counts on it for 0.7 of
+A lease has an end, by the server's clock. It is renewed every quarter of its time. Its holder relies on it for 0.7 of
 the time since the beginning of the last renewal, by its own clock, and ends before another process may take it. It is
-renewed only if the server has just answered, so that it ends in its time also if only answers are lost.
+renewed only if the server has just answered, so that it also ends in time if only answers are lost.
 """
 
 import atexit
@@ -28,26 +28,30 @@ from crewboard.store.interface import SCHEMA_VERSION, Held, T
 from crewboard.store.postgres_glance import Copy, glance_at, note_write, without_glance
 
 _DEFAULT_TTL = 15.0
-"""Seconds that a lease lasts unless it is renewed, if the team does not say (`crewboard.teams`)."""
+"""Seconds that a lease lasts unless it is renewed, if the table of teams has no other number (`crewboard.teams`)."""
 
 RENEW_AFTER = 0.25
 RETRY_FOR = 0.6
 CERTAIN_FOR = 0.7
-"""Parts of the time of a lease: until its renewal, how long a call is repeated, how long its holder counts on it."""
+"""Parts of the time of a lease: until it is renewed, for how long a call is repeated, and for how long its
+holder relies on it.
+"""
 
 HOST_PART = 1 - RENEW_AFTER
-"""Part of that time for which the lease of a host lasts. A run is lost once the leases of its worker and its host are
-over, and the host may have renewed its own by `RENEW_AFTER` later: so it ends earlier by that."""
+"""The part of that time for which the lease of a host lasts. A run is lost once the leases of its worker and of its
+host are over. The host may have renewed its lease later, by up to `RENEW_AFTER`, so its lease is shorter by this.
+"""
 
 _RETRY_INTERVAL = 0.2
-"""Seconds until a renewal that failed is tried again."""
+"""Seconds until a failed renewal is tried again."""
 
 _CONNECT_TIMEOUT = 5
 _KEEPALIVES = {"idle": 3, "interval": 2, "count": 2}
 
 _WORK_FOR = 0.5
-"""Part of the time of a lease that a transaction may wait for its process. One that stands still, or is cut off, must
-not keep locks for longer."""
+"""The part of the time of a lease for which a transaction may wait for its process. A process that stands still, or is
+cut off, must not keep locks for longer.
+"""
 
 _IDLE_CONNECTIONS = 2
 
@@ -73,7 +77,7 @@ _DISCONNECTED = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
 class _Transaction(threading.local):
-    """The transaction that this thread is in, if it is in one."""
+    """The transaction that the present thread is in, if any, and the error by which it failed."""
 
     connection: "psycopg.Connection[Any] | None" = None
     failed: psycopg.Error | None = None
@@ -82,13 +86,13 @@ class _Transaction(threading.local):
         self.connection, self.failed = connection, None
 
     def end(self) -> psycopg.Error | None:
-        """Return why the transaction failed, None if it did not."""
+        """Leave the transaction, and return the error by which it failed; None if it did not."""
         failed, self.connection, self.failed = self.failed, None, None
         return failed
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the first line of what PostgreSQL or libpq says."""
+    """Return on one line what went wrong, by an error of PostgreSQL or libpq."""
     if isinstance(error, _NO_TABLES):
         return "the database has no tables of crewboard: it is another one, or they were dropped"
     if isinstance(error, errors.ReadOnlySqlTransaction):
@@ -104,7 +108,7 @@ def _first_line(error: BaseException) -> str:
 
 
 class _Lease(Struct):
-    """A lease that is renewed: since when it is certain, and what to call if it is not any more."""
+    """A lease that is renewed: since when it is certain, and what to call if it is no longer."""
 
     held: Held
     certain_since: float
@@ -112,10 +116,10 @@ class _Lease(Struct):
 
 
 class LeaseKeeper:
-    """Renews the leases of this process in one thread, and watches in another one that this succeeds.
+    """Renews the leases of this process in one thread, and checks in another one that this succeeds.
 
-    `renew` renews the leases of some tokens, and returns the tokens of those that this process has still. `ttl` returns
-    how many seconds a lease lasts. Both threads end once `closed` is set.
+    `renew` renews the leases with these tokens, and returns the tokens of those that this process still has. `ttl`
+    returns how many seconds a lease lasts. Both threads end once `closed` is set.
     """
 
     def __init__(
@@ -141,7 +145,7 @@ class LeaseKeeper:
             self._leases.pop(held.token, None)
 
     def watch(self, held: Held, lost: Callable[[], None]) -> None:
-        """Call `lost` as soon as a lease is lost, or is not certain any more: at once if it was lost before."""
+        """Call `lost` once a lease is lost, or no longer certain; at once if it was lost before."""
         with self._lock:
             lease = self._leases.get(held.token)
             if lease is not None:
@@ -200,15 +204,17 @@ class Server:
         self.team = team
         self.ttl = _DEFAULT_TTL
         self.token: int | None = None
-        """The token that every write of this process must have."""
+        """The token that every write of this process carries; None if writes are not fenced."""
         self._lock = threading.Lock()
         self._idle: list[psycopg.Connection[Any]] = []
         self._inside = _Transaction()
         self._was_reached = False
-        """True if there was a connection since a call gave up: only then is it worth to wait for another one."""
+        """True if the database was reached since a call last gave up: only then is it worth waiting for a new
+        connection.
+        """
         self.copy = Copy(url, team, self.rows)
         self._folders: dict[str, Copy] = {}
-        """Copies of single folders, for a process that does not read the whole team: a worker or a command."""
+        """Copies of single folders, for a process such as a worker or a command, which does not read the whole team."""
         self.closed = threading.Event()
         self.keeper = LeaseKeeper(self._renew, lambda: self.ttl, self.closed)
         """Renews the leases of this process until they are released."""
@@ -216,7 +222,7 @@ class Server:
     # Connections.
 
     def close(self) -> None:
-        """Close the connections, and renew no more leases."""
+        """Close the connections, and stop renewing leases, which end when their time is up."""
         self.closed.set()
         with self._lock:
             idle, self._idle = self._idle, []
@@ -224,7 +230,7 @@ class Server:
             connection.close()
 
     def connect_once(self) -> None:
-        """Connect, to know how long leases of the team last."""
+        """Connect, unless this process did before, so that it is known how long leases of the team last."""
         if not self._was_reached:
             self.call(lambda connection, _: value_of(connection, "SELECT 1"))
 
@@ -238,7 +244,11 @@ class Server:
         return connection
 
     def _look(self, connection: "psycopg.Connection[Any]") -> None:
-        """Check the version of the tables, and see how long leases of the team last."""
+        """Check the version of the tables, and read how long leases of the team last.
+
+        Raises:
+            StorageError: The tables have another version.
+        """
         try:
             row = connection.execute(_FIRST_QUERY, (self.ttl, 1000 * _WORK_FOR, self.team)).fetchone()
         except errors.UndefinedTable:
@@ -254,7 +264,7 @@ class Server:
             self.ttl = float(ttl)
 
     def make_tables(self) -> None:
-        """Make the tables and functions unless they are there."""
+        """Create the tables and functions unless they exist."""
         schema = resources.files("crewboard.store").joinpath("schema.sql").read_bytes()
 
         def make(connection: "psycopg.Connection[Any]", _: bool) -> None:
@@ -288,23 +298,32 @@ class Server:
                 connection.close()
 
     def rows(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        """Return the rows of a query."""
+        """Return the rows that a query returns."""
         return self.call(lambda connection, _: connection.execute(query.encode(), parameters, binary=True).fetchall())
 
     def glance(self, folder: str | None = None) -> AbstractContextManager[Copy]:
-        """Return a block in which reads use the copy, or in a transaction, which may be undone, one of their own."""
+        """Return a context in which reads are answered from a copy of the rows.
+
+        In a transaction, whose writes may be undone, the context has a copy of its own.
+        """
         copy = self.copy
         if folder is not None:
             copy = self._folders.setdefault(folder, Copy(self.url, self.team, self.rows, folder))
         return glance_at(copy if self._inside.connection is None else copy.clone())
 
     def note_write(self) -> None:
-        """Let copies be brought up to date before the next read from them."""
+        """Mark copies as outdated, so that they are updated before the next read from them."""
         self.copy.outdated = True
         note_write()
 
     def call(self, work: Callable[["psycopg.Connection[Any]", bool], T]) -> T:
-        """Return what `work` returns for a connection. After a lost one it is called again, and told so."""
+        """Call `work` with a connection, and return its result.
+
+        The second argument of `work` is False; after a lost connection `work` is called again, with True.
+
+        Raises:
+            StorageError: The database failed, or is out of reach.
+        """
         inside = self._inside
         if inside.connection is not None:
             if inside.failed is not None:
@@ -341,7 +360,7 @@ class Server:
             pause = min(0.5, 2 * pause)
 
     def locked(self, lock: str, work: Callable[[], T]) -> T:
-        """Return what `work` returns in one transaction, while no other one has this lock."""
+        """Call `work` in a transaction that holds this lock, and return its result."""
         query = "SELECT pg_current_xact_id()::text FROM pg_advisory_xact_lock(hashtextextended(%s, 0))"
         files.check_before_writing()
         if self._inside.connection is not None:
@@ -369,7 +388,9 @@ class Server:
     def _work_in(
         self, connection: "psycopg.Connection[Any]", work: Callable[[], T]
     ) -> tuple[T | None, Exception | None]:
-        """Return what `work` returns or raises. What it wrote before it raised an error of its own, stays.
+        """Return the result of `work` and the error that it raised; one of them is None.
+
+        What `work` wrote before it raised an error of its own stays.
 
         Raises:
             psycopg.Error: The transaction failed.
@@ -396,14 +417,14 @@ class Server:
     # Leases.
 
     def lasts(self, lease: str) -> float:
-        """Return how many seconds a lease lasts that is not renewed."""
+        """Return how many seconds a lease with this name lasts if it is not renewed."""
         return HOST_PART * self.ttl if lease.startswith(_HOSTS) else self.ttl
 
     def _renew(self, tokens: list[int]) -> set[int]:
-        """Renew leases, and return the tokens of those that were not lost. Not repeated: the keeper does that.
+        """Renew leases, and return the tokens of those that were not lost. It is not repeated: the keeper does that.
 
-        It uses a connection that is idle, so that a worker needs one of its own and not two. Only after an answer it
-        writes: else a process to which no answer comes would keep others from a lease that it does not count on.
+        It uses an idle connection, so that a worker needs one connection and not two. It writes only after an answer:
+        otherwise a process that gets no answers would keep others from a lease on which it no longer relies.
         """
         with self._borrowed() as connection:
             connection.execute("SELECT 1")
@@ -426,14 +447,17 @@ class Server:
 
 
 class _Ended(Struct, Generic[T]):
-    """The end of an attempt to work in a transaction, as far as it is known."""
+    """The end of an attempt to work in a transaction, as far as it is known.
+
+    `xid` is the id of a transaction whose commit was not answered; None without one.
+    """
 
     xid: str | None = None
     returned: T | None = None
     raised: Exception | None = None
 
     def is_committed(self, connection: "psycopg.Connection[Any]") -> bool:
-        """Return True if the transaction whose commit was not answered was successful. Wait until it has ended."""
+        """Return True if the transaction whose commit was not answered was committed. Wait until it has ended."""
         while self.xid is not None:
             status = value_of(connection, "SELECT pg_xact_status(%s::xid8)", (self.xid,))
             if status != "in progress":
@@ -448,13 +472,13 @@ class _Ended(Struct, Generic[T]):
 
 
 def value_of(connection: "psycopg.Connection[Any]", query: str, parameters: Sequence[object] = ()) -> Any:
-    """Return the first value that a query returns, None if it returns no row."""
+    """Return the first value of the first row that a query returns; None if it returns no row."""
     row = connection.execute(query.encode(), parameters, binary=True).fetchone()
     return None if row is None else row[0]
 
 
 def connect(url: str) -> "psycopg.Connection[Any]":
-    """Connect to a database. A connection that is cut off is noticed by both sides within seconds."""
+    """Return a new connection to a database. Both sides notice within seconds if it is cut off."""
     given = conninfo.conninfo_to_dict(url)
     defaults: dict[str, Any] = {
         "application_name": "crewboard",
@@ -491,7 +515,10 @@ def _may_pass(error: psycopg.Error) -> bool:
 
 
 class PostgresListener:
-    """Hints of PostgreSQL. After a lost connection it connects again, and says that anything may have changed."""
+    """A subscription to PostgreSQL's hints of changes.
+
+    After a lost connection it connects again, and reports that anything may have changed.
+    """
 
     def __init__(self, url: str, team: str, heard: Callable[[str], None]) -> None:
         self._url = url
@@ -502,7 +529,7 @@ class PostgresListener:
         threading.Thread(target=self._run, name="crewboard-listen", daemon=True).start()
 
     def is_alive(self) -> bool:
-        """Return True if hints still arrive, or may soon again."""
+        """Return True if hints still arrive, or will again after a lost connection."""
         return not self._ended.is_set()
 
     def stop(self) -> None:
@@ -550,11 +577,11 @@ class PostgresListener:
 _servers: dict[tuple[str, str], Server] = {}
 _making = threading.Lock()
 _inherited: list[object] = []
-"""Connections that a forked process inherited. Closing them would end them for its parent."""
+"""Connections that a forked process inherited. They are kept, because closing them would end them for the parent."""
 
 
 def server_of(url: str, team: str) -> Server:
-    """Return this process's connections for a team in the database at `url`."""
+    """Return the `Server` of this process for a team in the database at `url`."""
     with _making:
         known = _servers.get((url, team))
         if known is None:

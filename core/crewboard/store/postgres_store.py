@@ -1,11 +1,10 @@
-"""The store in PostgreSQL: names are rows (schema.sql), and a worker's writes are fenced by the token of its lease.
+"""The store in PostgreSQL: names are rows (schema.sql), and a worker's writes carry the token of its lease.
 
 Each write is one call of a function, and so one transaction. The row of a log is its lock: offsets have no gaps, and no
-line appears before an earlier one. What a worker that was replaced might still write is refused in the same transaction
-that would write it.
+line appears before an earlier one. A write of a worker that was replaced is refused in the same transaction that would
+make it.
 
-psycopg is imported by this module and those beside it (`postgres_server`) only, and for teams in
-PostgreSQL only.
+Only this module and those beside it (`postgres_server`) import psycopg, and only for teams in PostgreSQL.
 """
 
 import contextlib
@@ -38,13 +37,13 @@ from crewboard.store.postgres_server import (
 __all__ = ["PostgresStore", "close_all", "require_url"]
 
 _PAGE = 256
-"""Lines that are read at once."""
+"""Lines that are read with one query."""
 
 _LOST, _NOT_AT_END, _NO_FOLDER = -1, -2, -3
-"""Results of functions of the schema that changed nothing."""
+"""Results of functions of the schema that changed nothing: lost lease, log that ends elsewhere, missing folder."""
 
 _AGAIN = object()
-"""In the place of an argument: true if the call is made again, after a lost connection."""
+"""Stands for an argument that is True if the call is made again after a lost connection."""
 
 _FIND = """
 SELECT kind, id, version, extract(epoch FROM changed)::float8, size, CASE WHEN %s THEN body END, false
@@ -60,12 +59,12 @@ Parameters = Sequence[object]
 
 
 def require_url(url: str) -> None:
-    """Refuse an address that is not one, or that contains a password.
+    """Refuse a text that is not an address of PostgreSQL, or an address that contains a password.
 
-    No message quotes what may be a password.
+    Messages do not quote what may be a password.
 
     Raises:
-        UsageError: It is no address of PostgreSQL, or has a password, which would be kept in a file.
+        UsageError: It is no such address, or it contains a password, which would be kept in a file.
     """
     if not url.startswith(("postgresql://", "postgres://")):
         raise UsageError("the store's address must begin with postgresql://")
@@ -270,7 +269,7 @@ class PostgresStore(Struct, frozen=True):
         return self._server.rows(query, parameters)
 
     def _find(self, name: str, *, body: bool = False) -> Row | None:
-        """Return the entry or the lease of a name, None if there is none. With `body`, a record has its body."""
+        """Return the entry or the lease with a name; None if there is none. With `body`, a record has its body."""
         if (copy := self._copy(name)) is not None:
             row = copy.find(name, body=body)
             if row is None or not body or row.kind != "record" or row.body is not None:
@@ -281,14 +280,19 @@ class PostgresStore(Struct, frozen=True):
         return None
 
     def _change(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-        """Return the rows of a query that writes."""
+        """Return the rows that a query which writes returns, and mark copies as outdated."""
         try:
             return self._server.rows(query, parameters)
         finally:
             self._server.note_write()
 
     def _write(self, name: str, function: str, *arguments: object) -> Any:
-        """Call a function that writes under a name, and return what it returned."""
+        """Call a function of the schema that writes under `name`, and return its result.
+
+        Raises:
+            LostLeaseError: This process lost its lease, or another process wrote into the log.
+            StorageError: The folder does not exist, or the database failed.
+        """
         files.check_before_writing()
         server = self._server
 
@@ -317,7 +321,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _ident(line: bytes) -> str | None:
-    """Return the `id` of the object on a line, by which a function of the schema adds it once; None if it has none."""
+    """Return the `id` of the JSON object on a line, by which it is added only once; None if it has none."""
     try:
         found = decoder(_Identified).decode(line).id
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""`config.json`: who is on the team, its settings, and how much of its budgets is used."""
+"""The roster and settings of a team (`config.json`), its caps, and how much of its budgets is used."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,9 +17,9 @@ from crewboard.unix import process
 
 
 def load(team: TeamDirectory) -> Config:
-    """Return the team's roster and settings; while the file is damaged, the last state that this process read.
+    """Return the team's roster and settings; while the file is damaged, as this process read them last.
 
-    Do not change the returned record: it is shared.
+    The returned record is shared: do not change it.
 
     Raises:
         UsageError: There is no such team.
@@ -33,7 +33,7 @@ def load(team: TeamDirectory) -> Config:
 
 
 def create(team: TeamDirectory, description: str, now: float, settings: Mapping[str, Any] | None = None) -> Config:
-    """Write the roster of a new team, with the `settings` that it begins with.
+    """Write the roster of a new team with these settings, and return it.
 
     Raises:
         UsageError: The team exists.
@@ -48,7 +48,7 @@ def create(team: TeamDirectory, description: str, now: float, settings: Mapping[
 
 
 def ensure(team: TeamDirectory, now: float, settings: Mapping[str, Any] | None = None) -> Config:
-    """Write the roster of a new team if there is none yet, with the `settings` that it begins with."""
+    """Return the roster of a team; if there is none, write one with these settings."""
     if not team.exists():
         team.config.edit(
             lambda old: old or Config(name=team.path.name, created_at=now, **(settings or {})), durable=True
@@ -57,7 +57,11 @@ def ensure(team: TeamDirectory, now: float, settings: Mapping[str, Any] | None =
 
 
 def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
-    """Let `edit` change the roster in place and save it, while holding the lock."""
+    """Change the roster with `edit`, which changes the record in place, while holding the lock; return the new roster.
+
+    Raises:
+        UsageError: There is no such team.
+    """
 
     def apply(config: Config | None) -> Config:
         if config is None:
@@ -70,9 +74,9 @@ def change(team: TeamDirectory, edit: Callable[[Config], None]) -> Config:
 
 
 def put(team: TeamDirectory, member: Member, below: str | None = None) -> Config:
-    """Add `member`, or replace the member of that name. A new one stands `below` an agent and those that report to it.
+    """Add `member` to the roster, or replace the member of that name; return the new roster.
 
-    Without one, it is the last.
+    A new member stands behind the agent `below` and those that report to it, or last if that is None or unknown.
     """
 
     def edit(config: Config) -> None:
@@ -87,10 +91,10 @@ def put(team: TeamDirectory, member: Member, below: str | None = None) -> Config
 
 
 def drop(team: TeamDirectory, name: str, left: Removed | None = None) -> Config:
-    """Remove `name` from the roster, with the rules that allow it something: another agent may get the name.
+    """Remove `name` from the roster, and return the new roster.
 
-    Rules that deny or ask stay. Add `left`, the agent's last run and what it used, to that of earlier agents of the
-    name.
+    Rules that allow this agent something are removed, because another agent may get the name; rules that deny or ask
+    stay. `left` is what remains of the agent; it is added to what remains of earlier agents of the name.
     """
 
     def edit(config: Config) -> None:
@@ -111,21 +115,21 @@ def load_or_none(team: TeamDirectory) -> Config | None:
 
 
 def is_attached(team: TeamDirectory) -> bool:
-    """Return True if the team mirrors one of another program, which starts and ends its agents itself."""
+    """Return True if the team mirrors a team of another program, which starts and ends its agents itself."""
     config = load_or_none(team)
     return config is not None and config.attached is not None
 
 
 def uses_offline_model(team: TeamDirectory) -> bool:
-    """Return True if agents have used the offline model, here or before an import: then the team stays on it.
+    """Return True if agents have used the offline model, here or before an import, so that the team keeps using it.
 
-    False if that is unknown.
+    False if it is not known.
     """
     return team.has_model_mark() or ((config := load_or_none(team)) is not None and config.offline)
 
 
 def require_own_agents(team: TeamDirectory) -> None:
-    """Refuse a team that mirrors one of another program. Whatever starts, steers or ends agents calls this first.
+    """Refuse a team that mirrors one of another program. Functions that start, steer or end agents call this first.
 
     Raises:
         BadDataError: The team mirrors one of Claude Code.
@@ -138,14 +142,14 @@ def require_own_agents(team: TeamDirectory) -> None:
 
 
 def find_team(root: Path, name: str) -> TeamDirectory | None:
-    """Return the team called `name`, else the team in the directory `name`, else None."""
+    """Return the team called `name`, else the team in the directory `name`; None if there is neither."""
     teams = team_directories(root)
     called = (team for team in teams if (config := load_or_none(team)) is not None and config.name == name)
     return next(called, None) or next((team for team in teams if team.path.name == name), None)
 
 
 class Load(Struct, frozen=True):
-    """The values that a team's caps limit: running agents, working agents, and free memory in bytes."""
+    """What a team's caps limit: the numbers of running and of working agents, and the free memory in bytes."""
 
     agents: int
     working: int
@@ -153,30 +157,32 @@ class Load(Struct, frozen=True):
 
 
 _AT_WORK: frozenset[State] = frozenset({"starting", "working", "retrying", "stopping"})
-"""States that count for `max_working`. An agent that waits for an answer does not: a lead may wait for its agents."""
+"""States that count for `max_working`. An agent that waits for an answer does not count: a lead may wait for its
+agents.
+"""
 
 
 MOST_EXPLORERS = 2
-"""Explorers that an agent may have at once. They ask the model at the same time, from its budget."""
+"""Most explorers of one agent at once. They ask the model at the same time, from its budget."""
 
 
 def has_caps(config: Config) -> bool:
-    """Return True if the team limits how many agents run."""
+    """Return True if the team has a cap, which may keep an agent from starting."""
     return any(cap is not None for cap in (config.max_agents, config.max_working, config.min_free_memory))
 
 
 def explorers_at_once(config: Config) -> int:
-    """Return how many explorers of one reply run at the same time.
+    """Return how many explorers that one reply asks for run at the same time.
 
-    Where the team has caps, a second one might be refused that would not be once the first has ended.
+    It is 1 if the team has caps: a second one might be refused that could start once the first has ended.
     """
     return 1 if has_caps(config) else MOST_EXPLORERS
 
 
 def load_of(team: TeamDirectory, living: Iterable[str], starts: str = "") -> Load:
-    """Return the load of the team; `living` are the agents that have a worker, `starts` the one that is to have one.
+    """Return the load of the team. `living` are the agents that have a worker; `starts` is to get one, empty for none.
 
-    Memory is not free that engines of these agents will take, which start later than their workers.
+    Memory that engines of these agents will take counts as used, because they start later than their workers.
     """
     names = set(living)
     to_come = sum(_memory_to_come(team.agent(name)) for name in {*names, starts} if name)
@@ -190,7 +196,7 @@ def load_of(team: TeamDirectory, living: Iterable[str], starts: str = "") -> Loa
 
 
 def _memory_to_come(agent: AgentDirectory) -> int:
-    """Return the bytes that the engine of an agent takes when it starts; 0 if it has in this run, or there is none."""
+    """Return how many bytes an agent's engine will take when it starts; 0 if it has started, or there is none."""
     spec = agent.spec.load_or_none()
     if spec is None or spec.engine is None:
         return 0
@@ -203,7 +209,7 @@ def _memory_to_come(agent: AgentDirectory) -> int:
 
 
 def cap_reached(config: Config, load: Load) -> str | None:
-    """Return in words which cap of the team prevents another start; None if no cap does."""
+    """Return in words which cap of the team prevents another start; None if none does."""
     if config.max_agents is not None and load.agents >= config.max_agents:
         return f"max_agents {config.max_agents} reached"
     if config.max_working is not None and load.working >= config.max_working:
@@ -214,10 +220,10 @@ def cap_reached(config: Config, load: Load) -> str | None:
 
 
 def parse_size(text: str) -> int:
-    """Return a size such as `512M`, `2G` or `1.5g` in bytes.
+    """Parse a size such as `512M`, `2G` or `1.5g`, and return it in bytes.
 
     Raises:
-        UsageError: The size has another form.
+        UsageError: The text has another form, or the size is zero or too large.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?)i?B?", text.strip(), re.IGNORECASE | re.ASCII)
     size = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found else 0
@@ -227,14 +233,14 @@ def parse_size(text: str) -> int:
 
 
 SMALLEST_LIMIT = 64 * 1024**2
-"""Bytes that a worker needs for itself: with less it is killed before its first call."""
+"""Fewest bytes that a worker needs for itself: with less it is killed before its first call."""
 
 
 def parse_memory_limit(text: str) -> int:
-    """Return the most memory that an agent may use, in bytes.
+    """Parse the most memory that an agent may use, and return it in bytes.
 
     Raises:
-        UsageError: It has another form than a size, or no worker can run with so little.
+        UsageError: The text is not a size, or no worker can run with so little.
     """
     size = parse_size(text)
     if size < SMALLEST_LIMIT:
@@ -243,7 +249,7 @@ def parse_memory_limit(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """Return a size in the form that `parse_size` reads."""
+    """Return a size in bytes as a text that `parse_size` reads, such as `512M`."""
     power = next((power for power in (4, 3, 2, 1) if size >= 1024**power), 0)
     return f"{size / 1024**power:.3g}{' KMGT'[power]}".strip()
 
@@ -252,20 +258,20 @@ _LARGEST_SIZE = 2**60
 
 
 class BudgetShare(Struct, frozen=True):
-    """A budget, in words whose it is, and which share of it is used; 1 is all of it."""
+    """A budget, whose it is in words (`its`, `amy's`, `the team's`), and the used share of it; 1 is all of it."""
 
     whose: str
     budget: Budget
     share: float
     by_terms: bool = False
-    """It is of the terms of the agent's own plan, so it ends with the assignment."""
+    """It is from the terms of the agent's own plan, so it ends with the assignment."""
 
     raised_with: str = ""
-    """The command that raises it; empty for the budget of a plan, which cannot be raised."""
+    """The command that raises the budget; empty for that of a plan, which cannot be raised."""
 
 
 class Used(Struct, frozen=True):
-    """The use of tokens and money by an agent, and the terms of its assignment."""
+    """The tokens and dollars that an agent used, and the terms of its assignment."""
 
     tokens: Tokens = field(default_factory=Tokens)
     usd: float = 0.0
@@ -273,9 +279,9 @@ class Used(Struct, frozen=True):
 
 
 def lead_reviews(config: Config, team: TeamDirectory) -> bool:
-    """Return True if the lead reviews the plans of others: the team says so, and the lead has the tool for it.
+    """Return True if the lead reviews the plans of others: the team says so, and the lead has no engine.
 
-    A lead with an engine does not have it, because any program in its sandbox could call it.
+    A lead with an engine lacks the tool for it, because any program in its sandbox could call the tool.
     """
     if config.plan_approver != "lead":
         return False
@@ -284,7 +290,7 @@ def lead_reviews(config: Config, team: TeamDirectory) -> bool:
 
 
 def used_up(shares: Iterable[BudgetShare]) -> str | None:
-    """Return which of these budgets is used up, in words; None if none is."""
+    """Return in words which of these budgets is used up, the first one; None if none is."""
     found = (f"{each.whose} budget of {each.budget} is used up" for each in shares if each.share >= 1)
     return next(found, None)
 
@@ -292,10 +298,10 @@ def used_up(shares: Iterable[BudgetShare]) -> str | None:
 def budgets(team: TeamDirectory, name: str, own: Used | None = None) -> list[BudgetShare]:
     """Return the budgets that apply to `name`: its own, those of the agents that hired it, and the team's.
 
-    The budgets of the hirers count, so that hiring agents does not exceed them. An approved plan may have a budget of
-    its own. `own` is what the agent used if it is newer than its status.
+    The budgets of the hirers count, so that hiring agents does not exceed them. An approved plan may have a budget,
+    too. `own` is what the agent used, if that is newer than its status.
 
-    Workers call this before each model call: what the others used is read only if there is a budget.
+    Workers call this before each model call, so the use of other agents is read only if there is a budget.
     """
     config, accounts = load(team), _Accounts(team, name, own)
     found = []
@@ -320,7 +326,7 @@ def budgets(team: TeamDirectory, name: str, own: Used | None = None) -> list[Bud
 
 
 def spent(team: TeamDirectory, name: str, own: Used) -> Used:
-    """Return what an agent, which itself used `own`, and the agents that it hired used together."""
+    """Return what an agent, which itself used `own`, and all agents below it in the chain of hirers used."""
     return _Accounts(team, name, own).spent(name)
 
 
@@ -338,7 +344,7 @@ def _total(all_used: Iterable[Used]) -> Used:
 
 
 class _Accounts:
-    """The use of tokens and money by a team's agents, and which agent hired which. Reads each file once."""
+    """What the agents of a team used, and which agent hired which. Each file is read once."""
 
     def __init__(self, team: TeamDirectory, name: str, own: Used | None) -> None:
         self._team = team
@@ -348,14 +354,14 @@ class _Accounts:
         self.members = self._names | self._used.keys()
 
     def spec_of(self, name: str) -> Spec | None:
-        """Return the spec of an agent on the roster."""
+        """Return the spec of an agent; None if it is not on the roster, or has no readable spec."""
         if name not in self._specs:
             known = name in self._names
             self._specs[name] = self._team.agent(name).spec.load_or_none() if known else None
         return self._specs[name]
 
     def used_by(self, name: str) -> Used:
-        """Return what an agent used; nothing for one that is not a member."""
+        """Return what an agent used; nothing for one that is not on the roster."""
         if name not in self._used:
             known = name in self.members
             status = self._team.agent(name).status.load_or_none() if known else None
@@ -363,11 +369,11 @@ class _Accounts:
         return self._used[name]
 
     def spent(self, payer: str) -> Used:
-        """Return what an agent and those that it hired used."""
+        """Return what an agent and all agents below it in the chain of hirers used."""
         return _total(self.used_by(each) for each in self.members if payer in self.hirers(each))
 
     def hirers(self, name: str) -> list[str]:
-        """Return `name`, its hirer, the hirer of that, and so on."""
+        """Return `name`, its hirer, the hirer of its hirer, and so on."""
         chain: list[str] = []
         while name not in chain:
             chain.append(name)

@@ -1,4 +1,4 @@
-"""The task board: one file per task, ids never reused, at most one task in progress per owner."""
+"""The task board: one record per task, ids that are never reused, at most one task in progress per owner."""
 
 import re
 from typing import TypedDict, Unpack
@@ -13,25 +13,25 @@ from crewboard.store.json_records import cached_folder
 from crewboard.store.layout import TeamDirectory, under_lock
 
 CLOSED = frozenset({"completed", "failed", "cancelled"})
-"""Statuses that a task leaves only if the operator or the lead reopens it."""
+"""Statuses that a task leaves only if it is reopened."""
 
 MAX_PRIORITY = 99
-"""The highest priority of a task; the lowest is its negative."""
+"""The highest priority of a task; the lowest is the same number below zero."""
 
 NO_CHECK, TEAM_CHECK = "none", "default"
-"""In the place of a command: the task needs no check, or the team's."""
+"""Texts in place of a check's command: the task needs no check, or has the team's."""
 
 _LOCK = "tasks"
 
 NO_REVIEW = "none"
-"""In the place of a reviewer: the task needs no review."""
+"""The text in place of a reviewer: the task needs no review."""
 
 
 class TaskDraft(TypedDict, total=False):
-    """The fields of a new task beside its subject; one that is left out has the default of `Task`.
+    """The fields of a new task other than its subject; one that is left out has the default of `Task`.
 
-    `check` is a command, or `NO_CHECK`; without it the team's check counts. `review` is an agent other than the owner,
-    or the operator, that must approve the work.
+    `check` is a command, or `NO_CHECK`; without it the team's check counts. `review` is the agent or the operator that
+    must approve the work; it may not be the owner.
     """
 
     description: str
@@ -46,8 +46,8 @@ class TaskDraft(TypedDict, total=False):
 class TaskEdit(TypedDict, total=False):
     """The changes of a task; a field that is left out, or None, stays as it is.
 
-    `check` is a command, `NO_CHECK` or `TEAM_CHECK`, `review` an agent, the operator, or `NO_REVIEW`. Only the operator
-    changes these two.
+    `check` is a command, `NO_CHECK` or `TEAM_CHECK`; `review` is an agent, the operator, or `NO_REVIEW`. Only the
+    operator may change these two.
     """
 
     status: TaskStatus | None
@@ -68,7 +68,7 @@ class Check(Struct, frozen=True):
 
 
 def stored_check(text: str) -> str | None:
-    """Return `Task.check` for a command, `NO_CHECK` or `TEAM_CHECK`.
+    """Return the value of `Task.check` for a command, `NO_CHECK` or `TEAM_CHECK`.
 
     Raises:
         UsageError: The command is empty.
@@ -81,7 +81,8 @@ def stored_check(text: str) -> str | None:
 def check_of(team: TeamDirectory, task: Task | None) -> Check | None:
     """Return the check of a task, or of the team if there is no task; None if nothing is checked.
 
-    What the operator set goes first: for the task, then for the team. A lead's check counts where neither is set.
+    A check that the operator set counts first: for the task, then for the team. A lead's check counts if neither is
+    set.
     """
     if task is not None and task.check is not None and task.check_by == OPERATOR:
         return Check(task.check, OPERATOR) if task.check else None
@@ -111,7 +112,7 @@ def load(team: TeamDirectory, task_id: int) -> Task:
 
 
 def ids(team: TeamDirectory) -> list[int]:
-    """Return the ids of all tasks in ascending order; none if the folder cannot be listed."""
+    """Return the ids of all tasks in ascending order; empty if the folder cannot be listed."""
     try:
         names = team.tasks.names()
     except StorageError:
@@ -120,17 +121,18 @@ def ids(team: TeamDirectory) -> list[int]:
 
 
 def load_all(team: TeamDirectory) -> list[Task]:
-    """Return every readable task, sorted by id."""
+    """Return every task whose file is not damaged, sorted by id."""
     found = cached_folder(team.tasks).intact()
     return sorted((task for name, task in found.items() if name == f"{task.id}.json"), key=lambda task: task.id)
 
 
 @under_lock(_LOCK)
 def add(team: TeamDirectory, subject: str, now: float, *, by: str = OPERATOR, **draft: Unpack[TaskDraft]) -> Task:
-    """Add a task to the board. `by` sets its check.
+    """Add a task to the board, and return it. `by` is recorded as the one who set its check.
 
     Raises:
-        UsageError: The subject or the check is empty, the priority is out of range, or a blocking task does not exist.
+        UsageError: The subject or the check is empty, the priority is out of range, a blocking task does not exist, or
+            the reviewer is the owner.
     """
     check_words(subject, draft.get("priority"))
     check_reviewer("the task", draft.get("review"), draft.get("owner"))
@@ -164,24 +166,24 @@ def check_reviewer(what: str, review: str | None, owner: str | None) -> None:
     """Check that a task may have this reviewer and this owner; `what` names the task in the error message.
 
     Raises:
-        UsageError: They are the same.
+        UsageError: The reviewer is the owner.
     """
     if review is not None and review == owner:
         raise UsageError(f"{what} is reviewed by {review}, which cannot be its owner too")
 
 
 def order_of_work(task: Task) -> tuple[int, int]:
-    """Return the place of an open task among others: the highest priority first, then the oldest."""
+    """Return the sort key of an open task: the highest priority first, then the oldest."""
     return -task.priority, task.id
 
 
 def blockers(task: Task, tasks: dict[int, Task]) -> list[int]:
-    """Return the ids in `task.blocked_by` that are not completed."""
+    """Return the ids in `task.blocked_by` of tasks that are not completed; `tasks` are all tasks by id."""
     return [other for other in task.blocked_by if other not in tasks or tasks[other].status != "completed"]
 
 
 def terminal_state(task_id: int, tasks: dict[int, Task]) -> str | None:
-    """Return `failed`, `cancelled` or `gone` for a task that will not be completed by itself, None for any other."""
+    """Return `failed`, `cancelled` or `gone` for a task that will not be completed by itself; None for any other."""
     task = tasks.get(task_id)
     if task is None:
         return "gone"
@@ -190,10 +192,10 @@ def terminal_state(task_id: int, tasks: dict[int, Task]) -> str | None:
 
 @under_lock(_LOCK)
 def claim(team: TeamDirectory, task_id: int, name: str, agent_type: str, now: float) -> Task:
-    """Claim a task for `name`. Claiming the task that `name` has in progress changes nothing.
+    """Claim a task for `name`, and return it. If `name` already has it in progress, nothing changes.
 
     Raises:
-        UsageError: The task is closed, assigned to another agent, blocked, or for another type.
+        UsageError: The task is closed, assigned to another agent, blocked, for another type, or `name` reviews it.
         TryLaterError: `name` has another task in progress.
     """
     tasks = {task.id: task for task in load_all(team)}
@@ -217,7 +219,7 @@ def claim(team: TeamDirectory, task_id: int, name: str, agent_type: str, now: fl
 
 
 def check_type(what: str, required_type: str | None, name: str, agent_type: str) -> None:
-    """Check that an agent of `agent_type` may own a task; `what` names the task in the error message.
+    """Check that the agent `name` of `agent_type` may own a task; `what` names the task in the error message.
 
     Raises:
         UsageError: The task is for another type.
@@ -234,14 +236,15 @@ def update(
     now: float,
     **edit: Unpack[TaskEdit],
 ) -> Task:
-    """Change the given fields of a task. Only its owner, the lead and the operator may do so.
+    """Change the given fields of a task, and return it. Only its owner, the lead and the operator may do so.
 
-    A task that was in progress or closed and becomes pending has no owner any more: any agent may claim it.
-    An agent completes a task that has a check with `complete`.
+    A task that becomes pending after it was in progress or closed has no owner: any agent may claim it. An agent
+    completes a task that has a check with `complete`.
 
     Raises:
-        UsageError: `by` may not change the task or its check, the task would be in progress without an owner, the
-            subject is empty, the priority is out of range, or the task cannot be blocked by these tasks.
+        UsageError: `by` may not change the task, its check or its reviewer, a check or review is still to pass, the
+            task would be in progress without an owner, the subject is empty, the priority is out of range, or the task
+            cannot be blocked by these tasks.
         TryLaterError: The owner has another task in progress.
     """
     status, owner, blocked_by = edit.get("status"), edit.get("owner"), edit.get("blocked_by")
@@ -289,12 +292,13 @@ def complete(
     checked: Checked | None = None,
     unchecked: bool = False,
 ) -> Task:
-    """Complete a task for its owner or the lead.
+    """Complete a task for its owner or the lead, and return it.
 
-    One that has a check needs `checked`, a run that passed, unless the caller may complete it `unchecked`.
+    If the task has a check, `checked` must be a run of it that passed, unless the caller may complete it `unchecked`.
 
     Raises:
-        UsageError: `by` may not change the task, the edit is not possible, or the check has not passed.
+        UsageError: `by` may not change the task, the edit is not possible, the check has not passed, or the task needs
+            a review.
     """
     given = _given(edit, by, now, checked)
     task = load_for(team, task_id, by)
@@ -316,13 +320,13 @@ def hand_over(
     request_id: str,
     shown: Shown | None = None,
 ) -> Task:
-    """Hand a task to its reviewer when its owner reports it as completed. It stays in progress until the answer.
+    """Hand a task that its owner reports as completed to its reviewer; return it. It stays in progress meanwhile.
 
-    `request_id` is the id of the request that asks for the review; the caller opens it. `shown` is what the reviewer is
-    shown of an agent with a worktree.
+    `request_id` is the id of the request for the review, which the caller opens. `shown` is the work that the reviewer
+    is shown, if the owner has a worktree.
 
     Raises:
-        UsageError: It is not the owner's any more, the edit is not possible, or the check has not passed.
+        UsageError: The task is no longer the owner's, the edit is not possible, or the check has not passed.
         TryLaterError: The owner has another task in progress.
     """
     given = _given(edit, owner, now, checked)
@@ -339,10 +343,10 @@ def hand_over(
 def end_review(
     team: TeamDirectory, task_id: int, request_id: str, now: float, *, approval: Reviewed | None, owner_lives: bool
 ) -> Task:
-    """Complete a task whose review approves it; if not, give it back to its owner. Changes nothing the second time.
+    """Complete a task that its review approved; without an `approval`, give it back to its owner. Idempotent.
 
-    It is in progress with the owner again if that is running and has no other; else it is pending, and the owner's. Of
-    an owner that is not running it is preferred, as after a death.
+    Without an approval the task is in progress again if its owner is running and has no other task in progress, else
+    pending. If the owner is not running, the task has none, but the owner is preferred for it, as after a death.
 
     Raises:
         UsageError: There is no such task.
@@ -362,7 +366,7 @@ def end_review(
 
 @under_lock(_LOCK)
 def forget_trees(team: TeamDirectory, name: str) -> None:
-    """Forget what was reviewed of an agent's work, which was thrown away: later work is not compared with it."""
+    """Forget which trees of an agent's work were reviewed: it was discarded, and is not compared with later work."""
     for task in load_all(team):
         if task.reviewed is not None and task.reviewed.of == name and task.reviewed.tree:
             _write(team, task, reviewed=task.reviewed.replace(since="", tree=""))
@@ -374,12 +378,13 @@ def is_at_work_on(task: Task) -> bool:
 
 
 def _given(edit: TaskEdit, by: str, now: float, checked: Checked | None = None) -> dict[str, object]:
-    """Return the fields of a task that `by` changes with an edit, beside its status, its owner and what blocks it.
+    """Return the fields of a task that an edit changes, except status, owner and what blocks the task.
 
-    `checked` is a run of its check that passed.
+    `by` is who edits. `checked` is a run of the task's check that passed.
 
     Raises:
-        UsageError: The subject is empty, the priority is out of range, or `by` may not change the check.
+        UsageError: The subject or check is empty, the priority is out of range, or `by` may not change check or
+            reviewer.
     """
     progress = {"status", "owner", "blocked_by"}
     given: dict[str, object] = {
@@ -403,10 +408,10 @@ def _given(edit: TaskEdit, by: str, now: float, checked: Checked | None = None) 
 
 
 def _require_passed(team: TeamDirectory, task: Task, checked: Checked | None) -> None:
-    """Check that the check of a task passed, if it has one.
+    """Refuse to complete a task whose check has not passed; `checked` is its last run.
 
     Raises:
-        UsageError: It did not, or meanwhile the task has another check or was closed.
+        UsageError: The check has not passed, or meanwhile the task has another check or was closed.
     """
     check = check_of(team, task)
     if check is None or task.status == "completed":
@@ -418,10 +423,10 @@ def _require_passed(team: TeamDirectory, task: Task, checked: Checked | None) ->
 
 
 def _check_review_edit(task: Task, given: dict[str, object]) -> None:
-    """Check that a task with a new reviewer, or a new owner, may have both.
+    """Check that a task may have its new reviewer or its new owner.
 
     Raises:
-        UsageError: They are the same, or the review is open, and another reviewer is given.
+        UsageError: They are the same, or a reviewer is given while the task is in review.
     """
     if "review" in given and task.in_review is not None:
         raise UsageError(f"task {task.id} is in review by {task.review}; approve or reject that first")
@@ -433,7 +438,7 @@ def _require_reviewed(task: Task) -> None:
     """Refuse to complete a task that another agent, or the operator, must approve.
 
     Raises:
-        UsageError: It must.
+        UsageError: The task has a reviewer, and is not completed.
     """
     if task.review is not None and task.status != "completed":
         raise UsageError(f"task {task.id} is completed when {task.review} approves the work of its owner")
@@ -441,7 +446,7 @@ def _require_reviewed(task: Task) -> None:
 
 @under_lock(_LOCK)
 def note_check(team: TeamDirectory, task_id: int, by: str, checked: Checked) -> Task:
-    """Record a run of a task's check. A failure counts if the task's owner asked for the run, not the operator.
+    """Record a run of a task's check, and return the task. A failure is not counted if the operator asked for the run.
 
     Raises:
         UsageError: There is no such task, or `by` may not change it.
@@ -453,7 +458,7 @@ def note_check(team: TeamDirectory, task_id: int, by: str, checked: Checked) -> 
 
 @under_lock(_LOCK)
 def reprioritise(team: TeamDirectory, task_id: int, by: str, now: float, change: int) -> Task:
-    """Add `change` to the priority of a task. Only its owner, the lead and the operator may do so.
+    """Add `change` to the priority of a task, and return it. Only its owner, the lead and the operator may do so.
 
     Raises:
         UsageError: `by` may not change the task, or its priority would be out of range.
@@ -480,7 +485,7 @@ def reopen(team: TeamDirectory, task_id: int, by: str, now: float) -> tuple[Task
 
 
 def load_for(team: TeamDirectory, task_id: int, by: str) -> Task:
-    """Return the task with this id.
+    """Return the task with this id if `by` may change it.
 
     Raises:
         UsageError: There is no such task, or `by` may not change it.
@@ -522,9 +527,9 @@ def check_blockers(task_id: int, blocked_by: list[int], tasks: dict[int, Task]) 
 
 @under_lock(_LOCK)
 def release(team: TeamDirectory, name: str, now: float) -> list[Task]:
-    """Make the tasks that `name` has in progress pending again; `name` remains their preferred owner.
+    """Make the tasks that `name` has in progress pending again, and return them; `name` remains their preferred owner.
 
-    Those in review stay: the work is done, and is completed if it is approved.
+    Tasks in review stay: the work is done, and is completed once it is approved.
     """
     return [
         _save(team, task, now, status="pending", owner=None, last_owner=name)
@@ -534,7 +539,7 @@ def release(team: TeamDirectory, name: str, now: float) -> list[Task]:
 
 
 def in_progress(team: TeamDirectory, name: str) -> Task | None:
-    """Return the task that `name` has in progress and that is not in review, or None."""
+    """Return the task that `name` has in progress and that is not in review; None if there is none."""
     return next((task for task in load_all(team) if task.owner == name and is_at_work_on(task)), None)
 
 

@@ -1,7 +1,8 @@
-"""The secret of this user, and the marks that it gives to team directories.
+"""Marks in team directories, by which a user's own teams are known, and the secret of the user that makes them.
 
-A mark is bound to the folder's inode and to its path. Either is enough: a project may be moved, and some file systems
-give new inodes. A copy of the directory has neither, so a mark that was shipped with it is worth nothing.
+A mark is bound to the folder's inode or to its path. Each team has both, and one of them is enough: a project may be
+moved, and some file systems give new inodes. In a copy of the folder neither fits, so marks that came with it are worth
+nothing.
 """
 
 import hashlib
@@ -19,10 +20,10 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def marks(folder: Path, place: Path | None = None) -> tuple[bytes, bytes]:
-    """Return the marks of this user for a folder, which will be moved to `place` if that is given.
+    """Return the two marks of this user for a folder, for its inode and for its path, or the path `place` it will have.
 
     Raises:
-        OSError: There is no secret and none can be kept.
+        OSError: There is no secret and none can be kept, or the folder does not exist.
     """
     secret = _secret()
     real = os.path.realpath(place or folder)
@@ -47,7 +48,7 @@ def is_marked(folder: Path) -> bool:
 
 
 def secret_file() -> Path:
-    """Return where the secret is kept: below `$XDG_STATE_HOME`, else below `~/.local/state`."""
+    """Return the path of the secret, below `$XDG_STATE_HOME`, else below `~/.local/state`."""
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
     return folder / "crewboard" / "secret"
