@@ -1,1 +1,1 @@
-"""The rules that several processes share: requests and their mail, reviews, collisions, the supervisor's socket."""
+"""Rules that several processes share: requests and their mail, reviews, collisions, cooldown, supervisor sockets."""

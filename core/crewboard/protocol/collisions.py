@@ -1,9 +1,9 @@
 """Collisions: which agents changed the same file, and which of their files others may not change.
 
-Each worker shows in its status what its file tools changed in the last assignment, and `collisions.json` has what git
-says about agents with worktrees; both are read here, and nothing else is stored. Two agents with worktrees collide if
-their unmerged work does not merge; any other two if both changed a file while the assignments of both were open. What
-commands change in the shared tree is not known, and no policy binds them.
+A worker's status has the files that its file tools changed in the last assignment, and `collisions.json` has the
+results of git for agents with worktrees. Two agents with worktrees collide if their unmerged work does not merge; any
+other two collide if both changed a file while the assignments of both were open. Changes by commands in the shared tree
+are not known, and the setting `collisions` does not limit them.
 """
 
 import posixpath
@@ -31,15 +31,15 @@ class Collision(Struct, frozen=True):
     files: tuple[str, ...]
     since: float
     in_worktrees: bool = False
-    """Both have worktrees, and their work does not merge."""
+    """True if both agents have worktrees, and their work does not merge."""
 
     def other(self, name: str) -> str:
-        """Return the agent that collides with `name`."""
+        """Return the name of the agent that collides with `name`."""
         return self.agents[1] if name == self.agents[0] else self.agents[0]
 
 
 class AgentWork(Struct, frozen=True):
-    """The work of one agent as far as it is known, in its own worktree or in the shared tree."""
+    """The known work of one agent, in its own worktree or in the shared tree."""
 
     name: str
     work: Work
@@ -47,14 +47,14 @@ class AgentWork(Struct, frozen=True):
 
 
 def without_undone(work: Work, undone: Undone | None) -> Work:
-    """Return the work without the files whose changes were reversed."""
+    """Return the work without files whose changes were reversed, which are in `undone`."""
     ids = set(undone.changes) if undone is not None else set()
     left = {path: at for path, at in work.files.items() if work.newest.get(path) not in ids}
     return work if len(left) == len(work.files) else work.replace(files=left)
 
 
 def find_collisions(agents: Iterable[AgentWork], recorded: Collisions) -> tuple[Collision, ...]:
-    """Return the pairs of these agents that collide, the newest last."""
+    """Return the collisions between these agents, the newest last; `recorded` are those that git found."""
     known = {each.name: each for each in agents}
     found = [
         Collision(pair.agents, tuple(pair.files), pair.since, in_worktrees=True)
@@ -78,7 +78,7 @@ def find_collisions(agents: Iterable[AgentWork], recorded: Collisions) -> tuple[
 
 
 class Objection(Struct, frozen=True):
-    """The reason why an agent should not change a file now. If it `asks`, the operator may allow the change."""
+    """Why an agent should not change a file now. If it `asks`, the operator may allow the change, else no one."""
 
     text: str
     asks: bool
@@ -87,10 +87,11 @@ class Objection(Struct, frozen=True):
 def find_objection(
     team: TeamDirectory, name: str, file: str, own: Work | None, last_change: float | None
 ) -> Objection | None:
-    """Return what the team's setting `collisions` has against a change of `file` by a file tool of the agent `name`.
+    """Return why the agent `name` should not change `file` with a file tool, by the team's setting `collisions`.
 
-    `file` is a path from the workspace's root, `own` what the agent itself changed and planned, `last_change` when
-    it last changed this file. Cheap enough for each call: only statuses that changed since the last one are read.
+    None if nothing is against it. `file` is a path from the workspace's root, `own` is what the agent itself changed
+    and planned, and `last_change` is when it last changed this file. It is cheap enough for each tool call: only
+    statuses that changed since the last one are read.
     """
     config = roster.load(team)
     if config.collisions == "warn":
@@ -128,7 +129,7 @@ class _Other(Struct, frozen=True):
         return cls(name, work, worktree, str(root))
 
     def claims(self, file: str, asking: str, own: Work) -> bool:
-        """Return True if its approved plan names a file, and no plan of the agent `asking` did so before."""
+        """Return True if this agent's approved plan names a file, and no earlier plan of the agent `asking` does."""
         if not self._names(self.work, file):
             return False
         return not self._names(own, file) or (self.work.planned_at, self.name) < (own.planned_at, asking)
@@ -137,9 +138,10 @@ class _Other(Struct, frozen=True):
         return work.ended is None and any(names_file(each, file, self.root) for each in work.planned)
 
     def lacks(self, file: str, own: Work, last_change: float | None, recorded: Collisions) -> str:
-        """Return what its work lacks in which it changed a file: to be `finished` or `merged`; empty if nothing.
+        """Return what this agent's work on a file still has to be: `finished` or `merged`; empty if neither.
 
-        Empty also if the other agent changed the file after it, in its present assignment: that was allowed before.
+        Also empty if the asking agent changed the file later than this one, in its present assignment: that was allowed
+        before.
         """
         theirs, mine = self.work.files.get(file), last_change if file in own.files else None
         unmerged = recorded.unmerged.get(self.name) if self.worktree is not None else None
@@ -154,7 +156,7 @@ class _Other(Struct, frozen=True):
 
 
 def names_file(named: str, path: str, root: str) -> bool:
-    """Return True if a plan's entry is a file, or a folder that it is in; both relative to `root` or absolute."""
+    """Return True if a plan's entry is a file, or a folder that contains it; both absolute or relative to `root`."""
     planned = path_of_entry(named, root)
     if planned is None:
         return False
@@ -163,9 +165,9 @@ def names_file(named: str, path: str, root: str) -> bool:
 
 
 def path_of_entry(named: str, root: str) -> str | None:
-    """Return the path from `root` that a plan's entry names, `.` for all of it; None if it is not below the root.
+    """Return the path from `root` that a plan's entry names, `.` for the root; None if it is not below the root.
 
-    An entry with `..` is none: it reads as a folder, and names the one above.
+    None also for an entry with `..`, which reads as one folder and names another.
     """
     named = named.strip()
     if not named or ".." in named.split("/"):
@@ -184,19 +186,20 @@ _FILE = (
     r"[^/]*\.(?:c|cc|cfg|conf|cpp|css|csv|env|ex|go|h|hpp|html|ini|java|js|json|jsx|kt|lock|lua|md|php|proto|py|rb|rs|rst"
     r"|scss|sh|sql|svelte|svg|swift|tf|toml|ts|tsx|txt|vue|xml|ya?ml)|.*/[^/]*\.[A-Za-z]\w{0,7}"
 )
-"""A word of a plan that is a file, also if the plan does not list it."""
+"""A word of a plan that is taken for a file even if the plan does not list it."""
 
 _SPAN = r"(?<!`)`([^`\n]+)`(?!`)"
 
 _SIMPLE = r"""(?a)[\w./][\w./,:@%+='" -]*"""
-"""A command of which the gate knows each word."""
+"""A command whose words the plan gate can compare one by one."""
 
 
 def names_of_steps(plan: str, payload: Mapping[str, JsonValue], root: str) -> dict[int, StepNames]:
     """Return the files and commands that each step of a plan names in its text, by the number of the step.
 
-    A file is one of those that the `payload` lists, also without its folders, or a word that can only be a file; a
-    command is one that it lists, or several words in backticks. Commands that the gate cannot compare are left out.
+    A file is one that the `payload` lists, also if the text leaves out its folders, or a word that can only be a file.
+    A command is one that the payload lists, or several words in backticks. Commands that the gate cannot compare are
+    left out.
     """
     lines, listed = lines_of(plan), _strings(payload.get("files"))
     # A folder is meant by `src/**` as well; all of the workspace is what no step alone names.
@@ -233,7 +236,7 @@ def names_of_steps(plan: str, payload: Mapping[str, JsonValue], root: str) -> di
 
 
 def _command_words(command: str) -> list[str]:
-    """Return the words of a simple command, or the tool of an MCP server that it is; none if it may be another."""
+    """Return the words of a simple command, or the name of the MCP tool that it is; empty if it may be more."""
     # Imported here, because the first picture loads this module, and needs no types of agents.
     from crewboard.agent_types import MCP_PREFIX
 
@@ -248,9 +251,10 @@ def _command_words(command: str) -> list[str]:
 def denied_by_steps(
     plan: str, payload: Mapping[str, JsonValue], root: str, left_out: Collection[int]
 ) -> list[StepNames]:
-    """Return what only the steps of a plan name that are `left_out` of an approval, for each that names something.
+    """Return the files and commands that only steps in `left_out` of a plan name; steps without any are left out.
 
-    What an approved step names stays allowed, with the folder that it is in and the command that it begins with.
+    What an approved step names stays allowed, including the folder that a file is in and the command that begins with
+    it.
     """
     if not left_out:
         return []
@@ -279,14 +283,14 @@ def denied_by_steps(
 
 
 def shown_files(payload: Mapping[str, JsonValue]) -> list[str]:
-    """Return the files that a plan names, as people read them: its root is `everything in the workspace`."""
+    """Return the files that a plan names, as the user is shown them: the root as `everything in the workspace`."""
     return [EVERYTHING if posixpath.normpath(each.strip()) == "." else each for each in _strings(payload.get("files"))]
 
 
 def run_on_your_machine(payload: Mapping[str, JsonValue]) -> list[str]:
-    """Return what the user's own programs may run outside of a sandbox, of the files and commands of a plan or a call.
+    """Return the files and commands of a plan or a call that the user's own programs may run outside of a sandbox.
 
-    These are files that they run or take commands from, and commands that make a git repository.
+    These are files that such programs run or take commands from, and commands that make a git repository.
     """
     given = payload.get("input")
     call = given if isinstance(given, dict) else {}
@@ -296,14 +300,14 @@ def run_on_your_machine(payload: Mapping[str, JsonValue]) -> list[str]:
 
 
 class PlanOverlap(Struct, frozen=True):
-    """The files of a plan that the plan of another agent names as well. That one may be `approved`, or wait."""
+    """The files of a plan that the plan of another agent names as well; the other plan is `approved`, or waits."""
 
     agent: str
     files: tuple[str, ...]
     approved: bool
 
     def describe(self) -> str:
-        """Return it as a sentence: `the approved plan of amy names api.py, too`."""
+        """Return a sentence such as `the approved plan of amy names api.py, too`."""
         files = ", ".join(self.files)
         return f"the {'approved' if self.approved else 'waiting'} plan of {self.agent} names {files}, too"
 
@@ -311,9 +315,9 @@ class PlanOverlap(Struct, frozen=True):
 def plan_overlaps(
     request: Request, works: Mapping[str, Work | None], pending: Iterable[Request], root: str
 ) -> list[PlanOverlap]:
-    """Return which plans of other agents name files of this one, the approved ones first.
+    """Return which plans of other agents name files of this plan, the approved ones first.
 
-    `works` are those of all agents by name, `pending` the open requests.
+    `works` is the work of all agents by name, `pending` are the open requests.
     """
     files = _strings(request.payload.get("files"))
     approved = {name: work.planned for name, work in works.items() if work is not None and work.ended is None}

@@ -1,6 +1,6 @@
 """The cooldown: a pause that the API asked for. The whole team keeps it, so that not all workers retry at once.
 
-Each server has its own, by host and port: agents on another one go on.
+Each server has its own, by host and port: agents that use another server go on.
 
 An outage is a cooldown that repeats: each failed attempt makes the next pause longer. After a pause the agents try one
 after the other, so that a single request shows whether the API works again.
@@ -16,28 +16,28 @@ from crewboard.store.layout import AgentDirectory
 from crewboard.unix import process
 
 MAX_COOLDOWN = 60.0
-"""Longest pause, in seconds, if only the clock of the day tells when it ends: that clock may have been set."""
+"""Longest pause in seconds if its end is known by the wall clock alone, which may have been set."""
 
 FIRST_OUTAGE_PAUSE = 30.0
 MAX_OUTAGE_PAUSE = 900.0
-"""Longest pause in an outage, in seconds, unless the API says when it will be available."""
+"""First and longest pause in an outage, in seconds, unless the API says when it will be available."""
 
 WAKE_STEP = 2.0
-"""Seconds between two agents that try again after a pause in an outage: an overloaded API refuses within them."""
+"""Seconds between the attempts of two agents after a pause in an outage: an overloaded API refuses within them."""
 
 
 REMEMBERED = 7 * 86_400.0
-"""Seconds for which a field is left out that a server refused: a new version of it may know the field."""
+"""Seconds for which a field that a server refused is left out: after that, a new version may know the field."""
 
 SIZE_REMEMBERED = 3600.0
-"""Seconds for which no request is sent as large as one that a server did not take: the reason may have been another."""
+"""Seconds for which no request is sent as large as one that a server refused: the size may not have been the reason."""
 
 TRY_INTERVAL = 10.0
-"""Seconds between two agents that try before the pause of an outage is over."""
+"""Seconds between the attempts of two agents before the pause of an outage is over."""
 
 
 def current(agent: AgentDirectory, address: str) -> Cooldown | None:
-    """Return the last cooldown of a server, which may be over, or None."""
+    """Return the last cooldown of the server at `address`, which may be over; None if none is known."""
     try:
         return _of(agent.team.cooldown.load(), address)
     except BadDataError:
@@ -50,7 +50,7 @@ def _of(whole: Cooldown | None, address: str) -> Cooldown | None:
 
 
 def _change(agent: AgentDirectory, address: str, edit: Callable[[Cooldown | None, float], Cooldown]) -> Cooldown:
-    """Replace the cooldown of a server by what `edit` returns for it and for the time; return it."""
+    """Replace the cooldown of a server by the one that `edit` returns for it and for the present time; return it."""
     new = Cooldown()
 
     def edit_all(whole: Cooldown | None) -> Cooldown:
@@ -80,14 +80,14 @@ def _change(agent: AgentDirectory, address: str, edit: Callable[[Cooldown | None
 
 
 def left(pause: Cooldown, now: float) -> float:
-    """Return how many seconds a cooldown still lasts; 0 or less if it is over. `now` is `store.hosts.now`."""
+    """Return how many seconds a cooldown still lasts; 0 or less if it is over. `now` is from `store.hosts.now`."""
     if pause.until_monotonic is not None and pause.boot_id == process.boot_id():
         return pause.until_monotonic - time.monotonic()
     return min(pause.until - now, MAX_COOLDOWN)
 
 
 def extend(agent: AgentDirectory, address: str, seconds: float, error: str) -> None:
-    """Extend the team's cooldown of a server to `seconds` from now, unless it lasts longer already."""
+    """Let the team's cooldown of a server last for `seconds` from now, unless it lasts longer already."""
 
     def edit(old: Cooldown | None, now: float) -> Cooldown:
         if old is not None and left(old, now) >= seconds:
@@ -110,21 +110,24 @@ def _lasting(agent: AgentDirectory, seconds: float, error: str, now: float) -> C
 
 
 def is_outage(pause: Cooldown, now: float) -> bool:
-    """Return True if the API is unavailable. An outage that no agent has checked for a long time counts as over."""
+    """Return True if a cooldown is of an outage that is not over.
+
+    An outage counts as over if no agent has tried for `MAX_OUTAGE_PAUSE` seconds after its pause.
+    """
     return pause.since > 0 and left(pause, now) > -MAX_OUTAGE_PAUSE
 
 
 def outage_pause(failures: int, wait: float) -> float:
-    """Return the pause in seconds after `failures` failures in a row; `wait` is what the API asked for, 0 if nothing.
+    """Return the pause in seconds after a number of failures in a row; `wait` is what the API asked for, 0 if nothing.
 
-    After the first failure the API's own time is used. If the API then refuses again, the pauses grow.
+    After the first failure the pause is that of the API. If the API then refuses again, the pauses grow.
     """
     growing = min(FIRST_OUTAGE_PAUSE * 2.0 ** min(failures - 1, 16), MAX_OUTAGE_PAUSE)
     return wait if wait and failures == 1 else max(wait, growing)
 
 
 def extend_outage(agent: AgentDirectory, address: str, wait: float, error: str, since: float) -> float:
-    """Record that an attempt failed in an outage that began at `since`; return the seconds until the next one.
+    """Record that an attempt failed in an outage that began at `since`; return the seconds until the next attempt.
 
     Attempts that fail at the same time count once.
     """
@@ -143,9 +146,9 @@ def extend_outage(agent: AgentDirectory, address: str, wait: float, error: str, 
 
 
 def may_try(agent: AgentDirectory, address: str) -> bool:
-    """Return True if an agent may call a server once, although its outage goes on: no other has done so just now.
+    """Return True if an agent may call a server once although its outage goes on: no other agent did so just before.
 
-    The user who starts an agent may have corrected what was wrong, and does not want to wait for that to be noticed.
+    A user who starts an agent may have corrected the cause, and should not have to wait until that is noticed.
     """
     may = False
 
@@ -160,7 +163,7 @@ def may_try(agent: AgentDirectory, address: str) -> bool:
 
 
 def end_outage(agent: AgentDirectory, address: str) -> None:
-    """Record that the API is available again. A pause that goes on is over."""
+    """Record that the API is available again; its pause is over."""
 
     def edit(old: Cooldown | None, now: float) -> Cooldown:
         return _lasting(agent, 0, old.error if old else "", now)
@@ -171,7 +174,7 @@ def end_outage(agent: AgentDirectory, address: str) -> None:
 
 
 def note_refused(agent: AgentDirectory, address: str, field: str) -> None:
-    """Record that a server refuses a field of requests, for all agents of the team."""
+    """Record for all agents of the team that a server refuses a field of requests."""
 
     def edit(old: Cooldown | None, now: float) -> Cooldown:
         known = old or Cooldown()
@@ -181,14 +184,14 @@ def note_refused(agent: AgentDirectory, address: str, field: str) -> None:
 
 
 def is_refused(agent: AgentDirectory, address: str, field: str) -> bool:
-    """Return True if a server refused a field of requests not long ago."""
+    """Return True if a server refused a field of requests within `REMEMBERED` seconds."""
     known = current(agent, address)
     at = known.refuses.get(field, 0) if known is not None else 0
     return 0 <= hosts.now(agent.team) - at < REMEMBERED
 
 
 def note_too_large(agent: AgentDirectory, address: str, size: int) -> None:
-    """Record that a server takes no requests of `size` bytes, for all agents of the team; 0 if it takes any again."""
+    """Record for all agents of the team that a server refuses requests of `size` bytes; 0 if it no longer does."""
 
     def edit(old: Cooldown | None, now: float) -> Cooldown:
         return (old or Cooldown()).replace(too_large=size, too_large_at=now)
@@ -197,7 +200,7 @@ def note_too_large(agent: AgentDirectory, address: str, size: int) -> None:
 
 
 def too_large(agent: AgentDirectory, address: str) -> int:
-    """Return the bytes of a request that a server did not take not long ago; 0 if none is known."""
+    """Return the bytes of a request that a server refused within `SIZE_REMEMBERED` seconds; 0 if none is known."""
     known = current(agent, address)
     if known is None or not 0 <= hosts.now(agent.team) - known.too_large_at < SIZE_REMEMBERED:
         return 0
@@ -205,7 +208,7 @@ def too_large(agent: AgentDirectory, address: str) -> int:
 
 
 def place_in_line(agent: AgentDirectory) -> int:
-    """Return the number of agents that wait for the API and try before this one: those earlier in the roster."""
+    """Return how many agents wait for the API and try before this one: those earlier in the roster."""
     before = 0
     for name in roster.load(agent.team).names:
         if name == agent.name:

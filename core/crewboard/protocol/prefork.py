@@ -18,25 +18,25 @@ SERVER_MODULE = "crewboard.worker.prefork_server"
 """The prefork server's module. It is started with a socket as stdin and the team's directory as its argument."""
 
 READY = b"ready"
-"""Sent once by the server."""
+"""The message that the server sends once it can fork."""
 
 FORK = b"fork"
-"""Sent to the server, together with the descriptor of the worker's socket."""
+"""The message to the server that comes with the descriptor of the worker's socket."""
 
 
 class SpawnRequest(Struct, frozen=True):
-    """The agent that a forked worker runs, and its whole environment."""
+    """The directory of the agent that a forked worker runs, and the worker's whole environment."""
 
     agent: Path
     environment: Mapping[str, str]
 
     def encode(self) -> bytes:
-        """Return the request as one line."""
+        """Return the request as one line of JSON."""
         return json.dumps({"agent": str(self.agent), "environment": dict(self.environment)}).encode() + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> "SpawnRequest | None":
-        """Read a request; return None if the line is incomplete, because its sender ended."""
+        """Parse a request; return None if the line is incomplete, because its sender ended."""
         if not line.endswith(b"\n"):
             return None
         fields = json.loads(line)

@@ -1,8 +1,8 @@
-"""Requests: questions that wait for an answer. The file decides; the mail about a request is a notification only.
+"""Requests: questions that wait for an answer. The file of a request decides; the mail about it only notifies.
 
-The first valid answer wins, under a lock. An answer of the wrong type, from the wrong party, or to a request that is
-closed or unknown changes nothing and is an error. The file is written before the mail, whose ids are derived from the
-request's, so that a writer who was killed in between may do it all again.
+The first valid answer wins, under a lock. An answer of the wrong type, from another agent than the one that was asked,
+or to a request that is closed or unknown changes nothing and is an error. The file is written before the mail, whose
+ids are derived from the request's, so that a process that was killed in between may repeat both.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,14 +43,15 @@ _WORD: dict[RequestType, str] = {
     "plan_approval": "plan", "shutdown": "reason", "permission": "summary", "question": "question",
     "task_review": "summary",
 }  # fmt: skip
-"""The part of a payload that its mail carries as text, by type of request."""
+"""The part of a payload that is the text of the request's mail, by type of request."""
 
 
 class Decision(TypedDict, total=False):
-    """The parts of an answer to a request beside its yes or no.
+    """The parts of an answer to a request other than its status.
 
-    It is refused if the payload that was read is not the one of `sha256`. A plan is approved as it was `edited`, and
-    with `terms` that hold until the result; `notes` are on its lines. `operator` is which of the users answers.
+    `sha256` is that of the payload that was read; if the payload has another one, the answer is refused. A plan is
+    approved as it was `edited`, and with `terms` that hold until the result; `notes` are on its lines. `operator` is
+    the name of the user who answers.
     """
 
     feedback: str | None
@@ -69,7 +70,7 @@ _ANSWERS: dict[RequestStatus, frozenset[RequestType]] = {
 
 
 def load(team: TeamDirectory, request_id: str) -> Request | None:
-    """Return the request with this id, or None.
+    """Return the request with this id; None if there is none.
 
     Raises:
         BadDataError: Its file is damaged.
@@ -82,7 +83,7 @@ def load(team: TeamDirectory, request_id: str) -> Request | None:
 
 
 def load_all(team: TeamDirectory) -> list[Request]:
-    """Return every readable request, oldest first."""
+    """Return every request whose file is not damaged, oldest first."""
     found = cached_folder(team.requests).intact()
     whole = (request for name, request in found.items() if name == f"{request.id}.json")
     return sorted(whole, key=lambda request: (request.created_at, request.id))
@@ -95,10 +96,10 @@ def pending(team: TeamDirectory) -> list[Request]:
 
 @under_lock(_LOCK)
 def _open(team: TeamDirectory, request: Request) -> Request:
-    """Open a request, and cancel the one that it supersedes if that is still pending.
+    """Open a request, and cancel the one that it supersedes if that is still pending; return the stored request.
 
-    An id that exists means that a worker asks the same question again after a crash. Keep that request, and reopen it
-    if it was cancelled because the worker had ended.
+    If the id exists, a worker asks the same question again after a crash: the existing request is kept, and reopened if
+    it was cancelled because the worker had ended.
     """
     existing = load(team, request.id)
     if existing is not None and (existing.status, existing.decided_by) == ("cancelled", SYSTEM):
@@ -115,7 +116,7 @@ def _open(team: TeamDirectory, request: Request) -> Request:
 def decide(
     team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float, **answer: Unpack[Decision]
 ) -> Request:
-    """Answer a request; the first valid answer wins.
+    """Answer a request, and return it; the first valid answer wins.
 
     Raises:
         BadDataError: Nothing was changed: there is no such request, it is closed, `by` may not answer it, the answer
@@ -140,10 +141,10 @@ def decide(
 
 @under_lock(_LOCK)
 def change_terms(team: TeamDirectory, request_id: str, before: Terms, terms: Terms) -> Request:
-    """Give an approved plan other terms, in the place of those `before`.
+    """Replace the terms `before` of an approved plan by other terms, and return its request.
 
     Raises:
-        BadDataError: It does not have these any more; nothing was changed.
+        BadDataError: The plan no longer has these terms; nothing was changed.
     """
     request = load(team, request_id)
     if request is None or request.status != "approved" or request.terms != before:
@@ -173,7 +174,7 @@ def _number(request: Request, notes: Sequence[NewNote]) -> list[Note]:
     """Return notes on the plan of a request in the order of its lines, each with an id and the lines it is about.
 
     Raises:
-        UsageError: The request is no plan, or does not have these lines.
+        UsageError: The request is no plan, or its plan does not have these lines.
     """
     if notes and request.type != "plan_approval":
         raise UsageError(f"request {request.id} is a {request.type}; only a plan has lines for notes")
@@ -192,7 +193,7 @@ def _number(request: Request, notes: Sequence[NewNote]) -> list[Note]:
 
 @under_lock(_LOCK)
 def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float) -> Request | None:
-    """Expire or cancel a request; return None if it was closed already."""
+    """Close a pending request with the status `expired` or `cancelled`, and return it; None if it is not pending."""
     request = load(team, request_id)
     if request is None or request.status != "pending":
         return None
@@ -201,7 +202,7 @@ def close(team: TeamDirectory, request_id: str, status: RequestStatus, by: str, 
 
 @under_lock(_LOCK)
 def readdress(team: TeamDirectory, request_id: str, to: str) -> Request | None:
-    """Let `to` answer a request; return None if it is closed."""
+    """Ask `to` in place of the present recipient, and return the request; None if it is closed or does not exist."""
     request = load(team, request_id)
     if request is None or request.status != "pending":
         return None
@@ -209,9 +210,9 @@ def readdress(team: TeamDirectory, request_id: str, to: str) -> Request | None:
 
 
 def cancel_requests_of(team: TeamDirectory, name: str, now: float) -> list[Request]:
-    """Cancel the requests of an agent that ended, and shutdown requests to it. Plans for its review stay open.
+    """Cancel the pending requests of an agent that ended, and shutdown requests to it; return the cancelled ones.
 
-    So do reviews of its work: the work is done.
+    Plans that wait for its review stay open. So do reviews of its work, because the work is done.
     """
     mine = [
         each
@@ -244,9 +245,9 @@ def ask(  # noqa: PLR0913  each is a field of the request
     answers: Mapping[str, str] = MappingProxyType({}),
     by_mail: bool = True,
 ) -> Request:
-    """Open a request and notify `to`, unless it needs no mail; asking again with the same id changes nothing.
+    """Open a request, notify `to` unless `by_mail` is False, and return it. The same id again changes nothing.
 
-    A plan carries the notes on the one that it `supersedes`, with the `answers` to them by the id of the note.
+    A plan gets the notes on the plan that it `supersedes`, with the `answers` to them by the id of the note.
 
     Raises:
         UsageError: There is no note with the id of an answer.
@@ -269,7 +270,7 @@ def ask(  # noqa: PLR0913  each is a field of the request
 
 
 def require_notes(before: Request | None, answers: Iterable[str]) -> None:
-    """Refuse answers to notes that the plan `before` does not have; they are named by id.
+    """Refuse answers to notes that the plan `before` does not have. `answers` are the ids of the notes.
 
     Raises:
         UsageError: There is no note with such an id.
@@ -280,7 +281,7 @@ def require_notes(before: Request | None, answers: Iterable[str]) -> None:
 
 
 def mail_of(request: Request, ts: float) -> Message:
-    """Return the mail that announces a request."""
+    """Return the mail that announces a request to its recipient."""
     text = str(request.payload.get(_WORD[request.type], ""))
     if request.type == "permission":
         text = as_run(text)
@@ -295,10 +296,10 @@ def mail_of(request: Request, ts: float) -> Message:
 def respond(
     team: TeamDirectory, request_id: str, status: RequestStatus, by: str, now: float, **answer: Unpack[Decision]
 ) -> Request:
-    """Answer a request and notify its sender.
+    """Answer a request and notify its author; return the request.
 
     Raises:
-        BadDataError: The answer changed nothing; says why.
+        BadDataError: The answer changed nothing; the message says why.
         UsageError: A note is on lines that the plan does not have.
     """
     request = decide(team, request_id, status, by, now, **answer)
@@ -319,7 +320,9 @@ def respond(
 
 
 def release(team: TeamDirectory, request: Request, terms: Terms, steps: Sequence[int], now: float) -> Request:
-    """Give an approved plan `terms` that hold these steps no more, and tell its agent; doing it again changes nothing.
+    """Give an approved plan `terms` in which these steps are no longer held, and tell its agent; return the request.
+
+    Doing it again changes nothing.
 
     Raises:
         BadDataError: Its terms have changed meanwhile; nothing was changed.
@@ -343,9 +346,9 @@ def release(team: TeamDirectory, request: Request, terms: Terms, steps: Sequence
 
 
 def ineffective_reason(message: Message, request: Request | None) -> str | None:
-    """Return why a response decides nothing; None if it reports a decision, or is no response.
+    """Return why a response decides nothing; None if it reports a decision, or is not a response.
 
-    `request` is the one that it names, if there is one: what counts is the state in its file.
+    `request` is the one that the message names, None if there is none. The state in its file is what counts.
     """
     if not message.type.endswith("_response"):
         return None
@@ -362,9 +365,9 @@ def ineffective_reason(message: Message, request: Request | None) -> str | None:
 
 
 def judge_effect(team: TeamDirectory) -> Callable[[Message], str | None]:
-    """Return a function that returns why a response decides nothing; None if it decides, or is no response.
+    """Return a function that does what `ineffective_reason` does, for any message of the team.
 
-    The requests are read once, when it is asked about the first response. It says nothing about a damaged one.
+    It reads the requests once, at the first response. For a damaged request it returns None.
     """
 
     @cache
@@ -382,7 +385,7 @@ def judge_effect(team: TeamDirectory) -> Callable[[Message], str | None]:
 
 
 def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | None:
-    """Return the newest open request that `name` shut down. Expire those that waited too long."""
+    """Return the newest pending request that asks `name` to shut down, None if there is none; expire old ones."""
     newest = None
     for request in pending(team):
         if request.type != "shutdown" or request.to != name:
@@ -395,7 +398,7 @@ def pending_shutdown(team: TeamDirectory, name: str, now: float) -> Request | No
 
 
 def answer_id(name: str, answer: Answer) -> str:
-    """Return the id of the mail that carries an agent's answer, the same however often it is sent."""
+    """Return the id of the mail with an agent's answer, which is the same each time the mail is sent."""
     # An assignment that a limit stopped may be answered again in the same run.
     stop = [answer.ts] if answer.held else []
     return mailbox.derived_id(name, "answer", answer.run, answer.assignment, *stop)
@@ -408,7 +411,7 @@ def ask_id(request: Request) -> str:
 
 
 def question_id(agent: str, call: str) -> str:
-    """Return the id of the request for the question that an agent asks the operator with a call of a tool."""
+    """Return the id of the request for a question to the operator, which an agent asks with the tool call `call`."""
     return f"question-{mailbox.derived_id(agent, call)[:12]}"
 
 
@@ -418,9 +421,9 @@ def response_id(request: Request) -> str:
 
 
 def only_operator_answers(config: Config, team: TeamDirectory, lead_is_alive: Callable[[], bool]) -> frozenset[str]:
-    """Return the recipients whose requests only the operator can answer.
+    """Return the names of recipients whose requests only the operator can answer.
 
-    The lead's are among them while it does not review plans, or is not running.
+    The lead is among them while it does not review plans, or is not running (`lead_is_alive`).
     """
     own = operator_mailboxes(config.names)
     return own if lead_is_alive() and roster.lead_reviews(config, team) else own | {config.lead}

@@ -1,7 +1,8 @@
-"""Reviews of tasks: the work of an owner goes to a reviewer, and its answer completes the task or gives it back.
+"""Reviews of tasks: a reviewer is asked about an owner's work, and the answer completes the task or gives it back.
 
-The task is changed first (`in_review`), then the request is opened and announced; at the end the request is decided
-first, and then the task changed. `reconcile` repeats what a kill left out: each step may be done twice.
+To ask, the task is changed first (`in_review`), then the request is opened and announced. At the end the request is
+decided first, then the task is changed. `reconcile` repeats the steps that a kill left out; each step may be done
+twice.
 """
 
 from crewboard.errors import UsageError
@@ -14,31 +15,31 @@ from crewboard.store import leases, mailbox, roster, tasks
 from crewboard.store.layout import TeamDirectory
 
 MOST_OF_DIFF = 20_000
-"""Characters of a diff in a request. The whole diff is in `results/`."""
+"""Most characters of a diff in a request. The whole diff is in `results/`."""
 
 
 def request_id(task: Task) -> str:
-    """Return the id of the next request for a review of a task, the same one after a crash."""
+    """Return the id of the next request for a review of a task, which is the same after a crash."""
     return f"review-{mailbox.derived_id('task', task.id, task.created_at, task.reviews)[:12]}"
 
 
 def feedback_id(request: str) -> str:
-    """Return the id of the mail that gives the work back to its owner."""
+    """Return the id of the mail that gives the work back to its owner, after the request with the id `request`."""
     return mailbox.derived_id(request, "again")
 
 
 def diff_of(request: str) -> str:
-    """Return the file with the whole diff of a review, relative to the team."""
+    """Return the path of the whole diff of a review, relative to the team directory."""
     return f"results/{request}.diff"
 
 
 def save_diff(team: TeamDirectory, request: str, diff: str) -> None:
-    """Keep the diff that is to be reviewed. Call it before the task is handed over."""
+    """Keep the diff that is to be reviewed. Call this before the task is handed over."""
     team.keep_result(f"{request}.diff", diff.encode("utf-8", "replace"))
 
 
 def reviewer_of(team: TeamDirectory, task: Task) -> str:
-    """Return the agent that reviews a task; the operator if that agent is not running, or owns the task."""
+    """Return the name of the agent that reviews a task; the operator if that agent is not running, or owns the task."""
     name = task.review or OPERATOR
     if name in (OPERATOR, task.owner) or not leases.is_held(team.agent(name).lease):
         return OPERATOR
@@ -46,7 +47,7 @@ def reviewer_of(team: TeamDirectory, task: Task) -> str:
 
 
 def ask(team: TeamDirectory, task: Task, now: float) -> Request:
-    """Ask for the review of a task that was handed over; asking again changes nothing."""
+    """Ask for the review of a task that was handed over, and return the request; asking again changes nothing."""
     ident = task.in_review or ""
     whole = team.key(diff_of(ident))
     diff = (whole.get() or b"").decode("utf-8", "replace")
@@ -67,7 +68,7 @@ def ask(team: TeamDirectory, task: Task, now: float) -> Request:
 
 
 def asked_of(team: TeamDirectory, name: str, task_id: int | None = None) -> Request | None:
-    """Return the oldest review of a task, or of any, that waits for an agent; None if there is none."""
+    """Return the oldest pending review that `name` is asked for, of the given task or of any; None if there is none."""
     return next(
         (
             each
@@ -79,14 +80,17 @@ def asked_of(team: TeamDirectory, name: str, task_id: int | None = None) -> Requ
 
 
 def ask_operator(team: TeamDirectory, request: Request, now: float) -> None:
-    """Ask the operator for a review in the place of the agent that was asked, unless it was answered."""
+    """Ask the operator for a review in place of the agent that was asked, unless the request is closed."""
     moved = requests.readdress(team, request.id, OPERATOR)
     if moved is not None:
         mailbox.send(team, requests.mail_of(moved, now), durable=True)
 
 
 def settle(team: TeamDirectory, request: Request, now: float) -> None:
-    """Let a decided review have its effect: complete the task, or give it back with the feedback as mail."""
+    """Apply a decided review: complete the task, or give it back with the feedback as mail.
+
+    Do nothing for another request, one that is pending, or one whose task is no longer in this review.
+    """
     ident = request.payload.get("task")
     if request.type != "task_review" or not isinstance(ident, int) or request.status == "pending":
         return
@@ -115,9 +119,9 @@ def settle(team: TeamDirectory, request: Request, now: float) -> None:
 
 
 def what_changed(team: TeamDirectory, request: Request) -> list[str]:
-    """Return a sentence if an agent changed files since a review of its work was asked for.
+    """Return a sentence, in a list, if an agent changed files since a review of its work was asked for; else none.
 
-    Nothing is known of work in the shared tree, and of a checkout on another machine.
+    Changes in the shared tree, or in a checkout on another machine, are not known.
     """
     tree = request.payload.get("tree") if request.type == "task_review" else None
     spec = team.agent(request.from_).spec.load_or_none() if tree else None
@@ -132,9 +136,9 @@ def what_changed(team: TeamDirectory, request: Request) -> list[str]:
 
 
 def reconcile(team: TeamDirectory, now: float) -> None:
-    """Ask for reviews that were not asked for, hand those of ended reviewers to the operator, and settle decided ones.
+    """Repeat steps of reviews that are missing: ask for reviews, and settle decided ones.
 
-    Cancel those of tasks that are closed or given to another owner.
+    Reviews whose reviewer ended go to the operator; those of tasks that are closed or have another owner are cancelled.
     """
     open_ones = {task.in_review: task for task in tasks.load_all(team) if task.in_review is not None}
     for ident, task in open_ones.items():
@@ -160,7 +164,7 @@ def _is_asked(team: TeamDirectory, request: Request) -> bool:
 
 
 def awaited_by(team: TeamDirectory, name: str) -> Task | None:
-    """Return a task of an agent whose work was handed to a reviewer, and is not approved yet; None if there is none."""
+    """Return a task whose work the agent `name` handed to a reviewer, and that is not completed; None if none is."""
     return next(
         (
             task
@@ -172,7 +176,7 @@ def awaited_by(team: TeamDirectory, name: str) -> Task | None:
 
 
 def describe(task: Task) -> str:
-    """Return why a task of which its owner says that it is completed is not."""
+    """Return why a task whose owner reported it as completed is not completed."""
     if task.in_review is not None:
         return f"task {task.id} is not completed yet: it waits for the review by {task.review}"
     return f"task {task.id} is not completed: {task.review} asks for changes"

@@ -1,11 +1,11 @@
 """Client side of the supervisor: start one if the team has none, and send it requests.
 
-Only a start request carries the caller's environment, because no file holds the API key. All other requests only mean
-"look now". A lost request does no harm: the supervisor also looks by itself.
+Only a start request carries the caller's environment, because no file may hold the API key. All other requests only
+mean "look now". A lost request does no harm: the supervisor also looks by itself.
 
-A supervisor listens in a folder of this user alone, which both sides derive from the user id and the environment.
-`supervisor.lock` only says which of the sockets there is the team's: a team directory can come from a repository or
-another user, and the caller's environment holds the API key.
+A supervisor listens in a folder that only this user can enter, which both sides derive from the user id and the
+environment. `supervisor.lock` only says which of the sockets in that folder is the team's: a team directory can come
+from a repository or another user, and the caller's environment holds the API key.
 """
 
 from __future__ import annotations
@@ -41,26 +41,29 @@ if TYPE_CHECKING:
 Verb = Literal["wake", "start", "leave"]
 
 WAKE_SIGNAL = signal.SIGURG
-"""Has no effect on a process that does not handle it yet."""
+"""The signal that wakes a worker. It has no effect on a process that does not handle it yet."""
 
 START_TIMEOUT = 15.0
 """Seconds that a supervisor may take to start on a busy machine."""
 
 HUNG_AFTER = 15.0
-"""Seconds without a sign of life after which a supervisor counts as hung. It gives one every 5 s at least; one that is
-only slow on a busy machine, or that looks at many agents, needs a few more."""
+"""Seconds without a sign of life after which a supervisor counts as hung. It gives one at least every 5 s; a supervisor
+that is only slow on a busy machine, or that looks at many agents, needs a few more.
+"""
 
 KILL_TIMEOUT = 10.0
 """Seconds that the kernel may take to end a hung supervisor."""
 
 _LONGEST_FOLDER = 66
-"""A unix socket's address holds 108 bytes, and a socket's name has 32 of them."""
+"""Most bytes of the path of a socket's folder: the address of a unix socket has 108 bytes, of which the name
+takes up to 32.
+"""
 
 _SEND_TIMEOUT = 5.0
 _POLL = 0.01
 
 _TAKEN_WITHIN = 1.0
-"""Seconds from the moment in which a process has the lock until what the holder before it wrote is erased."""
+"""Seconds within which a process that takes the lock erases what its last holder wrote."""
 
 
 class ControlRequest(Struct, frozen=True):
@@ -76,7 +79,7 @@ class ControlRequest(Struct, frozen=True):
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the request as one line."""
+        """Return the request as one line of JSON."""
         import json
 
         fields = {"verb": self.verb, "name": self.name, "run": self.run, "environment": dict(self.environment)}
@@ -84,7 +87,7 @@ class ControlRequest(Struct, frozen=True):
 
     @classmethod
     def decode(cls, line: bytes) -> ControlRequest:
-        """Read a request. A verb that this version does not know, or a start without its agent, only means `wake`.
+        """Parse a request. One with an unknown verb, or a start without its agent, becomes a `wake`.
 
         Raises:
             ValueError: The line is not a request.
@@ -109,12 +112,12 @@ class ControlRequest(Struct, frozen=True):
 
 
 def is_alive(team: TeamDirectory) -> bool:
-    """Return True if the team has a supervisor."""
+    """Return True if the team has a supervisor on this machine."""
     return leases.is_held(team.supervisor_lock)
 
 
 def open_supervisor(team: TeamDirectory) -> tuple[Supervisor, int] | None:
-    """Return the team's supervisor and a pidfd that tells its end; None if there is none."""
+    """Return the team's supervisor and a pidfd that shows its end; None if there is none."""
     holder = leases.holder(team.supervisor_lock, Supervisor)
     if holder is None:
         return None
@@ -129,13 +132,13 @@ def open_supervisor(team: TeamDirectory) -> tuple[Supervisor, int] | None:
 
 
 def wake_supervisor(team: TeamDirectory) -> None:
-    """Make the supervisor compare wanted and actual state now. Start a supervisor if the team has none.
+    """Make the supervisor compare desired and observed state now. Start a supervisor if the team has none.
 
-    A team that mirrors one of another program has none and gets none. The hosts of a team hear of changes through its
-    store, wherever they are.
+    Do nothing for a team that mirrors one of another program, which has no supervisor, and for a team with hosts, which
+    hear of changes through its store.
 
     Raises:
-        TryLaterError: No supervisor came up in time.
+        TryLaterError: No supervisor started in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
     if not roster.is_attached(team) and not store_hosts.exist(team):
@@ -143,7 +146,7 @@ def wake_supervisor(team: TeamDirectory) -> None:
 
 
 def start_or_tell(start: Callable[[TeamDirectory], object], team: TeamDirectory, tell: Callable[[str], object]) -> None:
-    """Call `start`, which wakes or starts the supervisor of a team. If that fails, `tell` why and continue."""
+    """Call `start`, which wakes or starts the supervisor of a team. If that fails, call `tell` with the reason."""
     try:
         start(team)
     except (CrewboardError, OSError) as error:
@@ -153,10 +156,10 @@ def start_or_tell(start: Callable[[TeamDirectory], object], team: TeamDirectory,
 def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping[str, str]) -> None:
     """Ask the supervisor to start run `run` of the agent `name`. The supervisor starts each run at most once.
 
-    Does nothing on a team with hosts: they claim runs from a queue (`store.hosts`).
+    Do nothing on a team with hosts: they claim runs from a queue (`store.hosts`).
 
     Raises:
-        TryLaterError: No supervisor came up in time.
+        TryLaterError: No supervisor started in time.
         UntrustedError: The lock's holder is not this user's own supervisor; nothing was sent.
     """
     if not store_hosts.exist(team):
@@ -164,7 +167,7 @@ def request_start(team: TeamDirectory, name: str, run: int, environment: Mapping
 
 
 def request_exit(team: TeamDirectory) -> None:
-    """Ask the supervisor, if there is one, to exit as soon as no worker is left. The hosts of a team stay.
+    """Ask the supervisor, if there is one, to exit once no worker is left. Hosts of a team are not asked.
 
     Raises:
         TryLaterError: The supervisor did not answer in time.
@@ -177,7 +180,7 @@ def request_exit(team: TeamDirectory) -> None:
 def end(team: TeamDirectory, seconds: float) -> bool:
     """Ask the supervisor to exit, and wait until there is none. Return False if there still is one after `seconds`.
 
-    Each is asked once: of several that callers started at the same time, one that was slow may take the lock when the
+    Each supervisor is asked once. If callers started several at the same time, a slow one may take the lock when the
     first leaves, and would wait for agents.
 
     Raises:
@@ -233,13 +236,13 @@ def _send(team: TeamDirectory, request: ControlRequest) -> None:
 
 
 def show_life(socket_path: Path) -> None:
-    """Show on the supervisor's socket that it works: set the time of the file to the monotonic clock.
+    """Give a sign of life of this supervisor: set the time of its socket to the monotonic clock.
 
     The monotonic clock does not jump, and stops while the machine sleeps. The socket is not on the team's disk, which
     may be full or read-only.
 
     Raises:
-        OSError: The socket was removed, so that no request arrives any more.
+        OSError: The socket was removed, so that requests no longer arrive.
     """
     now = time.monotonic_ns()
     os.utime(socket_path, ns=(now, now))
@@ -258,12 +261,12 @@ def silent_for(holder: Supervisor) -> float | None:
 
 
 def restart(team: TeamDirectory) -> int:
-    """Kill the team's supervisor if there is one, start another, and return its pid. Workers continue.
+    """Kill the team's supervisor if there is one, start another one, and return its pid. Workers continue.
 
     Raises:
         BadDataError: The team mirrors one of another program, and has no supervisor.
         UsageError: The team has hosts.
-        TryLaterError: It cannot be identified, it does not end, or no new one started in time.
+        TryLaterError: The supervisor cannot be identified, does not end, or no new one started in time.
         UntrustedError: The lock's holder is not this user's own supervisor; it was not killed.
     """
     roster.require_own_agents(team)
@@ -285,10 +288,13 @@ def restart(team: TeamDirectory) -> int:
 
 
 def _kill(team: TeamDirectory, holder: Supervisor) -> None:
-    """Kill the holder of the team's lock and wait until the lock is free.
+    """Kill the holder of the team's lock and wait until the lock is free. Do nothing if the holder has ended.
 
     The lock's text alone is no proof of who holds it, so the process must also be the one that listens at the socket:
     the kernel names it, and completes the connection for a process that is stopped or deadlocked.
+
+    Raises:
+        TryLaterError: The process does not listen at its socket, or does not end.
     """
     try:
         with _connect(team, holder) as connection:
@@ -312,8 +318,8 @@ def _kill(team: TeamDirectory, holder: Supervisor) -> None:
 def ensure_running(team: TeamDirectory) -> None:
     """Start a supervisor if the team has none and an agent needs one. Do not wait for it.
 
-    An agent needs one while its worker lives, and until the end of its last run is finalized; one of another program
-    needs none, and one of a team with hosts has one of them.
+    An agent needs one while its worker lives, and until the end of its last run is finalized. Agents of another
+    program, and agents of a team with hosts, need none.
     """
     if roster.is_attached(team) or is_alive(team):
         return
@@ -329,7 +335,7 @@ def ensure_running(team: TeamDirectory) -> None:
 
 
 def _run_elsewhere(team: TeamDirectory) -> list[str]:
-    """Return the agents of a team in a database whose workers live on another machine, without a host."""
+    """Return the names of agents, of a team in a database without hosts, whose workers live on another machine."""
     if team.store == team.local:
         return []
     holders = ((name, leases.holder(team.agent(name).lease, Lease)) for name in team.agent_names())
@@ -338,7 +344,7 @@ def _run_elsewhere(team: TeamDirectory) -> list[str]:
 
 
 def _needs_supervisor(agent: AgentDirectory) -> bool:
-    """Return True unless no supervisor is needed for this agent, or its files cannot be read, which none can help."""
+    """Return True if a supervisor is needed for this agent; False if not, or if its files cannot be read."""
     try:
         return leases.is_held(agent.lease) or is_unfinalized(agent)
     except StorageError:
@@ -346,9 +352,9 @@ def _needs_supervisor(agent: AgentDirectory) -> bool:
 
 
 def is_unfinalized(agent: AgentDirectory) -> bool:
-    """Return True if a run began that is not finalized; a run that never began needs no finalizing.
+    """Return True if a run of the agent began whose end is not finalized.
 
-    An agent whose files cannot be read counts as finalized: no supervisor could finalize it.
+    False if the agent's files cannot be read: no supervisor could finalize it then.
     """
     try:
         status = agent.status.load_or_none()
@@ -359,7 +365,7 @@ def is_unfinalized(agent: AgentDirectory) -> bool:
 
 
 def wake_worker(team: TeamDirectory, name: str) -> None:
-    """Make the worker of `name`, if it lives on this machine, look at its files now. Its host wakes it on another."""
+    """Make the worker of `name` look at its files now, if it lives on this machine; elsewhere its host wakes it."""
     holder = leases.holder(team.agent(name).lease, Lease)
     if holder is not None and holder.boot_id in ("", process.boot_id()):
         process.send_signal(holder.pid, WAKE_SIGNAL, holder.start_ticks)
@@ -374,7 +380,7 @@ class Peer(Struct, frozen=True):
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Return the process that connected, or that called listen(2)."""
+    """Return the process at the other end: the one that connected, or the one that listens."""
     import socket
 
     if sys.platform == "darwin":
@@ -389,7 +395,7 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def _connect(team: TeamDirectory, holder: Supervisor) -> socket.socket:
-    """Return a connection to the socket that the team's lock names. Does not check yet which process listens there.
+    """Return a connection to the socket that the team's lock names. It is not yet checked which process listens there.
 
     Raises:
         OSError: No process listens there.
@@ -450,7 +456,7 @@ def _is_holder(team: TeamDirectory, holder: Supervisor, peer: Peer) -> bool:
 
 
 def _start(team: TeamDirectory) -> None:
-    """Start a supervisor, which detaches itself and exits at once if another one already holds the lock.
+    """Start a supervisor, which detaches itself, and exits at once if another one already holds the lock.
 
     Raises:
         BadDataError: The team mirrors one of another program.
@@ -486,10 +492,10 @@ def _spawn(team: TeamDirectory, environment: Mapping[str, str], log: int) -> Non
 
 
 def socket_folders(environment: Mapping[str, str]) -> list[Path]:
-    """Return the folders that can be this user's, the preferred one first.
+    """Return the folders in which this user's supervisors may have their sockets, the preferred one first.
 
-    `platformdirs` gives one folder and not the next one if another user took it, and a path of any length; the address
-    of a socket has 108 bytes (unix(7)). So the folders are named here.
+    `platformdirs` does not name a next folder if another user took the first one, and gives paths of any length; the
+    address of a socket has 108 bytes (unix(7)). So the folders are named here.
     """
     uid = os.geteuid()
     folders = [
@@ -510,7 +516,7 @@ def is_private_folder(folder: Path) -> bool:
 
 
 def make_socket_folder(environment: Mapping[str, str]) -> Path:
-    """Return the first folder that is this user's alone, made if it is not there yet.
+    """Return the first of the `socket_folders` that is this user's alone, after creating it if it is missing.
 
     Raises:
         UntrustedError: None can be had: each is in another user's hands, or cannot be written to.
@@ -531,10 +537,10 @@ def make_socket_folder(environment: Mapping[str, str]) -> Path:
 
 
 def is_own_socket(address: Path, environment: Mapping[str, str]) -> bool:
-    """Return True if the socket `address` lies in one of this user's own folders.
+    """Return True if the socket `address` is in one of this user's own folders.
 
-    A supervisor may have been started in a shell with another environment, so that the login session's folder counts
-    although `$XDG_RUNTIME_DIR` does not name it here.
+    The login session's folder counts although `$XDG_RUNTIME_DIR` may not name it here: a supervisor may have been
+    started in a shell with another environment.
     """
     session = Path(f"/run/user/{os.geteuid()}/crewboard")
     return address.parent in (*socket_folders(environment), session) and is_private_folder(address.parent)
