@@ -1,1 +1,1 @@
-"""Projections of a team's files for people and scripts. They write nothing."""
+"""Projections: what readers (the dashboard, commands, scripts) compute from a team's files. They write nothing."""

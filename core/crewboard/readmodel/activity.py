@@ -1,4 +1,4 @@
-"""The activity of an agent: journal events in words, for panes, logs and feeds, and its last minutes as a lane."""
+"""The activity of an agent: its journal events in words, for panes, logs and feeds, and its last minutes as a lane."""
 
 import math
 from collections import deque
@@ -48,27 +48,27 @@ from crewboard.untrusted import elide_middle
 TAIL = 256 * 1024
 _MOST = 500
 MOST_TEXT = 512 * 1024
-"""Characters of all lines of an agent that are kept at most."""
+"""Most characters of all lines of an agent that are kept."""
 _MOST_DETAIL = 8000
-"""Characters kept of the input or output of a tool call; the journal has all of it."""
+"""Most characters of the input or output of a tool call that are kept; the journal has all of it."""
 
 _SAME_TIME = 5.0
-"""Seconds before a task failed within which the end of an assignment was the reason."""
+"""Seconds before the failure of a task within which the end of an assignment is taken for its reason."""
 
 _ENDS = ("answer", "error")
 
 _TOLD_BY_ANSWER = frozenset({"result", "error", "idle_notification"})
-"""Mail that says nothing beyond the answer in front of it."""
+"""Types of mail that say nothing beyond the answer that is shown before it."""
 
 
 class Activity(Struct, frozen=True):
-    """One line: when, of what kind, its text, and how long it took.
+    """One line of activity: when, of what kind, its text, and how many seconds it took; None if that is not known.
 
     Kinds are `start mail think say tool done block stop gate answer error sent retry room end died`.
 
-    `call` is the id of a tool call, the same for its start and its result, `tool` the name of the tool, and `detail` an
-    excerpt of its input or output; of what was said, its sources. `is_error` marks the result of a call that failed, or
-    whose command did. `fails_task` is the id of the task that a call marks as failed.
+    `call` is the id of a tool call, the same for its start and its result, and `tool` the name of the tool. `detail` is
+    an excerpt of the input or output of the call or, for a text of the model, its sources. `is_error` marks the result
+    of a call that failed, or whose command did. `fails_task` is the id of the task that a call marks as failed.
     """
 
     ts: float
@@ -83,12 +83,15 @@ class Activity(Struct, frozen=True):
 
     @property
     def characters(self) -> int:
-        """Return how many characters its texts have."""
+        """Return the number of characters of text and detail."""
         return len(self.text) + len(self.detail)
 
 
 def describe(event: Event, void: Callable[[Message], str | None] = lambda _: None) -> list[Activity]:
-    """Return the lines for an event. `void` returns why a message decides nothing, else None."""
+    """Return the lines for an event; empty if it is not shown.
+
+    `void` returns why a message decides nothing (`requests.judge_effect`); None if it does, or is no response.
+    """
     if isinstance(event, Intake):
         read = [(event.prompt_from, event.prompt)] if event.prompt else []
         for letter in event.messages:
@@ -116,13 +119,13 @@ def describe(event: Event, void: Callable[[Message], str | None] = lambda _: Non
 
 
 def describe_end(record: Exit) -> Activity:
-    """Return the line for the end of a run that could not journal it itself."""
+    """Return the line for the end of a run that could not journal its own end."""
     kind = "end" if record.reason in ORDERLY_REASONS else "died"
     return Activity(record.at, kind, f"{describe_exit(record)}, run {record.run}")
 
 
 def _words(event: Event) -> tuple[str, str] | None:  # noqa: PLR0911  one line for each kind of event
-    """Return kind and text of the line for an event; None if it has none, or more than one."""
+    """Return kind and text of the line for an event; None if it has no line, or more than one."""
     match event:
         case RunStarted():
             pid = f", pid {event.pid}" if event.pid else ""
@@ -211,7 +214,7 @@ def _describe_block(event: Reply, block: dict[str, Any]) -> Activity:
 
 
 def _format_input(arguments: dict[str, Any]) -> str:
-    """Return the whole input of a tool call, long values on lines of their own."""
+    """Return the whole input of a tool call, one argument after the other; long values begin on a new line."""
     values = ((name, str(value)) for name, value in arguments.items())
     return "\n".join(f"{name}:" + ("\n" if "\n" in text else " ") + text for name, text in values)
 
@@ -240,7 +243,7 @@ def _describe_gate(event: Gate) -> str:
 
 
 def _summarise_result(event: ToolResult) -> str:
-    """Return the result of a tool in a few words: how many lines it read, else its last line."""
+    """Return the result of a tool in a few words: the number of lines that it read, else the last line."""
     lines = len(event.content.splitlines())
     if event.is_error:
         return f"failed: {_last_line(event.content)}"
@@ -255,9 +258,9 @@ def _last_line(text: str) -> str:
 
 
 class ActivityReader:
-    """The end of an agent's journal, read forward, and how its last run ended if the journal does not say.
+    """A reader of the end of an agent's journal. It adds how the last run ended, if the journal does not say.
 
-    Kept are the newest 500 lines, and of those as many as have `MOST_TEXT` characters together.
+    It keeps the newest 500 lines, or fewer if they have more than `MOST_TEXT` characters together.
     """
 
     def __init__(self, agent: AgentDirectory) -> None:
@@ -273,7 +276,7 @@ class ActivityReader:
         self._tail = JournalTail(agent.journal, TAIL)
 
     def read(self) -> tuple[Activity, ...]:
-        """Return the newest lines, newest last; the same tuple while nothing changes."""
+        """Return the lines, the newest last; the same tuple object while nothing changes."""
         # Read before the journal, to which a worker writes first how it ends.
         record = self._exit.get()
         changed = record is not self._record
@@ -306,7 +309,7 @@ class ActivityReader:
         return self._answer
 
     def forget_before(self, moment: float) -> tuple[Activity, ...]:
-        """Drop the lines at the beginning that are older than `moment`; return the others."""
+        """Drop the lines at the beginning that are older than `moment` (epoch seconds), and return the others."""
         before = len(self.lines)
         while self.lines and self.lines[0].ts < moment:
             self._characters -= self.lines.popleft().characters
@@ -317,15 +320,15 @@ class ActivityReader:
 
     @property
     def forgotten(self) -> int:
-        """Return how many of the lines that were dropped another reader would find."""
+        """Return how many of the dropped lines a new reader would read again."""
         return min(self._forgotten, _MOST - len(self.lines))
 
 
 def why_failed(task: Task, activity: Sequence[Activity]) -> str | None:
-    """Return why a task failed, in its owner's words, if the owner's `activity` contains them.
+    """Return why a task failed, in its owner's words; None if the owner's `activity` does not say.
 
-    The task itself does not say. It is what the owner said with or after the call that marked the task as failed, or
-    the end of an assignment shortly before.
+    The task itself does not say it. It is the text with or after the call that marked the task as failed, or the end of
+    an assignment shortly before.
     """
     at = max((at for at, what in enumerate(activity) if what.fails_task == task.id), default=None)
     if at is None:
@@ -343,43 +346,48 @@ SLOT = 30.0
 """Seconds that one cell of a lane stands for."""
 
 SLOTS = 30
-"""Cells of the widest lane."""
+"""The number of cells of the widest lane."""
 
 _FULL = 16
-"""Work in a slot from which on its bar is full: tool calls and replies, and tokens that count as such."""
+"""Work in a slot, in tool calls and replies, from which on its bar is full. Tokens count as well."""
 
 _TOKENS_LIKE_A_CALL = 300
-"""Tokens that a model writes which count as much as one tool call."""
+"""How many tokens of a model's output count as much as one tool call."""
 
 LANE_TAIL = 64 * 1024
-"""Bytes of a journal that are searched for the slots of a lane."""
+"""Bytes at the end of a journal that are read for the slots of a lane."""
 
 _KEPT_SLOTS = SLOTS + 8
-"""Slots with events that are kept: all that a lane can show, and the one that says how its first cells begin."""
+"""Most slots with events that are kept: all that a lane can show, and one that says how its first cells begin."""
 
 _KEPT_PAUSES = 8
-"""Pauses that a lane shows at most: of earlier ones it may show that the agent was at work."""
+"""Most pauses that a lane shows; in place of earlier ones it may show that the agent was at work."""
 
 CellKind = Literal["work", "works", "stuck", "asks", "waits", "rests", "died", "none"]
-"""The activity of an agent in a slot: it worked; it was at work and nothing ended; it was stuck, or held in a loop; it
-waited for you, or for others or the API; it was idle; it died; nothing is known, or it did not run."""
+"""What an agent did in a slot. `work`: it worked; `works`: it was at work and nothing ended; `stuck`: stuck, or held in
+a loop; `asks`: it waited for the operator; `waits`: it waited for others or the API; `rests`: idle; `died`; `none`: it
+did not run, or nothing is known.
+"""
 
 _RUNS_ON: Mapping[State, CellKind] = {
     "starting": "works", "working": "works", "stuck": "stuck", "looping": "works", "stopping": "works",
     "waiting": "waits", "retrying": "waits", "idle": "rests", "paused": "rests",
 }  # fmt: skip
-"""The kind of the slots since a living agent has a state; other states mean `none`."""
+"""The kind of the slots since a living agent has had a state; for other states it is `none`."""
 
 
 class Cell(NamedTuple):
-    """One slot of a lane; `level` is the part of a full bar that its work takes, above 0 only if there was some."""
+    """One slot of a lane. `level` is the filled part of its bar, from 0 to 1; it is 0 except for the kind `work`."""
 
     kind: CellKind
     level: float = 0
 
 
 class Slot(Struct, frozen=True):
-    """One slot in the journal: how much work it was, what it ended with, and whether a run died in it."""
+    """The events of one slot: how much work they are, the kind of cell after them, and whether a run died in it.
+
+    `after` is None if the events do not say.
+    """
 
     work: float = 0
     after: CellKind | None = None
@@ -387,9 +395,10 @@ class Slot(Struct, frozen=True):
 
 
 class Lane(Struct, frozen=True):
-    """The last minutes of an agent: slots by their number since the epoch, and when it waited for an answer.
+    """The last minutes of an agent: slots by number (epoch seconds divided by `SLOT`), waits and pauses.
 
-    `asks` are the beginning and end of each wait, and True if it was for the operator; `pauses` those of pauses.
+    `asks` are the beginning and end of each wait for an answer, with True if it was for the operator; `pauses` are the
+    beginning and end of each pause.
     """
 
     slots: dict[int, Slot] = {}
@@ -397,7 +406,7 @@ class Lane(Struct, frozen=True):
     pauses: tuple[tuple[float, float], ...] = ()
 
     def cells(self, agent: AgentView, last: int, count: int) -> tuple[Cell, ...]:
-        """Return `count` slots up to the slot `last`."""
+        """Return the cells of `count` slots, up to the slot with the number `last`."""
         first = last - count + 1
         runs_on: CellKind = "stuck" if agent.is_held else _RUNS_ON.get(agent.state, "none")
         since, state = int(agent.since // SLOT), runs_on if agent.alive else "none"
@@ -427,21 +436,21 @@ class Lane(Struct, frozen=True):
 
 
 class LaneReader:
-    """The work of an agent in each slot, from the end of its journal, read forward; at most `_KEPT_SLOTS` of them."""
+    """A reader of the work of an agent in each slot, from the end of its journal; it keeps `_KEPT_SLOTS` slots."""
 
     def __init__(self, agent: AgentDirectory) -> None:
         self._tail = JournalTail(agent.journal, LANE_TAIL)
         self._slots: dict[int, Slot] = {}
         self._open_run = 0
-        """The first run whose end is not in the journal."""
+        """The first run of which the journal does not have the end."""
         self._pauses: tuple[tuple[float, float], ...] = ()
         self._read_for: object = None
         self._lane = Lane()
 
     def read(self, view: AgentView, asks: tuple[tuple[float, float, bool], ...]) -> Lane:
-        """Return the lane; the same while nothing changes.
+        """Return the lane of an agent; the same object while nothing changes. `asks` are as in `Lane`.
 
-        The journal is looked at only if the agent's status is another one: a worker writes both, the journal first.
+        The journal is read only if the agent's status has changed: a worker writes both, the journal first.
         """
         said = view.status
         status = (view.run, view.alive, view.state, view.since, said.turn, view.doing, said.last_tool, said.tokens)
@@ -479,7 +488,7 @@ class LaneReader:
 
 
 def _told_by(event: Event) -> tuple[float, CellKind | None]:
-    """Return how much work an event is, and what the agent does after it; None if it does not say."""
+    """Return how much work an event is, and the kind of cell after it; None if the event does not say."""
     match event:
         case Reply():
             return 1 + event.usage.output / _TOKENS_LIKE_A_CALL, "works"

@@ -12,7 +12,7 @@ from crewboard.store.layout import TeamDirectory
 
 
 def status(view: TeamView) -> dict[str, Any]:
-    """Return the whole team."""
+    """Return a whole team in the form of `status --json`."""
     bill = bill_team(view)
     return {
         "team": view.name,
@@ -36,11 +36,11 @@ HOST = (
     "name", "state", "slots", "used", "agents", "lost", "labels", "engines", "machine", "version", "pid", "cores",
     "load", "memory_bytes", "clock_offset", "since", "seen",
 )  # fmt: skip
-"""The keys of a host."""
+"""The keys of a host in the JSON."""
 
 
 def host(view: HostView) -> dict[str, Any]:
-    """Return one host."""
+    """Return one host in the form of `status --json`."""
     return pick(HOST, view, view.record, memory_bytes=view.record.memory)
 
 
@@ -50,11 +50,11 @@ AGENT = (
     "todo", "terms", "tokens", "context", "cost_usd", "cpu_percent", "rss_bytes", "private_bytes", "sandbox", "web",
     "model", "engine", "effort", "thinking", "damaged", "worktree", "collides_with", "unmerged",
 )  # fmt: skip
-"""The keys of an agent."""
+"""The keys of an agent in the JSON."""
 
 
 def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
-    """Return one agent."""
+    """Return one agent in the form of `status --json`."""
     spec, said, terms, usage = view.spec, view.status, view.status.terms, view.usage
     flags, engine, worktree = (spec.flags, spec.engine, spec.worktree) if spec else (None, None, None)
     path, unmerged = str(team.worktree(view.name)), view.unmerged
@@ -84,7 +84,7 @@ def agent(view: AgentView, team: TeamDirectory) -> dict[str, Any]:
 
 
 def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
-    """Return one need; for a death, with the last lines of the worker's log."""
+    """Return one need in the form of `status --json`; a death also has the last lines of the worker's log."""
     from crewboard.readmodel.crash_report import log_end
 
     log = {"log": list(log_end(team.agent(each.agent)))} if each.kind == "death" else {}
@@ -106,7 +106,7 @@ def need(each: Need, team: TeamDirectory) -> dict[str, Any]:
 
 
 def need_in_view(each: Need, view: TeamView) -> dict[str, Any]:
-    """Return one need, with the number of agents and tasks that wait behind it."""
+    """Return one need as `need` does, with the number of agents and tasks that wait behind it."""
     behind = waiting_behind(view, each)
     waiting = {"agents": len(behind.agents), "tasks": len(behind.tasks)}
     return {**need(each, TeamDirectory(view.path)), "waiting": waiting}

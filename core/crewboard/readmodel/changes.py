@@ -1,4 +1,4 @@
-"""The changes of a team: one by one, as `watch` prints them, and all that happened while the user was away."""
+"""The changes of a team: one by one, as `watch` prints them, and a summary of what happened while the user was away."""
 
 import re
 import time
@@ -30,7 +30,10 @@ _SHOWN_OF_TASK = {"id", "subject", "priority", "status", "owner", "last_owner", 
 
 
 class Change(Struct, frozen=True):
-    """One change: when (epoch seconds), of what kind, of which agent, and what it is now."""
+    """One change: when it was (epoch seconds), its kind, the agent, and the new values.
+
+    `agent` is None for a change that concerns no agent.
+    """
 
     ts: float
     kind: Kind
@@ -38,12 +41,12 @@ class Change(Struct, frozen=True):
     what: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form of `watch --json` (docs/reference/json.md#watch)."""
+        """Return the change in the form of `watch --json` (docs/reference/json.md#watch)."""
         return {"ts": self.ts, "kind": self.kind, "agent": self.agent, **self.what}
 
 
 class ChangeReader:
-    """A reader of what changed since the last read; the first time, since it was made."""
+    """A reader of the changes of a team since its last read; at first, since the reader was made."""
 
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
@@ -58,7 +61,7 @@ class ChangeReader:
         self._asked = self._read_requests()
 
     def read(self) -> list[Change]:
-        """Return everything that changed since the last read, and set `view` to the present state."""
+        """Return all changes since the last read, and set `view` to the present state."""
         before, self.view = self.view, self._reader.read()
         now = self.view.now
         found = list(_roster(before, self.view))
@@ -126,13 +129,13 @@ def _task(task: Task) -> dict[str, Any]:
 
 
 TAIL = 256 * 1024
-"""Bytes at the end of a journal that are searched for ends of runs."""
+"""Bytes at the end of a journal in which ends of runs are looked for."""
 
 _HEAD = 1024
-"""Bytes of a result that are read for its first line."""
+"""Bytes at the beginning of a result that are read for its first line."""
 
 _RUN_EVENTS = (b'"run_started"', b'"run_ended"')
-"""Text in each line of a journal that says how a run ended."""
+"""Bytes that each line of a journal about the end of a run contains one of."""
 
 HappeningKind = Literal[
     "result", "death", "failure", "plan", "permission", "question", "review", "task_done", "task_failed", "act",
@@ -150,16 +153,16 @@ _COUNTED: dict[HappeningKind, tuple[str, str]] = {
     "task_done": ("task done", "tasks done"),
     "act": ("act by others", "acts by others"),
 }
-"""The words for one and for several, in the order in which they are told."""
+"""The words for one and for several happenings of a kind, in the order in which they are shown."""
 
 _LEAST_COST = 0.005
-"""Dollars below which a cost would be shown as $0.00."""
+"""Dollars below which a cost is not shown, because it would be $0.00."""
 
 
 class Happening(Struct, frozen=True):
     """One thing that happened: when (epoch seconds), of what kind, with which agent, and in words.
 
-    `task` and `request_id` name the task or the request that it is about.
+    `task` and `request_id` are the ids of the task or request that it is about; None if it is about none.
     """
 
     ts: float
@@ -171,18 +174,21 @@ class Happening(Struct, frozen=True):
 
 
 class Absence(Struct, frozen=True):
-    """The events of a team after `since`, oldest first, and their cost; None if that is not known."""
+    """What happened in a team after `since`, the oldest first, and the dollars spent since then.
+
+    `cost_usd` is None if the cost is not known, or would be shown as $0.00.
+    """
 
     since: float
     happenings: tuple[Happening, ...] = ()
     cost_usd: float | None = None
 
     def __bool__(self) -> bool:
-        """Return True if anything happened."""
+        """Return True if there is anything to tell."""
         return bool(self.happenings) or self.cost_usd is not None
 
     def describe(self, now: float) -> str:
-        """Return it on one line: `since 14:02: 3 results, 1 death, 2 plans, $2.10`."""
+        """Return it on one line, such as `since 14:02: 3 results, 1 death, 2 plans, $2.10`."""
         counts = Counter(each.kind for each in self.happenings)
         parts = [f"{counts[kind]} {words[counts[kind] > 1]}" for kind, words in _COUNTED.items() if counts[kind]]
         parts += [f"${self.cost_usd:.2f}"] if self.cost_usd is not None else []
@@ -194,10 +200,10 @@ class Absence(Struct, frozen=True):
 def read_absence(
     team: TeamDirectory, view: TeamView, since: float, *, cost_usd: float | None = None, operator: str = ""
 ) -> Absence:
-    """Return what happened since `since` (epoch seconds), when the team had cost `cost_usd`.
+    """Return what happened since `since` (epoch seconds). `cost_usd` is what the team had cost by then.
 
-    Acts of the user called `operator` are left out. Only files that changed since are read, and of a journal the last
-    `TAIL` bytes.
+    Acts of the user called `operator` are left out. Only files that changed since then are read, and of a journal the
+    last `TAIL` bytes.
     """
     found = list(_finished_results(team, since))
     for agent in view.agents:
@@ -247,7 +253,7 @@ def _results(team: TeamDirectory) -> set[str]:
 
 
 def _ends(directory: AgentDirectory, agent: AgentView, since: float) -> Iterator[Happening]:
-    """Yield the crashes of an agent, and the assignments that ended with an error."""
+    """Yield the deaths of an agent, the runs that a limit ended, and its failed assignment."""
     ends: dict[int, Exit] = {}
     if directory.journal.changed_at() > since:
         # The last runs, as far as the journal says.

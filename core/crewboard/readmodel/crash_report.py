@@ -1,4 +1,4 @@
-"""The report of a death, from the exit record, the end of the journal and the end of the log."""
+"""The report of a death, made from the exit record, the journal, the log and the mailbox of the agent."""
 
 from collections import deque
 
@@ -21,7 +21,7 @@ _LOG_LINES = 6
 
 
 class LastTool(Struct, frozen=True):
-    """The last tool call of a run; `finished` is False if its result is unknown."""
+    """The last tool call of a run, in one line; `finished` is False if it has no result."""
 
     ts: float
     text: str
@@ -31,9 +31,11 @@ class LastTool(Struct, frozen=True):
 class CrashReport(Struct, frozen=True):
     """The evidence of the end of a run. Times are epoch seconds.
 
-    `last_error`: the last error of the run, empty without one. `last_activity`: the agent's last lines of activity,
-    oldest first. `rested`: its last idle state, None if it was busy. `freed`: the tasks that returned to the board.
-    `unread_from`: the senders of its unread mail.
+    - `how`: the end in words. `at`: when it was. `began`: when the run began; None if that is not known.
+    - `last_error`: the last error of the run, empty without one. `last_tool`: None if it called no tool.
+    - `last_activity`: the agent's last lines of activity, oldest first. `log_lines`: the last lines of its log.
+    - `rested`: its last idle state; None if it was at work.
+    - `freed`: the tasks that returned to the board. `unread_from`: the authors of its unread mail.
     """
 
     agent: str
@@ -53,7 +55,7 @@ class CrashReport(Struct, frozen=True):
 
 
 def examine(team: TeamDirectory, view: TeamView, agent: AgentView) -> CrashReport:
-    """Collect the evidence of how `agent` ended, from its exit record, journal, log and mailbox."""
+    """Return the evidence of how `agent` ended, from its exit record, journal, log and mailbox."""
     directory = team.agent(agent.name)
     began, last_tool, last_activity = _journal_end(directory, agent.run)
     letters = [letter for letter in MailReader(team, agent.name).read() if letter.picked_up_at is None]
@@ -97,7 +99,7 @@ def _journal_end(agent: AgentDirectory, run: int) -> tuple[float | None, LastToo
 
 
 def host_of_log(agent: AgentDirectory) -> str | None:
-    """Return the host that has the log of an agent's last run, None if it is on this machine, as far as is known."""
+    """Return the name of the host that has the log of an agent's last run; None if it is here, or not known."""
     status = agent.status.load_or_none()
     if status is None or status.boot_id == process.boot_id():
         return None
@@ -105,7 +107,7 @@ def host_of_log(agent: AgentDirectory) -> str | None:
 
 
 def log_end(agent: AgentDirectory) -> tuple[str, ...]:
-    """Return the last lines that a worker wrote to its log, or where that is."""
+    """Return the last lines of a worker's log, or a line that says on which host it is; empty if it cannot be read."""
     if (host := host_of_log(agent)) is not None:
         return (f"worker.log is on the host {host}",)
     try:

@@ -1,4 +1,4 @@
-"""The files that agents read and changed with their file tools, taken from their journals."""
+"""The files that agents read and changed with their file tools, by their journals."""
 
 import posixpath
 from collections import deque
@@ -14,13 +14,13 @@ from crewboard.store.journal import JournalTail
 from crewboard.store.layout import AgentDirectory
 
 TAIL = 512 * 1024
-"""Bytes of a journal that are searched for file calls when a pane opens."""
+"""Bytes at the end of a journal in which file calls are looked for."""
 
 IN_USE = 1800.0
 """Seconds for which a file counts as in use after an agent read or changed it."""
 
 _MOST = 300
-"""Numbers of changes and of reads that are kept for each agent. Separate, so that many reads drop no change."""
+"""Most changes, and most reads, that are kept for each agent. They are kept apart, so that reads displace no change."""
 
 _TOOLS: dict[str, Literal["read", "write", "edit"]] = {
     "read_file": "read", "write_file": "write", "edit_file": "edit",
@@ -28,9 +28,10 @@ _TOOLS: dict[str, Literal["read", "write", "edit"]] = {
 
 
 class FileAccess(Struct, frozen=True):
-    """A call that read or changed a file.
+    """A call of a tool that read or changed a file.
 
-    `diff` is a unified diff. `removed` is None if the previous content is not known.
+    `diff` is a unified diff, empty for a read; `added` and `removed` count its lines. `removed` is None if the previous
+    content is not known. `call` is the id of the call.
     """
 
     ts: float
@@ -49,7 +50,7 @@ class FileAccess(Struct, frozen=True):
 
 
 class FileAccessReader:
-    """The successful file calls at the end of an agent's journal, read forward."""
+    """A reader of the successful file calls at the end of an agent's journal."""
 
     def __init__(self, agent: AgentDirectory) -> None:
         self.agent = agent
@@ -60,7 +61,7 @@ class FileAccessReader:
         self._known: dict[str, str] = {}
 
     def read(self) -> list[FileAccess]:
-        """Return the newest calls, newest last."""
+        """Return the newest calls, the newest last."""
         if self._tail.restarted():
             for gathered in (self._reads, self._changes, self._begun, self._known):
                 gathered.clear()
@@ -97,12 +98,12 @@ class FileAccessReader:
 
 
 def normal(path: str) -> str:
-    """Return a path of the workspace in one form, so that paths can be compared: `a/b.py` for `./a/b.py`."""
+    """Return a path of the workspace in a form in which paths can be compared: `a/b.py` for `./a/b.py`."""
     return posixpath.normpath(path.strip()) if path.strip() else ""
 
 
 def _with_diff(access: FileAccess, pieces: list[tuple[str | None, str]]) -> FileAccess:
-    """Return the call with its diff. Each piece is the text before, None if that is unknown, and the text after."""
+    """Return the call with its diff. Each piece is the text before, None if it is not known, and the text after."""
     lines: list[str] = []
     for before, after in pieces:
         hunks = edits.diff_lines(before or "", after, context=2)
@@ -120,7 +121,7 @@ def _with_diff(access: FileAccess, pieces: list[tuple[str | None, str]]) -> File
 
 
 class FileActivity:
-    """The file calls of all agents, oldest first, and the last of each agent by file and folder. Immutable."""
+    """The file calls of all agents, oldest first, and the last ones of each agent by file and folder. Immutable."""
 
     def __init__(self, accesses: Iterable[FileAccess] = ()) -> None:
         self.all = tuple(sorted(accesses, key=lambda access: access.ts))
@@ -139,9 +140,9 @@ class FileActivity:
         return hash(self.all)
 
     def others(self, path: str, own: str, now: float) -> list[FileAccess]:
-        """Return the recent use of a file, or of a file in a folder, by other agents, one entry for each agent.
+        """Return the recent use of a file, or of files in a folder, by agents other than `own`: one call for each.
 
-        The entry is the agent's last change, or its last read if it changed nothing. Changes come first.
+        It is the agent's last change, or its last read if it changed nothing. Changes come first.
         """
         last: dict[str, FileAccess] = {}
         known = self._last.get(normal(path), {}).values()

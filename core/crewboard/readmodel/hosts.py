@@ -16,11 +16,11 @@ from crewboard.store.json_records import CachedFile
 from crewboard.store.layout import TeamDirectory
 
 FORGOTTEN_AFTER = 24 * 3600.0
-"""Seconds after which a host that is gone is not shown any more: some names are never used again."""
+"""Seconds after which a host that is gone is no longer shown: some names are never used again."""
 
 
 class HostReader:
-    """A reader of the hosts of a team. On a team without hosts, it asks for one folder that does not exist."""
+    """A reader of the hosts of a team. For a team without hosts, it looks only for a folder that does not exist."""
 
     def __init__(self, team: TeamDirectory, probe: KernelProbe) -> None:
         self._team = team
@@ -29,14 +29,14 @@ class HostReader:
         self._files: dict[str, CachedFile[Host]] = {}
         self._held: dict[str, CachedFile[HeldStarts]] = {}
         self._running: dict[str, list[str]] = {}
-        """The agents that run on each host."""
+        """The names of the agents that run on each host."""
         self._full: frozenset[str] = frozenset()
         self._records: dict[str, Host] = {}
         self.seen: Mapping[str, SeenHost] = {}
-        """The hosts as of the last reading, by name."""
+        """The hosts as they were at the last read, by name."""
 
     def read(self, is_locked: Callable[[Key], bool]) -> None:
-        """Read what the hosts say of themselves, and which ones hold their leases."""
+        """Read the records of the hosts, and which hosts hold their leases."""
         try:
             folder = self._team.hosts.changed()
             if folder != self._folder:
@@ -71,22 +71,28 @@ class HostReader:
         self.seen = found
 
     def held_starts(self, of_team: HeldStarts) -> HeldStarts:
-        """Return the runs that wait, with those that a host holds back."""
+        """Return the runs that wait: those of the team's own record, and those that a host holds back."""
         records = (self._held[name].get() for name, host in self.seen.items() if host.is_up)
         found = [held for record in records if record is not None for held in record.held]
         return of_team.replace(held=[*of_team.held, *found]) if found else of_team
 
     def is_here(self, worker: Status) -> bool:
-        """Return True if the process that wrote a status can be looked at; True on a team without hosts."""
+        """Return True if the process that wrote a status is on this machine and can be looked at.
+
+        Always True on a team without hosts.
+        """
         host = self.seen.get(worker.host)
         return not worker.host or (host is not None and host.is_here and host.boot_id == worker.boot_id)
 
     def usage(self, host: str, agent: str) -> Usage | None:
-        """Return what an agent uses as its host measured it last."""
+        """Return what an agent uses, as its host last measured it; None if that is not known."""
         return self._records[host].usage.get(agent) if host in self._records else None
 
     def count(self, agents: Iterable[AgentView]) -> bool:
-        """Count what runs on each host. Return True if another host is full now: agents may wait for another reason."""
+        """Count the agents that run on each host. Return True if other hosts are full than before.
+
+        Then the reasons why agents wait may change.
+        """
         if not self._records:
             return False
         self._running = {}
@@ -103,7 +109,7 @@ class HostReader:
     def views(self, agents: Sequence[AgentView], now: float) -> tuple[HostView, ...]:
         """Return the hosts with the agents that run on them: those that lost agents first, then those that are up.
 
-        One that was not seen for a day is left out, unless agents were lost with it, or run on without it.
+        A host that was not seen for a day is left out, unless agents were lost with it, or run on without it.
         """
         if not self._records:
             return ()
@@ -123,7 +129,7 @@ def no_hosts(team: TeamDirectory) -> str:
     """Return in words why a team has no hosts, and how to start one.
 
     Raises:
-        StorageError: It is unknown where the team is stored.
+        StorageError: It is not known where the team is stored.
     """
     if team.address is None:
         return (

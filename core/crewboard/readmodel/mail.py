@@ -24,25 +24,27 @@ TAIL = 256 * 1024
 """Bytes at the end of a mailbox or journal that a pane reads when it opens."""
 
 UNREAD_TAIL = 4 * TAIL
-"""Bytes at the end of a mailbox that are read at most for unread messages."""
+"""Most bytes at the end of a mailbox that are read for unread messages."""
 
 EXACT = 1024 * 1024
-"""Bytes of unread mail that are parsed; lines before them are only counted."""
+"""Most bytes of unread mail that are parsed; lines before them are only counted."""
 
 IDS = 2000
-"""Unread messages of a mailbox whose ids are kept, the newest: one that is sent again comes soon after the first."""
+"""Most ids of unread messages of a mailbox that are kept, the newest: a message is sent again soon after the first
+time.
+"""
 
 MOST = 2000
-"""Messages of a mailbox that a reader of its end keeps at most, the newest, and how many KiB of the mailbox."""
+"""Most messages at the end of a mailbox that a reader keeps, and most KiB of the mailbox that these are in."""
 
 MAX_HEADLINE = 200
-"""Characters of a result that its need shows at most."""
+"""Most characters of a result that its need shows."""
 
 _HEAD = 8
-"""Lines at the start of a journal among which the hire prompt is."""
+"""Lines at the beginning of a journal in which the hire prompt is looked for."""
 
 UNREADABLE = "unreadable"
-"""The type of what stands for a line of a mailbox that cannot be read. No line has it."""
+"""The type of a message that stands for a line of a mailbox that cannot be read. No line has this type."""
 
 _VERBS = {
     "idle_notification": "is free for work",
@@ -66,7 +68,7 @@ _VERBS = {
     "budget_warning": "warns:",
     UNREADABLE: "",
 }
-"""Verbs for the messages of the protocol."""
+"""The words before the text of a message, by its type."""
 
 _ANSWERS = {
     "plan_approval_response": ("approves the plan", "refuses the plan"),
@@ -74,14 +76,14 @@ _ANSWERS = {
     "task_review_response": ("approves the work", "asks for changes"),
     "shutdown_response": ("agrees to shut down", "stays"),
 }
-"""Verbs for answers: approved, rejected."""
+"""The words before the text of an answer, if it approves and if it rejects."""
 
 
 class MessageView(Struct, frozen=True):
-    """A message and what became of it. Times are epoch seconds, None until it happens.
+    """A message and when it was picked up and entered the conversation, in epoch seconds; None if it has not.
 
     `end` is the offset behind it in the mailbox, 0 if it was in none. `edited_by` is who edited and approved the plan
-    that it shows in the place of the one that was sent.
+    that is shown in place of the one that was sent.
     """
 
     message: Message
@@ -92,9 +94,9 @@ class MessageView(Struct, frozen=True):
 
 
 class UnreadResults(Struct, frozen=True):
-    """The results of an agent in a mailbox that the operator has not read, and the text and file of the newest.
+    """The results of an agent in a mailbox that the operator has not read: their number, the newest's text and file.
 
-    `newest` is the time of the last of them, `end` the offset in bytes after it.
+    `newest` is the time of the newest, `end` the offset after it in bytes.
     """
 
     author: str
@@ -112,12 +114,12 @@ def is_notice(message: Message) -> bool:
 
 
 def request_announced(message: Message) -> str:
-    """Return the id of the request that a message asks to answer; empty if it asks for none."""
+    """Return the id of the request that a message announces; empty if it announces none."""
     return str(message.metadata.get("request_id", "")) if message.type.endswith("_request") else ""
 
 
 class MailboxTail:
-    """A mailbox read forward; `offset` is the end of what was read."""
+    """A reader of a mailbox from an offset on; `offset` is the end of what was read."""
 
     def __init__(self, team: TeamDirectory, name: str, offset: int) -> None:
         self._team = team
@@ -126,7 +128,7 @@ class MailboxTail:
         self.offset = offset
 
     def restarted(self) -> bool:
-        """Return True if another mailbox is read from now on, from its start."""
+        """Return True if the mailbox was replaced by another one, which is read from its beginning from now on."""
         if not self._detector.was_replaced(self.offset):
             return False
         self.offset = 0
@@ -135,7 +137,7 @@ class MailboxTail:
     def read_new(self, known: Collection[str]) -> store_mailbox.Batch:
         """Return the messages appended since the last call, without those whose id is `known`.
 
-        Nothing, if the mailbox has just become shorter: it has `restarted` then.
+        The result is empty if the mailbox has just become shorter; `restarted` returns True then.
         """
         batch = store_mailbox.read(self._team, self._name, self.offset, known=known)
         if batch.start < self.offset:
@@ -144,7 +146,7 @@ class MailboxTail:
         return batch
 
     def skip_to(self, end: int) -> list[int]:
-        """Pass over the lines up to the offset `end`; return the offsets behind those that are not blank."""
+        """Pass over the lines up to the offset `end`; return the offsets after the lines that are not blank."""
         skipped = []
         for line, behind in self._team.inbox(self._name).read(self.offset):
             if behind > end:
@@ -156,7 +158,7 @@ class MailboxTail:
 
 
 class _ResultsOf(Struct):
-    """The unread results of an agent in a mailbox: where each ends, 8 bytes for each, and the newest."""
+    """The unread results of an agent in a mailbox: the offset after each, and time, text and file of the newest."""
 
     ends: "array[int]" = field(default_factory=lambda: array("Q"))
     newest: float = 0.0
@@ -172,10 +174,10 @@ class _ResultsOf(Struct):
 
 
 class Unread:
-    """Counts the messages of a mailbox behind a cursor, reading each byte once.
+    """Counts the unread messages of a mailbox: those behind a cursor. Each byte is read once.
 
-    In a mailbox with very much unread mail, only the last `EXACT` bytes are parsed, and each line before counts as one.
-    Of messages before the newest `IDS` only their ends are kept, so that one takes 8 bytes, and a result 16.
+    In a mailbox with very much unread mail, only the last `EXACT` bytes are parsed, and each line before them counts as
+    one message. Of messages before the newest `IDS` only the offsets are kept: 8 bytes for a message, 16 for a result.
     With `until`, only messages up to that offset count.
     """
 
@@ -190,22 +192,22 @@ class Unread:
     def _forget(self) -> None:
         # All in the order of the mailbox.
         self._old = array("Q")
-        """The ends of messages whose ids are not kept."""
+        """The offsets after messages whose ids are not kept."""
         self._messages: dict[str, int] = {}
-        """The ends of the newest messages, by id."""
+        """The offsets after the newest messages, by id."""
         self._notices = array("Q")
         self._asks: list[tuple[int, str]] = []
-        """The ends of messages that announce requests, and the ids of these."""
+        """The offsets after messages that announce requests, with the ids of the requests."""
         self._results: dict[str, _ResultsOf] = {}
         self._damage = array("Q")
 
     @property
     def offset(self) -> int:
-        """Return the end of what was read."""
+        """Return the offset up to which the mailbox was read."""
         return self._tail.offset
 
     def count(self, cursor: int) -> int:
-        """Return how many messages are behind `cursor`; if the mailbox cannot be read, how many were found before."""
+        """Return the number of messages behind `cursor`; if the mailbox cannot be read, of those found before."""
         try:
             self._read_new()
             self._unreadable = False
@@ -249,12 +251,15 @@ class Unread:
             self._old.append(self._messages.pop(ident))
 
     def count_for_operator(self, cursor: int, answered: Collection[str]) -> int:
-        """Return how many of them the operator must read: not those about requests that they have `answered`."""
+        """Return how many messages behind `cursor` the operator must read.
+
+        These are not notices, nor messages that announce requests in `answered`.
+        """
         count = self.count(cursor) - len(self._notices)
         return count - sum(request in answered for _, request in self._asks)
 
     def results(self, acknowledged: Mapping[str, float]) -> Iterator[UnreadResults]:
-        """Yield what is unread of each author, among the messages that were parsed.
+        """Yield the unread results of each author, among the messages that were parsed.
 
         `acknowledged` has offsets up to which results count as read, by `result_mark`.
         """
@@ -273,17 +278,18 @@ class Unread:
 
     @property
     def damaged(self) -> int:
-        """Return the number of unreadable lines behind the cursor; a mailbox that cannot be read counts as one."""
+        """Return the number of unreadable lines behind the cursor; a mailbox that cannot be read counts as one more."""
         return len(self._damage) + self._unreadable
 
 
 class MailReader:
-    """A mailbox and the journal of its agent, read forward; with `tail`, from the last `TAIL` bytes of each on.
+    """A reader of a mailbox, and of the journal of its agent for the times at which messages were picked up.
 
-    `since` is the offset up to which the mailbox was read before: all behind it is read, if that starts earlier.
-    With `tail`, only the newest messages are kept. `has_older` says that there are others before them.
-    With `author`, only the messages of that one are kept.
-    `prompts` are the agent's hire prompts, oldest first. They are no mail, but are shown with it.
+    - With `tail`, it begins in the last `TAIL` bytes of both, and keeps only the newest messages. `has_older` says that
+      there are others before them.
+    - `since` is the offset up to which the user has read the mailbox: if that is earlier, it begins there.
+    - With `author`, only messages of this author are kept.
+    - `prompts` are the agent's hire prompts, oldest first. They are no mail, but are shown with it.
     """
 
     def __init__(
@@ -295,7 +301,7 @@ class MailReader:
         self.tail = tail
         self.since = since
         self.damaged_ends: list[int] = []
-        """The offsets behind the lines that cannot be read."""
+        """The offsets after the lines that cannot be read."""
         self.prompts: tuple[MessageView, ...] = ()
         self._most = MOST
         self._views: dict[str, MessageView] = {}
@@ -307,7 +313,7 @@ class MailReader:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin anew, as far from the end as `_most` needs."""
+        """Begin to read anew, as far from the end as `_most` messages need."""
         inbox, start = self.team.inbox(self.name), 0
         if self.tail:
             start = inbox.tail_offset(TAIL if self._most == MOST else self._most * 1024)
@@ -325,15 +331,15 @@ class MailReader:
         return self._mailbox.offset
 
     def is_enough_for(self, newest: Sequence[MessageView], count: int) -> bool:
-        """Return True if `newest` contains the newest `count` messages completely, with their delivery times."""
+        """Return True if `newest` are the newest `count` messages, with the times at which they were picked up."""
         known = self._journal.whole or all(letter.picked_up_at is not None for letter in newest)
         return (not self.has_older or len(newest) == count) and known
 
     def read(self, most: int = MOST) -> tuple[MessageView, ...]:
-        """Return the messages so far, oldest first; the same tuple while nothing changes.
+        """Return the messages so far, oldest first; the same tuple object while nothing changes.
 
-        With `tail`, these are the newest: at most `most`, in at most as many KiB of the mailbox. If more are wanted
-        than at the last call, older ones are read again.
+        With `tail`, these are the newest: at most `most`, in at most as many KiB of the mailbox. If `most` is larger
+        than at the last call, older messages are read again.
         """
         if self._mailbox.restarted() or (most > self._most and self.has_older):
             self._most = most
@@ -394,7 +400,7 @@ class MailReader:
             self._entered.pop(ident, None)
 
     def _forget_times(self) -> None:
-        """Forget what the journal told, and read the hire prompt: that is at its start, and so not in its tail."""
+        """Forget the times in the journal, and read the hire prompts at its beginning, which its tail may lack."""
         self._picked, self._entered, self.prompts = {}, {}, ()
         self._views = {ident: self._view(each.message, each.end) for ident, each in self._views.items()}
         self._answer = None
@@ -416,7 +422,7 @@ def display_name(name: str) -> str:
 
 
 def verb(message: Message) -> str:
-    """Return what a message does, followed by a blank; nothing for plain text."""
+    """Return the words before the text of a message, with a blank behind them; empty for plain text."""
     approve = message.metadata.get("approve")
     if _asks_back(message):
         return "asks back: "
@@ -429,7 +435,7 @@ def verb(message: Message) -> str:
 
 
 def body(message: Message) -> str:
-    """Return what a message says beyond its verb; nothing for an answer without feedback."""
+    """Return the text of a message without what its verb says; empty for an answer without feedback."""
     if _asks_back(message):
         return message.content.removeprefix(QUESTION)
     bare = message.type in _ANSWERS and message.content in ("approved", "rejected")
@@ -438,18 +444,18 @@ def body(message: Message) -> str:
 
 
 def only_became_free(message: Message) -> bool:
-    """Return True if a message of ours says no more than that its sender has nothing to do."""
+    """Return True if a message of an agent of crewboard says only that the agent has nothing to do."""
     return is_notice(message) and not body(message) and not message.is_foreign
 
 
 def headline(message: Message) -> str:
-    """Return the body of a message for one line: of a plan, its title."""
+    """Return the text of a message for a single line: of a plan, its title."""
     text = body(message)
     return plan_title(text) if message.type == "plan_approval_request" else text
 
 
 def as_approved(letters: Sequence[MessageView], asked: Iterable[Request]) -> Sequence[MessageView]:
-    """Return messages, those that announce a plan that was edited and approved with the text that was approved."""
+    """Return messages; those that announce a plan that was edited and approved have the text of the approved plan."""
     edited = {each.id: each for each in asked if each.edited is not None and each.status == "approved"}
     if not edited:
         return letters
@@ -466,7 +472,7 @@ def with_unreadable(
 ) -> list[MessageView]:
     """Return the messages of the mailbox `name` with one for each line of its `file` that cannot be read, in order.
 
-    `ends` are the offsets behind these lines. Such a message has the time of the one before it, or `now`.
+    `ends` are the offsets after these lines. Such a message has the time of the message before it, or `now`.
     """
     found = list(letters)
     for end in ends:
@@ -481,7 +487,7 @@ def with_unreadable(
 
 
 def plan_title(plan: str) -> str:
-    """Return the first words of a plan that say more than that it is one, unmarked, and how much of it follows."""
+    """Return the first line of a plan that says more than that it is a plan, and how much follows."""
     lines = [line.strip("# \t") for line in plan.strip().split("\n")]
     if lines[0].lower() in ("plan", "plan:", "implementation plan") and any(lines[1:]):
         lines = lines[1:]
@@ -494,6 +500,6 @@ def _asks_back(message: Message) -> bool:
 
 
 def describe_message(message: Message) -> str:
-    """Return verb and body of a message, to follow a name: `to all: freeze main`."""
+    """Return verb and text of a message, to stand behind a name: `to all: freeze main`."""
     words, text = verb(message), body(message)
     return f"{words}{text}" if text else words.rstrip(" :")

@@ -1,4 +1,4 @@
-"""Needs: everything that waits for the operator, in order of urgency, with the tasks that it blocks."""
+"""Needs: everything that waits for the operator, in order of urgency, and the tasks that wait behind each."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -33,32 +33,34 @@ if TYPE_CHECKING:
 NEED_OF_REQUEST: dict[str, Literal["plan", "permission", "question", "review"]] = {
     "plan_approval": "plan", "permission": "permission", "question": "question", "task_review": "review",
 }  # fmt: skip
-"""The kind of need that an open request to the operator is."""
+"""The kind of need that a request to the operator is, by type of request."""
 
 CHECK_FAILURES = 3
-"""Failures of a task's check in a row after which it needs the operator."""
+"""Failures of a task's check in a row from which on it needs the operator."""
 
 _MOST_OF_A_DAY = 20 * 3600.0
-"""Seconds after which a time of the day alone would be taken for one of the day before."""
+"""Seconds from which on a time is shown with its date: the time of the day alone would be taken for one of today."""
 
 _OPEN = ("pending", "in_progress")
 
 _FAILURES = 2
-"""Failures of the supervisor at one place after which trying again will not help."""
+"""Failures of the supervisor at one place from which on it needs the operator: another attempt will not help."""
 
 ORPHANED_AFTER = 30.0
-"""Seconds after which agents are reported that are alive without their host, from its last record on. If its machine
-went down, their leases are over by then, unless the team's last longer than usual."""
+"""Seconds, from the last record of a lost host on, after which agents that are alive without it are reported. If its
+machine went down, their leases are over by then, unless the team's leases last longer than usual.
+"""
 
 BURST = 5.0
 """Seconds within which several requests count as made at the same time."""
 
 
 class Damage(Struct, frozen=True):
-    """A file that cannot be read, or lines that were set aside.
+    """A file that cannot be read, or `count` lines that were set aside (`is_lines`).
 
-    It was damaged at `since` or earlier. `version` grows with each new damage at the same place. An acknowledgement is
-    kept under the name `seen_as`, by default the place.
+    It was damaged at `since` or earlier. `version` is higher for each new damage at the same place: it is the time of
+    the change, a number of lines, or of a run. `seen_as` is the name under which an acknowledgement is recorded; by
+    default it is the place.
     """
 
     place: str
@@ -71,10 +73,10 @@ class Damage(Struct, frozen=True):
 
 
 class TeamEvidence(Struct, frozen=True):
-    """The facts about a team that may need the operator, apart from what its view shows.
+    """The facts about a team that may need the operator and that its view does not show.
 
-    `only_operator` are the recipients whose requests only the operator can answer, `failure` is the supervisor's last,
-    and `seen` is `OperatorState.needs`.
+    `only_operator` are the recipients whose requests only the operator can answer, `failure` is the supervisor's last
+    failure, and `seen` is `OperatorState.needs`.
     """
 
     only_operator: frozenset[str]
@@ -86,32 +88,32 @@ class TeamEvidence(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """The agents and the tasks that wait behind a need."""
+    """The names of agents, and the tasks, that wait behind a need."""
 
     agents: tuple[str, ...]
     tasks: tuple[Task, ...]
 
     @property
     def count(self) -> int:
-        """Return the number of tasks and agents that an answer unblocks."""
+        """Return the number of agents and tasks."""
         return len(self.agents) + len(self.tasks)
 
     def describe(self) -> str:
-        """Return `#14`, `2 tasks`, `2 tasks, 1 agent`; an empty text if nothing waits."""
+        """Return their number in words: `#14`, `2 tasks`, `2 tasks, 1 agent`; empty if nothing waits."""
         tasks = f"#{self.tasks[0].id}" if len(self.tasks) == 1 else f"{len(self.tasks)} tasks" if self.tasks else ""
         agents = counted(len(self.agents), "agent") if self.agents else ""
         return ", ".join(part for part in (tasks, agents) if part)
 
 
 class ResponseTimes(Struct, frozen=True):
-    """The number of requests that the operator answered today, and their median wait in seconds."""
+    """How many requests the operator answered today, and the median of the seconds that they waited."""
 
     count: int
     median: float
 
 
 def find_needs(view: TeamView, evidence: TeamEvidence) -> tuple[Need, ...]:
-    """Return what needs the operator, most urgent first. Every view, command and notification shows this list."""
+    """Return the needs of a team, the most urgent first. Every view, command and notification shows this list."""
     agents = view.agents
     dead = [agent for agent in agents if agent.is_dead and not agent.acknowledged and not agent.is_open]
     deaths = [_death(agent) for agent in dead if not agent.ended_with_host]
@@ -142,7 +144,7 @@ def _by_age(needs: Iterable[Need]) -> list[Need]:
 
 
 def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
-    """Yield one need for each host that was lost, or ended while agents were at work, for all of these."""
+    """Yield one need for each host that was lost, or that ended while agents were at work, for all these agents."""
     by_host: dict[str, list[AgentView]] = {}
     for agent in dead:
         if agent.ended_with_host:
@@ -165,7 +167,7 @@ def _lost_host_needs(dead: Iterable[AgentView]) -> Iterator[Need]:
 
 
 def _no_host_needs(agents: Iterable[AgentView]) -> Iterator[Need]:
-    """Yield one need for all agents that wait for the same host or labels for the same reason."""
+    """Yield one need for all agents that wait for the same host or labels, for the same reason."""
     groups: dict[tuple[str, WantedHost], list[AgentView]] = {}
     for agent in agents:
         if agent.waits_for_host is not None:
@@ -178,7 +180,7 @@ def _no_host_needs(agents: Iterable[AgentView]) -> Iterator[Need]:
 
 
 def _orphan_needs(view: TeamView) -> Iterator[Need]:
-    """Yield one need for each lost host whose agents are alive: only its process was killed."""
+    """Yield one need for each lost host whose agents are still alive: only the host's process was killed."""
     for host in view.hosts:
         if host.state != "lost" or not host.agents or view.now - host.seen < ORPHANED_AFTER:
             continue
@@ -191,7 +193,7 @@ def _orphan_needs(view: TeamView) -> Iterator[Need]:
 
 
 def ways_to_begin(need: Need) -> list[tuple[str, str]]:
-    """Return what gives the agents of a need `no_host` a host: in words, and as a command of `crewboard`."""
+    """Return the ways to get a host for the agents of a `no_host` need, in words and as arguments of `crewboard`."""
     wanted = need.wanted
     if wanted is None:
         return []
@@ -208,7 +210,7 @@ def ways_to_begin(need: Need) -> list[tuple[str, str]]:
 
 
 def _failed_assignment(agent: AgentView) -> Need:
-    """Return the need of an assignment that ended with an error."""
+    """Return the need for an assignment that ended with an error."""
     # Imported here: it knows the words of many servers, and the first picture needs none of them.
     from crewboard import models
 
@@ -222,7 +224,7 @@ def _failed_assignment(agent: AgentView) -> Need:
 
 
 def _left_needs(view: TeamView, seen: Mapping[str, float]) -> Iterator[Need]:
-    """Yield the need of each agent that rests while its task is in progress: no one else goes on with it."""
+    """Yield a need for each idle agent that left its task in progress without a report: no agent goes on with it."""
     for agent in view.agents:
         task = view.task(agent.status.unreported) if agent.status.unreported is not None else None
         if task is None or task.rev <= seen.get(mark := task_mark(task.id), -1):
@@ -234,7 +236,7 @@ def _left_needs(view: TeamView, seen: Mapping[str, float]) -> Iterator[Need]:
 
 
 def _supervisor_needs(supervisor: SupervisorView, failure: SupervisorFailure | None) -> Iterator[Need]:
-    """Yield the need of a supervisor that hangs, and of one that failed twice at the same place."""
+    """Yield the needs of a supervisor that hangs, and of one that failed twice at the same place."""
     if supervisor.silent_since is not None:
         # It keeps its lock, so that no other one can start.
         summary = "supervisor hangs: `crewboard supervisor --restart` replaces it, agents keep working"
@@ -250,7 +252,10 @@ def _supervisor_needs(supervisor: SupervisorView, failure: SupervisorFailure | N
 
 
 def _outage_need(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> list[Need]:
-    """Return the one need of an outage, of the API or of engines, for all agents that wait for its end."""
+    """Return the one need for all agents that wait for the end of an outage, of the API or of engines, in a list.
+
+    Empty if no agent waits, or the outage was acknowledged.
+    """
     waiting = [agent for agent in agents if agent.waits_for_api]
     since = min((agent.status.outage_since or 0 for agent in waiting), default=0)
     if not waiting or since <= seen.get(OUTAGE_MARK, 0):
@@ -285,7 +290,7 @@ def outage_end(agents: Iterable[AgentView]) -> float | None:
 
 
 def format_minute(at: float) -> str:
-    """Return a time of the day, such as `15:00`."""
+    """Return the local time of the day, such as `15:00`."""
     return time.strftime("%H:%M", time.localtime(at))
 
 
@@ -300,7 +305,7 @@ def _damage_needs(evidence: TeamEvidence) -> Iterator[Need]:
 
 
 def _collision_needs(evidence: TeamEvidence) -> Iterator[Need]:
-    """Yield one need for each pair of agents that collide, until no more files collide than when it was seen."""
+    """Yield one need for each pair of agents that collide, unless no file was added since it was acknowledged."""
     for each in evidence.collisions:
         (name, other), mark = each.agents, collision_mark(*each.agents)
         if each.since > evidence.seen.get(mark, 0):
@@ -319,7 +324,7 @@ def _collision_needs(evidence: TeamEvidence) -> Iterator[Need]:
 
 
 def _owner(task: Task, view: TeamView) -> str:
-    """Return the agent that has or had a task; `system` if it is not on the roster any more."""
+    """Return the name of the agent that has or had a task; `system` if it is no longer on the roster."""
     owner = view.agent(task.owner or task.last_owner or "")
     return owner.name if owner is not None else SYSTEM
 
@@ -347,7 +352,7 @@ def _check_needs(view: TeamView, seen: Mapping[str, float]) -> Iterator[Need]:
 
 
 def _mcp_needs(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> Iterator[Need]:
-    """Yield one need for each MCP server that agents lack for the same reason."""
+    """Yield one need for each MCP server that agents lack, and each reason."""
     lacking: dict[tuple[str, str], list[tuple[AgentView, McpState]]] = {}
     for agent in agents:
         for state in agent.status.mcp if agent.alive else ():
@@ -368,7 +373,7 @@ def _mcp_needs(agents: tuple[AgentView, ...], seen: Mapping[str, float]) -> Iter
 
 
 def _result_needs(evidence: TeamEvidence) -> Iterator[Need]:
-    """Yield one need for each agent with unread results; it shows the newest one, and how long that is unread."""
+    """Yield one need for each agent with unread results; it shows the newest result and since when it is unread."""
     by_author: dict[str, list[UnreadResults]] = {}
     for found in evidence.results:
         by_author.setdefault(found.author, []).append(found)
@@ -390,7 +395,7 @@ def _result_needs(evidence: TeamEvidence) -> Iterator[Need]:
 def to_acknowledge(view: TeamView, name: str) -> tuple[Need, ...]:
     """Return the needs of an agent, or of `system`, that one acknowledgement ends.
 
-    Collisions are included only if there is no other need but results, and those only if there is none at all:
+    Collisions are included only if the other needs are results, and results only if there is no other need:
     acknowledging a death must not mark a result as read.
     """
     found = [need for need in view.needs if name in (need.agent, need.other, *need.agents) and need.is_acknowledgeable]
@@ -399,9 +404,9 @@ def to_acknowledge(view: TeamView, name: str) -> tuple[Need, ...]:
 
 
 def _asked_needs(requests: Iterable[Request], only_operator: Collection[str]) -> list[Need]:
-    """Return the needs of open requests, oldest first; among those asked within `BURST` of the first, plans come first.
+    """Return the needs of open requests, oldest first. Of those within `BURST` of the first one, plans come first.
 
-    The order within a burst is chance, and a plan blocks more than a question.
+    The order of such requests is chance, and a plan blocks more than a question.
     """
     first = float("-inf")
     bursts: dict[Need, float] = {}
@@ -419,7 +424,7 @@ def _asked_needs(requests: Iterable[Request], only_operator: Collection[str]) ->
 
 
 def _death(agent: AgentView) -> Need:
-    """Return how an agent died, and with which error; without one, that it was at rest, else the tool that ran."""
+    """Return the need for the death of an agent: how it died, and the error, that it was idle, or the tool that ran."""
     record, status = agent.exit, agent.status
     told = f"died: {describe_exit(record) if record else agent.reason}"
     if record and record.code and status.last_error:
@@ -434,7 +439,7 @@ def _death(agent: AgentView) -> Need:
 
 
 def summarise(request: Request) -> str:
-    """Return on one line what a request asks."""
+    """Return what a request asks, on one line."""
     payload = request.payload
     if request.type == "plan_approval":
         # What is submitted with a plan is approved with it. Its lines are counted as in the Inbox, without these.
@@ -480,7 +485,7 @@ def tasks_blocked_by(view: TeamView, need: Need) -> tuple[Task, ...]:
 
 
 def waiting_behind(view: TeamView, need: Need) -> Waiting:
-    """Return what waits behind a need: tasks, their owners, and agents that asked the agent something."""
+    """Return what waits behind a need: tasks, their owners, and agents that asked the need's agent something."""
     tasks = tasks_blocked_by(view, need)
     owners = [task.owner for task in tasks if task.owner]
     mine = need.agents or (need.agent,)
@@ -491,7 +496,7 @@ def waiting_behind(view: TeamView, need: Need) -> Waiting:
 
 
 def response_times_today(requests: Iterable[Request], now: float) -> ResponseTimes | None:
-    """Return how the operator answered since midnight, local time; None if nothing was answered."""
+    """Return the operator's response times since midnight, local time; None if nothing was answered."""
     from statistics import median
 
     today = time.localtime(now)

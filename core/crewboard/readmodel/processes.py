@@ -1,4 +1,4 @@
-"""The processes of a team as the kernel knows them: leases, the tree below a worker, CPU and memory."""
+"""The processes of a team, as the kernel knows them: leases, the tree below a worker, CPU and memory."""
 
 import os
 import time
@@ -14,14 +14,14 @@ from crewboard.store.interface import Key
 from crewboard.unix import process
 
 _ProcessKey = tuple[int, int]
-"""The pid of a process, and when it started."""
+"""The pid of a process, and when it started, in clock ticks since boot."""
 
 _PIDS_LAST = 5.0
-"""Seconds within which no pid is given to another process: the kernel gives all others first."""
+"""Seconds within which the kernel gives no pid to another process, because it uses all other pids first."""
 
 
 class ProcessNode(Struct, frozen=True):
-    """One process of a tree; `depth` is 0 for the worker. CPU is the time it has used, in seconds."""
+    """One process of a tree. `depth` is 0 for the worker; `cpu_seconds` is the CPU time that it has used."""
 
     pid: int
     depth: int
@@ -33,7 +33,7 @@ class ProcessNode(Struct, frozen=True):
 class Usage(Struct, frozen=True):
     """The resources of a worker and its descendants: CPU in percent of one core, resident memory in bytes.
 
-    `private_bytes` counts of the worker only what it does not share, which is told by itself; None if it has not yet.
+    `private_bytes` leaves out memory that the worker shares with others; None until the worker has reported it.
     """
 
     cpu_percent: float
@@ -48,7 +48,7 @@ class Usage(Struct, frozen=True):
 
 
 class _ChildUsage(Struct, frozen=True):
-    """The resources of a worker's descendants while it had this status. A worker at rest starts and ends none."""
+    """The resources of a worker's descendants when it had this status. An idle worker starts and ends no processes."""
 
     status: Status
     cpu_percent: float
@@ -56,29 +56,29 @@ class _ChildUsage(Struct, frozen=True):
     children: int
 
     def is_current(self, status: Status) -> bool:
-        """Return True if the worker has been at rest since."""
+        """Return True if the worker has been in the same state since."""
         was = self.status
         return (was.pid, was.state, was.since) == (status.pid, status.state, status.since)
 
 
 class KernelProbe:
-    """A reader's questions to the kernel. CPU is measured between two calls; at the first, since the process started.
+    """A reader's questions to the kernel, in one object, so that tests and screenshots can answer them.
 
-    Tests and screenshots have answers of their own.
+    CPU is measured between two calls; at the first call, since the process started.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, dict[_ProcessKey, tuple[float, float]]] = {}
-        """The measured processes of each agent: the CPU that each had used, and when that was (monotonic seconds)."""
+        """The measured processes of each agent: the CPU seconds that each had used, and when (monotonic clock)."""
         self._resting: dict[str, _ChildUsage] = {}
         self._server: process.Measurement | None = None
-        """The prefork server, as it was measured last."""
+        """The last measurement of the prefork server; None if there is none."""
         self._parents: dict[int, int] = {}
         self._listed_at = float("-inf")
-        """The time at which the parents of all processes were looked at (monotonic)."""
+        """When the parents of all processes were last looked at (monotonic clock)."""
 
     def boot_id(self) -> str:
-        """Return the id of this boot of the machine."""
+        """Return the id of the present boot of this machine."""
         return process.boot_id()
 
     def is_held(self, lease: Key) -> bool:
@@ -86,29 +86,30 @@ class KernelProbe:
         return leases.is_held(lease)
 
     def lives(self, worker: Status) -> bool:
-        """Return True if the process that wrote this status runs, or if that cannot be known."""
+        """Return True if the process that wrote this status is alive, or if that cannot be known."""
         if not worker.start_ticks or worker.boot_id != process.boot_id():
             return True
         return process.start_ticks(worker.pid) == worker.start_ticks
 
     def is_stopped(self, worker: Status) -> bool:
-        """Return True if a signal stopped the process that wrote this status, so that it does nothing."""
+        """Return True if a signal has stopped the process that wrote this status (SIGSTOP)."""
         return process.is_stopped(worker.pid) and self.lives(worker)
 
     def sees(self, host: Host) -> bool:
-        """Return True if a host of the team runs where its processes can be looked at.
+        """Return True if the processes of a host of the team can be looked at from here.
 
-        Two containers of one machine have the same boot, and different processes of one pid.
+        The boot alone does not tell: two containers on one machine have the same boot, and different processes for one
+        pid.
         """
         same_boot = host.boot_id == process.boot_id()
         return same_boot and host.pid > 0 and process.start_ticks(host.pid) == host.start_ticks
 
     def supervisor(self, lease: Key) -> Supervisor | None:
-        """Return the holder of the supervisor's lease."""
+        """Return the holder of the supervisor's lease; None if there is none."""
         return leases.holder(lease, Supervisor)
 
     def measure(self, workers: dict[str, Status]) -> dict[str, Usage]:
-        """Return what the running workers and their descendants use, by agent."""
+        """Return what running workers and their descendants use, by agent. `workers` are their statuses by agent."""
         outdated = [
             name for name, found in self._resting.items() if name in workers and not found.is_current(workers[name])
         ]
@@ -136,7 +137,10 @@ class KernelProbe:
         return measured
 
     def shared_bytes(self, supervisor: int) -> int | None:
-        """Return the memory that workers share: that of the supervisor's prefork server; None if it has none."""
+        """Return the bytes of memory that workers share: those of the supervisor's prefork server; None if it has none.
+
+        `supervisor` is the pid of the supervisor.
+        """
         known = self._server
         self._server = process.measure(known.pid) if known is not None else None
         if known is None or self._server is None or self._server.start_ticks != known.start_ticks:
@@ -148,18 +152,21 @@ class KernelProbe:
         return self._server.rss_bytes if self._server is not None else None
 
     def process_tree(self, pid: int) -> tuple[ProcessNode, ...]:
-        """Return a worker and its descendants, each below its parent."""
+        """Return the process `pid` and its descendants, each below its parent; empty if it is gone."""
         return process_tree(pid)
 
     def _list_children(self) -> dict[int, list[int]]:
-        """Return the children of each process; of those listed a moment ago without looking at each again."""
+        """Return the children of each process by pid. Processes that were just listed are not looked at again."""
         now = time.monotonic()
         self._parents = process.parents(self._parents if now - self._listed_at < _PIDS_LAST else None)
         self._listed_at = now
         return process.children_of(self._parents)
 
     def _read(self, name: str, pid: int, before: dict[_ProcessKey, tuple[float, float]]) -> tuple[float, int] | None:
-        """Measure a process of the agent `name`: since its last measurement, if it is in `before`."""
+        """Return CPU in percent and resident bytes of a process of the agent `name`; None if it is gone.
+
+        CPU is since the last measurement, if that is in `before`.
+        """
         found = process.measure(pid)
         if found is None:
             return None
@@ -175,7 +182,7 @@ class KernelProbe:
 
 
 def process_tree(pid: int) -> tuple[ProcessNode, ...]:
-    """Return the process `pid` and its descendants, each below its parent; nothing if it is gone."""
+    """Return the process `pid` and its descendants, each below its parent; empty if it is gone."""
     children = process.children_of(process.parents())
     found: list[ProcessNode] = []
     waiting = [(pid, 0)]
@@ -190,7 +197,7 @@ def process_tree(pid: int) -> tuple[ProcessNode, ...]:
 
 
 def _shown(command: list[str]) -> str:
-    """Return the command line of a process; that of an agent's command without the sandbox around it."""
+    """Return the command line of a process; of a command in the sandbox, only the command itself."""
     program, *arguments = command
     name = os.path.basename(program)  # noqa: PTH119  as written, not as a path of ours
     if name in ("bwrap", "bash"):

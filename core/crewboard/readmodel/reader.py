@@ -1,4 +1,4 @@
-"""The readers of a team's files and of each agent's: a read returns a `TeamView`, and parses only what changed."""
+"""The readers of a team's files: each read returns a `TeamView`, and parses only what changed."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -38,7 +38,7 @@ MEASURE_EVERY = 1.0
 
 
 class AgentReader:
-    """The files of one agent."""
+    """A reader of the files of one agent, and what was last read from them."""
 
     def __init__(self, team: TeamDirectory, name: str) -> None:
         self._team = team
@@ -51,7 +51,7 @@ class AgentReader:
         self.seen_alive: float | None = None
         self.seen_gone: float | None = None
         self.facts: AgentFacts | None = None
-        """The facts that were read last, with what the team's files say about the agent."""
+        """The facts about the agent that were last read, with those in the team's files."""
         self.view: AgentView | None = None
         """The view that follows from `facts`."""
         self.damage: list[Damage] = []
@@ -61,7 +61,7 @@ class AgentReader:
         self.unread = Unread(team, name, cursor.offset)
 
     def note_lease(self, held: bool, now: float) -> bool:  # noqa: FBT001
-        """Note when the lease was last seen held, and first seen free after that; return `held`."""
+        """Record when the lease was last seen held, and when it was first seen free after that; return `held`."""
         if held:
             self.seen_alive, self.seen_gone = now, None
         elif self.seen_gone is None:
@@ -69,7 +69,7 @@ class AgentReader:
         return held
 
     def find_damage(self, *, may_lack_spec: bool) -> list[Damage]:
-        """Return what could not be read, and remember it as `damage`: also a spec that is gone, unless it may be."""
+        """Return what could not be read, and set `damage` to it. A missing spec counts unless `may_lack_spec`."""
         name, cursor = self.directory.name, self.cursor.last_good or Cursor()
         records = (self.spec, self.status, self.exit, self.cursor)
         files = [damaged_file(record.key, name) for record in records if record.damaged]
@@ -88,7 +88,7 @@ class AgentReader:
 
 
 class _Common(Struct, frozen=True, dict=True):
-    """The facts about each agent in the files of the team, and not in its own."""
+    """The facts about agents that are in the files of the team, not in those of an agent."""
 
     config: Config
     pending: tuple[Request, ...]
@@ -101,7 +101,7 @@ class _Common(Struct, frozen=True, dict=True):
     hosts: Mapping[str, SeenHost]
 
     def about(self, name: str, spec: Spec | None, now: float) -> dict[str, Any]:
-        """Return the fields of `AgentFacts` that follow."""
+        """Return the fields of `AgentFacts` for the agent `name` that follow from these facts."""
         return {
             **self._by_agent[name],
             "supervised": self.supervised,
@@ -136,7 +136,7 @@ class _Common(Struct, frozen=True, dict=True):
 
 
 class AgentFacts(Evidence, frozen=True, kw_only=True):
-    """The facts read about one agent, before its state is decided."""
+    """The facts that were read about one agent, from which its view follows."""
 
     member: Member
     unread: int
@@ -151,7 +151,7 @@ class AgentFacts(Evidence, frozen=True, kw_only=True):
 
 
 _SIGNS_OF_LIFE = {"beat": 0, "deadline": None, "deadline_monotonic": None, "repeats": 0, "private_bytes": 0}
-"""Fields of a status that change while all that is shown of an agent stays; a view has these values in their place."""
+"""Fields of a status that change often and are not shown; a view has these values in their place."""
 
 _NOT_WAITING = {"waiting_for": None, "retry_at": None}
 
@@ -159,7 +159,7 @@ _NO_FAILURE = {"failed": None, "refused_by": None}
 
 
 def project_agent(facts: AgentFacts) -> AgentView:
-    """Return the view that follows from the facts about one agent."""
+    """Return the view of one agent that follows from the facts about it."""
     member, found = facts.member, find_state(facts)
     status = facts.status or Status(run=0, pid=0, state="unknown", since=0)
     run = max(status.run, facts.exit.run if facts.exit else 0)
@@ -213,7 +213,11 @@ def damaged_mail(team: TeamDirectory, place: str, name: str, count: int) -> Dama
 
 
 class TeamReader:
-    """A reader of a team's files. Takes no lock and writes nothing. It calls `between` before it reads each agent."""
+    """A reader of a team's files. Takes no lock and writes nothing.
+
+    `clock` returns the time in epoch seconds, by default the store's. `between` is called before each agent is read, so
+    that a screen can react meanwhile.
+    """
 
     def __init__(
         self,
@@ -238,34 +242,35 @@ class TeamReader:
         self._requests = team.requests.watch()
         self._mailboxes: dict[str, Unread] = {}
         self._before_lead: Unread | None = None
-        """Counts what came to the mailbox of the lead before it was hired: the lead does not read that."""
+        """Counts the mail that came to the mailbox `lead` before the lead was hired, which the lead does not
+        read; None without a lead.
+        """
         self._usage: dict[str, Usage] = {}
         self._shared: int | None = None
         self._measured_at = 0.0
         self._silent_since: float | None = None
         self._unreadable: set[Key] = set()
-        """Leases of the team that could not be examined at this reading."""
+        """Leases of the team that could not be examined at this read."""
         self._common: _Common | None = None
-        """The facts about agents in the team's files at the last reading."""
+        """The facts about agents in the team's files at the last read."""
         self._followed: Config | None = None
         self._mark: int | None = None
-        """Until where the store told what changed."""
+        """The mark of the store's last news (`Glance.news`)."""
 
     @property
     def names(self) -> list[str]:
-        """Return the agents of the last reading."""
+        """Return the names of the agents at the last read."""
         return list(self._agents)
 
     def read(self, changed: Collection[str] | None = None, *, measured: int | None = None) -> TeamView:
-        """Return the team as it is now. With `changed`, only the files of these agents are read again.
+        """Return the team as it is now.
 
-        Those of which the store knows that they changed are read, too.
-
-        The files that belong to no agent are few, and always read. The usage of the first `measured` of the read agents
-        is measured; of all of them, if that is None.
+        With `changed`, the files of only these agents are read again, and of those whose changes the store reports. The
+        files that belong to no agent are few, and always read. CPU and memory are measured for the first `measured` of
+        the agents that are read; for all of them if it is None.
 
         Raises:
-            StorageError: The team's store is out of reach. What cannot be read in one that answers is damage.
+            StorageError: The team's store is out of reach. A record that cannot be read is damage in the view instead.
         """
         with self.team.store.glance() as glance:
             mark, news = glance.news(self._mark)
@@ -360,7 +365,7 @@ class TeamReader:
     def _read_operator_mail(
         self, config: Config, operator: OperatorState, answered: Collection[str]
     ) -> tuple[dict[str, int], tuple[UnreadResults, ...]]:
-        """Return how much is unread in each mailbox that the operator reads, and the unread results in them."""
+        """Return the number of unread messages in each mailbox that the operator reads, and the unread results."""
         unread, results = {}, list[UnreadResults]()
         for name in sorted(operator_mailboxes(config.names)):
             cursor = operator.read.get(name, 0)
@@ -389,7 +394,7 @@ class TeamReader:
         return Config(name=self.team.path.name, members=members)
 
     def _read_agents(self, held: dict[str, bool], common: _Common, now: float) -> None:
-        """Read the files of some agents and decide their views; decide all views anew if `common` changed."""
+        """Read the files of the agents in `held`, and set their views; set all views anew if `common` changed."""
         known = self._common
         if known is None or common != known:
             known = self._common = common
@@ -410,7 +415,7 @@ class TeamReader:
                 reader.view = view
 
     def _facts(self, reader: AgentReader, common: _Common, now: float, *, held: bool) -> AgentFacts:
-        """Read the files of one agent."""
+        """Read the files of one agent, and return the facts about it."""
         name = reader.directory.name
         cursor, spec = reader.cursor.get() or Cursor(), reader.spec.get()
         status = reader.status.get()
@@ -473,7 +478,7 @@ class TeamReader:
         self._shared = self._probe.shared_bytes(supervisor) if here and supervisor is not None else None
 
     def _compare_agents(self) -> tuple[tuple[AgentView, ...], tuple[protocol_collisions.Collision, ...]]:
-        """Return the views of the agents with what each changed in its checkout, and which of their work collides."""
+        """Return the agents' views, with collisions and unmerged changes added, and all collisions."""
         compared = self._collisions.get() or Collisions()
         collisions = protocol_collisions.find_collisions((each.work for each in self._agents.values()), compared)
         agents = [reader.view for reader in self._agents.values() if reader.view is not None]
@@ -489,9 +494,9 @@ class TeamReader:
         return self._without_gone_servers(tuple(agents)), collisions
 
     def _without_gone_servers(self, agents: tuple[AgentView, ...]) -> tuple[AgentView, ...]:
-        """Leave out the problems of MCP servers that `.mcp.json` no longer names: nothing can be done about them.
+        """Return the views without problems of MCP servers that `.mcp.json` no longer names.
 
-        A status says what was true when the agent's last assignment began.
+        Nothing can be done about them: a status says what was true when the agent's last assignment began.
         """
         if not any(state.problem for agent in agents for state in agent.status.mcp):
             return agents
@@ -525,9 +530,9 @@ class TeamReader:
         return SupervisorView(holder.pid if holder else None, alive=True, silent_since=self._silent_since)
 
     def _is_held(self, agent: AgentDirectory) -> bool:
-        """Return True if a worker holds the agent's lease; note a lease that cannot be examined.
+        """Return True if a worker holds the agent's lease; record a lease that cannot be examined as unreadable.
 
-        An agent of another program holds none: it is alive while the process that its status names is.
+        An agent of another program holds no lease: it is alive while the process in its status is.
         """
         config = self._config.last_good
         if config is not None and config.attached is not None:
@@ -537,7 +542,7 @@ class TeamReader:
         return self._is_locked(agent.lease)
 
     def _is_locked(self, lease: Key) -> bool:
-        """Return True if a process holds a lease; note one that cannot be examined."""
+        """Return True if a process holds a lease; record a lease that cannot be examined as unreadable."""
         try:
             return self._probe.is_held(lease)
         except StorageError:
@@ -546,10 +551,14 @@ class TeamReader:
 
 
 def read_team(team: TeamDirectory) -> TeamView:
-    """Return the team as it is now."""
+    """Return the team as it is now.
+
+    Raises:
+        StorageError: The team's store is out of reach.
+    """
     return TeamReader(team).read()
 
 
 def blocked(task: Task, board: Iterable[Task]) -> list[int]:
-    """Return the ids of the unfinished tasks that `task` waits for."""
+    """Return the ids of the tasks that `task` waits for and that are not completed; `board` are all tasks."""
     return tasks.blockers(task, {other.id: other for other in board})

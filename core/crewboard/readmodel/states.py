@@ -1,7 +1,7 @@
-"""The state of an agent, decided from lease, spec, status and exit record, in that order of trust.
+"""The state of an agent, decided from its lease, spec, status and exit record, in that order of trust.
 
-A held lease means that the worker is alive, whatever the pid says. An exit record says how a run ended. A run with
-neither was killed while no supervisor ran, or the machine went down.
+A held lease means that the worker is alive, even if its pid seems to be gone. An exit record says how a run ended. A
+run with neither was killed while no supervisor ran, or the machine went down.
 """
 
 import time
@@ -27,21 +27,21 @@ from crewboard.store import hosts as store_hosts
 from crewboard.store.agents import is_late, is_starting
 
 Shown = Literal["dead", "ask", "stuck", "loop", "limit", "start", "run", "wait", "pause", "idle", "done", "unknown"]
-"""The words of the screen (docs/reference/dashboard.md#states)."""
+"""The words for states on the screen (docs/reference/dashboard.md#states)."""
 
 URGENCY: tuple[Shown, ...] = (
     "dead", "ask", "stuck", "loop", "limit", "start", "run", "wait", "pause", "idle", "unknown", "done",
 )  # fmt: skip
-"""Most urgent first."""
+"""The words for states, the most urgent first."""
 
 LOOP_LENGTH = 5
-"""Number of equal tool calls with equal results in a row that are a loop."""
+"""How many equal tool calls with equal outcomes in a row are a loop."""
 
 EXIT_TIMEOUT = 10.0
-"""Seconds from an exit record to the end of its process, after which the two contradict each other."""
+"""Seconds after an exit record within which its process must have ended; after that, the two contradict each other."""
 
 CAUSE_TIMEOUT = 5.0
-"""Seconds that a supervisor may need to find out and record how a worker ended."""
+"""Seconds that a supervisor may need to record how a worker ended."""
 
 DEAD: frozenset[State] = frozenset({"crashed", "vanished"})
 """States of an agent whose run ended unexpectedly."""
@@ -54,14 +54,16 @@ _SHOWN: dict[State, Shown] = {
 
 
 HostState = Literal["up", "draining", "lost", "ended"]
-"""`lost`: the host no longer holds its lease, and did not say that it would end."""
+"""The state of a host. `draining`: it takes no more agents. `ended`: it ended as it had said. `lost`: it no longer
+holds its lease, and had not said that it would end.
+"""
 
 
 class SeenHost(Struct, frozen=True):
-    """The facts about a host that the states of its agents depend on.
+    """The facts about a host on which the states of its agents depend.
 
-    `is_here`: it runs on this machine, so that its processes can be looked at. `is_full`: no slot was free. `offline`:
-    it starts agents on the offline model. `seen` is when one that is not up last wrote.
+    `is_here`: its processes can be looked at from this machine. `is_full`: it had no free slot. `offline`: its agents
+    use the offline model. `seen` is when a host that is not up last wrote its record.
     """
 
     name: str
@@ -75,23 +77,24 @@ class SeenHost(Struct, frozen=True):
 
     @property
     def is_up(self) -> bool:
-        """Return True if it is alive, whether it takes more agents or not."""
+        """Return True if the host is alive, even if it takes no more agents."""
         return self.state in ("up", "draining")
 
     def describe_end(self) -> str:
-        """Return in words that it is not up: `host build2 is lost, last seen at 15:02:10`."""
+        """Return in words that the host is not up: `host build2 is lost, last seen at 15:02:10`."""
         word = "has ended" if self.state == "ended" else "is lost"
         at = time.strftime("%H:%M:%S", time.localtime(self.seen))
         return f"host {self.name} {word}, last seen at {at}"
 
 
 class Evidence(Struct, frozen=True):
-    """The evidence about one agent, read at one time. `held`, whether the lease was held, was read first.
+    """The evidence about one agent, read at one time. `held` says whether its lease was held, and was read first.
 
-    `pid_gone`: the lease is held, but the process that the status names is gone. `is_stopped`: a signal stopped that
-    process. `supervised`: a supervisor runs. `seen_alive` and `seen_gone`: when this reader last saw the lease held,
-    and when it first saw it free after that; None if it never did. `lease_unreadable`: it is unknown whether the worker
-    is alive.
+    - `pid_gone`: the lease is held, but the process that the status names is gone. `is_stopped`: a signal stopped it.
+    - `supervised`: a supervisor runs. `boot_id`: the present boot of this machine.
+    - `seen_alive` and `seen_gone`: when this reader last saw the lease held, and when it first saw it free after that;
+      None if it never did.
+    - `lease_unreadable`: it is not known whether the worker is alive.
     """
 
     held: bool
@@ -108,27 +111,28 @@ class Evidence(Struct, frozen=True):
     monotonic: float = field(default_factory=time.monotonic)
     lease_unreadable: bool = False
     queued: str = ""
-    """In words, that the wanted run waits in the queue."""
+    """Why the desired run waits in the queue, in words; empty if it does not."""
     hosts: Mapping[str, SeenHost] = field(default_factory=dict)
 
     @property
     def host(self) -> SeenHost | None:
-        """Return the host of the last run; None on a team without hosts."""
+        """Return the host of the last run; None if it is not known, and on a team without hosts."""
         return self.hosts.get(self.status.host) if self.status is not None and self.status.host else None
 
     @property
     def machine_boot_id(self) -> str:
-        """Return the id of the present boot of the machine that the last run was on; of that run's if it is unknown."""
+        """Return the id of the present boot of the machine of the last run; of that run's boot if it is not known."""
         if self.status is None or not self.status.host:
             return self.boot_id
         return self.host.boot_id if self.host is not None else self.status.boot_id
 
 
 class WantedHost(Struct, frozen=True):
-    """A host that agents wait for: one with these `labels`, or the one that they were hired for, its `name`.
+    """The host that agents wait for: any host with these `labels`, or the host called `name` that they were hired for.
 
-    `is_up` says that this one is up. `other` is another one that has the labels and a free slot. A host that is started
-    must be `offline` if one of the team was, and have the program of the `engine` if there is one.
+    `is_up` says that the host called `name` is up. `other` is another host that has the labels and a free slot, None if
+    there is none. A new host must be `offline` if a host of the team was, and have the program of the `engine` if there
+    is one.
     """
 
     labels: tuple[str, ...] = ()
@@ -140,15 +144,15 @@ class WantedHost(Struct, frozen=True):
 
     @property
     def needs(self) -> list[str]:
-        """Return the labels, with that of the engine's program, which a host has by itself."""
+        """Return the labels, and the one that a host with the engine's program has by itself."""
         return store_hosts.needs_of(None, self.labels, self.engine)
 
 
 class Finding(Struct, frozen=True):
-    """A state and its reason, as one clause for the screen. `since` is in epoch seconds.
+    """A state of an agent and its reason, as one clause for the screen. `since` is in epoch seconds.
 
-    `is_starting` says that a start is under way, `failed_start` that it did not begin in time, `is_open` that the
-    cause of an end will be known in a moment, `is_held` that a loop is held until the agent gets mail.
+    `is_starting`: a start is under way. `failed_start`: a start did not begin in time. `is_open`: the cause of an end
+    will be known in a moment. `is_held`: a looping agent makes no more calls until it gets mail.
     """
 
     state: State
@@ -159,13 +163,13 @@ class Finding(Struct, frozen=True):
     is_open: bool = False
     is_held: bool = False
     ended_with_host: bool = False
-    """Its host was lost, or ended while it was at work."""
+    """The agent's host was lost, or ended while the agent was at work."""
     waits_for_host: WantedHost | None = None
-    """The host for which it has waited so long that the user should know."""
+    """The host for which the agent has waited so long that the user should know; None if there is none."""
 
 
 def find_state(seen: Evidence) -> Finding:
-    """Return the state of an agent."""
+    """Return the state of an agent by the evidence."""
     if seen.lease_unreadable or seen.spec is None:
         since = seen.status.since if seen.lease_unreadable and seen.status else 0
         return Finding("unknown", since, "its lease cannot be read" if seen.lease_unreadable else "no usable spec.json")
@@ -260,7 +264,7 @@ def _gone(seen: Evidence, spec: Spec) -> Finding:
 
 
 def why_no_host(flags: HireOptions, hosts: Mapping[str, SeenHost], engine: str | None) -> str | None:
-    """Return in words why no host would begin an agent with these options now, None if one would."""
+    """Return in words why no host would now begin an agent with these options; None if one would."""
     needs = store_hosts.needs_of(flags.host, flags.needs, engine)
     taking = [host for host in hosts.values() if host.state == "up"]
     if any(host.labels.issuperset(needs) and not host.is_full for host in taking):
@@ -272,9 +276,9 @@ def why_no_host(flags: HireOptions, hosts: Mapping[str, SeenHost], engine: str |
 
 
 def show(state: State, asks_operator: list[Request], ended: Exit | None = None, *, acknowledged: bool = False) -> Shown:
-    """Return the state as a word for the screen. An open request to the operator has priority over what the agent does.
+    """Return the word of the screen for a state. An open request to the operator counts before what the agent does.
 
-    A crash, and a run that `ended` because of a limit or was cut off, are shown until they are `acknowledged`.
+    A crash, and a run that `ended` because of a limit or with its host, are shown until they are `acknowledged`.
     """
     if asks_operator and state in ("waiting", "working", "idle", "retrying"):
         return "ask"

@@ -1,4 +1,4 @@
-"""The usage of agents: tokens, money if the price is known, and the share of a budget."""
+"""The usage of agents: tokens, dollars if prices are known, and the used share of a budget."""
 
 import math
 from collections import deque
@@ -15,10 +15,10 @@ from crewboard.store.journal import JournalTail
 from crewboard.store.layout import AgentDirectory
 
 TAIL = 1024 * 1024
-"""Bytes of a journal that are searched for model calls when a pane opens."""
+"""Bytes at the end of a journal in which model calls are looked for."""
 
 WINDOW = 600.0
-"""Seconds over which the rate is measured."""
+"""Seconds over which the rate of spending is measured."""
 
 SHORTEST = 60.0
 """Seconds of activity below which a rate would be a guess."""
@@ -30,7 +30,7 @@ MINUTES = 1440
 
 
 class Bill(Struct, frozen=True):
-    """The usage of an agent or a team.
+    """What an agent or a team has used, and its budget.
 
     `usd` is None if no price is known; `partial` says that it leaves out tokens without a price.
     """
@@ -56,7 +56,7 @@ def bill_agent(agent: AgentView) -> Bill:
 
 
 def bill_team(view: TeamView) -> Bill:
-    """Return what all agents of a team have used, those that were removed too."""
+    """Return what all agents of a team have used, including removed ones."""
     removed = view.removed
     unpriced = removed.cost_usd is None and removed.tokens != Tokens()
     bills = [*map(bill_agent, view.agents), Bill(removed.tokens, removed.cost_usd, unpriced, None)]
@@ -70,16 +70,16 @@ def bill_team(view: TeamView) -> Bill:
 
 
 def hit_rate(tokens: Tokens) -> float | None:
-    """Return which part of the prompts came from the cache, 0 to 1; None before the first prompt."""
+    """Return which part of the prompts came from the cache, from 0 to 1; None before the first prompt."""
     prompt = tokens.input + tokens.cache_read + tokens.cache_write
     return tokens.cache_read / prompt if prompt else None
 
 
 class Call(Struct, frozen=True):
-    """One call of the model: when it was answered, how long that took, and what it used.
+    """One call of the model: when it was answered, how many seconds that took if known, and what it used.
 
-    `summary` says that the call only served to shorten the conversation. `miss` is why it read less from the prompt
-    cache than it could have, if the API said so.
+    `summary` says that the call only shortened the conversation. `miss` is why it read less from the prompt cache than
+    it could have; None if the API did not say.
     """
 
     ts: float
@@ -99,7 +99,7 @@ def _calls(events: Iterable[Event]) -> Iterator[Call]:
 
 
 class CallReader:
-    """The model calls at the end of an agent's journal, read forward; with `span`, those of its last seconds."""
+    """A reader of the model calls at the end of an agent's journal; with `span`, of its last `span` seconds alone."""
 
     def __init__(self, agent: AgentDirectory, span: float = math.inf) -> None:
         self._span = span
@@ -108,7 +108,7 @@ class CallReader:
         self._tail = JournalTail(agent.journal, TAIL)
 
     def read(self) -> deque[Call]:
-        """Return the newest calls, newest last."""
+        """Return the newest calls, the newest last."""
         if self._tail.restarted():
             self.calls.clear()
             self._is_cut = False
@@ -121,7 +121,7 @@ class CallReader:
 
     @property
     def known_since(self) -> float:
-        """Return the time (epoch seconds) from which on every call is known; minus infinity if all are."""
+        """Return the time (epoch seconds) from which on every call is known; minus infinity if all calls are."""
         if self._is_cut and len(self.calls) < _MOST:
             return self.calls[-1].ts - self._span
         if self._tail.whole and len(self.calls) < _MOST:
@@ -130,36 +130,38 @@ class CallReader:
 
     @property
     def first_at(self) -> float:
-        """Return the time of the first call; minus infinity if that is not kept."""
+        """Return the time of the agent's first call; minus infinity if that is not kept, infinity if there is none."""
         return float("-inf") if self._is_cut else self.calls[0].ts if self.calls else float("inf")
 
 
 class Spent(Struct, frozen=True):
-    """The usage of model calls together: dollars, without those that have no price, and tokens."""
+    """What several model calls used: dollars, without calls that have no price, and tokens."""
 
     usd: float = 0
     tokens: int = 0
 
     def plus(self, usd: float, tokens: int) -> "Spent":
-        """Return this and more together."""
+        """Return this with more dollars and tokens added."""
         return Spent(self.usd + usd, self.tokens + tokens)
 
 
 class SpendingReader:
-    """A reader of what an agent spent in each minute, from the end of its journal forward; keeps at most `most`."""
+    """A reader of what an agent spent in each minute, from the end of its journal; it keeps at most `most` minutes."""
 
     def __init__(self, agent: AgentDirectory, most: int = MINUTES) -> None:
         self._most = most
         self.minutes: dict[int, Spent] = {}
-        """By the number of the minute since the epoch."""
+        """What was spent in each minute, by the number of the minute since the epoch."""
         self.since = 0
-        """The minute from which on all is known: 0 if the journal was read from its start."""
+        """The first minute that is known completely; 0 if the journal was read from its beginning."""
         self.count = 0
-        """Calls that were read, and journals that were replaced: another number means other minutes."""
+        """A number that changes with each call that is read and each journal that was replaced, and so when
+        `minutes` do.
+        """
         self._tail = JournalTail(agent.journal, TAIL)
 
     def read(self) -> None:
-        """Read what was appended."""
+        """Read what was appended to the journal since the last call."""
         if self._tail.restarted():
             self.minutes.clear()
             self.since = 0
@@ -179,14 +181,14 @@ class SpendingReader:
 
 
 class Spending(Struct, frozen=True):
-    """The spending of a team in each minute, in their order, and the minute from which on it is known; 0 if always."""
+    """What a team spent in each minute, in their order. `since` is the first minute that is known; 0 if all are."""
 
     minutes: dict[int, Spent]
     since: int = 0
 
 
 def spending(readers: Iterable[SpendingReader]) -> Spending:
-    """Return what agents spent together: only minutes that are known of all of them."""
+    """Return what several agents spent together, in the minutes that are known of all of them."""
     known = list(readers)
     since = max((reader.since for reader in known), default=0)
     together: dict[int, Spent] = {}
@@ -198,9 +200,9 @@ def spending(readers: Iterable[SpendingReader]) -> Spending:
 
 
 def rate(readers: Iterable[CallReader], now: float) -> float | None:
-    """Return dollars per hour over the last `WINDOW` seconds, or since the first call of a younger team.
+    """Return dollars per hour over the last `WINDOW` seconds, or since the first call if that is later.
 
-    Return None if that would be a guess: a call has no price, the time is too short, or calls were not read.
+    None if that would be a guess: a call has no price, the time is too short, or calls were not read.
     """
     known = list(readers)
     calls = [reader.read() for reader in known]

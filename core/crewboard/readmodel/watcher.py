@@ -1,6 +1,6 @@
-"""The watcher, which says when to read again: hints of changes come from the store, a sweep is the guarantee.
+"""The watcher, which says when to read again: by the store's hints of changes, and in any case after a time (a sweep).
 
-The store's thread only notes what changed. The thread of the `Watcher` publishes at once after a quiet time, and then
+The store's thread only records what changed. The thread of the `Watcher` publishes at once after a quiet time, and then
 gathers further changes for a while, so that a burst costs a few reads and not one for each event.
 """
 
@@ -18,19 +18,20 @@ GATHER = 0.01
 """Seconds for which further changes are gathered after one was published."""
 
 SWEEP = 1.0
-"""Seconds without file events after which a reader reads anyway."""
+"""Seconds without a hint after which a reader reads anyway."""
 
 CALM_SWEEP = 5.0
-"""The same while file events arrive and the reader says that nothing else is to be expected."""
+"""The same seconds, while hints arrive and the reader says that nothing can change without one."""
 
 
 class Watcher:
     """Calls `publish`, in its own thread, when the team may have changed, and at least every `SWEEP` seconds.
 
-    `pace` returns how many seconds to gather further changes after a call; each `hurry` asks it again. `answer` is
-    called instead if only a `look` asks for something else about the team, and the team was read within `SWEEP`
-    seconds. `is_calm` returns True if nothing can change now without a file event: then `CALM_SWEEP` is enough. The
-    team need not exist yet.
+    - `answer` is called in its place if only `look` was called, and the team was read within `SWEEP` seconds.
+    - `pace` returns how many seconds to gather further changes after a call; each `hurry` asks for it again.
+    - `is_calm` returns True if nothing can change now without a hint: then `CALM_SWEEP` is enough.
+
+    The team need not exist yet.
     """
 
     def __init__(
@@ -51,19 +52,19 @@ class Watcher:
         self._changed = _Change(self._wake)
         self._poked = threading.Event()
         self._is_poked = False
-        """True if the whole team must be read, and not only what is asked for."""
+        """True if the whole team must be read, and not only what `answer` needs."""
         self._ended = threading.Event()
         self._events: Listener | None = None
         self._watched: int | None = None
         # What happened before the events began, they do not tell.
         self._all_changed = True
         self.refusal: str | None = None
-        """The reason why the system grants no file events."""
+        """Why the system grants no file events; None if it does."""
         self._thread = threading.Thread(target=self._run, name="crewboard-watch", daemon=True)
 
     @property
     def hinted(self) -> bool:
-        """Return True if file events arrive, or no team exists yet. A network file system has none."""
+        """Return True if hints arrive, or no team exists yet. On a network file system there are none."""
         return self._watched is None or self._has_events
 
     @property
@@ -71,26 +72,26 @@ class Watcher:
         return self._events is not None and self._events.is_alive()
 
     def start(self) -> None:
-        """Start to watch. If the kernel grants no watches, only the sweep works."""
+        """Start to watch. If the system grants no file events, only the sweep works."""
         self._thread.start()
 
     def poke(self) -> None:
-        """Read and publish at once, without waiting for the rate limit."""
+        """Make the watcher publish at once, without gathering changes first."""
         self._all_changed = True
         self._is_poked = True
         self.look()
 
     def look(self) -> None:
-        """Answer at once, without waiting for the rate limit: not the team changed, but what is asked about it."""
+        """Make the watcher answer at once: the team did not change, but what the reader wants to know about it."""
         self._poked.set()
         self._wake.set()
 
     def hurry(self) -> None:
-        """Publish changes that are being gathered as soon as `pace` says now."""
+        """Make the watcher ask `pace` again, for changes that are being gathered."""
         self._poked.set()
 
     def take_changed(self) -> frozenset[str] | None:
-        """Return the agents whose files changed since the last call; None if any file of the team may have."""
+        """Return the names of agents whose files changed since the last call; None if any file of the team may have."""
         everything, self._all_changed = self._all_changed, False
         if not self._has_events:
             return None
@@ -103,7 +104,7 @@ class Watcher:
         self.poke()
 
     def _arm(self) -> None:
-        """Watch the directory that is at the path now. It may be new, or its file events may have ended."""
+        """Watch the directory that is at the path now, unless that is done: it may be new, or hints may have ended."""
         try:
             inode = self._path.stat().st_ino
         except OSError:
@@ -152,9 +153,10 @@ class Watcher:
         self._disarm()
 
     def _gather(self) -> None:
-        """Gather further changes, unless the whole team is to be read at once; what is asked meanwhile is answered.
+        """Gather further changes until they are to be published, and answer meanwhile. End at once after a `poke`.
 
-        In a burst they are heard at its end, together: each hint alone would wake the thread that hears it.
+        During a burst, hints are held and heard together at its end: each one alone would wake the thread that hears
+        it.
         """
         began = time.monotonic()
         with self._changed.held():
@@ -170,14 +172,14 @@ class Watcher:
 
 
 class _Change(threading.Event):
-    """Set by hints, and notes whose they are. It sets `wake`, too, which is also set for other reasons."""
+    """An event that hints set, and the agents that they name. It also sets `wake`, which has other reasons, too."""
 
     def __init__(self, wake: threading.Event) -> None:
         super().__init__()
         self._wakes = wake
         self._noting = threading.Lock()
         self._heard = threading.Event()
-        """Not set while hints wait in the thread that brings them, and further ones in the system."""
+        """Cleared while hints wait in the thread that brings them, and further hints in the system."""
         self._heard.set()
         self._agents: set[str] = set()
         self._all = False
@@ -188,7 +190,7 @@ class _Change(threading.Event):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let hints wait until the end of this."""
+        """Let hints wait until the context ends."""
         self._heard.clear()
         try:
             yield
@@ -196,7 +198,7 @@ class _Change(threading.Event):
             self._heard.set()
 
     def note(self, name: str) -> None:
-        """Note the agent that a name belongs to. The few names that belong to no agent are always read."""
+        """Record the agent that a name belongs to. The few names that belong to no agent are always read."""
         self._heard.wait()
         agent = agent_of(name)
         with self._noting:
@@ -207,7 +209,7 @@ class _Change(threading.Event):
         self.set()
 
     def take(self) -> frozenset[str] | None:
-        """Return the agents noted since the last call; None if all may have changed."""
+        """Return the names of agents recorded since the last call; None if all may have changed."""
         with self._noting:
             everything, self._all = self._all, False
             changed, self._agents = self._agents, set()
@@ -215,7 +217,7 @@ class _Change(threading.Event):
 
 
 def agent_of(name: str) -> str:
-    """Return the agent whose record, mailbox, log or lease has this name in the store; "" if it is none of an agent."""
+    """Return the agent to which a name in the store belongs, as of a record, mailbox or lease; empty if to none."""
     match name.split("/"):
         case ["agents", agent, _]:
             return agent
