@@ -1,1 +1,1 @@
-"""The supervisor: one small process per team that starts workers, and records and finalizes their ends."""
+"""The supervisor: one small process per team, or per host of a team, that starts workers and finalizes ended runs."""

@@ -1,4 +1,4 @@
-"""`python -I -m crewboard.supervisor <team directory>`: serve the team, or exit at once if its lock is held.
+"""The supervisor's process: `python -I -m crewboard.supervisor <team directory>`. It exits if the team's lock is held.
 
 With `--host NAME SLOTS [LABEL …]` after the directory, it is a host of the team and stays in the foreground.
 """
@@ -49,17 +49,17 @@ _HOST = "--host"
 _POLL = 0.2
 
 _REACH_INTERVAL = 1.0
-"""Seconds between two attempts to reach the store, or to begin again after it failed."""
+"""Seconds between two attempts to reach the store, and before a host begins again after it failed."""
 
 _MOST_ROUNDS = 20
-"""Rounds of killing what a host started, because processes may be started meanwhile."""
+"""Most rounds of killing the processes that a host started, because new ones may be started meanwhile."""
 
 _MAX_REQUEST = 4 * 1024 * 1024
-"""Bytes of a request, at most."""
+"""Most bytes of a request."""
 
 
 def choose_socket(team: TeamDirectory) -> Path:
-    """Return a new socket path. Remove the sockets of this team's earlier supervisors, which are dead."""
+    """Return the path of a new socket, and remove the sockets of this team's earlier supervisors, which are dead."""
     folder = supervisor_client.make_socket_folder(os.environ)
     stem = hashlib.sha256(str(team.path).encode()).hexdigest()[:16]
     for old in folder.glob(f"{stem}-*.sock"):
@@ -68,9 +68,9 @@ def choose_socket(team: TeamDirectory) -> Path:
 
 
 async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> asyncio.Server:
-    """Call `on_request` for each request of this user, and answer it with `ok`.
+    """Listen at a socket: call `on_request` for each request of this user, and answer it with `ok`; return the server.
 
-    Drop a request whose caller has gone: the caller reported it as refused, so it must not be carried out later.
+    A request whose caller has gone is dropped: the caller reported it as refused, so it must not be carried out later.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,9 +95,9 @@ async def listen(path: Path, on_request: Callable[[ControlRequest], None]) -> as
 
 
 async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = None, held: Held | None = None) -> None:
-    """Listen, write the address into the lock, and reconcile until there is nothing left to do.
+    """Listen for requests, write the socket's path into the lock, and reconcile until there is nothing left to do.
 
-    A `host` holds its lease `held`.
+    `held` is the lease of the `host`, if this process is one.
     """
     path = choose_socket(team)
     me = SupervisorInfo(
@@ -141,7 +141,7 @@ async def supervise(team: TeamDirectory, lock: Held, host: LocalHost | None = No
 
 
 def main() -> int:
-    """Run one team's supervisor, or one host of a team."""
+    """Run one team's supervisor, or one host of a team; return the exit code."""
     # Detach a supervisor, so that the process that started it need not reap it.
     if _HOST not in sys.argv and os.fork():
         os._exit(0)
@@ -149,7 +149,7 @@ def main() -> int:
 
 
 def begin(arguments: Sequence[str]) -> int:
-    """Be a supervisor or a host in this process. Return the exit code."""
+    """Be a supervisor or a host in this process, as the arguments say; return the exit code."""
     team = TeamDirectory(Path(arguments[0]))
     os.umask(0o077)
     # Start requests, and the environment of a host, contain the API key.
@@ -161,7 +161,7 @@ def begin(arguments: Sequence[str]) -> int:
 
 
 def run(team: TeamDirectory) -> int:
-    """Take the team's lock and supervise it in this process. Return the exit code, 0 at once if the lock is held."""
+    """Take the team's lock and supervise it in this process; return the exit code, 0 at once if the lock is held."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     try:
         team.require_adopted()
@@ -190,7 +190,7 @@ def _take_lock(team: TeamDirectory) -> Held | None:
 
 
 def run_host(team: TeamDirectory, record: Host) -> int:
-    """Be a host of a team in this process until it is asked to end. Return the exit code."""
+    """Be a host of a team in this process until it is asked to end; return the exit code."""
     os.environ[env.HOST] = record.name
     # Set if this process began again during an outage.
     away_since = os.environ.pop(env.AWAY_SINCE, "")
@@ -238,9 +238,9 @@ def run_host(team: TeamDirectory, record: Host) -> int:
 
 
 def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:
-    """Wait until the store can be reached: it may have been away for long, and a host begins again then.
+    """Wait until the store can be reached; return for how many seconds it was away, 0 if it was not.
 
-    Return for how many seconds it was away, 0 if it was not.
+    It may be away for long: a host that lost it begins again, and waits here.
     """
     said = ""
     while True:
@@ -260,7 +260,7 @@ def _wait_for_store(team: TeamDirectory, outage: Outage) -> float:
 
 
 def _take_name(team: TeamDirectory, record: Host) -> Held:
-    """Take the lease of a host. Wait until that of one that was killed is over.
+    """Take the lease of the host's name, after waiting until the lease of an earlier host that was killed is over.
 
     Raises:
         UsageError: A living host has this name.
@@ -289,7 +289,7 @@ def _take_name(team: TeamDirectory, record: Host) -> Held:
 
 
 def _begin_again(why: str, outage: Outage, host: LocalHost | None = None) -> NoReturn:
-    """End the workers of a host at once, and begin again in a fresh process. Called in any thread.
+    """Kill the workers of a host, and start the host again as a fresh process. May be called in any thread.
 
     A host that was asked to end, ends.
     """

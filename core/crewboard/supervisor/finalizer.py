@@ -1,6 +1,6 @@
-"""Finalizes ended runs: releases their tasks, cancels their requests, notifies the team.
+"""Finalize ended runs: release their tasks, cancel their requests, notify the team, and record that this is done.
 
-Each step may be repeated. The last one records that all are done.
+Each step may be repeated. The last one records that all are done (`Exit.buried`).
 """
 
 import logging
@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class Why(NamedTuple):
-    """The reason why a supervisor ended a run, or why a run is lost, with its evidence: see `Exit`.
+    """Why a supervisor ended a run, or why a run is lost, with the evidence (`Exit.reason` and `Exit.evidence`).
 
-    `seen_at` is when the run's host last wrote. What is unknown is empty or 0.
+    `seen_at` is when the run's host last wrote its record. Unknown values are empty or 0.
     """
 
     reason: str = ""
@@ -39,7 +39,7 @@ UNKNOWN = Why()
 
 @dataclass(frozen=True)
 class LostRun:
-    """A run that ended with its host, and why that is believed."""
+    """A run that ended with its host, and why it is believed to be lost."""
 
     agent: AgentDirectory
     run: int
@@ -48,10 +48,10 @@ class LostRun:
 
 
 def record_exit(agent: AgentDirectory, run: int, ended: Ended, now: float, why: Why = UNKNOWN) -> Exit:
-    """Write how a run ended, unless its worker wrote that itself.
+    """Record how a run ended, unless its worker recorded that itself; return the stored record.
 
-    `now` is the time of the end if the supervisor observed it. If not, the last sign of life is recorded: of the
-    worker, or of its host, because a worker at rest writes nothing.
+    `now` is the time of the end if the supervisor observed it. Otherwise the time of the last sign of life is recorded:
+    of the worker or of its host, because an idle worker writes nothing.
     """
     spec, status = agent.spec.load_or_none(), agent.status.load_or_none()
     unobserved = ended == Ended() and status is not None and status.run == run
@@ -75,9 +75,9 @@ def _reason(agent: AgentDirectory, run: int, ended: Ended, spec: Spec | None, st
 
 
 def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
-    """Finalize runs that ended with their hosts, each once, however many hosts do that at the same time.
+    """Finalize runs that ended with their hosts, each once, even if several hosts do that at the same time.
 
-    Those whose worker or whose host turned out to be alive are left alone.
+    Runs whose worker or host turned out to be alive are left alone.
     """
     team = lost[0].agent.team
 
@@ -97,7 +97,10 @@ def finalize_lost(lost: Sequence[LostRun], now: float) -> None:
 
 
 def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
-    """Kill what ended runs left. Return their records, with the reason `reboot` for those that the machine ended."""
+    """Kill the processes that ended runs left; return the runs' records, in the same order.
+
+    Records of runs that ended with the machine get the reason `reboot`.
+    """
     marks, records = [], []
     for agent, record in ended:
         status = agent.status.load_or_none()
@@ -120,7 +123,7 @@ def kill_leftovers(ended: Sequence[tuple[AgentDirectory, Exit]]) -> list[Exit]:
 
 
 def release(agent: AgentDirectory, now: float) -> None:
-    """Release the task of an agent whose run ended, and cancel its requests."""
+    """Release the tasks of an agent whose run ended, and cancel its requests."""
     tasks.release(agent.team, agent.name, now)
     requests.cancel_requests_of(agent.team, agent.name, now)
 
@@ -128,10 +131,10 @@ def release(agent: AgentDirectory, now: float) -> None:
 def announce(
     ended: Sequence[tuple[AgentDirectory, Exit]], now: float, leaving: Callable[[str], bool] = lambda _name: False
 ) -> None:
-    """Tell the team which runs ended, and record that all is done. Agents that are `leaving` are not told.
+    """Tell the team which runs ended, and record that they are finalized. Agents that are `leaving` are not told.
 
-    Runs that were lost with one host are one notice. The notices of one recipient share a sync of the disk: the last
-    one waits for all before it.
+    `leaving` returns True for the name of an agent that is to end. Several runs that were lost with one host are told
+    in one notice. The notices to one recipient share a sync of the disk: the last one waits for all before it.
     """
     team, notices = ended[0][0].team, _notices(ended)
     config = roster.load(team)
@@ -160,7 +163,10 @@ def announce(
 
 
 def _concerns(agent: AgentDirectory, record: Exit, name: str) -> bool:
-    """Return True if `name` is told of the end of a run: of explorers only what failed, and only their agent."""
+    """Return True if `name` is told about the end of a run.
+
+    The end of an explorer is told only to its parent, and only if it was no orderly end.
+    """
     spec = agent.spec.load_or_none()
     parent = spec.parent if spec is not None else None
     return parent is None or (parent == name and not is_orderly(record))
@@ -169,9 +175,9 @@ def _concerns(agent: AgentDirectory, record: Exit, name: str) -> bool:
 def _notices(
     ended: Sequence[tuple[AgentDirectory, Exit]],
 ) -> dict[tuple[object, ...], list[tuple[AgentDirectory, Exit]]]:
-    """Return the runs that each notice tells of, by the parts of its id.
+    """Return the runs that each notice tells about, by the parts of its id.
 
-    Which runs share a notice is recorded before it is sent. So a process that sends it again uses the same id, also if
+    Which runs share a notice is recorded before it is sent. So a process that sends it again uses the same id, even if
     some of its runs are finalized by then, and no run joins a notice that was sent.
     """
     found: dict[tuple[object, ...], list[tuple[AgentDirectory, Exit]]] = {}

@@ -1,4 +1,4 @@
-"""Runs the user's hook: a program of the user's own that is told what needs the user."""
+"""Run the user's hook: a program of the user that is told the needs of a team as they appear and end."""
 
 import json
 import logging
@@ -27,16 +27,18 @@ if TYPE_CHECKING:
     from crewboard.readmodel.reader import TeamReader
 
 HOOK_FILE = "hook.toml"
-"""The user's hook, in the directory of configuration. Never one of a workspace: agents and repositories write there."""
+"""The file of the user's hook, in the folder of configuration. Never in a workspace, where agents and repositories
+write.
+"""
 
 HOOK_INTERVAL = 5.0
-"""Seconds between two runs of the hook; what comes meanwhile goes into the next one."""
+"""Seconds between two runs of the hook; events in that time go into the next run."""
 
 HOOK_TIMEOUT = 30.0
-"""Seconds after which a run of the hook is killed, unless its file says otherwise."""
+"""Seconds after which a run of the hook is killed, unless the file says otherwise."""
 
 LOOK_INTERVAL = 1.0
-"""Seconds between two looks at what needs the user."""
+"""Seconds between two looks at the team's needs."""
 
 _LARGEST_NUMBER = 100_000
 
@@ -60,7 +62,7 @@ class Hook:
     timeout: float = HOOK_TIMEOUT
 
     def is_quiet(self, now: float) -> bool:
-        """Return True if the hook must not run at this time of the day, local time."""
+        """Return True if the hook must not run at the local time `now` is."""
         if self.quiet is None:
             return False
         moment, (begin, end) = time.localtime(now), self.quiet
@@ -69,7 +71,7 @@ class Hook:
 
 
 def read_hook(path: Path) -> Hook | None:
-    """Return the hook that is configured, None if there is none.
+    """Return the hook in a file; None if there is no such file.
 
     Raises:
         ValueError: The file cannot be used; the message says why.
@@ -118,7 +120,7 @@ def _number(path: Path, name: str, given: object) -> float:
 def events_due(
     told: ToldNeeds, needs: Mapping[str, dict[str, Any]], hook: Hook, now: float
 ) -> tuple[list[dict[str, Any]], ToldNeeds]:
-    """Return the events to send to the user now, worst first, and the needs that are then known to the user.
+    """Return the events to send to the user now, worst first, and the needs that the user then knows.
 
     `needs` are the present needs by key, most urgent first. Nothing is due in the quiet hours or within `HOOK_INTERVAL`
     of the last run. A need that appears and ends in that time is not sent.
@@ -141,7 +143,7 @@ def events_due(
 
 
 class HookRunner:
-    """Runs the user's hook for each new and each settled need of one team.
+    """Runs the user's hook for each need of one team that is new, has ended, or is due for a reminder.
 
     Events are recorded before the hook runs, and the hook reads them from a file. So if the supervisor is killed, no
     event is reported twice, and a hook that was started continues.
@@ -159,12 +161,14 @@ class HookRunner:
         self._running: Ref | None = None
         self._started = 0.0
         self.is_configured = False
-        """True if there is a hook. What needs the user may change without an event, so it must be looked for often."""
+        """True if there is a hook. Needs may appear and end without an event, so the supervisor must look
+        often then.
+        """
         self.is_waiting = False
-        """True while events must be sent later, so that the supervisor must not end."""
+        """True while there is something to send later, so that the supervisor must not end."""
 
     def tick(self) -> None:
-        """Check what needs the user, and run the hook if it is due."""
+        """Look at the team's needs if that is due, and run the hook if there are events to send."""
         now = time.monotonic()
         if now - self._looked < LOOK_INTERVAL:
             return

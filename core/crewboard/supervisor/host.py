@@ -49,7 +49,7 @@ _LOOK_INTERVAL = 0.25
 """Shortest time in seconds between two looks for lost hosts: leases of many workers end soon after each other."""
 
 CLAIM_DELAY = 0.1
-"""Seconds that a full host waits before it claims a run; one that is half full waits half of it."""
+"""Seconds that a full host waits before it claims a run; a host that is half full waits half of them."""
 
 _LOOK_AGAIN = 30.0
 """Seconds after which all agents are looked at again for runs of a host that is gone: one may have begun late."""
@@ -57,15 +57,15 @@ _LOOK_AGAIN = 30.0
 _CLOCK_INTERVAL = 60.0
 
 _CLAIMS_INTERVAL = 1.0
-"""Seconds between two looks whether claimed runs have begun."""
+"""Seconds between two looks at whether claimed runs have begun."""
 
 _SHARE = 4
-"""A host claims this part of its free slots at once, so that several hosts share what is in the queue."""
+"""A host claims one part in this number of its free slots at once, so that several hosts share the queue."""
 
 
 @dataclass
 class Looked:
-    """The agents whose last run may be one of a lost host, and when all were looked at (monotonic)."""
+    """The agents whose last run may be one of a lost host, and when all agents were looked at (monotonic clock)."""
 
     agents: list[str]
     at: float
@@ -73,24 +73,24 @@ class Looked:
 
 @dataclass
 class Outage:
-    """An outage of the database: a host logs once that it began, and once that it is over."""
+    """An outage of the database. A host logs once that it began, and once that it is over."""
 
     answered_at: float = field(default_factory=time.time)
-    """The time of the last answer of the database."""
+    """The time of the database's last answer, in epoch seconds."""
     is_on: bool = False
     _is_left: bool = False
 
     @property
     def seconds(self) -> float:
-        """Return since how many seconds the database has not answered."""
+        """Return for how many seconds the database has not answered."""
         return time.time() - self.answered_at
 
     def leave(self) -> None:
-        """Leave it as it is to the process that begins again: threads of this one may yet see the database back."""
+        """Record and log nothing more: this process begins again, and its threads may still see the database return."""
         self._is_left = True
 
     def begin(self, error: Exception) -> None:
-        """Log that the database is away, unless that is known."""
+        """Record that the database is away, and log it unless it was known."""
         if self._is_left:
             return
         if not self.is_on:
@@ -99,7 +99,7 @@ class Outage:
         self.is_on = True
 
     def end(self) -> None:
-        """Note that the database answers; log it if it was away."""
+        """Record that the database answers, and log it if it was away."""
         if self._is_left:
             return
         if self.is_on:
@@ -110,15 +110,17 @@ class Outage:
 class LocalHost:
     """The host that this process is: the placement of a supervisor that has a part of a team's agents.
 
-    These are the agents of which a claim, lease or status says so. `record` is what this host writes of itself,
-    `before` the record of its predecessor of the same name, if there was one. `away`: for how many seconds the database
-    was away before it began.
+    Its agents are those whose claim, lease or status names this host. `record` is the record that it writes about
+    itself, `before` that of an earlier host of the same name, if there was one. `away` is for how many seconds the
+    database was away before this host began.
     """
 
     supervisor: Supervisor
     idle_timeout = math.inf
     elsewhere_interval = 0.5
-    """Seconds between two looks whether the earlier run of an agent that is to begin here was finalized by its host."""
+    """Seconds between two looks at an agent that is to begin here, but whose earlier run its other host has
+    not finalized.
+    """
 
     def __init__(
         self,
@@ -149,18 +151,18 @@ class LocalHost:
         self._asked: set[str] = set()
         """The workers that were asked to shut down because this host ends."""
         self._drained: set[tuple[str, int]] = set()
-        """The runs that were terminated because this host ends: agents and runs."""
+        """The runs, by agent and number, that were terminated because this host ends."""
         self._drain_until: float | None = None
-        """The time at which the workers of a host that ends are terminated (monotonic); None while it does not end."""
+        """When the workers are terminated because this host ends (monotonic clock); None while it is not to end."""
 
     @property
     def name(self) -> str:
-        """Return its name."""
+        """Return the host's name."""
         return self.record.name
 
     @property
     def began_again(self) -> bool:
-        """Return True if this process was the host before, and killed its workers because it lost its lease."""
+        """Return True if this process was the host before, lost its lease, killed its workers and began again."""
         before, now = self._before, self.record
         return before is not None and (before.machine, before.boot_id, before.pid, before.start_ticks) == (
             now.machine, now.boot_id, now.pid, now.start_ticks
@@ -169,7 +171,10 @@ class LocalHost:
     # What it runs.
 
     def begin(self) -> None:
-        """Watch what runs here already, and tell of this host from now on. Called in the supervisor's event loop."""
+        """Watch agents that run here already, and write the host's record from now on.
+
+        It is called in the supervisor's event loop.
+        """
         loop = asyncio.get_running_loop()
         with self._team.store.glance():
             for name in self._team.agent_names():
@@ -192,11 +197,11 @@ class LocalHost:
         return is_own and store_agents.is_unfinalized(status, ended)
 
     def names(self) -> list[str]:
-        """Return the agents that run here, or are about to."""
+        """Return the names of agents that run here, or are about to, sorted."""
         return sorted(self.supervisor.watched)
 
     def look_around(self) -> None:
-        """Claim runs, and forget agents that are no longer here."""
+        """Claim runs, drop claims that are over, forget agents that are no longer here, and go on draining."""
         watched = self.supervisor.watched
         self._claims = self._claimed()
         for name in list(self._claims):
@@ -222,7 +227,10 @@ class LocalHost:
             self._continue_drain(self._drain_until)
 
     def _continue_drain(self, until: float) -> None:
-        """Give back what has not begun; ask each worker once to shut down, and end those that are left in the end."""
+        """Give back runs that have not begun, and ask each worker once to shut down.
+
+        Workers that are left at the time `until` (monotonic clock) are terminated.
+        """
         running = self.supervisor.workers
         store_hosts.give_back(self._team, self.name, but=running)
         for name in self._claims.keys() - running.keys():
@@ -248,7 +256,7 @@ class LocalHost:
         return {run.agent: run for run in store_hosts.claimed(self._team, self.name)}
 
     def claim_soon(self) -> None:
-        """Claim runs after a time that is longer the more agents run here: the emptier host is quicker."""
+        """Claim runs after a delay that is longer the more agents run here, so that the emptier host is quicker."""
         if self._claim_timer is None:
             delay = CLAIM_DELAY * min(1.0, self._used() / self.record.slots)
             self._claim_timer = asyncio.get_running_loop().call_later(delay, self._claim_now)
@@ -264,11 +272,11 @@ class LocalHost:
                 self.supervisor.wake()
 
     def _used(self) -> int:
-        """Return how many slots are taken."""
+        """Return how many slots of this host are taken."""
         return len(self._claims.keys() | self.supervisor.workers.keys())
 
     def _claim(self, used: int) -> bool:
-        """Claim a part of the runs that can begin here, `used` slots are taken. Return True if more may be claimed."""
+        """Claim some of the runs that can begin here; `used` slots are taken. Return True if more may be claimed."""
         self.queue.cap = ""
         free = self.record.slots - used
         if self.record.draining or free <= 0:
@@ -280,7 +288,7 @@ class LocalHost:
         return bool(wanted) and self._team.lock("claims").locked(lambda: self._claim_below_caps(config, share))
 
     def _claim_below_caps(self, config: Config, most: int) -> bool:
-        """Claim runs one by one until a cap of the team is reached over all hosts. Return as `_claim`."""
+        """Claim runs one by one until a cap of the team is reached over all hosts. Return as `_claim` does."""
         hosts = self._team.hosts.names()
         living = {run.agent for host in hosts for run in store_hosts.claimed(self._team, host)}
         living |= {name for name in self._team.agent_names() if leases.is_held(self._team.agent(name).lease)}
@@ -293,7 +301,10 @@ class LocalHost:
         return True
 
     def start_request(self, watched: Watched) -> ControlRequest | None:
-        """Return the request to start a run that this host claimed, with the host's own environment."""
+        """Return the request to start a run that this host claimed, with the host's own environment.
+
+        None if this host claimed no run of the agent.
+        """
         claim = self._claims.get(watched.agent.name)
         if claim is None or watched.start is not None:
             return watched.start
@@ -310,7 +321,7 @@ class LocalHost:
     # What ends here.
 
     def is_elsewhere(self, watched: Watched, *, is_held: bool) -> bool:  # noqa: ARG002  the holder says more
-        """Return True if an earlier run of an agent lives on another host, or that one has to finalize its end."""
+        """Return True if an earlier run of an agent lives on another host, or another host has to finalize its end."""
         holder = leases.holder(watched.agent.lease, Lease)
         if holder is not None:
             return holder.host != self.name
@@ -319,9 +330,10 @@ class LocalHost:
         return is_others and store_agents.is_unfinalized(status, watched.exit.get())
 
     def take_over(self, watched: Watched) -> bool:
-        """Return True if a worker that holds its lease lives. End one that this process killed before it began again.
+        """Return True if the worker that holds an agent's lease lives, and may live on.
 
-        Why a dead one of this host ended is found from the host: see `why_ended`.
+        A worker that this process killed before it began again is ended. The end of a dead worker of this host is
+        explained by the end of the host (`why_ended`).
         """
         lease = watched.agent.lease
         holder = leases.holder(lease, Lease)
@@ -340,7 +352,10 @@ class LocalHost:
         return False
 
     def has_lost_lease(self, watched: Watched) -> bool:
-        """Return True if a worker lost its lease, as one that was stopped for long, and it is free or another's."""
+        """Return True if a worker that is not ending has lost its lease, as after it was stopped for long.
+
+        The lease is then free, or another worker has it.
+        """
         if holds_lease(watched):
             watched.has_lease = True
             return False
@@ -350,7 +365,7 @@ class LocalHost:
         return watched.has_lease and is_replaced and watched.ref is not None and not process.is_ending(watched.ref.pid)
 
     def explain(self, watched: Watched, record: Exit) -> Exit:
-        """Return the record of an end; the reason of a worker that ended with this host is that."""
+        """Return the record of an end; its reason is `host_ended` if the worker ended because this host ends."""
         if record.reason not in ("terminated", "died"):
             return record
         # Slurm sends SIGTERM to all processes of a job, and not to the host alone.
@@ -363,13 +378,13 @@ class LocalHost:
         return record.replace(reason="host_ended", unfinished=record.unfinished or was_at_work)
 
     def why_ended(self, status: Status) -> Why:
-        """Return why a run of this host ended that its predecessor left."""
+        """Return why a run of this host ended that an earlier host of the same name left."""
         return self._why(status, self._before, self._seen_at) if status.host == self.name else finalizer.UNKNOWN
 
     # What was lost.
 
     def find_lost(self) -> list[LostRun]:
-        """Return the runs that ended with their hosts; put what those had claimed back into the queue."""
+        """Return the runs that ended with their hosts; put the runs that those had claimed back into the queue."""
         now, found = time.monotonic(), list[LostRun]()
         for name in self._team.hosts.names():
             if name == self.name or not is_name(name):
@@ -405,9 +420,10 @@ class LocalHost:
         return found
 
     def _why(self, status: Status, host: Host | None, seen_at: float) -> Why:
-        """Return why a run ended that nothing observed, with the evidence in words that stay true.
+        """Return why a run ended that no process observed, with evidence in words that stay true.
 
-        Its machine was started again, or its host was lost; `seen_at` is when that last wrote, 0 if never.
+        Its machine was started again, or its `host` was lost; `seen_at` is when that host last wrote its record, 0 if
+        never.
         """
         boots = {each.boot_id for each in (host, self.record) if each is not None and each.name == status.host}
         has_moved = host is not None and host.name == self.name and host.machine != self.record.machine
@@ -428,7 +444,7 @@ class LocalHost:
         return Why("lost", f"{name} was silent for {silent:.0f} s, and lost its lease{also}", seen_at)
 
     def _look_for_lost(self) -> None:
-        """Finalize the runs that ended with their hosts. Look again as soon as a lease ends that is not renewed."""
+        """Finalize the runs that ended with their hosts. Look again once a lease ends that is not renewed."""
         if self._look_timer is not None:
             self._look_timer.cancel()
         with self.supervisor.noting_failures(""):
@@ -447,7 +463,7 @@ class LocalHost:
     # What it says of itself.
 
     def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write the record of this host, and look for others that were lost, now and every `TELL_INTERVAL`."""
+        """Write the record of this host, and look for lost hosts, now and every `TELL_INTERVAL` seconds."""
         loop.call_later(TELL_INTERVAL, self._tell, loop)
         self._tell_now()
         self._look_for_lost()
@@ -457,7 +473,7 @@ class LocalHost:
             self.tell()
 
     def tell(self) -> None:
-        """Write what this machine and the workers use.
+        """Write the host's record, with what this machine and the workers use.
 
         Raises:
             StorageError: The write failed.
@@ -476,7 +492,7 @@ class LocalHost:
         self.outage.end()
 
     def is_known(self, error: Exception) -> bool:
-        """Return True if an error is one of an outage, in which all fails for the same reason many times a second."""
+        """Return True if an error is one of many in an outage of the database, which is logged only once."""
         if not (isinstance(error, StorageError) and error.away):
             return False
         self.outage.begin(error)
@@ -498,7 +514,7 @@ class LocalHost:
             self._drain()
 
     def _drain(self) -> None:
-        """Begin to end this host: claim nothing more, and ask the workers to shut down. The second time, kill them."""
+        """Begin to end this host: claim nothing more, and ask the workers to shut down. A second call kills them."""
         running = {name: self.supervisor.watched[name] for name in self.supervisor.workers}
         if self._drain_until is not None:
             log.warning("asked to end again: ends all agents at once")
@@ -525,7 +541,10 @@ class LocalHost:
 
 
 def describe(name: str, slots: int, labels: list[str], root: Path | None = None) -> Host:
-    """Return the record of a host that begins now in this process, with the engines for agents in `root`."""
+    """Return the record of a host that begins now in this process, with the engines that its agents can use.
+
+    Programs in `root` are not used as engines; None for no engines.
+    """
     me = os.getpid()
     return Host(
         name=name,
@@ -549,11 +568,11 @@ class UsageMeter:
     """Measures what workers and the processes below them use, in percent of one core since the last time."""
 
     _used: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Seconds of processor time of each process, by pid and start."""
+    """Seconds of CPU time of each process at the last call, by pid and start."""
     _at: float = 0
 
     def measure(self, workers: Mapping[str, "Ref"]) -> dict[str, Usage]:
-        """Return what each agent uses; nothing at the first time but its memory."""
+        """Return what each agent uses, by name; at the first call without CPU. `workers` are the workers by agent."""
         if not workers:
             return {}
         now, used = time.monotonic(), dict[tuple[int, int], float]()

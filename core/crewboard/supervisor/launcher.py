@@ -1,7 +1,7 @@
-"""Starts, signals and reaps workers as child processes, and limits their memory where the kernel does that.
+"""Start, signal and reap workers as child processes, and limit their memory where the kernel can.
 
-A worker is forked from a prefork server, which has all code loaded, if that works; else it is a new interpreter. The
-offline model's server is started here too, for the first worker that needs it.
+A worker is forked from a prefork server, which has all code loaded, if that works; otherwise it is a new interpreter.
+The offline model's server is started here too, for the first worker that needs it.
 """
 
 import asyncio
@@ -28,10 +28,12 @@ from crewboard.store.layout import AgentDirectory, TeamDirectory
 from crewboard.unix import process
 
 FORK_TIMEOUT = 2.0
-"""Seconds after which a server that did not fork counts as broken. A fork takes some hundredths on a busy machine."""
+"""Seconds after which a prefork server that did not fork counts as broken. A fork takes some hundredths of a second on
+a busy machine.
+"""
 
 STUCK_TIMEOUT = 1.0
-"""Seconds without any use of the processor after which a server that still loads code counts as stuck."""
+"""Seconds without any use of the processor after which a prefork server that still loads code counts as stuck."""
 
 _LOAD_TIMEOUT = 30.0
 
@@ -39,26 +41,26 @@ _KEPT = frozenset({
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH",
     "XDG_RUNTIME_DIR", env.PLATFORM, *TOOL_VARIABLES,
 })  # fmt: skip
-"""The variables that a server gets. /proc shows them as the environment of each worker that it forks."""
+"""The variables that a prefork server gets. /proc shows them as the environment of each worker that it forks."""
 
 _READ_ON_IMPORT = ("ANTHROPIC_LOG", env.PLATFORM, "DEFER_PYDANTIC_BUILD", "LD_", "OPENSSL_", "OTEL_", "PYDANTIC_")
 """Prefixes of variables that the interpreter, its libraries and crewboard read once, when they are loaded."""
 
 _ARGUMENT_ROOM = " " * 64
-"""Makes room in the server's command line, because a worker writes its own, longer one in its place."""
+"""Makes room in the prefork server's command line, because a worker writes its own, longer one in its place."""
 
 MODEL_START_TIMEOUT = 15.0
-"""Seconds that the server may take to start."""
+"""Seconds that the offline model's server may take to start."""
 
 _UNREACHABLE = "http://127.0.0.1:9"
-"""Given to a worker if the server did not start: its calls fail, and the worker reports that."""
+"""The address that a worker gets if the offline model's server did not start: its calls fail, and it reports that."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Ref:
-    """A process: its pid, and its start in clock ticks since boot."""
+    """A process: its pid, and when it started, in clock ticks since boot."""
 
     pid: int
     ticks: int
@@ -66,14 +68,14 @@ class Ref:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a process: an exit code or a signal; neither if that is unknown."""
+    """The end of a process: an exit code or a signal; both are None if it is not known."""
 
     code: int | None = None
     signal: int | None = None
 
     @classmethod
     def from_status(cls, status: int) -> "Ended":
-        """Read the status that `wait(2)` gives."""
+        """Return the end that a status of `wait(2)` reports."""
         if os.WIFSIGNALED(status):
             return cls(signal=os.WTERMSIG(status))
         return cls(code=os.WEXITSTATUS(status))
@@ -88,7 +90,10 @@ def _read_on_import(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def can_prefork(environment: Mapping[str, str]) -> bool:
-    """Return True if a worker with this environment may be forked: no variable in it must be known at import."""
+    """Return True if a worker with this environment may be forked.
+
+    Variables that are read on import must have the values that they have in the server.
+    """
     same = _read_on_import(environment) == _read_on_import(_server_environment())
     return env.may_prefork(environment) and same
 
@@ -96,7 +101,7 @@ def can_prefork(environment: Mapping[str, str]) -> bool:
 def code_fingerprint() -> str:
     """Return a hash that changes when crewboard, the interpreter or an installed package changes.
 
-    Built from name, time, size and inode, because an installer may write files with old times.
+    It is made from names, times, sizes and inodes, because an installer may write files with old times.
     """
     paths = [sys.executable, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     digest = hashlib.sha256()
@@ -119,7 +124,7 @@ def _files_below(folder: str) -> Iterator[str]:
 
 
 class PreforkClient:
-    """One prefork server, from its start to its end. `fingerprint` tells which code it has loaded."""
+    """One prefork server, from its start to its end. `fingerprint` is that of the code that it has loaded."""
 
     def __init__(self, team: TeamDirectory, launcher: "Launcher", fingerprint: str) -> None:
         self.fingerprint = fingerprint
@@ -141,9 +146,9 @@ class PreforkClient:
         return bool(said)
 
     def is_loading(self) -> bool:
-        """Return True if it still loads code and makes progress, so that it will be ready before a new interpreter.
+        """Return True if the server still loads code and makes progress: it is ready before a new interpreter then.
 
-        Both have the same work to do, whatever else the machine does, and the server began earlier.
+        Both have the same work to do, and the server began earlier.
         """
         now, ticks = time.monotonic(), process.cpu_ticks(self.ref.pid)
         if ticks != self._cpu_ticks:
@@ -152,7 +157,7 @@ class PreforkClient:
         return not self.is_ready and in_time
 
     async def fork_worker(self, agent: AgentDirectory, environment: Mapping[str, str]) -> int | None:
-        """Make the server fork a worker. Return the worker's pid, or None if there is none and will be none."""
+        """Make the server fork a worker; return the worker's pid, or None if the server forked none and will not."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
@@ -180,25 +185,25 @@ class Launcher:
     def __init__(self, team: TeamDirectory) -> None:
         self._team = team
         self._children: dict[int, subprocess.Popen[bytes] | None] = {}
-        """Known children by pid. None for a child that was not started through `Popen`."""
+        """Known children by pid; None for a child that was not started through `Popen`."""
         self._server: PreforkClient | None = None
         self._failed_fingerprint = ""
-        """The code with which a server ended before it was ready."""
+        """The fingerprint of the code with which a prefork server ended before it was ready; empty if none did."""
         self._wake: Callable[[], None] = lambda: None
         self._enabled = not env.is_posix() and env.may_prefork()
 
     def open(self, wake: Callable[[], None]) -> None:
-        """Start a server. `wake` is called whenever a start that was put off should be tried again."""
+        """Start a prefork server. `wake` is called whenever a start that was put off should be tried again."""
         self._wake = wake
         self._current_server()
 
     def close(self) -> None:
-        """End the server."""
+        """End the prefork server."""
         if self._server is not None:
             self._drop(self._server)
 
     async def launch(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref | None:
-        """Start the agent's worker. Return None if the server is almost ready: try again when woken."""
+        """Start the agent's worker, and return it. None if the prefork server is almost ready: try again when woken."""
         server = self._current_server() if can_prefork(environment) else None
         if server is not None and server.is_loading():
             asyncio.get_running_loop().call_later(STUCK_TIMEOUT, self._wake)
@@ -211,18 +216,21 @@ class Launcher:
         return self.start_worker(agent, environment)
 
     def start_worker(self, agent: AgentDirectory, environment: Mapping[str, str]) -> Ref:
-        """Start the agent's worker as a new interpreter. Its output goes to `worker.log`."""
+        """Start the agent's worker as a new interpreter, and return it. Its output goes to `worker.log`."""
         with open(agent.log, "ab", opener=files.open_private) as log:
             return self.start(["crewboard.worker", str(agent.path)], environment, log.fileno())
 
     def start(
         self, module: list[str], environment: Mapping[str, str], log: int, stdin: int = subprocess.DEVNULL
     ) -> Ref:
-        """Start `python -I -m` with `module` and its arguments. Its output goes to the descriptor `log`."""
+        """Start `python -I -m` with `module` and its arguments, and return the process.
+
+        Its output goes to the descriptor `log`.
+        """
         return self.run([sys.executable, "-I", "-m", *module], environment, log, stdin)
 
     def run(self, command: list[str], environment: Mapping[str, str], log: int, stdin: int) -> Ref:
-        """Start a program with its arguments. Its output goes to the descriptor `log`.
+        """Start a program with its arguments, and return the process. Its output goes to the descriptor `log`.
 
         Raises:
             OSError: It cannot be started.
@@ -240,7 +248,7 @@ class Launcher:
         return Ref(child.pid, process.start_ticks(child.pid))
 
     def adopt(self, pid: int) -> Ref:
-        """Register a process that is, or is about to become, a child of this one."""
+        """Register a process that is, or is about to become, a child of this one, and return it."""
         self._children[pid] = None
         return Ref(pid, process.start_ticks(pid))
 
@@ -253,7 +261,7 @@ class Launcher:
             process.send_signal(pid, number)
 
     def reap(self) -> dict[int, Ended]:
-        """Return how children ended since the last call, by pid. Kill the processes that they left behind."""
+        """Return how children ended since the last call, by pid. Kill the processes that ended children left behind."""
         ended = {}
         while True:
             try:
@@ -278,7 +286,10 @@ class Launcher:
         return ended
 
     def _current_server(self) -> PreforkClient | None:
-        """Return the server for today's code. Replace one with older code; start one if that may work."""
+        """Return the prefork server for the present code; None if there is none.
+
+        A server with older code is replaced; one is started if that may work.
+        """
         if not self._enabled:
             return None
         fingerprint = code_fingerprint()
@@ -314,7 +325,7 @@ class Launcher:
 
 
 class OfflineModel:
-    """The offline model's server of one team."""
+    """The offline model's server of one team, which is started when a worker needs it."""
 
     def __init__(self, team: TeamDirectory, launcher: Launcher) -> None:
         self._team = team
@@ -322,9 +333,9 @@ class OfflineModel:
         self._started_at: float | None = None
 
     def worker_environment(self, environment: Mapping[str, str]) -> dict[str, str] | None:
-        """Return the environment of a worker. It names the offline model's server if the worker uses that.
+        """Return the environment of a worker; for a worker that uses the offline model it names that model's server.
 
-        Start the server if it is not there. Return None while it starts; ask again after a moment.
+        Start the server if it is not running. Return None while it starts; ask again after a moment.
         """
         if not env.is_offline(environment):
             return dict(environment)
@@ -346,7 +357,7 @@ class OfflineModel:
         return {**env.without_api(environment), "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "offline"}
 
     def end(self) -> None:
-        """End the team's server if there is one."""
+        """End the team's offline model server if there is one."""
         holder = leases.holder(self._team.model_lock, ModelServerInfo)
         if holder is not None:
             process.send_signal(holder.pid, signal.SIGTERM)
@@ -355,7 +366,7 @@ class OfflineModel:
 class MemoryGroups:
     """The cgroups that limit the memory of a team's workers, one for each run that began with a limit.
 
-    Without a delegated cgroup, and if the kernel refuses anything, there is none; then the supervisor watches instead.
+    Without a delegated cgroup, or if the kernel refuses a cgroup, the supervisor watches the memory instead.
     """
 
     def __init__(self, team: TeamDirectory) -> None:
@@ -372,7 +383,7 @@ class MemoryGroups:
                 self._groups[name, int(run)] = group
 
     def enclose(self, name: str, run: int, pid: int, limit: int) -> None:
-        """Put a new worker into a cgroup with a memory limit, if the kernel lets us."""
+        """Put a new worker into a cgroup with a memory limit in bytes, if the kernel allows it."""
         if self._parent is None:
             return
         group = self._parent / f"{self._prefix}{name}-{run}"
@@ -393,7 +404,7 @@ class MemoryGroups:
             self._groups[name, run] = group
 
     def set_limit(self, name: str, run: int, limit: int | None) -> bool:
-        """Set the limit of a run to today's; return False if no cgroup limits this run."""
+        """Set the memory limit of a run to the present one, None for none; return False if no cgroup limits it."""
         key = (name, run)
         if key not in self._groups:
             return False
@@ -407,12 +418,12 @@ class MemoryGroups:
         return True
 
     def exceeded(self, name: str, run: int) -> bool:
-        """Return True if the kernel killed this run because it reached its limit."""
+        """Return True if the kernel killed this run because it reached its memory limit."""
         self.sweep()
         return (name, run) in self._exceeded
 
     def sweep(self) -> None:
-        """Remove the cgroups whose processes have all ended, and remember which of them reached their limit."""
+        """Remove the cgroups whose processes have all ended, and remember which runs reached their limit."""
         for key, group in list(self._groups.items()):
             if process.exceeded_memory(group):
                 self._exceeded.add(key)

@@ -1,6 +1,6 @@
-"""Notifies workers of changes to their files.
+"""Notify workers, and the supervisor, of changes to the team's files.
 
-A worker also looks by itself, so a missed event only costs time (`worker/interrupts.py` says how much).
+A worker also looks at its files by itself, so a missed event only costs time (`worker/interrupts.py` says how much).
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from crewboard.store.interface import Held, Key, Listener
 from crewboard.store.layout import TeamDirectory
 
 RETRY_INTERVAL = 30.0
-"""Seconds between two attempts to get hints that were refused."""
+"""Seconds between two attempts to get hints from the store after it refused them."""
 
 _ROSTER = ("members", "rev")
-"""Fields of `config.json` that change with each hire."""
+"""Fields of `config.json` that change with each hire, and are no settings."""
 
 log = logging.getLogger(__name__)
 
 
 class ChangeHandler(Protocol):
-    """The supervisor of the agents on this machine, which a notifier tells of changes.
+    """The supervisor of the agents on this machine, which a notifier tells about changes.
 
-    Only a team in a database tells of what hosts wait for: of changed specs, and of runs that are wanted.
+    Only a team in a database reports changed specs and wanted runs (`on_spec`, `on_start`), for which hosts wait.
     """
 
     def wake_all(self) -> None:
@@ -39,25 +39,25 @@ class ChangeHandler(Protocol):
         """Wake an agent's worker, if it is on this machine."""
 
     def claims_tasks(self, name: str) -> bool:
-        """Return True if an agent claims tasks by itself."""
+        """Return True if an agent claims tasks by itself (autoclaim)."""
 
     def on_board(self) -> None:
-        """Note a change of a request or a task."""
+        """Handle a change of a request or a task."""
 
     def wake(self) -> None:
-        """Start a pass after a change of the settings, of the team's folders or of a folder above them."""
+        """Start a pass, after a change of the settings, of the team's folders or of a folder above them."""
 
     def on_spec(self, name: str) -> None:
-        """Note a change of an agent's spec."""
+        """Handle a change of an agent's spec."""
 
     def on_start(self) -> None:
-        """Note that a run is wanted."""
+        """Handle that a run was put into the queue."""
 
 
 class ChangeNotifier:
     """Watches mailboxes, requests, tasks and settings, and wakes the workers that a change concerns.
 
-    While `notifier_lock` is held, workers rely on that and look by themselves rarely.
+    While it holds `notifier_lock`, workers rely on it and rarely look by themselves.
     """
 
     def __init__(self, team: TeamDirectory, handler: ChangeHandler) -> None:
@@ -72,11 +72,11 @@ class ChangeNotifier:
 
     @property
     def is_working(self) -> bool:
-        """Return True if hints arrive, and workers rely on them."""
+        """Return True if hints arrive, so that workers rely on this notifier."""
         return self._lease is not None
 
     def start(self) -> None:
-        """Start to watch, in the running loop. If the store gives no hints, log that: workers look for mail then."""
+        """Start to watch, in the running loop. If the store gives no hints, log that; workers look by themselves."""
         loop, self._tried = asyncio.get_running_loop(), time.monotonic()
         self._settings = self._read_settings()
 
@@ -94,7 +94,7 @@ class ChangeNotifier:
             self.stop()
 
     def stop(self) -> None:
-        """Stop to watch, and let workers look by themselves more often."""
+        """Stop watching, and wake all workers, which then look by themselves more often."""
         listener, self._listener, lease, self._lease = self._listener, None, self._lease, None
         if listener is not None:
             listener.stop()
@@ -111,7 +111,7 @@ class ChangeNotifier:
             self._begin_again()
 
     def _tell(self) -> None:
-        """Wake those that the changes so far concern."""
+        """Wake the workers, and tell the supervisor, that the changes so far concern."""
         names = set()
         while not self._changed.empty():
             names.add(self._changed.get_nowait())
@@ -149,7 +149,7 @@ class ChangeNotifier:
             self._handler.wake_one(agent)
 
     def _begin_again(self) -> None:
-        """Watch the folders that are there now, and let all look: events were lost, or a folder is gone."""
+        """Watch the folders that exist now, and wake all workers: events were lost, or a folder is gone."""
         self.stop()
         self.start()
         if self.is_working:
@@ -161,7 +161,7 @@ class ChangeNotifier:
         return {key: value for key, value in (_read_object(self._team.config) or {}).items() if key not in _ROSTER}
 
     def _concerned(self, name: str) -> set[str]:
-        """Return the agents that what is stored under a name concerns."""
+        """Return the names of the agents that a changed name in the store concerns."""
         folder, _, last = name.rpartition("/")
         stem, dot, kind = last.rpartition(".")
         if folder == "inbox":
@@ -188,7 +188,10 @@ class ChangeNotifier:
 
 
 def _read_object(record: Key) -> dict[str, Any] | None:
-    """Return the JSON object in a record without further checks, so that a damaged record still wakes its agents."""
+    """Return the JSON object in a record without validation, so that a damaged record still wakes its agents.
+
+    None if there is no such object.
+    """
     try:
         value = json.loads(record.get() or b"")
     except (StorageError, ValueError, RecursionError):

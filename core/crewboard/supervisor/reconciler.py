@@ -1,4 +1,4 @@
-"""The supervisor's main loop: compares the wanted with the actual state of each agent, and acts on the difference."""
+"""The supervisor's main loop: compare the desired with the observed state of each agent, and act on the difference."""
 
 import asyncio
 import contextlib
@@ -40,13 +40,15 @@ SWEEP_INTERVAL = 2.0
 """Seconds between two passes when nothing wakes the supervisor and something may change without an event."""
 
 CALM_SWEEP_INTERVAL = 5.0
-"""The same while file events arrive, and no start and no hook waits. Far below `HUNG_AFTER`: each pass shows life."""
+"""The same seconds, while file events arrive, and no start and no hook waits. Far below `HUNG_AFTER`, because each pass
+gives a sign of life.
+"""
 
 LIFE_INTERVAL = 1.0
-"""Seconds of a long pass after which it shows life and lets requests in."""
+"""Seconds of a long pass after which it gives a sign of life and lets requests in."""
 
 BOARD_DELAY = 1.0
-"""Seconds from a change of a request or a task to the next pass: a busy board costs one pass a second."""
+"""Seconds from a change of a request or a task to the next pass, so that a busy board costs one pass a second."""
 
 IDLE_TIMEOUT = 180.0
 """Seconds that a supervisor stays after its last worker ended."""
@@ -71,7 +73,7 @@ _LOST_POLL = 0.05
 _MAX_ERROR = 200
 
 _STABLE_AFTER = 60.0
-"""Seconds without a crash after which an earlier crash counts as overcome."""
+"""Seconds without a failure after which an earlier failure of the supervisor is forgotten."""
 
 _MODEL_POLL = 0.02
 """Seconds until the next pass while the offline model starts."""
@@ -81,44 +83,44 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watched:
-    """The supervisor's knowledge of one agent."""
+    """What the supervisor knows of one agent."""
 
     agent: AgentDirectory
     spec: CachedFile[Spec]
     status: CachedFile[Status]
     exit: CachedFile[Exit]
     ref: Ref | None = None
-    """The agent's living worker."""
+    """The agent's living worker; None if it has none."""
     run: int = 0
     """The run of that worker."""
     told: Spec | None = None
-    """The spec of which that worker was told."""
+    """The spec about which that worker was last woken."""
     pidfd: int | None = None
-    """Set for a worker that is not a child of this process."""
+    """A pidfd of a worker that is not a child of this process; else None."""
     start: ControlRequest | None = None
-    """The newest request to start a run, kept until that run began."""
+    """The newest request to start a run, kept until that run has begun."""
     term_at: float | None = None
-    """The time at which the worker was, or at the latest will be, asked to end (monotonic)."""
+    """When the worker was asked to end, or will be at the latest (monotonic clock); None if it may run on."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The environment of an agent that is restarted if it crashes."""
+    """The environment for restarts of an agent that was hired with `--restart`; else empty."""
     has_lease: bool = False
-    """True once a host saw that worker hold the agent's lease."""
+    """True once a host has seen that worker hold the agent's lease."""
     over_memory: int = 0
-    """The run that was killed because it used too much memory."""
+    """The run that was killed because it used too much memory; 0 for none."""
     ended: dict[int, Ended] = field(default_factory=dict)
-    """The ends of runs of child processes, until they are recorded."""
+    """How child processes of this agent ended, by run, until it is recorded."""
 
 
 def last_run(watched: Watched) -> int:
-    """Return the newest run of an agent that began, 0 if none did."""
+    """Return the number of the newest run of an agent that began; 0 if none did."""
     status, ended = watched.status.get(), watched.exit.get()
     return max(status.run if status else 0, ended.run if ended else 0)
 
 
 def holds_lease(watched: Watched) -> bool:
-    """Return True if an agent's worker holds the lease that is at the path now.
+    """Return True if an agent's worker holds the lease that is now at the agent's path.
 
-    In a database the lease is there also after the directory of this machine was removed or moved.
+    In a database the lease exists even after the directory on this machine was removed or moved.
     """
     if not watched.agent.path.exists():
         return False
@@ -134,7 +136,7 @@ def drop_obsolete_request(watched: Watched, spec: Spec) -> None:
 
 
 def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None:
-    """Record where the supervisor failed, so that readers can see repeated failures."""
+    """Record where the supervisor failed, and with which agent if with one, so that readers see repeated failures."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place, now = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}", time.time()
 
@@ -154,13 +156,13 @@ def note_failure(team: TeamDirectory, error: Exception, agent: str = "") -> None
 
 
 class Placement(Protocol):
-    """The place where the agents of a supervisor run: this machine (`Here`), or hosts (`LocalHost` in `host.py`).
+    """Where the agents of a supervisor run: on this machine (`Here`), or on hosts (`LocalHost` in `host.py`).
 
-    The supervisor asks it whatever depends on that.
+    The supervisor asks it for every decision that depends on this.
     """
 
     supervisor: "Supervisor"
-    """Set by the supervisor before it asks anything."""
+    """The supervisor that uses it, set before any method is called."""
     queue: StartQueue
     """The starts that are held back."""
     idle_timeout: float
@@ -170,44 +172,44 @@ class Placement(Protocol):
 
     @property
     def is_ending(self) -> bool:
-        """True once no agent is restarted any more, because this machine runs none from now on."""
+        """True once no agent is restarted any more, because this machine takes no more agents."""
 
     def names(self) -> list[str]:
-        """Return the agents that are supervised, in order."""
+        """Return the names of the agents that are supervised, in order."""
 
     def look_around(self) -> None:
-        """Find, before each pass, what is to run here from now on."""
+        """Find out, before each pass, which agents are to run here."""
 
     def start_request(self, watched: Watched, /) -> ControlRequest | None:
-        """Return the request to start a run of an agent, with the environment; None if there is none."""
+        """Return the request to start a run of an agent, with its environment; None if there is none."""
 
     def keep_restart(self, name: str, run: int, spec: Spec, now: float, /) -> None:
         """Record that the run with which an agent is restarted begins here."""
 
     def is_elsewhere(self, watched: Watched, /, *, is_held: bool) -> bool:
-        """Return True if a host has to run an agent, or to finalize its last run. `is_held`: its lease is held."""
+        """Return True if another host has to run an agent or to finalize its last run. `is_held`: its lease is held."""
 
     def take_over(self, watched: Watched, /) -> bool:
-        """Return True if the worker that holds an agent's lease is to be watched; end it if it must not live on."""
+        """Return True if the worker that holds an agent's lease is to be watched; end one that must not live on."""
 
     def has_lost_lease(self, watched: Watched, /) -> bool:
-        """Return True if a living worker lost its lease to another one, so that it must be killed."""
+        """Return True if a living worker has lost its lease, so that it must be killed."""
 
     def why_ended(self, status: Status, /) -> finalizer.Why:
-        """Return why a run ended that no supervisor saw end."""
+        """Return why a run ended whose end no supervisor saw."""
 
     def explain(self, watched: Watched, record: Exit, /) -> Exit:
-        """Return the record of an end with the reason that this machine gave the run to end."""
+        """Return the record of an end, with another reason if this machine caused the end."""
 
     def claim_soon(self) -> None:
-        """Claim runs from the queue of the team's hosts, a moment after one may have been put there."""
+        """Claim runs from the queue of the team's hosts, a moment after a run may have been put there."""
 
     def is_known(self, error: Exception, /) -> bool:
         """Return True if an error is logged already, as one of many with the same cause."""
 
 
 class Here:
-    """The placement of a team without hosts: its agents run on this machine, started by the requests of callers."""
+    """The placement of a team without hosts: its agents run on this machine, started by the requests of commands."""
 
     supervisor: "Supervisor"
     idle_timeout = IDLE_TIMEOUT
@@ -219,23 +221,23 @@ class Here:
         self._team = team
 
     def names(self) -> list[str]:
-        """Return all agents of the team. Leave once its directory was removed."""
+        """Return the names of all agents of the team; make the supervisor leave if the team's directory was removed."""
         names = self._team.agent_names()
         if not (names or self._team.agents_exist()):
             self.supervisor.leave()
         return sorted(names)
 
     def look_around(self) -> None:
-        """Leave once no worker is left if the team has hosts now: they run its agents."""
+        """Make the supervisor leave if the team has hosts now: they run its agents."""
         if hosts.exist(self._team):
             self.supervisor.leave()
 
     def start_request(self, watched: Watched) -> ControlRequest | None:
-        """Return the request that a caller sent."""
+        """Return the request that a command sent; None if none did."""
         return watched.start
 
     def keep_restart(self, name: str, run: int, spec: Spec, now: float) -> None:
-        """Do nothing: there is no other machine that could begin it."""
+        """Do nothing: there is no other machine that could begin the run."""
 
     def is_elsewhere(self, watched: Watched, *, is_held: bool) -> bool:
         """Return True if a host has to finalize the end of the last run: only hosts know how it ended."""
@@ -249,7 +251,7 @@ class Here:
         )
 
     def take_over(self, _: Watched) -> bool:
-        """Return True: each worker on this machine is one of this team's supervisor."""
+        """Return True: each worker on this machine belongs to this supervisor."""
         return True
 
     def has_lost_lease(self, _: Watched) -> bool:
@@ -257,7 +259,7 @@ class Here:
         return False
 
     def why_ended(self, _: Status) -> finalizer.Why:
-        """Return that nothing is known."""
+        """Return that the reason is not known."""
         return finalizer.UNKNOWN
 
     def explain(self, _: Watched, record: Exit) -> Exit:
@@ -265,18 +267,18 @@ class Here:
         return record
 
     def claim_soon(self) -> None:
-        """Do nothing: only hosts begin what is in the queue."""
+        """Do nothing: only hosts claim runs from a queue."""
 
     def is_known(self, _: Exception) -> bool:
-        """Return False."""
+        """Return False: every error is logged."""
         return False
 
 
 class Supervisor:
     """The supervisor of one team, or of the part of it that runs on one host: see `Placement`.
 
-    `lock` is the team's lock, which it holds. `stay_reachable` shows other processes that this one works, and writes
-    the control server's address into the lock if it is missing.
+    `lock` is the team's lock, which it holds. `stay_reachable` gives a sign of life to other processes, and writes the
+    control server's address into the lock if it is missing.
     """
 
     def __init__(
@@ -287,7 +289,7 @@ class Supervisor:
         placement: Placement | None = None,
     ) -> None:
         self.watched: dict[str, Watched] = {}
-        """The agents by name. On a team with hosts, all that another process may know of are those of this host."""
+        """The agents by name. On a team with hosts, these are only agents of this host."""
         self._team = team
         self._lock = lock
         self._stay_reachable = stay_reachable
@@ -296,9 +298,9 @@ class Supervisor:
         self._placement = placement or Here(team)
         self._placement.supervisor = self
         self._has_waiting = False
-        """True while runs wait for a cap, their time or their environment."""
+        """True while runs wait for a cap, for their time or for their environment."""
         self._has_queue = False
-        """True while runs wait whose environment no other process has."""
+        """True while runs wait whose environment only this process has."""
         self._failure = team.supervisor_failure.watch()
         self._wake = asyncio.Event()
         self._board_timer: asyncio.TimerHandle | None = None
@@ -307,19 +309,21 @@ class Supervisor:
         self._memory_groups = MemoryGroups(team)
         self._leaving = False
         self._is_lost = False
-        """True once the workers are no more this process's own: it kills them, and says nothing more of them."""
+        """True once the workers no longer belong to this process: it kills them, and records nothing more
+        about them.
+        """
         self._ended: list[tuple[Watched, Exit]] = []
-        """Runs that the next round of notices is about, with their records."""
+        """The ended runs for the next round of notices, with their records."""
         self._told_at = float("-inf")
         self._idle_since = time.monotonic()
         self._next_pass = SWEEP_INTERVAL
 
     def wake(self) -> None:
-        """Start the next pass."""
+        """Start the next pass now."""
         self._wake.set()
 
     def leave(self) -> None:
-        """End as soon as no worker is left."""
+        """Make the supervisor end as soon as no worker is left."""
         self._leaving = True
 
     def on_request(self, request: ControlRequest) -> None:
@@ -332,7 +336,7 @@ class Supervisor:
         self.wake()
 
     async def run(self) -> None:
-        """Reconcile until the last worker has been gone for `idle_timeout`, or, if asked to leave, at once."""
+        """Reconcile until the last worker has been gone for `idle_timeout` seconds; if asked to leave, for none."""
         loop, started = asyncio.get_running_loop(), time.monotonic()
         loop.add_signal_handler(signal.SIGCHLD, self.wake)
         self._notifier.start()
@@ -359,7 +363,7 @@ class Supervisor:
         self._notifier.stop()
 
     def watch(self, name: str) -> Watched:
-        """Return what is known of an agent; from now on it is supervised."""
+        """Return what is known of an agent, which is supervised from now on."""
         if name not in self.watched:
             agent = self._team.agent(name)
             self.watched[name] = Watched(agent, agent.spec.watch(), agent.status.watch(), agent.exit.watch())
@@ -371,7 +375,7 @@ class Supervisor:
         return {name: ref for name, watched in list(self.watched.items()) if (ref := watched.ref) is not None}
 
     def lose_workers(self) -> None:
-        """Kill all workers, of which this process must record nothing more. Safe to call in any thread."""
+        """Kill all workers, and record nothing more about them. Safe to call in any thread."""
         self._is_lost = True
         self.kill_workers()
 
@@ -381,17 +385,17 @@ class Supervisor:
             self._launcher.signal(ref, signal.SIGKILL, tree=True)
 
     def terminate(self, watched: Watched) -> None:
-        """Make a worker end now; it is killed `KILL_GRACE` later."""
+        """Ask a worker to end now; the supervisor kills it `KILL_GRACE` seconds later."""
         if watched.ref is not None:
             watched.term_at = time.monotonic()
             self._launcher.signal(watched.ref, signal.SIGTERM)
 
     def pass_again_in(self, seconds: float) -> None:
-        """Make the next pass come after this time at the latest."""
+        """Make the next pass come after this number of seconds at the latest."""
         self._next_pass = min(self._next_pass, max(seconds, 0.01))
 
     def _is_calm(self) -> bool:
-        """Return True if an event tells all that a pass would find."""
+        """Return True if an event announces everything that a pass would find."""
         return self._notifier.is_working and not (self._has_waiting or self._hook.is_configured)
 
     async def _end_lost_workers(self) -> None:
@@ -420,7 +424,7 @@ class Supervisor:
     # What the notifier tells.
 
     def on_board(self) -> None:
-        """Make the next pass come `BOARD_DELAY` after the first call since the last one."""
+        """Make the next pass come at most `BOARD_DELAY` seconds after this call."""
         loop = asyncio.get_running_loop()
         if self._board_timer is None or self._board_timer.when() <= loop.time():
             self._board_timer = loop.call_later(BOARD_DELAY, self.wake)
@@ -431,22 +435,22 @@ class Supervisor:
             self.wake()
 
     def on_start(self) -> None:
-        """Let this host claim the run that is wanted."""
+        """Let this host claim runs that were put into the queue."""
         self._placement.claim_soon()
 
     def wake_all(self) -> None:
-        """Make every worker look at its files."""
+        """Make every worker look at its files now."""
         for ref in self.workers.values():
             self._launcher.signal(ref, supervisor_client.WAKE_SIGNAL)
 
     def wake_one(self, name: str) -> None:
-        """Make an agent's worker look at its files, if this supervisor has it."""
+        """Make an agent's worker look at its files now, if this supervisor has it."""
         watched = self.watched.get(name)
         if watched is not None and watched.ref is not None:
             self._launcher.signal(watched.ref, supervisor_client.WAKE_SIGNAL)
 
     def claims_tasks(self, name: str) -> bool:
-        """Return True if an agent of this supervisor claims tasks by itself, or that is unknown."""
+        """Return True if an agent of this supervisor claims tasks by itself, or if that is not known."""
         spec = self.watched[name].spec.get() if name in self.watched else None
         return name in self.watched and (spec is None or spec.flags.autoclaim)
 
@@ -507,7 +511,10 @@ class Supervisor:
 
     @contextlib.contextmanager
     def noting_failures(self, agent: str) -> Iterator[None]:
-        """Log and record an error with one agent, so that the other agents are still supervised."""
+        """Log errors in the context, and record unexpected ones as failures with this agent; raise none of them.
+
+        So the other agents are still supervised. An empty `agent` stands for the supervisor as a whole.
+        """
         text = f"{agent}: " if agent else ""
         try:
             yield
@@ -522,7 +529,7 @@ class Supervisor:
                 self._forget_failure(agent)
 
     def _reconcile(self, watched: Watched) -> HeldStart | None:
-        """Act on the difference between the wanted and the actual state; return the run that should begin, if any."""
+        """Act on the difference between desired and observed state; return the run that should begin, else None."""
         spec = watched.spec.get()
         if spec is None:
             return None
@@ -547,7 +554,7 @@ class Supervisor:
         return self._candidate(watched, spec)
 
     def _supervise(self, watched: Watched, spec: Spec, worker: Ref) -> None:
-        """Keep a living worker to its memory limit, end it if that is wanted, and wake it if no event does."""
+        """Keep a living worker within its memory limit, end it if that is desired, and wake it if no event does."""
         limit = spec.flags.max_memory
         in_cgroup = self._memory_groups.set_limit(watched.agent.name, watched.run, limit)
         if limit is not None and not in_cgroup:
@@ -602,7 +609,7 @@ class Supervisor:
         log.info("adopted %s run %d, pid %d", watched.agent.name, holder.run, holder.pid)
 
     def _on_adopted_exit(self, watched: Watched, pidfd: int) -> None:
-        """Find out how an adopted worker ended. The kernel tells it once the worker's own parent reaped it."""
+        """Find out how an adopted worker ended. The kernel tells it once the worker's own parent has reaped it."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(pidfd)
         deadline = loop.time() + EXIT_STATUS_TIMEOUT
@@ -621,7 +628,10 @@ class Supervisor:
     # What begins.
 
     def _candidate(self, watched: Watched, spec: Spec) -> HeldStart | None:
-        """Return the wanted run if it has not begun and was requested from this or an earlier supervisor."""
+        """Return the desired run if it has not begun and was requested from this or an earlier supervisor.
+
+        None if no run should begin.
+        """
         watched.start = self._placement.start_request(watched)
         drop_obsolete_request(watched, spec)
         request = watched.start
@@ -660,7 +670,7 @@ class Supervisor:
     # What ends.
 
     def _record_end(self, watched: Watched) -> Exit | None:
-        """Record how the newest run ended if that is not done yet; return the record of a run to be finalized."""
+        """Record how the newest run ended unless that is done; return its record if it must be finalized, else None."""
         if self._is_lost:
             return None
         self._record_observed(watched)
@@ -676,7 +686,7 @@ class Supervisor:
         return self._placement.explain(watched, record)
 
     def _record_observed(self, watched: Watched) -> None:
-        """Record how runs ended of which this process saw the end, unless another process tells why they were lost."""
+        """Record how runs ended whose end this process saw, unless its workers count as lost."""
         if self._is_lost:
             return
         now = hosts.now(self._team)
@@ -685,7 +695,7 @@ class Supervisor:
         watched.ended.clear()
 
     def _finalize_ended(self) -> list[HeldStart]:
-        """Finalize the runs that ended, unless others were just now; return the runs that should begin next."""
+        """Finalize ended runs, unless others were within `NOTICE_INTERVAL`; return the runs that should begin next."""
         if not self._ended:
             return []
         left = self._told_at + NOTICE_INTERVAL - time.monotonic()
@@ -713,7 +723,7 @@ class Supervisor:
         return candidates
 
     def _is_leaving(self, name: str) -> bool:
-        """Return True if an agent should end."""
+        """Return True if an agent is to end, by its spec."""
         spec = self.watch(name).spec.get()
         return spec is not None and spec.want in ("stopped", "killed")
 
@@ -755,19 +765,19 @@ class Supervisor:
             watched.pidfd = None
 
     def _reason(self, watched: Watched, run: int) -> str:
-        """Return why a run ended if its memory limit ended it; else an empty text."""
+        """Return `memory` if its memory limit ended a run; else an empty text."""
         is_over = run == watched.over_memory or self._memory_groups.exceeded(watched.agent.name, run)
         return "memory" if is_over else ""
 
     def _forget_failure(self, agent: str) -> None:
-        """Forget a failure with `agent`, or of the supervisor as a whole if that is empty: it has worked since."""
+        """Remove the record of a failure with `agent`, or of the supervisor itself if empty: it has worked since."""
         failure = self._failure.last_good
         if failure is not None and failure.agent == agent:
             with contextlib.suppress(StorageError):
                 self._team.supervisor_failure.remove()
 
     def _is_reachable(self) -> bool:
-        """Show other processes that this one works; return False if its socket is gone, so that it gets no requests."""
+        """Give a sign of life; return False if the socket of this supervisor is gone, so that it gets no requests."""
         try:
             self._stay_reachable()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Starts that the supervisor holds back, kept in `starts.json`: over a cap of the team, or until a restart is due."""
+"""Starts that the supervisor holds back because of a cap of the team, or until a restart is due (`starts.json`)."""
 
 import logging
 
@@ -14,16 +14,16 @@ RESTARTED = frozenset({"died", "terminated", "internal", "storage", "memory"})
 """Reasons of an end after which an agent is restarted: not a stop by the user, a used-up budget or bad credentials."""
 
 RESTART_PERIOD = 600.0
-"""Seconds in which an agent is restarted `MOST_RESTARTS` times at most."""
+"""Seconds within which an agent is restarted at most `MOST_RESTARTS` times."""
 
 LONGEST_DELAY = 60.0
-"""Seconds that a restart waits at most; the first one waits one second, each further one twice as long."""
+"""Most seconds that a restart waits. The first restart waits one second, each further one twice as long."""
 
 _KNOWN_RESTARTS = 10
 
 
 def restart_delay(times: list[float], now: float) -> tuple[float | None, int]:
-    """Return after how many seconds an agent restarts, and which attempt that is; None if it was restarted too often.
+    """Return after how many seconds an agent restarts, and which attempt that is; (None, 0) if it restarted too often.
 
     `times` are its earlier restarts, oldest first. Ten minutes without a restart count as recovery.
     """
@@ -39,7 +39,7 @@ def restart_delay(times: list[float], now: float) -> tuple[float | None, int]:
 
 
 class StartQueue:
-    """The queue of one team, or of its `host`. It is loaded when the supervisor starts, for its record lasts."""
+    """The starts that are held back for one team, or for one `host` of it. They outlast a supervisor, in a record."""
 
     def __init__(self, team: TeamDirectory, host: str = "") -> None:
         self.cap = ""
@@ -50,7 +50,7 @@ class StartQueue:
         self._held = self._place.watch()
 
     def find(self, name: str, run: int) -> HeldStart | None:
-        """Return this run if it is held back, also by an earlier supervisor."""
+        """Return this run if it is held back, by this or an earlier supervisor; else None."""
         return self._state().find(name, run)
 
     def restart(self, name: str, run: int, reason: str, now: float) -> bool:
@@ -70,9 +70,9 @@ class StartQueue:
         return True
 
     def cap_reached(self, living: set[str], name: str) -> str | None:
-        """Return in words why this agent may not start in addition to the `living`; None if it may.
+        """Return in words which cap keeps this agent from starting beside the agents in `living`; None if none does.
 
-        A host looks at the caps with the claim.
+        Always None for a host, which looks at the caps when it claims runs.
         """
         if self._host:
             return None
@@ -80,10 +80,11 @@ class StartQueue:
         return roster.cap_reached(config, roster.load_of(self._team, living, name)) if roster.has_caps(config) else None
 
     def hold(self, starts: list[HeldStart], reason: str | None) -> list[HeldStart]:
-        """Record which runs wait, in this order, and why; the reason of those that only lack their environment stays.
+        """Record which runs wait, in this order, and why; return them.
 
-        Return what waits: on a host also the runs that a cap of the team keeps in the queue of all hosts. If the file
-        cannot be written, the queue is not shown; nothing else fails.
+        `reason` is the cap that was reached; without one, each run keeps its reason. For a host, the result also has
+        the runs that a cap keeps in the queue of all hosts. If the record cannot be written, the queue is not shown;
+        nothing else fails.
         """
         if self.cap:
             reason = self.cap
