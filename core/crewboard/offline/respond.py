@@ -295,7 +295,7 @@ def _orders(work: _Work, text: str) -> list[Order]:
 
 
 def _clauses(work: _Work, text: str) -> Generator[Call, Done, tuple[Order | str, ...]]:
-    """Return the clauses of a text; call list_team first if a lead needs to know to whom a line is addressed."""
+    """Return the clauses of a text; call list_team first if a lead needs to know which agent a line is for."""
     if work.talk.is_lead and work.members is None and has_addressee(text):
         work.members = frozenset(name for name, _, _ in _members((yield Call("list_team"))))
     return understand(text, lead=work.talk.is_lead, members=work.members)

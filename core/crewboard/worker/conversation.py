@@ -697,7 +697,7 @@ class Conversation:
 
     @property
     def is_paused_turn(self) -> bool:
-        """Return True if the API paused a turn amid its own tools. Sent back unchanged, the turn goes on."""
+        """Return True if the API paused a turn between its own tools. Sent back unchanged, the turn goes on."""
         reply = self._last_reply
         paused = reply is not None and reply.stop_reason == "pause_turn" and self.assignment is not None
         return paused and self._model_spoke_last and self.entries[-1][1].get("type") not in _OWN_BLOCKS
