@@ -67,7 +67,8 @@ def replacements(arguments: Mapping[str, Any]) -> list[Replacement]:
 class Edit(NamedTuple):
     """The replacements of a call, and the text of the file before and after them.
 
-    All these texts have line feeds alone; `is_crlf` says that the lines of the file end in CR and LF.
+    If each line of the file ends in CR and LF (`is_crlf`), these texts have line feeds alone. In a file with mixed line
+    ends they keep both.
     """
 
     pieces: list[Replacement]

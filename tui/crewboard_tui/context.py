@@ -187,8 +187,8 @@ class AppContext(Struct):
 
         `then` is for the screen, and is not called once another team is shown. `settle` puts the drafts in order and
         touches no screen: it is always called, also when the dashboard was left before the command ended. If the
-        database is away, the message says that it is `undone`, and that the key with the id `key` does it once the
-        database is back.
+        database is away, the message begins with `undone`, such as `not approved` (if empty: `LABEL failed`), and says
+        to press the key with the id `key` again when the database is back.
         """
 
         def after(worked: bool, says: str) -> None:  # noqa: FBT001

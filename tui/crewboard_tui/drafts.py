@@ -53,10 +53,10 @@ def terms_for(plan: Request) -> str:
 
 
 def outlives(draft: str, request: Request, asked: Iterable[Request]) -> bool:
-    """Return True if a draft about a request is still of use: while it is pending, and partly after a refusal.
+    """Return True if a draft about a request is still of use.
 
-    Terms and notes are then for the next version, which may come before they were sent. A note is of use as long as
-    that version is pending or refused.
+    While the request is pending, each draft is. After a rejection, terms and notes still are: they can be sent with the
+    next version of the plan. Once there is that version, a note is of use while it is pending or rejected.
     """
     is_note = _ON_LINES in draft
     after = next((each for each in asked if is_note and each.supersedes == request.id), request)

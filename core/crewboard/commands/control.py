@@ -167,7 +167,7 @@ def raise_team_budget(team: Team, amount: str | None) -> list[str]:
 def stopped_by_limit(team: Team, name: str) -> bool:
     """Return True if a budget or the turn limit ended the last run of an agent, and no run was asked for since.
 
-    Return False for an explorer, which is not resumed.
+    Return False for an explorer: an agent that searches for another one (`Spec.parent`) is not resumed.
     """
     agent = team.directory.agent(name)
     ended, spec = agent.exit.load(), agent.spec.load()

@@ -39,7 +39,7 @@ class PutBack:
     """The outcome of putting files of an agent back, done or previewed.
 
     `assignment` is the one that was reversed; None if single files or a snapshot were put back. `snapshot` is the
-    commit with the agent's whole checkout as it was before; None in the shared tree.
+    commit with the agent's whole checkout as it was before; None if the agent has no worktree.
     """
 
     agent: str

@@ -1,4 +1,7 @@
-"""Stop and remove agents, and delete teams. A damaged spec is rebuilt, so that any agent can be ended."""
+"""Stop and remove agents, and delete teams. A damaged spec is rebuilt, so that any agent can be ended.
+
+How long a request to shut down waits for its answer is in `protocol/requests.py` (`SHUTDOWN_TIMEOUT`).
+"""
 
 import contextlib
 import time

@@ -57,9 +57,10 @@ class Start:
 class Child:
     """A started process, with bubblewrap around the program or without.
 
-    With bubblewrap, `about` is a descriptor to read its report from, on the process that it started
-    (`--json-status-fd`). `held` is the end of a pipe, closed by `end` or the death of this process, by which the start
-    script in the sandbox knows that this process lives (`bubblewrap.UNLESS_LEFT`).
+    With bubblewrap, `about` is the descriptor from which bubblewrap's report is read (`--json-status-fd`): it names the
+    process that bubblewrap started. `held` is crewboard's end of a pipe. `Child.end`, or the end of crewboard's own
+    process, closes it; by that the start script in the sandbox knows that it must not start the program
+    (`bubblewrap.UNLESS_LEFT`).
     """
 
     def __init__(self, popen: "subprocess.Popen[bytes]", about: int | None = None, held: int | None = None) -> None:

@@ -489,9 +489,9 @@ async def _read(source: int, output: Output) -> None:
 
 
 async def end_leftovers(keep: set[int]) -> None:
-    """Kill every descendant of this process that is not in `keep` or `living`, or below one of these.
+    """Kill all descendants of this process, except those in `keep` and `living` and the descendants of these.
 
-    Among them are orphans of ended commands, which become children of this process.
+    Orphans of ended commands are killed, too: they become children of this process. Stop trying after `REAP_TIMEOUT`.
     """
     deadline = time.monotonic() + REAP_TIMEOUT
     while (left := _leftovers(keep)) and time.monotonic() < deadline:

@@ -105,7 +105,10 @@ class LocalLease:
 
 
 class RecordPlace(Generic[R]):
-    """The place of a record, its type, and the lock for its changes, if any; the attribute gives its `RecordKey`."""
+    """The place of a record, its type, and the lock for its changes, if any.
+
+    Reading the attribute gives the record's `RecordKey`.
+    """
 
     def __init__(self, name: str, model: type[R], lock: str = "") -> None:
         self.name, self.model, self.lock = name, model, lock

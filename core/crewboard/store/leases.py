@@ -1,4 +1,8 @@
-"""Leases: locks that a process holds for its whole life, so that others can see whether it is alive, and who it is."""
+"""Leases: locks that a process holds for its whole life, so that others can see whether it is alive, and who it is.
+
+A process that lost its lease can no longer write: `fence` sees to that. In PostgreSQL `may_write` in `schema.sql`
+refuses each of its writes.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar

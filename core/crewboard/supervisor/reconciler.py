@@ -1,4 +1,7 @@
-"""The supervisor's main loop: compare the desired with the observed state of each agent, and act on the difference."""
+"""The supervisor's main loop: compare the desired with the observed state of each agent, and act on the difference.
+
+The steps at the end of a run are in `finalizer.py`; whether the agent is started again is decided here.
+"""
 
 import asyncio
 import contextlib

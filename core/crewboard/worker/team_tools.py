@@ -111,7 +111,11 @@ class TeamCall:
 
 
 def offered_to(spec: Spec) -> tuple[str, ...]:
-    """Return the names of our tools that an agent's engine has: those of the team, and if need be those to work."""
+    """Return the names of crewboard's tools that an agent's engine has.
+
+    They are the tools of the team and, for an engine without tools of its own, the tools to work that the agent's type
+    allows.
+    """
     of_team = (*OFFERED, *_FOR_LEADS) if spec.type == LEAD else OFFERED
     if spec.has_own_tools:
         return of_team

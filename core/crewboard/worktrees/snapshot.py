@@ -150,7 +150,7 @@ def beginning(repository: Repository, commit: str, base: str = "") -> Snapshot:
 
 
 def note_missing(team: TeamDirectory, name: str, missing: Sequence[str]) -> None:
-    """Write what the newest snapshot of an agent could not take in to its file (`missing_of`)."""
+    """Write to the file `missing_of` what an agent's newest snapshot lacks; remove the file if nothing is missing."""
     path = missing_of(team, name)
     if missing:
         files.make_folder(path.parent)

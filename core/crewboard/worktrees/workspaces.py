@@ -496,10 +496,10 @@ def unpushed(team: TeamDirectory, pushed: Workspace) -> int:
 
 
 def start_again(team: TeamDirectory, name: str, spec: Spec) -> str:
-    """Replace the checkout of an agent that was hired to start from another agent's work by the newest state of that.
+    """Replace an agent's checkout by the newest state of the agent that it starts from (`spawn --from`).
 
-    A checkout with work of its own stays as it is. Return a sentence for the agent about what was done; empty if the
-    checkout is of the newest state already, or the agent does not start from another one.
+    A checkout with work of its own stays as it is. Return a notice for the agent; an empty text if there is no newer
+    state, the agent was hired without `--from`, or the team has no hosts.
 
     Raises:
         CrewboardError: The new checkout cannot be made.

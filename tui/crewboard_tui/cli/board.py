@@ -180,7 +180,7 @@ def settled(need: Need, view: TeamView, operator: str) -> str:
 
 
 def is_closed() -> bool:
-    """Return True if the reader of stdout is gone. Without news, no write would fail and show that."""
+    """Return True if the reader of stdout is gone. While there is nothing to print, no failed write would tell."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))

@@ -101,7 +101,7 @@ PREFIX = "crewboard-"
 
 
 def names(registered: Iterable[str]) -> list[str]:
-    """Return the names for users of crewboard's themes among those registered with Textual, in their order."""
+    """Return the names of crewboard's themes as users write them, without `PREFIX`, in the order of `registered`."""
     return [name.removeprefix(PREFIX) for name in registered if name.startswith(PREFIX)]
 
 

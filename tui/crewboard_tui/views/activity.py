@@ -331,7 +331,7 @@ def _file_line(touch: FileAccess, touches: FileActivity, now: float, width: int)
 
 
 def file_marks(path: str, shared: Sequence[FileAccess]) -> Line:
-    """Return marks for a file that runs on the user's machine, and the agents that also have it open (`shared`)."""
+    """Return the marks of a file: that it runs on the user's machine, and the agents that used it lately (`shared`)."""
     runs = (Span(executed_files.RUNS, "warning"),) if executed_files.runs_on_your_machine(path) else ()
     both = (Span("  "),) if runs and shared else ()
     if not shared:

@@ -1,6 +1,6 @@
 """The SDK's client for the API, for another server with the Messages API, or for a cloud platform.
 
-It retries nothing: `Model.reply` in `model.py` does.
+It retries nothing: `Model.reply` in `model.py` does, and `refusals.py` decides which failures.
 """
 
 import os

@@ -165,7 +165,7 @@ def _dotted_column(title: str, texts: Mapping[str, str], tone: str, rank: int) -
 
 
 def size_words(change: "FileChange") -> tuple[Span, ...]:
-    """Return how many lines of a file were added and removed."""
+    """Return the size of a change: the lines added and removed, or `binary`; `+x` or `−x` if its mode changed."""
     if change.added is None or change.removed is None:
         return (Span("binary", "dim"),)
     added = (Span(f"+{change.added}", "success"),) if change.added else ()

@@ -202,7 +202,7 @@ _LISTS = (("commands", "Commands it names"), ("risk", "Risk"))
 
 
 def asked(request: Request) -> str:
-    """Return exactly what a request asks for: a plan, a question, a command or a change; empty if none of these."""
+    """Return exactly what a request asks for: its plan, question, command, diff or summary; empty without these."""
     payload = request.payload
     given = payload.get("input")
     command = given.get("command") if isinstance(given, dict) else None

@@ -144,7 +144,10 @@ class PlanText(LineView):
         return range(ends[0], ends[1] + 1)
 
     def mark(self, places: Sequence[range]) -> None:
-        """Set the lines of the plan for each row; empty for another text. The cursor stays on its line."""
+        """Set which lines of the plan each row shows; `places` is empty while another text is shown.
+
+        The cursor stays on its line, and is there again when the plan is shown again.
+        """
         before, self._places = self._places, places
         if self._away is not None and any(places):
             (self._at, self._from), self._away = self._away, None
