@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from textual import events
+from textual.widgets import TextArea
 
 from crewboard import skill_files
 from crewboard.commands import answers, control, messages
@@ -587,6 +588,38 @@ async def test_a_key_takes_back_what_was_written_last(frozen: Frozen) -> None:
         await stage.until(lambda: _draft(stage) == "", "an empty line")
         await stage.press("ctrl+underscore")
         await stage.until(lambda: _draft(stage) == "a thought", "the text again")
+
+
+_LONG = "\n".join(f"line {number}" for number in range(80))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("keys", [(*_API, "m"), ("n", "tab", "tab", "tab"), ("e",)])
+async def test_a_long_text_that_was_pasted_can_be_taken_back(frozen: Frozen, keys: tuple[str, ...]) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        if keys == ("e",):
+            await open_plan(stage)
+        await stage.press(*keys)
+        await stage.until(lambda: isinstance(stage.app.focused, TextArea), "a text")
+        field = stage.app.focused
+        assert isinstance(field, TextArea)
+        before = field.text
+        stage.app.post_message(events.Paste(_LONG))
+        await stage.until(lambda: "line 79" in field.text, "all of it")
+        await stage.press("ctrl+underscore")
+        await stage.until(lambda: field.text == before, "the text before")
+        await stage.press("ctrl+y")
+        await stage.until(lambda: "line 79" in field.text, "all of it again")
+
+
+@pytest.mark.long
+async def test_the_cursor_stays_in_sight_as_the_terminal_shrinks(frozen: Frozen) -> None:
+    async with opened(frozen, 120, 40) as stage:
+        await stage.press("n", "tab", "tab", "tab")
+        stage.app.post_message(events.Paste(_LONG))
+        await stage.sees("line 79")
+        await stage.pilot.resize_terminal(60, 15)
+        await stage.sees("line 79")
 
 
 # ------------------------------------------------------------------------------------------------- the editor

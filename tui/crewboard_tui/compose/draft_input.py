@@ -20,6 +20,7 @@ from textual.app import App, SuspendNotSupported
 from textual.binding import BindingType
 from textual.document._document import EditResult
 from textual.document._edit import Edit
+from textual.geometry import Offset
 from textual.keys import REPLACED_KEYS
 from textual.message import Message
 from textual.widgets import TextArea
@@ -227,7 +228,22 @@ def _why_no_mark(path: Path) -> str | None:
     return f"the path of {name} has a ] or a line break" if ATTACHMENT.fullmatch(f"[attach {path}]") is None else ""
 
 
-class DraftInput(TextArea):
+class Editor(TextArea):
+    """A text area of which the cursor is in sight, and whose edits can all be taken back."""
+
+    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:  # noqa: FBT001, FBT002
+        # Textual asks for it in the middle of an undo or a redo, once the text is shorter and the cursor is not yet in
+        # it: where the scrollbar goes by that, it would look for a line that is gone.
+        row, _ = self.cursor_location
+        return super().scroll_cursor_visible(center, animate) if row < self.document.line_count else Offset()
+
+    def on_resize(self) -> None:
+        """Bring the cursor back into sight after the terminal shrank."""
+        if self.has_focus:
+            self.call_after_refresh(self.scroll_cursor_visible)
+
+
+class DraftInput(Editor):
     """An input whose text may start with one of `names`.
 
     With `prose`, the text may have several lines; the input grows with them. `keep` is called with the text on each

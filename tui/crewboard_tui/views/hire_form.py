@@ -35,6 +35,7 @@ from crewboard.records.agents import Effort, Profile, Thinking
 from crewboard.store import hosts, roster
 from crewboard.store.tasks import CLOSED, blockers, check_type
 from crewboard.untrusted import on_one_line
+from crewboard_tui.compose.draft_input import Editor
 from crewboard_tui.keymap.bindings import Pressed, bindings_of, default_key
 from crewboard_tui.render.lines import one_line
 from crewboard_tui.render.sanitize import has_hidden, safe_line, safe_text
@@ -92,7 +93,7 @@ class SuggestWords(Suggester):
         return f"{before}{space}{found}" if found is not None else None
 
 
-class Prompt(TextArea):
+class Prompt(Editor):
     """The prompt field; Enter adds a line, Tab goes to the next field."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("prompt", "text")]

@@ -12,7 +12,6 @@ from textual.binding import BindingType
 from textual.events import Key
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widgets import TextArea
 
 from crewboard import CrewboardError, Request, agent_types
 from crewboard.commands import answers
@@ -20,7 +19,7 @@ from crewboard.protocol import collisions
 from crewboard.records.agents import VERDICTS, Spec, StepNames, StepVerdict, Terms, next_verdict
 from crewboard.records.requests import QUESTION, steps_of
 from crewboard_tui.compose.composer import PromptLine
-from crewboard_tui.compose.draft_input import NOT_SENT, DraftInput, Prose
+from crewboard_tui.compose.draft_input import NOT_SENT, DraftInput, Editor, Prose
 from crewboard_tui.context import AppContext
 from crewboard_tui.drafts import edit_of, for_no, terms_for
 from crewboard_tui.keymap.bindings import bindings_of
@@ -197,7 +196,7 @@ class Feedback(Frame):
             self._app_context.drafts.put(draft, "" if taken else text)
 
 
-class PlanEditor(TextArea):
+class PlanEditor(Editor):
     """The editor of a request's plan, with the edits so far."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("text")]
