@@ -125,6 +125,23 @@ async def test_a_deleted_team_takes_no_words_that_are_being_written(frozen: Froz
         assert not file.exists()
 
 
+def test_a_text_that_a_closed_dashboard_left_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "drafts" / "demo.json"
+    one, other = Drafts(file, "one", ["other"]), Drafts(file, "other", ["one"])
+    aside: list[str] = []
+    other.put_aside = aside.append
+    one["api"] = "how far?"
+    one.keep()
+    other["api"] = "send a picture"
+    other.keep()
+    other.others = frozenset()
+    other.keep()
+    assert (Drafts(file), aside) == ({"api": "send a picture"}, ["how far?"])
+    other["api"] = "send a picture of it"
+    other.keep()
+    assert aside == ["how far?"]
+
+
 def test_a_draft_belongs_to_the_open_dashboard_that_writes_it(tmp_path: Path) -> None:
     file = tmp_path / "drafts" / "demo.json"
     one, other = Drafts(file, "one", ["other"]), Drafts(file, "other", ["one"])

@@ -198,7 +198,9 @@ class CrewboardApp(App[None], inherit_bindings=False):
         own = dashboard.id if dashboard is not None else ""
         if path not in self.drafts:
             self.drafts[path] = Drafts(file, own, others)
-        self.drafts[path].own, self.drafts[path].others = own, others
+        sent = SentTexts(None if read_only else operators.file_for(self.settings.sent, path))
+        drafts = self.drafts[path]
+        drafts.own, drafts.others, drafts.put_aside = own, others, sent.add
         return AppContext(
             team=team,
             read_only=read_only,
@@ -207,8 +209,8 @@ class CrewboardApp(App[None], inherit_bindings=False):
             jobs=errands,
             announce=self._paint_footer,
             navigator=self,
-            drafts=self.drafts[path],
-            sent=SentTexts(None if read_only else operators.file_for(self.settings.sent, team.directory.path)),
+            drafts=drafts,
+            sent=sent,
             keys=self.settings.keys,
             reduced_motion=self.settings.reduced_motion,
             ascii_only=self.ascii_only,

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,7 +201,8 @@ class Drafts(dict[str, str]):
     """The drafts of one team, by name. Without a file they last as long as the dashboard.
 
     Several dashboards may share the file: each writes only its own changes. The drafts of the `others`, which are open
-    too, are theirs; those of a dashboard that was closed are taken over. `own` is the id of this dashboard.
+    too, are theirs; those of a dashboard that was closed are taken over. `own` is the id of this dashboard. A text that
+    another one left under a name for which something else is being written here is given to `put_aside`.
     """
 
     def __init__(self, file: Path | None = None, own: str = "", others: Iterable[str] = ()) -> None:
@@ -209,6 +210,7 @@ class Drafts(dict[str, str]):
         self._file = file
         self.own = own
         self.others = frozenset(others)
+        self.put_aside: Callable[[str], None] = lambda _: None
         self._claimed: set[str] = set()
         self._kept = None if file is None else record_of(file, Unsent).watch()
         self._seen: dict[str, str] = {}
@@ -268,12 +270,15 @@ class Drafts(dict[str, str]):
         changed = {name for name in {*self, *self._seen} if self.get(name) != self._seen.get(name)} | self._claimed
         if not changed or self._file is None or self._kept is None:
             return
-        found = self._kept.get()
-        if found is not None:
-            changed -= found.texts.keys() - self._free_in(found).keys()
+        found = self._kept.get() or Unsent()
+        changed -= found.texts.keys() - self._free_in(found).keys()
         if not changed:
             return
         self.safe -= changed
+        for name in changed & self.keys():
+            left = found.texts.get(name, "")
+            if left not in ("", self[name], self._seen.get(name)) and found.writers.get(name) != self.own:
+                self.put_aside(left)
         try:
             files.make_private_folders(self._file.parent)
             record = record_of(self._file, Unsent)
