@@ -190,11 +190,13 @@ def refused_by(error: str, messages: list[dict[str, Any]], accepted: Collection[
     """
     kept = kept_in(messages)
     if (match := re.search(_PATH, error)) is not None:
-        turn, place = int(match[1]), int(match[2])
-        content = messages[turn]["content"] if turn < len(messages) else []
-        parts = kept_in([{"content": content[place : place + 1]}])
-        if parts:
-            return parts[min(int(match[3] or 0), len(parts) - 1)]
+        turn, place, within = (int(each or 0) for each in match.groups())
+        for block in messages[turn]["content"][place : place + 1] if turn < len(messages) else ():
+            # A result has texts between its images.
+            inner = block.get("content")
+            named = inner[within : within + 1] if isinstance(inner, list) else [block]
+            if parts := kept_in([{"content": named}]) or kept_in([{"content": [block]}]):
+                return parts[0]
     new = [each for each in kept if each["source"]["sha256"] not in accepted]
     return (new or kept)[-1] if kept else None
 

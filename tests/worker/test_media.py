@@ -211,6 +211,14 @@ def test_of_many_images_the_large_ones_are_left_out() -> None:
         assert all("2000 pixels" in why for why in lost.values())
 
 
+def test_a_place_within_a_result_counts_its_texts() -> None:
+    a, b = (media.block(f"{name}.png", "image/png", name, 1) for name in "ab")
+    result = {"type": "tool_result", "content": [{"type": "text", "text": "two"}, a, b]}
+    messages = [{"role": "user", "content": [result]}]
+    for place, named in (("tool_result.content.1", a), ("content.2", b), ("tool_result.content.0", a)):
+        assert media.refused_by(f"messages.0.content.0.{place}.image: too large", messages, ()) == named
+
+
 def read(*names: str) -> Raw:
     return called(*[each for name in names for each in call(whole={"path": name}, name="read_file", ident=name)])
 
