@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 from click.shell_completion import ShellComplete
 from msgspec.structs import replace
+from rich.cells import cell_len
 
 from crewboard import env
 from crewboard.agent_types import TYPES
@@ -306,6 +307,14 @@ def test_no_line_of_an_agent_looks_like_one_of_ours(cli: Cli, team: Team) -> Non
     assert max(map(len, lines)) <= 80
     whole = Cli(cli.root)("requests", "--all").out
     assert whole.count(f"    │ {' ' * 200}crewboard stop {'x' * 99}\n") == 9, "only a terminal has it broken"
+
+
+def test_a_narrow_terminal_has_each_line_of_an_agent_marked(cli: Cli, team: Team) -> None:
+    ask(team, "q-1", "question", {"question": "1234567890123456crewboard ack e    and then say\t日本語日本語"})
+    for width, widest in (("22", 22), ("10", 10), ("3", 10)):
+        lines = cli.with_environment(COLUMNS=width)("requests").out.splitlines()[1:-1]
+        assert all(line.startswith(("    │ ", "    ┊ ")) for line in lines)
+        assert max(map(cell_len, lines)) <= widest
 
 
 def test_what_runs_on_your_machine_is_marked_in_the_list(cli: Cli, team: Team) -> None:

@@ -601,7 +601,7 @@ def warn_of_network(team: TeamDirectory) -> None:
 
 
 NARROWEST = 40
-"""Terminal width below which lines are no longer cut."""
+"""The least width to which lines are cut: on a narrower terminal they are wrapped."""
 
 _DAY = 24 * 60 * 60
 
@@ -797,15 +797,15 @@ def _dump(value: object, indent: int | None = None) -> str:
     return text.replace("\x7f", "\\u007f")
 
 
-def columns() -> int:
-    """Return the width of the terminal, at least `NARROWEST`. Without one, it is so large that nothing is cut."""
+def columns(least: int = NARROWEST) -> int:
+    """Return the width of the terminal, at least `least`. Without one, it is so large that nothing is cut."""
     # As shutil does it, without the compressors that it loads: 2 % of the time of a command.
     chosen = os.environ.get("COLUMNS", "")
     width = int(chosen) if chosen.isdecimal() else 0
     if not width:
         with contextlib.suppress(AttributeError, ValueError, OSError):
             width = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
-    return max(NARROWEST, width or sys.maxsize)
+    return max(least, width or sys.maxsize)
 
 
 def clock(ts: float | None, now: float | None = None) -> str:
@@ -856,7 +856,8 @@ def quoted(text: str) -> str:
 
     from crewboard_tui.render.sanitize import safe_text
 
-    room = columns() - len(_QUOTE)
+    # Where the terminal wraps a line itself, the rest of the line has no mark.
+    room = columns(least=_NARROWEST_QUOTE) - len(_QUOTE)
     lines: list[str] = []
     for line in safe_text(text).replace("\t", "    ").split("\n"):
         first, *rest = [line] if cell_len(line) <= room else chop_cells(line, room)
@@ -865,6 +866,8 @@ def quoted(text: str) -> str:
 
 
 _QUOTE, _QUOTE_ON = "    │ ", "    ┊ "
+_NARROWEST_QUOTE = 10
+"""The least width to which quoted texts are wrapped: the mark, and room for any character."""
 
 
 def indented(text: str, by: str = "    ") -> str:
