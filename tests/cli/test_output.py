@@ -1,5 +1,6 @@
 """Output to a terminal or a pipe: no foreign control characters, lines that fit, ASCII JSON."""
 
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from urllib.parse import quote
 
@@ -22,7 +24,7 @@ from crewboard.records.events import Intake
 from crewboard.records.requests import RequestType
 from crewboard.records.team import Member, Rule
 from crewboard.store import journal, mailbox, roster
-from crewboard_tui.cli import common
+from crewboard_tui.cli import common, program
 from tests.cli.files import enlist
 from tests.cli.shell import COMMAND, Cli, clean_environment, finish
 
@@ -217,6 +219,25 @@ def test_a_full_disk_under_stdout_is_an_io_error(shell: Cli) -> None:
         )
     assert done.returncode == 74
     assert b"Traceback" not in done.stderr
+
+
+def test_output_that_cannot_be_written_undoes_nothing(cli: Cli, team: Team) -> None:
+    enlist(team, "scout")
+    with Path("/dev/full").open("w") as full, Path(os.devnull).open("w") as quiet:
+        heard = io.StringIO()
+        with chdir(cli.root), redirect_stdout(full), redirect_stderr(heard):
+            assert program.run(["send", "scout", "hello"]) == 74
+        with chdir(cli.root), redirect_stdout(quiet), redirect_stderr(full):
+            assert program.run(["requests"]) == 0
+    assert "cannot write to stdout: No space left on device" in heard.getvalue()
+    assert "change that was asked for is made" in heard.getvalue()
+    assert [each.content for each in mailbox.read(team.directory, "scout").messages] == ["hello"]
+
+
+def test_a_full_disk_under_stderr_keeps_the_exit_code(shell: Cli) -> None:
+    line = f"{shlex.join([*COMMAND, 'nosuch'])} 2>/dev/full"
+    done = subprocess.run(["sh", "-c", line], cwd=shell.root, env=clean_environment(), check=False)
+    assert done.returncode == 2
 
 
 def test_output_survives_an_encoding_that_lacks_a_character(shell: Cli, team: Team) -> None:

@@ -117,7 +117,7 @@ def _say_patches(patches: list[str], reveals: str) -> None:
         if sys.stdout.isatty():
             say(diff_as_run(each))
         else:
-            click.echo(os.fsencode(each if is_revealing() else redaction.redact(each)))
+            common.put(os.fsencode(each if is_revealing() else redaction.redact(each)))
     if hiding:
         hold = commands_changes.count_with_key(hiding)
         note(f"{hold}, which is hidden: `git apply` refuses this patch; `{reveals}` shows it")

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property, partial, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
 
 import crewboard as core
-from crewboard import BadDataError, CrewboardError, UsageError, env, redaction
+from crewboard import BadDataError, CrewboardError, ExitCode, UsageError, env, redaction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -674,7 +674,10 @@ def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = F
     is_revealing = reveal and asks and given is None
     with revealing(wanted=is_revealing):
         if asks and (seen.is_always or (given is None and (is_terminal or reveal))):
-            say(*seen.lines())
+            try:
+                say(*seen.lines())
+            except OutputError as error:
+                raise OutputError(error.why, "nothing was changed, because it was not shown") from error
         command = seen.yes(accept)
     if given is not None and is_revealed(given, seen.sha256):
         return
@@ -720,12 +723,50 @@ def listing(**given: Any) -> Callable[[Callable[[Session], None]], click.Group]:
     return make
 
 
+class OutputError(CrewboardError):
+    """Output could not be written to stdout, as on a full disk. Commands print what they did after they did it."""
+
+    exit_code = ExitCode.IO
+
+    def __init__(
+        self, why: str, result: str = "a change that was asked for is made: look before you repeat it"
+    ) -> None:
+        super().__init__(f"cannot write to stdout: {why}; free space; {result}")
+        self.why = why
+
+
+def put(text: str | bytes, *, newline: bool = True, on_stderr: bool = False) -> None:
+    """Print a text as it is on stdout, or on stderr, where what cannot be written is left out.
+
+    Raises:
+        OutputError: It could not be written to stdout.
+        BrokenPipeError: The reader of stdout has ended.
+    """
+    try:
+        click.echo(text, nl=newline, err=on_stderr)
+    except OSError as error:
+        drop_unwritten(sys.stderr if on_stderr else sys.stdout)
+        if on_stderr:
+            return
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise OutputError(error.strerror or str(error)) from error
+
+
+def drop_unwritten(stream: IO[str]) -> None:
+    """Discard what could not be written to a standard stream: at exit, Python would try again, and complain."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def say(*texts: str) -> None:
     """Print texts on stdout, each on lines of its own, made safe for a terminal."""
     from crewboard_tui.render.sanitize import safe_text
 
     for text in texts:
-        click.echo(safe_text(text))
+        put(safe_text(text))
 
 
 def note(*texts: str) -> None:
@@ -733,7 +774,7 @@ def note(*texts: str) -> None:
     from crewboard_tui.render.sanitize import safe_text
 
     for text in texts:
-        click.echo(safe_text(text), err=True)
+        put(safe_text(text), on_stderr=True)
 
 
 def note_left_branches(team: Team, names: Sequence[str]) -> None:
@@ -782,12 +823,12 @@ def json_on_one_line(*, wanted: bool) -> Iterator[None]:
 
 def say_json(value: object) -> None:
     """Print a value as ASCII JSON with secrets redacted, indented unless `json_on_one_line` is wanted."""
-    click.echo(_dump(value, indent=None if _on_one_line.get() else 2))
+    put(_dump(value, indent=None if _on_one_line.get() else 2))
 
 
 def say_json_line(value: object) -> None:
     """Print a value as ASCII JSON on one line, with secrets redacted."""
-    click.echo(_dump(value))
+    put(_dump(value))
 
 
 def _dump(value: object, indent: int | None = None) -> str:

@@ -157,6 +157,7 @@ def approve(session: Session, names: tuple[str, ...], all_servers: bool, sha256:
     common.require_yes(sha256, _shown(servers, session), accept, reveal=reveal)
     for server in servers:
         commands_accept.accept(session.team, server)
+    for server in servers:
         say(*_lines(server, " is accepted until its entry changes"))
         if not server.command or "${" in server.command:
             continue

@@ -215,7 +215,7 @@ def code_of(error: BaseException) -> int:
         case KeyboardInterrupt() | click.Abort():
             return ExitCode.INTERRUPTED
         case BrokenPipeError():
-            _drop_unwritten()
+            common.drop_unwritten(sys.stdout)
             return ExitCode.DONE
     from crewboard_tui.render.sanitize import safe_line
 
@@ -236,7 +236,7 @@ def code_of(error: BaseException) -> int:
         case click.ClickException():
             sentence, code = error.format_message(), int(ExitCode.USAGE)
         case OSError():
-            _drop_unwritten()
+            common.drop_unwritten(sys.stdout)
             where = f" {error.filename}" if error.filename else ""
             sentence, code = f"the system refused:{where} {error.strerror or error}", int(ExitCode.IO)
         case _:
@@ -244,14 +244,6 @@ def code_of(error: BaseException) -> int:
             code = int(ExitCode.INTERNAL)
     note(f"crewboard: {safe_line(sentence)}")
     return code
-
-
-def _drop_unwritten() -> None:
-    """Discard the rest of stdout that could not be written: at exit, Python would try again, and complain."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.UsageError) -> str:

@@ -87,6 +87,7 @@ def trust(session: Session, names: tuple[str, ...], sha256: str | None, reveal: 
             skill_files.accept(each, session.root, os.environ)
         else:
             commands_accept.accept(team, each)
+    for each in chosen:
         until = "it" if each.name[0] in "@/" else "one of its files"
         say(safe_line(f"{each.name} ({skill_files.place(each.name)}) is accepted until {until} changes"))
 

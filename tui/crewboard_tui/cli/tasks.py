@@ -158,7 +158,7 @@ def check(session: Session, name: str) -> None:
     Example: crewboard check api
     """
     checked, task = commands_tasks.check_agent(
-        session.team, name, lambda text: click.echo(safe_text(text), nl=False, err=session.as_json)
+        session.team, name, lambda text: common.put(safe_text(text), newline=False, on_stderr=session.as_json)
     )
     if session.as_json:
         say_json({"agent": name, "task": task.id if task else None, "passed": checked.passed, **checked.as_dict()})
