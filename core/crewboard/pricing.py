@@ -189,18 +189,18 @@ def parse_budget(text: str) -> Budget:
 
 
 _SMALLEST = 1_000
-"""Fewest tokens of a budget; fewer pay for no call."""
+"""Fewest tokens of a budget; the first call uses up fewer."""
 
 
 def doubt(text: str | None) -> str | None:
-    """Return a note about a budget that is too small for one call; None if it is not, or there is none.
+    """Return a note about a budget that the first call uses up; None for another one, or none.
 
     In an unquoted `$25` a shell replaces `$2`, so that `5` is left, which means tokens.
     """
     budget = budget_or_none(text)
     if budget is None or budget.tokens is None or budget.tokens >= _SMALLEST:
         return None
-    return f"a budget of {budget} pays for no call; quote money for the shell: '$25'"
+    return f"a budget of {budget} is used up by the first call; quote money for the shell: '$25'"
 
 
 def budget_or_none(text: str | None) -> Budget | None:

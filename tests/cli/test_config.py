@@ -368,6 +368,8 @@ def test_init_writes_the_users_file_and_tells_of_teams_that_there_are(own: Cli) 
     written = own("init", "--user", "--yes", "--engine", "acp:my agent")
     assert (written.code, "the team default keeps its settings" in written.err) == (0, True)
     assert row(own, "engine")["new_teams"]["value"] == "acp:my agent"
+    assert "tokens is used up by the first call" in own("init", "--yes", "--budget", "5").err
+    (own.root / "crewboard.toml").unlink()
     own("init", "--yes", "--engine", "acp:my agent").refused(2, "--user")
     own("init", "--yes", "--budget", "x").refused(2, "'x' is not a budget")
     assert not (own.root / "crewboard.toml").exists()

@@ -194,7 +194,7 @@ def test_settings_of_a_team(cli: Cli, directory: TeamDirectory) -> None:
     )
     small = cli("budget", "5")
     assert small.out == "the team may use 5 tokens\n"
-    assert small.err == "a budget of 5 tokens pays for no call; quote money for the shell: '$25'\n"
+    assert small.err == "a budget of 5 tokens is used up by the first call; quote money for the shell: '$25'\n"
     assert cli("budget", "absent", "$5").code == 2
     assert cli("budget", "fixer", "$5", "more").code == 2
     assert cli("budget", "--none").code == 0

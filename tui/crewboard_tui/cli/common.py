@@ -793,7 +793,7 @@ def note_asleep(team: Team, sent: Sequence[Message]) -> None:
 
 
 def note_budget(text: str | None) -> None:
-    """Report on stderr if a budget is too small for one call."""
+    """Report on stderr if the first call would use up a budget."""
     from crewboard import pricing
 
     if (doubt := pricing.doubt(text)) is not None:

@@ -184,6 +184,8 @@ def init(session: Session, /, is_users: bool, yes: bool, **options: str | None) 
     if not is_users:
         settings.accept(session.root, content, os.environ)
     say(f"wrote {path}: what new teams begin with; `crewboard config` lists all settings")
+    budget = chosen.get("budget")
+    common.note_budget(str(budget) if budget is not None else None)
     for team in team_directories(session.root):
         note(f"the team {team.path.name} keeps its settings: `crewboard settings` and `crewboard budget` change them")
 
