@@ -312,9 +312,13 @@ def test_a_file_that_an_agent_changed_stops_new_teams(own: Cli, change: str | No
         file.unlink()
     else:
         file.write_text(change)
-    own("task", "add", "one").refused(77, str(file), "not as you accepted it", "`crewboard config --trust`")
-    assert "has changed since you accepted it" in own("config").err
-    assert own.agree("config", "--trust").code == 0
+    how = f"{file} {'is gone' if change is None else 'has changed'} since you accepted it"
+    own("task", "add", "one").refused(77, how, "`crewboard config --trust`")
+    assert how in own("config").err
+    asked = own("config", "--trust").err
+    assert ("read" in asked, f"see that there is no {file}" in asked) == (change is not None, change is None)
+    accepted = own.agree("config", "--trust")
+    assert (accepted.code, "there is no" in accepted.out) == (0, change is None)
     assert own("task", "add", "one").code == 0
 
 

@@ -214,9 +214,9 @@ def accept(root: Path, content: bytes, environment: Mapping[str, str]) -> None:
 class Files(Struct):
     """The values of the files. `problems` are sentences about invalid lines, `unknown` about names that are no setting.
 
-    `waiting` are the settings of the project's file that apply once the user accepts it. `changed` is True if that file
-    is not as the user accepted it. `themes` are the user's own, each a `Given` of its table and the theme made of it;
-    `refused` are those that are not used, each with file, line and reason.
+    `waiting` are the settings of the project's file that apply once the user accepts it. `changed` says how that file
+    is not as the user accepted it; empty if it is. `themes` are the user's own, each a `Given` of its table and the
+    theme made of it; `refused` are those that are not used, each with file, line and reason.
     """
 
     of_team: bool | None
@@ -225,7 +225,7 @@ class Files(Struct):
     problems: list[str] = []
     unknown: list[str] = []
     waiting: list[str] = []
-    changed: bool = False
+    changed: str = ""
     themes: dict[str, tuple[Given, Theme]] = {}
     refused: dict[str, str] = {}
     _users_themes: frozenset[str] = frozenset()
@@ -238,7 +238,9 @@ class Files(Struct):
             self.problems.append(str(error))
             return
         is_accepted = record is not None and record.sha256 == sha256(content)
-        self.changed = record is not None and not is_accepted
+        if record is not None and not is_accepted:
+            how = "has changed" if os.path.lexists(project_file(root)) else "is gone"
+            self.changed = f"{how} since you accepted it"
         self.take(project_file(root), content, "project", waits=not is_accepted)
 
     def take(self, path: Path, content: bytes, source: Source, *, waits: bool = False) -> None:
@@ -383,13 +385,12 @@ def for_new_team(
 
     Raises:
         BadDataError: A value is invalid: a budget that is not understood must not be left out.
-        UntrustedError: The project's file has changed since the user accepted it.
+        UntrustedError: The project's file has changed, or is gone, since the user accepted it.
     """
     found = read_files(root, environment, of_team=True)
     if found.changed:
         raise UntrustedError(
-            f"{project_file(root)} is not as you accepted it, and says what new teams begin with: `{trust}` accepts it "
-            "as it is now"
+            f"{project_file(root)} {found.changed}, and no new team is made before you accept that: `{trust}`"
         )
     if found.problems:
         raise BadDataError(f"{found.problems[0]}; correct that line, or remove it")

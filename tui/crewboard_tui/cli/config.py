@@ -52,15 +52,19 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
         path = settings.project_file(session.root)
         content = settings.read_project(session.root)
         text = content.decode("utf-8", "replace")
+        is_there = os.path.lexists(path)
+        absent = f"there is no {path}"
         seen = common.Shown(
             str(path),
             settings.sha256(content),
-            f"read {path}",
-            lambda: [f"{path}:", common.quoted(text or "(no file)")],
+            f"read {path}" if is_there else f"see that {absent}",
+            lambda: [f"{path}:", common.quoted(text)] if is_there else [absent],
+            "" if is_there else f"Accept that {absent}?",
         )
         common.require_yes(sha256, seen, _accept(session), reveal=reveal)
         settings.accept(session.root, content, os.environ)
-        say(safe_line(f"{path} is accepted until it changes; it is for new teams"))
+        until = f"{path} is accepted until it changes; it is for new teams"
+        say(safe_line(until if is_there else f"{absent}: that is accepted until there is one; new teams begin without"))
         return
     found = settings.read_files(session.root, os.environ)
     rows = [row for row in _rows(session, found) if name in (None, row["name"])]
@@ -85,7 +89,7 @@ def config(session: Session, name: str | None, trust: bool, sha256: str | None, 
     if found.waiting or found.changed:
         why = "is not accepted, and new teams do not use it"
         if found.changed:
-            why = "has changed since you accepted it, and no new team is made before you accept it again"
+            why = f"{found.changed}, and no new team is made before you accept that"
         said = f"{settings.project_file(session.root)} {why}"
         note(safe_line(f"{said}: `{_accept(session)}` shows and accepts it"))
 

@@ -705,7 +705,7 @@ def settings_files(root: Path, environment: Mapping[str, str]) -> list[Check]:
         remedy = "correct that, or remove the line; `crewboard config` lists all settings"
         return [Check("settings", "bad" if found.problems else "note", "; ".join(wrong), remedy)]
     if found.changed:
-        detail = f"{settings.project_file(root)} has changed since you accepted it, so no new team is made"
+        detail = f"{settings.project_file(root)} {found.changed}, so no new team is made"
         return [Check("settings", "bad", detail, accept)]
     if found.waiting:
         detail = f"{settings.project_file(root)} is not accepted, so new teams begin without {', '.join(found.waiting)}"
