@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crewboard.commands import answers
+from crewboard.commands import answers, messages
 from crewboard.commands import tasks as board
 from crewboard.commands.context import Team
 from crewboard.protocol import requests
@@ -118,6 +118,28 @@ def test_tasks_and_acts_of_other_users_are_told(team: Team) -> None:
     acts = [each.text for each in found if each.kind == "act" and "stop" in each.text]
     assert acts == ["Kim: stop scout"]
     assert [(each.text, each.task) for each in found if each.kind == "task_failed"] == [("#1 Write the tests", 1)]
+
+
+def test_acts_of_others_say_what_they_are_about(team: Team) -> None:
+    kim = Team(team.directory, environment={"CREWBOARD_OPERATOR": "Kim"})
+    board.add_task(kim, "Write the tests")
+    requests.ask(
+        team.directory, "q-1", "question", "scout", "operator", {"question": "which?"}, LEFT + 1, by_mail=False
+    )
+    answers.answer(kim, "q-1", "both")
+    messages.send(kim, "scout", "paint the fence\nin green")
+    messages.broadcast(kim, "freeze main")
+    messages.broadcast(kim, "go on")
+    acts = [each for each in absence(team).happenings if each.kind == "act"]
+    assert [(each.text, each.agent, each.task, each.request_id) for each in acts] == [
+        ("Kim: task add #1", "", 1, None),
+        ("Kim: answer scout q-1", "scout", None, "q-1"),
+        ("Kim: message scout: paint the fence", "scout", None, None),
+        ("Kim: broadcast to 2 agents: freeze main", "", None, None),
+        ("Kim: broadcast to 2 agents: go on", "", None, None),
+    ]
+    team.directory.inbox("scout").remove()
+    assert "Kim: message scout: message " in [each.text for each in absence(team).happenings if each.kind == "act"][2]
 
 
 def test_the_cost_is_what_was_spent_since(team: Team) -> None:

@@ -1,9 +1,10 @@
 """The changes of a team: one by one, as `watch` prints them, and a summary of what happened while the user was away."""
 
+import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -17,10 +18,11 @@ from crewboard.readmodel.team import AgentView, TeamView
 from crewboard.readmodel.usage import bill_team
 from crewboard.records.base import Record, pick
 from crewboard.records.events import RunEnded, RunStarted
+from crewboard.records.messages import Message
 from crewboard.records.processes import LIMIT_REASONS, Exit, describe_exit, is_orderly, was_cut_off
 from crewboard.records.requests import Request, describe_status
-from crewboard.records.team import Task
-from crewboard.store import journal, operators
+from crewboard.records.team import Act, Task
+from crewboard.store import journal, mailbox, operators
 from crewboard.store.layout import AgentDirectory, TeamDirectory
 
 Kind = Literal["roster", "message", "status", "task", "request", "result", "exit"]
@@ -162,7 +164,8 @@ _LEAST_COST = 0.005
 class Happening(Struct, frozen=True):
     """One thing that happened: when (epoch seconds), of what kind, with which agent, and in words.
 
-    `task` and `request_id` are the ids of the task or request that it is about; None if it is about none.
+    `task` and `request_id` are the ids of the task or request that it is about; None if it is about none. `agent` is
+    empty if it is about none.
     """
 
     ts: float
@@ -219,10 +222,9 @@ def read_absence(
             end: HappeningKind = "task_done" if task.status == "completed" else "task_failed"
             owner = task.owner or task.last_owner or ""
             found.append(Happening(task.updated_at, end, owner, f"#{task.id} {task.subject}", task.id))
-    for act in operators.acts(team)[0] if team.audit.changed_at() > since else ():
-        if act.ts > since and act.who != operator:
-            words = " ".join(filter(None, (f"{act.who}:", act.act, act.target, act.detail)))
-            found.append(Happening(act.ts, "act", act.target, words))
+    acts = operators.acts(team)[0] if team.audit.changed_at() > since else []
+    others = [act for act in acts if act.ts > since and act.who != operator]
+    found += _describe_acts(team, others, {request.id for request in view.asked})
     now_usd = bill_team(view).usd
     spent = None if now_usd is None or cost_usd is None else now_usd - cost_usd
     return Absence(
@@ -230,6 +232,60 @@ def read_absence(
         tuple(sorted(found, key=lambda each: each.ts)),
         spent if spent is not None and spent >= _LEAST_COST else None,
     )
+
+
+_MAILED = ("message", "broadcast")
+"""The acts that send a message."""
+
+_TASK = re.compile(r"#(\d+)")
+"""The target of an act on a task."""
+
+
+def sent_messages(team: TeamDirectory, acts: Iterable[Act]) -> dict[str, Message]:
+    """Return the messages that acts sent, by their ids, while their mailboxes have them."""
+    names = {act.target for act in acts if act.act in _MAILED}
+    return {message.id: message for name in names for message in mailbox.read(team, name).messages}
+
+
+def describe_detail(act: Act, sent: Mapping[str, Message]) -> str:
+    """Return the detail of an act: of a message, whose id is recorded, the first line if it is in `sent`."""
+    if act.act not in _MAILED:
+        return act.detail
+    first = sent[act.detail].content.strip().partition("\n")[0] if act.detail in sent else ""
+    return first[:MAX_HEADLINE] or f"message {act.detail[:8]}"
+
+
+def _describe_acts(team: TeamDirectory, acts: list[Act], asked: Container[str]) -> Iterator[Happening]:
+    """Yield what other users did; of a broadcast, which is an act for each agent, one thing.
+
+    `asked` are the ids of all requests.
+    """
+    try:
+        sent = sent_messages(team, acts)
+    except StorageError:
+        sent = {}
+
+    def command(act: Act) -> object:
+        """Return what the acts of one command share."""
+        if act.act != "broadcast":
+            return id(act)
+        message = sent.get(act.detail)
+        return act.who, message.metadata.get("broadcast_id") if message is not None else None
+
+    for _, group in itertools.groupby(acts, command):
+        act, *more = group
+        detail = describe_detail(act, sent)
+        task = _TASK.fullmatch(act.target)
+        request = act.detail.split(",")[0]
+        if act.act in _MAILED:
+            to = f"to {len(more) + 1} agents" if more else act.target
+            words = f"{act.who}: {act.act} {to}: {detail}"
+        else:
+            words = " ".join(filter(None, (f"{act.who}:", act.act, act.target, detail)))
+        yield Happening(
+            act.ts, "act", "" if task or more else act.target, words, task=int(task[1]) if task else None,
+            request_id=request if request in asked else None,
+        )  # fmt: skip
 
 
 def _finished_results(team: TeamDirectory, since: float) -> Iterator[Happening]:

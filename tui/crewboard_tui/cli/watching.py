@@ -19,12 +19,12 @@ from crewboard.protocol import requests
 from crewboard.readmodel import as_json as readmodel_as_json
 from crewboard.readmodel import watcher as readmodel_watcher
 from crewboard.readmodel.activity import describe as activity_describe
-from crewboard.readmodel.changes import Absence, Change, ChangeReader, read_absence
+from crewboard.readmodel.changes import Absence, Change, ChangeReader, describe_detail, read_absence, sent_messages
 from crewboard.readmodel.crash_report import host_of_log
 from crewboard.readmodel.states import Shown
 from crewboard.records.agents import State
 from crewboard.records.messages import LastVisit
-from crewboard.store import files, mailbox, operators
+from crewboard.store import files, operators
 from crewboard.store import journal as store_journal
 from crewboard.store.layout import TeamDirectory, record_of
 from crewboard_tui.cli import common
@@ -50,9 +50,6 @@ SETTLED = 5.0
 An idle agent with unread mail then counts as idle, because it does not seem to take the mail in; an agent without a
 process then counts as ended although no exit is recorded.
 """
-
-_MAILED = ("message", "broadcast")
-"""The acts that send a message."""
 
 
 @contextmanager
@@ -391,15 +388,8 @@ def audit(session: Session) -> None:
     if session.as_json:
         say_json([act.as_dict() for act in acts])
     elif acts:
-        # Of a message, whose id is recorded, the first line is shown while its mailbox has it.
-        names = {act.target for act in acts if act.act in _MAILED}
-        directory = session.team.directory
-        sent = {letter.id: letter.content for name in names for letter in mailbox.read(directory, name).messages}
-        rows = []
-        for act in acts:
-            first = sent.get(act.detail, "").strip().partition("\n")[0] if act.act in _MAILED else ""
-            said = first or (f"message {act.detail[:8]}" if act.act in _MAILED else act.detail)
-            rows.append((clock(act.ts), act.who, act.act, act.target or "the team", said))
+        sent = sent_messages(session.team.directory, acts)
+        rows = [(clock(act.ts), act.who, act.act, act.target or "the team", describe_detail(act, sent)) for act in acts]
         say(*table(("TIME", "WHO", "DID", "TO", "DETAIL"), rows))
     else:
         note("no user has done anything here yet")

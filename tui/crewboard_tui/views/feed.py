@@ -162,4 +162,4 @@ class AbsencePage(BaseScreen):
         elif view.agent(here.agent) is not None:
             self.context.navigator.open_agent(here.agent, "Mail" if here.kind == "result" else "Now")
         else:
-            self.context.say(f"{here.agent or 'this'} is no longer on the team", "dim")
+            self.context.say(f"{here.agent} is no longer on the team" if here.agent else "It is about no agent", "dim")
