@@ -141,6 +141,7 @@ def test_a_terminal_shows_what_it_asks_about(cli: Cli, offer: Offer) -> None:
     with _asked(cli, offer.accept) as child:
         assert b"harmless" in child.before
         child.sendline("n")
+    assert b"nothing was changed" in child.before
     assert not offer.is_accepted()
     with _asked(cli, offer.accept) as child:
         child.sendline("y")

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from crewboard.records.agents import Worktree
 from crewboard.records.team import Checked
 from crewboard.store import agents, leases, operators, tasks
 from crewboard.worktrees.repository import NoRepositoryError
+from crewboard_tui.cli import program
 from tests.cli.files import enlist
 from tests.cli.shell import Inside
 from tests.worktrees.home import Home
@@ -101,6 +103,17 @@ def test_discard_throws_the_work_away_and_names_its_commit(home: Home) -> None:
     assert home.git("rev-parse", "HEAD") == head
     assert changes.unmerged(home.team, "bob") is None
     stop.remove(home.team, "bob")
+
+
+def test_another_word_than_the_name_throws_nothing_away(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bob = work(home)
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("click.prompt", lambda *_, **__: "wrong")
+    assert program.run(["--root", str(home.root), "discard", "bob"]) == 130
+    assert capsys.readouterr().err.endswith("that is not its name: nothing was thrown away\n")
+    assert bob.snapshot in home.git("for-each-ref", "--format=%(objectname)", "refs/crew")
 
 
 def test_discarded_work_is_not_listed_any_more(home: Home) -> None:

@@ -548,6 +548,7 @@ def _confirm_discard(team: Team, name: str) -> None:
         raise UsageError(f"{what}; use --yes to throw it away")
     note(what)
     if click.prompt("Type the agent's name to throw it away", default="", show_default=False) != name:
+        note("that is not its name: nothing was thrown away")
         raise click.Abort
 
 

@@ -691,7 +691,9 @@ def require_yes(given: str | None, seen: Shown, accept: str, *, reveal: bool = F
     if not is_terminal:
         look = "" if is_revealing else f"{seen.look}, then "
         raise UsageError(f"{look}`{command}` accepts exactly {'what is shown' if is_revealing else 'that'}")
-    click.confirm(seen.question or f"Accept {seen.what} as shown?", abort=True)
+    if not click.confirm(seen.question or f"Accept {seen.what} as shown?"):
+        note("nothing was changed")
+        raise click.Abort
 
 
 # click decorates any kind of callable.
