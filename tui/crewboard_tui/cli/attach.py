@@ -14,7 +14,7 @@ from crewboard.commands.context import CommandLine
 from crewboard.readmodel.team import describe_runner
 from crewboard.store import leases, roster
 from crewboard.store.layout import team_directories
-from crewboard_tui.cli.common import Session, note, say, table
+from crewboard_tui.cli.common import Session, note, one_of, say, table
 
 POLL = 0.5
 """Seconds between two checks whether a mirrored team has ended."""
@@ -22,14 +22,14 @@ POLL = 0.5
 
 @click.command()
 @click.argument("team", required=False)
-@click.option("--install", "action", flag_value="install", help="Have Claude Code ask you about plans and permissions.")
-@click.option("--uninstall", "action", flag_value="uninstall", help="Remove exactly these hooks again.")
-@click.option("--print", "action", flag_value="print", help="Print the hooks, to put them into settings yourself.")
+@click.option("--install", is_flag=True, help="Have Claude Code ask you about plans and permissions.")
+@click.option("--uninstall", is_flag=True, help="Remove exactly these hooks again.")
+@click.option("--print", is_flag=True, help="Print the hooks, to put them into settings yourself.")
 @click.option(
     "--allow-letters/--no-letters", "letters", default=None, help="Let `send` and `stop` write to its agents, or not."
 )
 @click.pass_obj
-def attach(session: Session, team: str | None, action: str | None, letters: bool | None) -> None:
+def attach(session: Session, /, team: str | None, letters: bool | None, **actions: bool) -> None:
     """Mirror the Claude Code team TEAM into a team here, until Ctrl-C or its end.
 
     Without TEAM, attach to the only team of the workspace, or list what there is. Every view and command then shows
@@ -38,6 +38,7 @@ def attach(session: Session, team: str | None, action: str | None, letters: bool
     The hooks let your answers decide about plans. They are for the project only, in its .claude/settings.local.json.
     Sessions read it when they start.
     """
+    action = one_of(actions)
     if action is None:
         follow(session, choose(session, team), letters)
     elif action == "print":

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -255,9 +255,9 @@ def _describe_review(each: "Changes") -> dict[str, Any] | None:
 
 @click.command()
 @common.agent_name
-@click.option("--squash", "how", flag_value="squash", default=True, help="One commit (default).")
-@click.option("--merge", "how", flag_value="merge", help="A merge commit, with the commits of the agent.")
-@click.option("--rebase", "how", flag_value="rebase", help="The commits of the agent, one by one on the branch.")
+@click.option("--squash", is_flag=True, help="One commit (default).")
+@click.option("--merge", is_flag=True, help="A merge commit, with the commits of the agent.")
+@click.option("--rebase", is_flag=True, help="The commits of the agent, one by one on the branch.")
 @click.option("--pr", is_flag=True, help="Merge nothing here: push one commit, and open a pull request with gh.")
 @click.option("--into", metavar="B", help="Branch to merge into; default: the one that is checked out.")
 @click.option("--message", "-m", type=common.text, help="Message of the commit.")
@@ -270,7 +270,6 @@ def _describe_review(each: "Changes") -> dict[str, Any] | None:
 def merge(
     session: Session,
     name: str,
-    how: How,
     pr: bool,
     into: str | None,
     message: str | None,
@@ -280,6 +279,7 @@ def merge(
     dry_run: bool,
     sha256: str | None,
     reveal: bool,
+    **ways: bool,
 ) -> None:
     """Bring the work of the agent NAME into your branch, committed or not.
 
@@ -295,6 +295,7 @@ def merge(
 
     Example: crewboard merge fixer -m "paginate /orders"
     """
+    how = cast("How", common.one_of(ways) or "squash")
     if resolve:
         sent = commands_changes.ask_to_resolve(session.team, name)
         session.tell(sent.as_dict(), f"asked {name} to resolve its conflicts")

@@ -395,6 +395,18 @@ def as_options(given: Mapping[str, str | bool | None]) -> list[str]:
     return [word for name, value in given.items() if value for word in ([name] if value is True else [name, value])]
 
 
+def one_of(flags: Mapping[str, bool]) -> str | None:
+    """Return the name of the flag that is set; None if none is.
+
+    Raises:
+        UsageError: Several are set.
+    """
+    names = [name for name, is_set in flags.items() if is_set]
+    if len(names) > 1:
+        raise UsageError(f"use only one of {' and '.join(f'--{name}' for name in names)}")
+    return names[0] if names else None
+
+
 class Session:
     """The global options of one call, the team that they choose, and `as_json`: whether the command prints JSON.
 
