@@ -833,6 +833,15 @@ def test_an_agent_at_work_is_not_spawned_again(cli: Cli, team: Team) -> None:
         cli("spawn", "fixer", "--type", "code", "--prompt", "more").refused(75, "at work", "crewboard send fixer")
 
 
+def test_other_options_are_named_as_they_are_typed(cli: Cli, team: Team) -> None:
+    for name in ("fixer", "scout"):
+        enlist(team, name)
+        set_status(team, name, state="idle")
+    with alive(team, "fixer"):
+        again = cli("spawn", "fixer", "--type", "code", "--prompt", "more", "--from", "scout", "--max-turns", "7")
+    again.refused(2, "other options (max-turns, from)")
+
+
 def test_an_agent_that_has_just_answered_takes_more_work(cli: Cli, team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(condition: Callable[[], bool], _: float) -> bool:
         assert not condition()

@@ -339,7 +339,8 @@ def _assign_more_work(team: Team, agent: AgentDirectory, hire: Hire) -> Assignme
         is_same = hire.engine is None or engines.is_same(hire.engine, spec.engine, team.directory.root)
     differing += [] if is_same else ["engine"]
     if differing:
-        terms = ", ".join(name.replace("_", "-") for name in differing)
+        # As the options are called.
+        terms = ", ".join("from" if name == "start_from" else name.replace("_", "-") for name in differing)
         raise UsageError(f"{hire.name} was hired with other options ({terms}); spawn it without them, or stop it first")
     if hire.flags.task is not None:
         assign_without_mail(team, hire.flags.task, hire.name)
