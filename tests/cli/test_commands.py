@@ -581,6 +581,11 @@ def test_a_lead_names_a_request_whole(team: Team) -> None:
         answers.approve(replace(team, by="lead"), "plan-46")
 
 
+def test_a_plan_proposes_no_rule(cli: Cli, team: Team) -> None:
+    ask(team, "plan-46aa01", "plan_approval", {"plan": "all at once"})
+    cli("approve", "plan-46", "--rule").refused(2, "request plan-46aa01 proposes no rule; approve it without --rule")
+
+
 def test_a_rule_is_agreed_to_by_the_beginning_of_an_id(cli: Cli, team: Team) -> None:
     ask(team, "permission-1f", "permission", {"tool": "bash", "summary": "pytest -x", "scope": "pytest"})
     assert cli("approve", "perm", "--rule", "--json").json["id"] == "permission-1f"
@@ -1051,6 +1056,9 @@ def test_doctor_names_a_file_of_keys_and_what_is_wrong_with_it(cli: Cli, tmp_pat
     assert found["mark"] == "note"
     assert "did you mean app.next?" in found["detail"]
     assert '# app.next = "!"' in mine("keys").out
+    (folder / "keys.toml").write_text("app.next = ")
+    (found,) = (check for check in mine("doctor", "--json").json if check["name"] == "keys")
+    assert found["detail"].startswith(f"{folder / 'keys.toml'}: cannot be read: ")
 
 
 @pytest.mark.parametrize("command", [("stop", "fixer"), ("stop", "fixer", "--now"), ("team", "delete", "default")])

@@ -216,6 +216,7 @@ def test_limits_of_an_agent(cli: Cli, team: Team) -> None:
     assert cli("budget", "--none").err == ""
     assert cli("budget", "fixer", "--none").code == 0
     assert "no budget" in cli("budget", "fixer").out
+    assert cli("limit", "fixer", "--turns", "1").out == "fixer may call the model 1 time for one assignment\n"
     assert cli("limit", "fixer", "--turns", "7").out == "fixer may call the model 7 times for one assignment\n"
     assert cli("limit", "fixer", "--json").json == {"name": "fixer", "max_turns": 7, "max_memory": None, "run": None}
 

@@ -86,8 +86,9 @@ def approve_with_rule(
         raise BadDataError(f"request {request_id} cannot be read")
     if scope_of(request) is None:
         # A rule that allows would change nothing.
-        why = f"{asks} each time, until it is removed" if (asks := request.payload.get("rule")) else "proposes no rule"
-        raise UsageError(f"request {request_id}: {why}; approve it without --rule")
+        asks = request.payload.get("rule")
+        why = f": {asks} each time, until it is removed" if asks else " proposes no rule"
+        raise UsageError(f"request {request_id}{why}; approve it without --rule")
     rule = Rule(
         id=_new_rule_id(),
         agent=request.from_ if rule_for == "agent" else None,

@@ -377,7 +377,7 @@ def limit(session: Session, name: str, turns: int | None, memory: int | None) ->
     if session.as_json:
         say_json({"name": name, "max_turns": spec.flags.max_turns, "max_memory": spec.flags.max_memory, "run": run})
         return
-    say(f"{name} may call the model {spec.flags.max_turns} times for one assignment")
+    say(f"{name} may call the model {counted(spec.flags.max_turns, 'time')} for one assignment")
     if spec.flags.max_memory is not None:
         size = roster.format_size(spec.flags.max_memory)
         # While it does not run, as the limit of its next run is kept.

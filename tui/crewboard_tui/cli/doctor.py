@@ -723,7 +723,9 @@ def keymap() -> list[Check]:
         return []
     if found.problems:
         remedy = "`crewboard keys` prints every id with its keys"
-        return [Check("keys", "note", f"{file}: {'; '.join(found.problems)}", remedy)]
+        # One about the whole file begins with its path.
+        problems = "; ".join(found.problems).removeprefix(f"{file} ")
+        return [Check("keys", "note", f"{file}: {problems}", remedy)]
     return [Check("keys", "ok", f"{file}: {len(found.keys)} of your own")]
 
 
